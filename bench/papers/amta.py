@@ -28,22 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.common import (
-    PERIODIC,
-    Kept,
-    Panel,
-    Study,
-    fill,
-    latency_experiment,
-    of_size,
-    powers,
-    processor_seconds,
-    quiet,
-    quietly,
-    slide,
-    throughput,
-    values,
-)
+from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly, values
+from bench.papers.sliding import PERIODIC, Kept, fill, latency_experiment, slide, throughput
 from sash.durability.chunk_store import ChunkStore
 from sash.tiers.lmdb import LmdbTier
 from sash_engine.aggregators import ALGORITHMS, AMTA, Capability, LogMTA, Timed, create

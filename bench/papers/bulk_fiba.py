@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.papers.common import PERIODIC, Panel, Study, of_size, powers, processor_seconds, quiet, quietly
+from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly
+from bench.papers.sliding import PERIODIC
 from sash_engine.aggregators import Bulk, Capability, create
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Sum

@@ -14,17 +14,8 @@ import itertools
 from functools import partial
 from typing import Any
 
-from bench.papers.common import (
-    Panel,
-    Study,
-    latency_experiment,
-    of_size,
-    powers,
-    processor_seconds,
-    quietly,
-    throughput,
-    values,
-)
+from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quietly, values
+from bench.papers.sliding import latency_experiment, throughput
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.aggregators.base import InOrder
 from sash_engine.aggregators.counting import Counting

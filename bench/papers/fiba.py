@@ -22,17 +22,15 @@ from bench.papers.common import (
     RARITY,
     Panel,
     Study,
-    counting,
-    fill,
     least_of,
     of_size,
     powers,
     processor_seconds,
     quantiles,
     quiet,
-    throughput,
     values,
 )
+from bench.papers.sliding import counting, fill, throughput
 from sash_engine.aggregators import FlatFIT, Range, Timed, create
 from sash_engine.monoids import Sum
 

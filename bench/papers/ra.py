@@ -16,21 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.common import (
-    PERIODIC,
-    Experiment,
-    Kept,
-    Panel,
-    Study,
-    combines_per_slide,
-    counting,
-    of_size,
-    powers,
-    processor_seconds,
-    quietly,
-    throughput,
-    values,
-)
+from bench.papers.common import Experiment, Panel, Study, of_size, powers, processor_seconds, quietly, values
+from bench.papers.sliding import PERIODIC, Kept, combines_per_slide, counting, throughput
 from sash_engine.aggregators import ALGORITHMS, Reactive
 from sash_engine.aggregators.base import Aggregator, InOrder
 from sash_engine.monoids import BUILT_IN, Monoid, StdDev, Sum

@@ -10,8 +10,9 @@ import pytest
 
 from bench.papers import amta, bulk_fiba
 from bench.papers.__main__ import PAPERS, run
-from bench.papers.common import AnswersDiffer, Experiment, Kept, Study, counting, fill, quantiles, slide, values
+from bench.papers.common import AnswersDiffer, Experiment, Study, quantiles, values
 from bench.papers.fiba import Late
+from bench.papers.sliding import Kept, counting, fill, slide
 from sash_engine.aggregators import ALGORITHMS, RecalcInOrder, TwoStacksLite, create
 from sash_engine.aggregators.counting import Counting
 from sash_engine.monoids import Collect, Sum
