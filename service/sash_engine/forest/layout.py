@@ -84,7 +84,8 @@ class Layout:
         self._lifts = tuple(
             (m.lift, m.combine if own else None, *pick) for m, pick, own in zip(monoids, picks, owns, strict=True)
         )
-        self._used = tuple({i for read in reads for i in read})
+        self.used = tuple({i for read in reads for i in read})
+        """The columns that some aggregate reads."""
         self._reduces = tuple(
             (m.reduce if own else None, m.reducer(), *pick) for m, pick, own in zip(monoids, picks, owns, strict=True)
         )
@@ -134,6 +135,7 @@ class Layout:
         narrow = copy(self)
         narrow.monoids = tuple(self.monoids[slot] for slot in slots)
         narrow.reads = tuple(self.reads[slot] for slot in slots)
+        narrow._first = _first_with_same_partials(narrow.monoids, narrow.reads)
         narrow.answers = ()
         return narrow
 
@@ -153,17 +155,18 @@ class Layout:
             else:
                 if rows is None:
                     rows = list(columns)
-                    for i in self._used:
+                    for i in self.used:
                         rows[i] = columns[i][start:stop]
                 out.append(reduce((rows[single],) if several is None else several(rows)))
         return out
 
     def reduce_segments(self, columns: Sequence[Array], starts: Array) -> list[Partials]:
         """Fold each of k segments of n >= 1 rows: per slot, k partials; see `Monoid.reduce_segments`."""
-        return [
-            monoid.reduce_segments([columns[i] for i in reads], starts)
-            for monoid, reads in zip(self.monoids, self.reads, strict=True)
-        ]
+        out: list[Partials] = []
+        for slot, (monoid, reads) in enumerate(zip(self.monoids, self.reads, strict=True)):
+            first = self._first[slot]
+            out.append(out[first] if first < slot else monoid.reduce_segments([columns[i] for i in reads], starts))
+        return out
 
     def scan_suffix(self, columns: Sequence[Array], start: int, stop: int) -> list[tuple[Partial, ...]]:
         """For each row i of start..stop the fold of rows i..stop, one partial per slot."""

@@ -151,7 +151,7 @@ class Window(SharedWindow):
         name = self._reader.checked_key(key)
         self.check_answer(answer, lookbacks)
         if self.cascades:
-            columns = {field: [value] for field, value in zip(self.spec.fields, values, strict=True)}
+            columns = {field: [value] for field, value in zip(self.spec.columns, values, strict=True)}
             result = self.bulk_insert(Batch.of(self.spec, [time], columns, None if key is None else [key]))
         else:
             result = self._count(self._writer.insert(name, time, values))
