@@ -17,7 +17,10 @@
 #define CLOSE 1e-7
 #define HUGE_MEAN 1e290
 
-enum { APPEND_ROW, COPY_ROWS, FIRST_AFTER, FIRST_FROM, IS_SORTED, JOIN_POWERS, LARGEST, POWERS, SMALLEST, TOTAL, FUNCTIONS };
+enum {
+    APPEND_ROW, COPY_ROWS, FIND_NAMED, FIRST_AFTER, FIRST_FROM, IS_SORTED, JOIN_POWERS, LARGEST, POWERS, SMALLEST, TOTAL,
+    FUNCTIONS
+};
 static PyObject *plain[FUNCTIONS]; /* the functions of kernels.py */
 static double ones[SHORT];
 static PyArray_DotFunc *dot_float64;
@@ -231,6 +234,111 @@ first_after(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
     return find(FIRST_AFTER, arguments, count);
 }
 
+/* ------------------------------------------------------------------ rows by time and name */
+
+#define TOGETHER 16
+enum { ABSENT = -1, UNCLEAR = -2 };
+
+/* Tells whether row `row` of a column of names, int64 or objects, has a value; -1 with an error. */
+static int
+has_name(PyArrayObject *names, npy_intp row, PyObject *value)
+{
+    if (PyArray_TYPE(names) == NPY_OBJECT)
+        return PyObject_RichCompareBool(*(PyObject **)PyArray_GETPTR1(names, row), value, Py_EQ);
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return !overflow && number == *(npy_int64 *)PyArray_GETPTR1(names, row);
+}
+
+/* Finds rows in `TOGETHER` blocks at once, one step of each search after the other: the rows are in no cache as a rule,
+ * and so the misses do not wait for each other. */
+static PyObject *
+find_named(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    if (count != 7 || !PyList_CheckExact(arguments[0]) || !PyList_CheckExact(arguments[1])
+        || !PyList_CheckExact(arguments[2]) || !PyLong_CheckExact(arguments[3]) || !PyList_CheckExact(arguments[6]))
+        return fall_back(FIND_NAMED, arguments, count);
+    PyObject *times = arguments[0], *names = arguments[1], *stops = arguments[2], *values = arguments[6];
+    npy_intp skip = PyLong_AsSsize_t(arguments[3]);
+    PyArrayObject *blocks = column_of(arguments[4], NPY_INT64), *wanted = column_of(arguments[5], NPY_INT64);
+    npy_intp m = PyList_GET_SIZE(values), k = PyList_GET_SIZE(times);
+    if (!blocks || !wanted || !is_contiguous(blocks) || !is_contiguous(wanted) || PyArray_DIM(blocks, 0) != m
+        || PyArray_DIM(wanted, 0) != m || PyList_GET_SIZE(names) != k || PyList_GET_SIZE(stops) != k || skip < 0)
+        return fall_back(FIND_NAMED, arguments, count);
+    const npy_int64 *block_of = PyArray_DATA(blocks), *time = PyArray_DATA(wanted);
+    for (npy_intp i = 0; i < m; i++) { /* before anything is compared: a comparison of objects may run Python code */
+        if (block_of[i] < 0 || block_of[i] >= k)
+            return fall_back(FIND_NAMED, arguments, count);
+        if (i && block_of[i] == block_of[i - 1] && PyLong_CheckExact(PyList_GET_ITEM(values, i)))
+            continue; /* the block is known, and the value fits any column */
+        PyArrayObject *held = column_of(PyList_GET_ITEM(times, block_of[i]), NPY_INT64);
+        PyArrayObject *named = column_of(PyList_GET_ITEM(names, block_of[i]), NPY_INT64);
+        if (named && !PyLong_CheckExact(PyList_GET_ITEM(values, i)))
+            named = NULL;
+        else if (!named)
+            named = column_of(PyList_GET_ITEM(names, block_of[i]), NPY_OBJECT);
+        PyObject *rows = PyList_GET_ITEM(stops, block_of[i]);
+        npy_intp stop = PyLong_CheckExact(rows) ? PyLong_AsSsize_t(rows) : -1;
+        if (!held || !named || !is_contiguous(held) || stop < (block_of[i] ? 0 : skip) || stop > PyArray_DIM(held, 0)
+            || stop > PyArray_DIM(named, 0))
+            return fall_back(FIND_NAMED, arguments, count);
+    }
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &m, NPY_INT64);
+    if (!out)
+        return NULL;
+    npy_int64 *row = PyArray_DATA(out);
+    for (npy_intp start = 0; start < m; start += TOGETHER) {
+        int n = m - start < TOGETHER ? (int)(m - start) : TOGETHER, more = 1;
+        const npy_int64 *held[TOGETHER], *at[TOGETHER];
+        npy_intp left[TOGETHER], stop[TOGETHER];
+        for (int j = 0; j < n; j++) {
+            npy_int64 block = block_of[start + j];
+            held[j] = PyArray_DATA((PyArrayObject *)PyList_GET_ITEM(times, block));
+            stop[j] = PyLong_AsSsize_t(PyList_GET_ITEM(stops, block));
+            at[j] = held[j] + (block ? 0 : skip);
+            left[j] = stop[j] - (block ? 0 : skip);
+        }
+        while (more) {
+            more = 0;
+            for (int j = 0; j < n; j++)
+                if (left[j] > 1) {
+                    npy_intp half = left[j] / 2;
+                    at[j] += at[j][half - 1] < time[start + j] ? half : 0;
+                    left[j] -= half;
+                    more |= left[j] > 1;
+                    __builtin_prefetch(at[j] + left[j] / 2 - (left[j] > 1));
+                }
+        }
+        for (int j = 0; j < n; j++) {
+            npy_intp i = start + j, found = at[j] - held[j];
+            if (left[j] && *at[j] < time[i])
+                found++;
+            if ((i && time[i] == time[i - 1]) || (i + 1 < m && time[i] == time[i + 1]))
+                row[i] = UNCLEAR;
+            else if (found == stop[j] || held[j][found] != time[i])
+                row[i] = ABSENT;
+            else if (found + 1 == stop[j] || held[j][found + 1] == time[i])
+                row[i] = UNCLEAR;
+            else {
+                row[i] = found;
+                __builtin_prefetch(PyArray_GETPTR1((PyArrayObject *)PyList_GET_ITEM(names, block_of[i]), found));
+            }
+        }
+        for (npy_intp i = start; i < start + n; i++)
+            if (row[i] >= 0) {
+                PyArrayObject *named = (PyArrayObject *)PyList_GET_ITEM(names, block_of[i]);
+                int same = has_name(named, row[i], PyList_GET_ITEM(values, i));
+                if (same < 0) {
+                    Py_DECREF(out);
+                    return NULL;
+                }
+                if (!same)
+                    row[i] = ABSENT;
+            }
+    }
+    return (PyObject *)out;
+}
+
 /* ------------------------------------------------------------------ folds */
 
 static PyObject *
@@ -339,8 +447,8 @@ smallest(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef functions[FUNCTIONS + 1] = { /* in the order of their numbers */
-    FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(first_after), FUNCTION(first_from), FUNCTION(is_sorted),
-    FUNCTION(join_powers), FUNCTION(largest), FUNCTION(powers), FUNCTION(smallest), FUNCTION(total),
+    FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(find_named), FUNCTION(first_after), FUNCTION(first_from),
+    FUNCTION(is_sorted), FUNCTION(join_powers), FUNCTION(largest), FUNCTION(powers), FUNCTION(smallest), FUNCTION(total),
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernels", "See kernels.py.", -1, functions, NULL, NULL, NULL, NULL};

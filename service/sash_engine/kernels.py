@@ -3,6 +3,7 @@
     append_row, copy_rows       write rows into columns that have room
     is_sorted                   whether times never go back
     first_from, first_after     find a time among sorted times
+    find_named                  find rows by time and name, in many blocks at once
     total, powers               fold rows of float64
     join_powers                 combines two results of `powers`
     largest, smallest           find the extreme of some rows
@@ -23,6 +24,7 @@ product with ones is as accurate as NumPy's pairwise sum up to some thousand row
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -31,8 +33,11 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "ABSENT",
+    "UNCLEAR",
     "append_row",
     "copy_rows",
+    "find_named",
     "first_after",
     "first_from",
     "is_sorted",
@@ -45,6 +50,8 @@ __all__ = [
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
+ABSENT, UNCLEAR = -1, -2
+"""In the place of a row: see `find_named`."""
 Powers: TypeAlias = tuple[Any, Any, Any]
 """Rows, mean, and the sum of the squares of the deviations from the mean."""
 
@@ -89,6 +96,49 @@ def first_from(times: Array, start: int, stop: int, time: int) -> int:
 def first_after(times: Array, start: int, stop: int, time: int) -> int:
     """Return the first of the sorted rows start..stop of int64 (n,) with a time > `time`; `stop` if there is none."""
     return start + int(times[start:stop].searchsorted(time, "right"))
+
+
+def find_named(
+    times: Sequence[Array],
+    names: Sequence[Array],
+    stops: Sequence[int],
+    skip: int,
+    blocks: Array,
+    wanted: Array,
+    values: Sequence[Any],
+) -> Array:
+    """Find rows of blocks by their time and another value.
+
+    Args:
+        times: of each block, the times of its rows, int64, sorted.
+        names: of each block, the column with the other value: int64, or objects.
+        stops: of each block, how many rows it has.
+        skip: so many rows of the first block are not looked at.
+        blocks: int64 (m,), the number of the block in which to look.
+        wanted: int64 (m,), the times to look for, sorted.
+        values: the m values to look for.
+
+    Returns:
+        int64 (m,): the row, `ABSENT` where there is none, and `UNCLEAR` where the time is wanted more than once, or the
+        row is not the only one of its time in its block, or is the last, so that the next block may have that time.
+    """
+    asked, before = wanted.tolist(), None
+    found = list[int]()
+    for time, after, block, value in zip(asked, [*asked[1:], None], blocks.tolist(), values, strict=True):
+        if time in (before, after):
+            found.append(UNCLEAR)
+            before = time
+            continue
+        before = time
+        held, stop = times[block], stops[block]
+        row = bisect_left(held.data, time, 0 if block else skip, stop)
+        if row == stop or held.item(row) != time:
+            found.append(ABSENT)
+        elif row + 1 == stop or held.item(row + 1) == time:
+            found.append(UNCLEAR)
+        else:
+            found.append(row if names[block].item(row) == value else ABSENT)
+    return np.array(found, np.int64)
 
 
 def total(column: Array, start: int, stop: int) -> float:
@@ -176,6 +226,7 @@ with suppress(ImportError):  # there only in a compiled engine; it takes the fun
     from sash_engine._kernels import (  # type: ignore[import-not-found,no-redef,unused-ignore]
         append_row,
         copy_rows,
+        find_named,
         first_after,
         first_from,
         is_sorted,

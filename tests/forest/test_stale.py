@@ -34,6 +34,8 @@ def filled(kind="commuting", entries=160, block=16, cold=False):
 def test_any_history_answers_as_the_fold_does(kind, most, gone, steps, check_every):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stale, "_BLOCKS", most)
+        patch.setattr(stale, "_FEW", min(most, 4))
+        patch.setattr(stale, "_ROWS", 24)
         patch.setattr(blocks, "_GONE", gone)
         lockstep = filled(kind, block=8)
         lockstep.run(steps, check_every)
@@ -67,6 +69,23 @@ def test_a_change_folds_nothing_until_a_partial_is_read(step, cold):
     assert directory.stale == {1, 5}
     lockstep.range(-90, 60)
     assert not directory.stale
+    lockstep.check()
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_folding_many_blocks_leaves_rows_that_are_gone_in_them_until_they_are_read(cold):
+    lockstep = filled(cold=cold)
+    directory, forest = lockstep.forest._directory, lockstep.forest
+    for _ in range(2):  # the second time rows are looked for in blocks that have lost some
+        lockstep.run([("remove", [20, 22, 37, 53, 70, 90])], check_every=9)
+        assert len(directory.stale) > 3
+        assert forest.query() == lockstep.answers(lockstep.entries)
+        assert not directory.stale
+    assert any(len(directory.unsettled(position).gone or []) > 1 for position in range(10))
+    lockstep.run([("correct", [20, 21, 22, 36, 37, 52, 53, 69, 70, 90])], check_every=9)
+    assert any(directory.unsettled(position).gone for position in range(10))
+    assert len(forest.columns()[0]) == len(lockstep.entries)
+    assert not any(directory.unsettled(position).gone for position in range(10))
     lockstep.check()
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity", "of")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity", "of", "nullable")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class WindowSpec(_message.Message):
     FROM_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     OF_FIELD_NUMBER: _ClassVar[int]
+    NULLABLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
     keyed: bool
@@ -52,7 +53,8 @@ class WindowSpec(_message.Message):
     rollups: _containers.RepeatedCompositeFieldContainer[Rollup]
     identity: str
     of: str
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., of: _Optional[str] = ..., **kwargs) -> None: ...
+    nullable: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., of: _Optional[str] = ..., nullable: _Optional[_Iterable[str]] = ..., **kwargs) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -159,18 +161,20 @@ class ValueMap(_message.Message):
     def __init__(self, entries: _Optional[_Mapping[str, Value]] = ...) -> None: ...
 
 class Column(_message.Message):
-    __slots__ = ("float64", "int64", "bool", "string", "blob")
+    __slots__ = ("float64", "int64", "bool", "string", "blob", "valid")
     FLOAT64_FIELD_NUMBER: _ClassVar[int]
     INT64_FIELD_NUMBER: _ClassVar[int]
     BOOL_FIELD_NUMBER: _ClassVar[int]
     STRING_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    VALID_FIELD_NUMBER: _ClassVar[int]
     float64: bytes
     int64: bytes
     bool: bytes
     string: Strings
     blob: Blobs
-    def __init__(self, float64: _Optional[bytes] = ..., int64: _Optional[bytes] = ..., bool: _Optional[bytes] = ..., string: _Optional[_Union[Strings, _Mapping]] = ..., blob: _Optional[_Union[Blobs, _Mapping]] = ...) -> None: ...
+    valid: bytes
+    def __init__(self, float64: _Optional[bytes] = ..., int64: _Optional[bytes] = ..., bool: _Optional[bytes] = ..., string: _Optional[_Union[Strings, _Mapping]] = ..., blob: _Optional[_Union[Blobs, _Mapping]] = ..., valid: _Optional[bytes] = ...) -> None: ...
 
 class Blobs(_message.Message):
     __slots__ = ("items",)

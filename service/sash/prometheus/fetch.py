@@ -33,6 +33,7 @@ from sash.prometheus.times import Times
 from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells, merged, unnamed
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
+from sash_wire.nulls import mark_of
 
 __all__ = ["KEEP_NAME", "STALE_MS", "Fetch"]
 
@@ -142,7 +143,8 @@ class Fetch:
             return Vector(labels, *self._of_aggregate(function, metric, folded, width_ms))
         _check_no_lookback(matchers, metric)
         name, member = _aggregate_for(metric, function, q)
-        if name is None and function not in ("count_over_time", "present_over_time"):
+        nullable = metric.field in (metric.spec.nullable or ())
+        if name is None and (nullable or function not in ("count_over_time", "present_over_time")):
             if q is not None and at.count != count:
                 at = Times(at.start_ms, 0, count)
             return await self._of_entries(function, selected, width_ms, at, q)
@@ -285,7 +287,7 @@ def _aggregate_for(metric: Metric, function: str, q: Array | None) -> tuple[str 
     """The aggregate of a field that has the answer of a function, and which member of its answer it is."""
     wanted = _BY.get(function)
     for name, (monoid, columns) in metric.spec.monoids().items():
-        if columns != (metric.field,):
+        if columns not in ((metric.field,), (metric.field, mark_of(str(metric.field)))):
             continue
         if wanted is not None and monoid.function == wanted:
             return name, None

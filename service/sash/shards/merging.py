@@ -110,7 +110,7 @@ def merged_answers(spec: WindowSpec, answers: Sequence[Answer], partials: bool) 
 
 def merged_series_steps(spec: WindowSpec, parts: Sequence[Series], partials: bool) -> Steps[Series]:
     """Return the series over the entries of all, which have partials; in steps."""
-    layout, times = Layout(spec.fields, _shared(spec, parts), BLOCK), parts[0].times
+    layout, times = Layout(spec.columns, _shared(spec, parts), BLOCK), parts[0].times
     n = len(times)
     folds = PaneFolds(layout, np.arange(n + 1))
     for part in parts:

@@ -7,8 +7,8 @@
 
 A splice puts newcomers behind all rows of the same or an earlier time. A *deferred* splice only notes them as
 pending; `settle` sorts them in before the rows are read. A deferred removal notes rows as gone, and `settle` takes them
-out, before it sorts others in. Arrays that were handed over are never written to: they have
-no room, and a splice without room copies.
+out, before it sorts others in. Folding a block and looking for single rows leaves them in the columns (`kept`). Arrays
+that were handed over are never written to: they have no room, and a splice without room copies.
 """
 
 from __future__ import annotations
@@ -71,6 +71,18 @@ class Block:
             self.rows -= len(gone)
         if self.pending is not None:
             self.splice(self.take_pending())
+
+    def kept(self, i: int) -> list[Array]:
+        """The rows of column i that are here and stay, in order, as views; none are pending."""
+        column, gone, start = self.columns[i], self.gone, 0
+        if gone is None:
+            return [column[: self.rows]]
+        parts = list[Array]()
+        for row in sorted(gone) if len(gone) > 1 else gone:
+            parts.append(column[start:row])
+            start = row + 1
+        parts.append(column[start : self.rows])
+        return parts
 
     def take_pending(self) -> list[Array]:
         """The rows of all notes, of which there is one at least, sorted; the notes are gone."""

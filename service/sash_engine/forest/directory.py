@@ -214,15 +214,26 @@ class Directory(Level):
             block.settle()
         return block
 
+    def unsettled(self, position: int) -> Block:
+        """The block at `position`, rows that are gone still in its columns, and none pending; not to be changed."""
+        if self._inbox is not None:
+            self._take(position)
+        block = self._blocks[position - self.base]
+        if type(block) is not Block:
+            return self.raw_block(position)
+        if block.pending is not None:
+            block.settle()
+        return block
+
     def raw_block(self, position: int) -> Block:
         """The block at `position` as it is."""
         if self._inbox is not None:
             self._take(position)
         return self._block_for_note(position)
 
-    def edit(self, position: int) -> Block:
-        """The block at `position`, settled, to be changed."""
-        return self.block(position)
+    def edit(self, position: int, settled: bool = True) -> Block:
+        """The block at `position`, to be changed; `settled`: without rows that are gone."""
+        return self.block(position) if settled else self.unsettled(position)
 
     def defer(self, columns: Sequence[Array], positions: Array, bounds: Array) -> None:
         """Keep rows for the blocks at `positions` until those are read; see `Inbox.add`."""

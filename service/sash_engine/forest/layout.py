@@ -89,7 +89,8 @@ class Layout:
         self._lifts = tuple(
             (m.lift, m.combine if own else None, *pick) for m, pick, own in zip(monoids, picks, owns, strict=True)
         )
-        self._used = tuple({i for read in reads for i in read})
+        self.used = tuple({i for read in reads for i in read})
+        """The columns that some aggregate reads."""
         self._reduces = tuple(
             (m.reduce if own else None, m.reducer(), *pick) for m, pick, own in zip(monoids, picks, owns, strict=True)
         )
@@ -153,7 +154,7 @@ class Layout:
         others = [monoid for slot, monoid in enumerate(self.monoids) if slot not in slots]
         narrow.is_small_part = len(others) > _MANY or any(monoid.external for monoid in others)
         narrow._first = tuple([first_of.setdefault(self._first[slot], i) for i, slot in enumerate(slots)])
-        narrow._used = tuple({i for read in narrow.reads for i in read})
+        narrow.used = tuple({i for read in narrow.reads for i in read})
         owns = [first == i for i, first in enumerate(narrow._first)]
         each = list(zip(monoids, owns, slots, strict=True))
         narrow._combines = tuple([monoid.combine if own else None for monoid, own, _ in each])
@@ -181,17 +182,18 @@ class Layout:
             else:
                 if rows is None:
                     rows = list(columns)
-                    for i in self._used:
+                    for i in self.used:
                         rows[i] = columns[i][start:stop]
                 out.append(reduce((rows[single],) if several is None else several(rows)))
         return out
 
     def reduce_segments(self, columns: Sequence[Array], starts: Array) -> list[Partials]:
         """Fold each of k segments of n >= 1 rows: per slot, k partials; see `Monoid.reduce_segments`."""
-        return [
-            monoid.reduce_segments([columns[i] for i in reads], starts)
-            for monoid, reads in zip(self.monoids, self.reads, strict=True)
-        ]
+        out: list[Partials] = []
+        for slot, (monoid, reads) in enumerate(zip(self.monoids, self.reads, strict=True)):
+            first = self._first[slot]
+            out.append(out[first] if first < slot else monoid.reduce_segments([columns[i] for i in reads], starts))
+        return out
 
     def scan_suffix(self, columns: Sequence[Array], start: int, stop: int) -> list[tuple[Partial, ...]]:
         """For each row i of start..stop the fold of rows i..stop, one partial per slot."""

@@ -16,16 +16,15 @@ small from the start.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
 from sash_engine.forest.block import without
+from sash_engine.forest.finder import BlockFinder, Hits
 from sash_engine.forest.reader import BEFORE_ALL
-from sash_engine.forest.segments import starts_of_runs
-from sash_engine.forest.writer import BlockWriter
+from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.monoids.base import Array
 
 __all__ = ["BlockRemover"]
@@ -34,7 +33,7 @@ _SMALL = 4
 """A block with less than this part of a full one is joined with the block behind it."""
 
 
-class BlockRemover(BlockWriter):
+class BlockRemover(BlockFinder):
     """The entries of one key in blocks, with what removes some from their middle."""
 
     __slots__ = ()
@@ -111,25 +110,24 @@ class BlockRemover(BlockWriter):
             which of them were there, bool (m,).
         """
         found = np.zeros(len(times), np.bool_)
-        gone = {position: sorted(rows) for position, rows in self._search(times, column, values, found, True).items()}
-        removed = sum(map(len, gone.values()))
+        hits = self._search(times, column, values, found, True)
+        removed = len(hits.rows)
         if not removed:
             return found
         if removed == self._len:
             self._clear()
             return found
-        deferred = self._deferred(gone)
-        at_once = {position: rows for position, rows in gone.items() if position not in deferred}
-        kept, joined = self._plan(at_once)
-        self._fetch_named(gone, joined)
+        later, gone = self._parted(hits)
+        kept, joined = self._plan(gone)
+        self._fetch_named(hits.positions, joined)
         self._answers = None
-        if deferred:
-            self._remove_later(deferred)
-        of_tail = at_once.pop(self._directory.tail, None)
+        if len(later.rows):
+            self._remove_later(later)
+        of_tail = gone.pop(self._directory.tail, None)
         if of_tail is not None:
             self._remove_of_tail(np.array(of_tail))
-        if at_once:
-            self._remove_rows(at_once, kept, joined)
+        if gone:
+            self._remove_rows(gone, kept, joined)
         self._len -= removed
         self._find_newest()
         return found
@@ -145,135 +143,49 @@ class BlockRemover(BlockWriter):
             which of them were there, bool (m,).
         """
         found = np.zeros(len(times), np.bool_)
-        rows = self._search(times, column, values, found, False)
-        self._fetch_named(rows, set())
-        if rows:
-            self._give(rows, columns)
+        hits = self._search(times, column, values, found, False)
+        if len(hits.rows):
+            self._fetch_named(hits.positions, set())
+            same = columns[column - 1].tolist() == list(values)  # as a rule: then that column stays as it is
+            given = {i: each[hits.numbers] for i, each in enumerate(columns, 1) if i != column or not same}
+            self._give(hits.positions, hits.rows, given)
         return found
 
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Load what `remove` and `correct` of these entries read, so that they cannot fail afterwards."""
         if self._directory.loads:
-            rows = self._search(times, column, values, np.zeros(len(times), np.bool_), True)
-            self._fetch_named(rows, self._plan(rows)[1])
+            hits = self._search(times, column, values, np.zeros(len(times), np.bool_), True)
+            self._fetch_named(hits.positions, self._plan(_by_block(hits))[1])
 
-    def _search(
-        self, times: Array, column: int, values: Sequence[Any], found: Array, once: bool
-    ) -> dict[int, dict[int, int]]:
-        """Find the rows that are named; `found` is set where there is one. Changes nothing.
+    def _parted(self, hits: Hits) -> tuple[Hits, dict[int, list[int]]]:
+        """The rows that leave when somebody reads their blocks, and by position those that leave at once.
 
-        Args:
-            once: whether a row is found once; else as often as it is named.
-
-        Returns:
-            by the position of its block each row, with the number of the last one that names it.
+        At once: of the head and the tail, of blocks that lose their first or last row, and of those that become small.
         """
-        directory, rows = self._directory, dict[int, dict[int, int]]()
-        if not self._len or not len(times):
-            return rows
-        _, last = directory.spans(directory.head, directory.tail)
-        at = directory.head + last.searchsorted(times, "left")
-        if directory.loads:
-            directory.fetch(np.unique(at).tolist())
-        head, tail, before = directory.head, directory.tail, None
-        unclear, seen = list[int](), list[int]()
-        asked = times.tolist()
-        for i, (time, after, position) in enumerate(zip(asked, [*asked[1:], None], at.tolist(), strict=True)):
-            if time in (before, after):
-                unclear.append(i)
-                before = time
-                continue
-            before = time
-            block = self._tail if position == tail else directory.block(position)
-            columns, stop = block.columns, block.rows
-            held = columns[0]
-            row = bisect_left(held.data, time, self._skip if position == head else 0, stop)
-            if row == stop or held.item(row) != time:
-                continue
-            if row + 1 == stop or held.item(row + 1) == time:
-                unclear.append(i)  # one of several of its time, or the next block may have more of them
-            elif columns[column].item(row) == values[i]:
-                rows.setdefault(position, {})[row] = i
-                seen.append(i)
-        found[seen] = True
-        if unclear:
-            self._search_runs(times, at, np.array(unclear), column, values, found, once, rows)
-        return rows
-
-    def _search_runs(
-        self,
-        times: Array,
-        at: Array,
-        wanted: Array,
-        column: int,
-        values: Sequence[Any],
-        found: Array,
-        once: bool,
-        rows: dict[int, dict[int, int]],
-    ) -> None:
-        """Find rows where several have a time, in a block or in the next ones; see `_search`.
-
-        Args:
-            at: the position of the block to begin with, by number of the name.
-            wanted: numbers of names, increasing. All names of one time are among them.
-            rows: gets what is found.
-        """
-        directory = self._directory
-        while len(wanted):
-            starts = starts_of_runs(at[wanted])
-            if directory.loads:
-                directory.fetch(at[wanted][starts].tolist())
-            missing = list[int]()
-            for some in np.split(wanted, starts[1:]):
-                position = int(at[some[0]])
-                block = self._tail if position == directory.tail else directory.block(position)
-                skip = self._skip if position == directory.head else 0
-                held, names = block.columns[0][skip : block.rows], block.columns[column]
-                first = (held.searchsorted(times[some], "left") + skip).tolist()
-                stop = (held.searchsorted(times[some], "right") + skip).tolist()
-                taken, run, index = rows.pop(position, {}), (0, 0), dict[Any, list[int]]()
-                for i, a, b in zip(some.tolist(), first, stop, strict=True):
-                    if (a, b) != run:
-                        run, index = (a, b), {}
-                        for row, name in enumerate(names[a:b].tolist(), a):
-                            if not once or row not in taken:
-                                index.setdefault(name, []).append(row)
-                    same = index.get(values[i])
-                    if same:
-                        taken[same.pop(0) if once else same[0]] = i
-                        found[i] = True
-                    elif b == block.rows and position < directory.tail:
-                        missing.append(i)  # entries of its time go on in the next block
-                if taken:
-                    rows[position] = taken
-            wanted = np.array(missing, np.int64)
-            at[wanted] += 1
-
-    def _deferred(self, gone: Mapping[int, list[int]]) -> dict[int, list[int]]:
-        """The blocks whose rows leave when somebody reads them, of those that lose sorted rows.
-
-        Others lose them at once: the head and the tail, blocks that lose their first or last row, or become small.
-        """
+        if not self._stale.defers or not len(hits.rows):
+            return hits.where(np.zeros(len(hits.rows), np.bool_)), _by_block(hits)
         directory, least = self._directory, max(self._layout.block // _SMALL, 1)
-        head, tail, base, counts = directory.head, directory.tail, directory.base, directory.counts
-        if not self._stale.defers:
-            return {}
-        found = {}
-        for position, rows in gone.items():
-            if head < position < tail and rows[0]:
-                count = counts.item(position - base)
-                if rows[-1] < count - 1 and count - len(rows) >= least:
-                    found[position] = rows
-        return found
+        starts = starts_of_runs(hits.positions)
+        lengths, positions = lengths_of_segments(starts, len(hits.rows)), hits.positions[starts]
+        later = (positions > directory.head) & (positions < directory.tail)
+        later[later] = directory.counts[positions[later] - directory.base] - lengths[later] >= least
+        later &= (hits.rows[starts] > 0) & ~hits.last[starts + lengths - 1]
+        each = np.repeat(later, lengths)
+        return hits.where(each), _by_block(hits.where(~each))
 
-    def _remove_later(self, gone: Mapping[int, list[int]]) -> None:
+    def _remove_later(self, hits: Hits) -> None:
         """Note rows of blocks as gone; they are out of all counts at once."""
         directory = self._directory
-        for position, rows in gone.items():
-            directory.edit(position).lose(rows)
-        blocks = np.array(sorted(gone))
-        self._stale.lose(blocks, np.array([len(gone[position]) for position in blocks.tolist()]))
-        self._sealed.touch(blocks.item(0))
+        starts = starts_of_runs(hits.positions)
+        positions, lengths, rows = (
+            hits.positions[starts],
+            lengths_of_segments(starts, len(hits.rows)),
+            hits.rows.tolist(),
+        )
+        for position, a, k in zip(positions.tolist(), starts.tolist(), lengths.tolist(), strict=True):
+            directory.edit(position, False).lose(rows[a : a + k])
+        self._stale.lose(positions, lengths)
+        self._sealed.touch(positions.item(0))
 
     def _plan(self, gone: Mapping[int, Sized]) -> tuple[dict[int, int], set[int]]:
         """How many rows the sealed blocks keep that lose some, and which are to be joined with the one behind."""
@@ -283,13 +195,13 @@ class BlockRemover(BlockWriter):
             kept[directory.head] -= self._skip
         return kept, self._joined(kept)
 
-    def _fetch_named(self, rows: Iterable[int], joined: set[int]) -> None:
-        """Load the blocks of these positions, those behind `joined`, and what their ancestors are combined from."""
+    def _fetch_named(self, positions: Array, joined: set[int]) -> None:
+        """Load the blocks at these positions, those behind `joined`, and what their ancestors are combined from."""
         directory = self._directory
         if directory.loads:
-            sealed = sorted(position for position in rows if position < directory.tail)
-            nodes = self._levels.nodes_of_refresh(np.array(sealed, np.int64)) if directory.has_external else ()
-            self._levels.fetch(sorted({*sealed, *(position + 1 for position in joined)}), nodes)
+            sealed = np.unique(positions[positions < directory.tail])
+            nodes = self._levels.nodes_of_refresh(sealed) if directory.has_external else ()
+            self._levels.fetch(sorted({*sealed.tolist(), *(position + 1 for position in joined)}), nodes)
 
     def _joined(self, kept: dict[int, int]) -> set[int]:
         """The blocks that are to be joined with the one behind them: they keep some rows, but few."""
@@ -323,8 +235,8 @@ class BlockRemover(BlockWriter):
 
     def _kept_rows(self, position: int, rows: list[int]) -> list[Array]:
         """The rows of a sealed block that neither leave now nor have left."""
-        block = self._directory.block(position)
-        return without(block.columns, self._skip if position == self._directory.head else 0, block.rows, rows)
+        block, skip = self._searched(position), self._skip if position == self._directory.head else 0
+        return without(block.columns, skip, block.rows, [*rows, *(block.gone or [])])
 
     # ---------------------------------------------------------------- what both need
 
@@ -382,3 +294,11 @@ class BlockRemover(BlockWriter):
         self._skip = self._split = self._len = 0
         self._newest = BEFORE_ALL
         return count
+
+
+def _by_block(hits: Hits) -> dict[int, list[int]]:
+    """By the position of their block the rows of hits."""
+    rows = dict[int, list[int]]()
+    for position, row in zip(hits.positions.tolist(), hits.rows.tolist(), strict=True):
+        rows.setdefault(position, []).append(row)
+    return rows

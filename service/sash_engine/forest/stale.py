@@ -10,7 +10,10 @@ block, because first and last rows are never deferred. So what asks for numbers 
 A partial of any block, or of any node, is read after `freshen` only. Blocks that others push to another position stay
 stale; before all blocks from some position on are rebuilt, they are folded.
 
-Change: a few µs a block, and O(log n) for the counts above it.  Freshen: O(B) a stale block, 10 to 20 µs with two
+Many stale blocks are folded together: the rows that stay are put one behind the other, so that a vectorised pass folds
+some dozens of blocks at once. Rows that are gone stay in their blocks meanwhile.
+
+Change: below a µs a block, and O(log n) for the counts above it.  Freshen: O(B) a stale block, 2 to 5 µs with two
 aggregates, and the nodes above them in one pass over the levels.
 Space: 0.2 KB a stale block. There are at most `_BLOCKS`; more are folded with the change that brings them.
 """
@@ -24,12 +27,24 @@ import numpy as np
 from sash_engine.forest.directory import Directory
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
+from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids.base import Array
 
 __all__ = ["Stale"]
 
 _BLOCKS = 1_024
-"""Stale blocks of one forest: the next question folds them all, in 10 to 20 ms."""
+"""Stale blocks of one forest: the next question folds them all, in 3 to 5 ms."""
+
+_FEW = 4
+"""Fewer blocks are folded one by one."""
+
+_ROWS = 16_384
+"""So many rows are folded together, or a few more: 128 KiB of a column. The allocator gets more anew each time, which
+takes twice the time."""
+
+
+_UNREAD = np.empty(0)
+"""In the place of a column that no aggregate reads."""
 
 
 class Stale:
@@ -73,8 +88,28 @@ class Stale:
             return
         positions = sorted(position for position in directory.stale if position >= directory.head)
         directory.stale.clear()
-        for position in positions:
-            block = directory.block(position)
-            directory.change(position, block.rows, layout.reduce_rows(block.columns, 0, block.rows))
-        if positions:
-            self._levels.refresh(np.array(positions))
+        if not positions:
+            return
+        stale = np.array(positions)
+        if len(positions) < _FEW:
+            for position in positions:
+                block = directory.block(position)
+                directory.change(position, block.rows, layout.reduce_rows(block.columns, 0, block.rows))
+        else:
+            rows = np.add.accumulate(directory.counts[stale - directory.base])
+            parts = starts_of_runs(rows // _ROWS)
+            for some in np.split(stale, parts[1:]):
+                self._fold(some)
+        self._levels.refresh(stale)
+
+    def _fold(self, positions: Array) -> None:
+        """Fold some stale blocks again, all at once."""
+        directory, layout = self._directory, self._layout
+        blocks = [directory.unsettled(position) for position in positions.tolist()]
+        columns: list[Array] = [_UNREAD] * len(layout.dtypes)
+        for i in layout.used:
+            columns[i] = np.concatenate([part for block in blocks for part in block.kept(i)])
+        counts = directory.counts[positions - directory.base]
+        starts = np.zeros(len(counts), np.int64)
+        np.add.accumulate(counts[:-1], out=starts[1:])
+        directory.change_many(positions, counts, layout.reduce_segments(columns, starts))

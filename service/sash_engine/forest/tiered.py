@@ -233,11 +233,11 @@ class TieredDirectory(Directory):
             return self._settle_deferred(row, block)
         return super().raw_block(position)
 
-    def edit(self, position: int) -> Block:
+    def edit(self, position: int, settled: bool = True) -> Block:
         """The block at `position`, to be changed: dirty, and no array of it has room that another could see filled."""
         row = position - self.base
         if self._blocks[row] is not None:
-            return self.block(position)
+            return super().edit(position, settled)
         number = self._ids.item(row)
         block = self._blocks[row] = self._copy(number, self.count(position))
         self._ids[row] = _NONE

@@ -15,6 +15,7 @@ import numpy as np
 
 from sash_engine.forest.block import merge
 from sash_engine.forest.reader import BlockReader
+from sash_engine.forest.segments import starts_of_runs
 from sash_engine.kernels import append_row, is_sorted
 from sash_engine.monoids.base import Array
 
@@ -210,41 +211,45 @@ class BlockWriter(BlockReader):
 
         Of several entries with one time it is the first that is changed.
         """
+        if not len(times):
+            return
         if self._directory.loads:
             touched = {self._directory.ending(time, "left") for time in times.tolist()}
             sealed = np.array(sorted(position for position in touched if position < self._directory.tail), np.int64)
             nodes = self._levels.nodes_of_refresh(sealed) if self._directory.has_external and len(sealed) else ()
             self._levels.fetch(sealed.tolist(), nodes)
-        rows = dict[int, dict[int, int]]()
-        for i, time in enumerate(times.tolist()):
-            position, row = self._locate(time, "left")
-            rows.setdefault(position, {})[row] = i
-        self._give(rows, columns)
+        places = np.array([self._locate(time, "left") for time in times.tolist()], np.int64).reshape(-1, 2)
+        order = np.argsort(places[:, 0], kind="stable")
+        given = {i: values[order] for i, values in enumerate(columns, 1)}
+        self._give(places[order, 0], places[order, 1], given)
 
-    def _give(self, rows: Mapping[int, Mapping[int, int]], columns: Sequence[Array]) -> None:
+    def _give(self, positions: Array, rows: Array, columns: Mapping[int, Array]) -> None:
         """Give rows other values; all that is needed is in memory. Sealed blocks are folded with the next question.
 
         Args:
-            rows: by the position of its block each row, with the number of its new values.
-            columns: the values: an array per column after the time.
+            positions: int64 (k,), sorted: where their blocks are; k >= 1.
+            rows: int64 (k,), which rows of them; those that are gone count, except in a head of which rows left.
+            columns: by the number of a column its values, an array (k,).
         """
         self._answers = None
-        directory, edited = self._directory, list[int]()
-        for position, numbers in sorted(rows.items()):
-            sealed = position < directory.tail
-            block = directory.edit(position) if sealed else self._tail
-            into, given = list(numbers), list(numbers.values())
-            for i, values in enumerate(columns, 1):
+        directory = self._directory
+        starts = starts_of_runs(positions)
+        changed = positions[starts]
+        for position, a, b in zip(changed.tolist(), starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
+            sealed, head = position < directory.tail, position == directory.head
+            block = directory.edit(position, head and self._skip > 0) if sealed else self._tail
+            for i, values in columns.items():
                 column = block.columns[i].copy() if sealed else block.columns[i]  # a row slice may have it
-                column[into] = values[given]
+                if b - a == 1:
+                    column[rows.item(a)] = values[a]
+                else:
+                    column[rows[a:b]] = values[a:b]
                 block.columns[i] = column
-            if sealed:
-                edited.append(position)
-            else:
+            if not sealed:
                 self._tail.refold()
-            if position == directory.head:
+            if head:
                 self._head.reset()
                 self._split = 0 if sealed else self._skip
-        if edited:
-            self._stale.change(edited)
-            self._sealed.touch(edited[0])
+        if changed.item(0) < directory.tail:
+            self._stale.change(changed[changed < directory.tail].tolist())
+            self._sealed.touch(changed.item(0))

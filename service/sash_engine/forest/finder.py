@@ -1,0 +1,156 @@
+"""Finding single entries of a forest by their times and another value.
+
+    wanted       time 17, name b     time 31, name x                    time 52, name c
+    blocks       [ 10 12 17 19 ]     [ 30 31 40 ]     [ 52 52 52 ] [ 52 53 ]
+    found        row 2               -                UNCLEAR: several of its time; here and in the next block
+
+The directory says in which block each time is, and a kernel looks into all of these blocks in one call. The few names
+that are left, whose time several entries have, are looked up one by one. Rows that are gone stay in their blocks.
+
+m names in k blocks: O(m log B + k), and O(r) for a name whose time r entries have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sash_engine.forest.block import Block
+from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
+from sash_engine.forest.writer import BlockWriter
+from sash_engine.kernels import ABSENT, UNCLEAR, find_named
+from sash_engine.monoids.base import Array
+
+__all__ = ["BlockFinder", "Hits"]
+
+
+class Hits(NamedTuple):
+    """Rows that were found, sorted by place, each once.
+
+    A row counts those that are gone, except in a head of which rows were evicted.
+    """
+
+    positions: Array
+    """int64 (k,): where their blocks are."""
+    rows: Array
+    """int64 (k,)"""
+    numbers: Array
+    """int64 (k,): the number of the last name of each."""
+    last: Array
+    """bool (k,): whether it is the last row of its block."""
+
+    def where(self, which: Array) -> Hits:
+        """Some of them: `which` is bool (k,)."""
+        return Hits(self.positions[which], self.rows[which], self.numbers[which], self.last[which])
+
+
+class BlockFinder(BlockWriter):
+    """The entries of one key in blocks, with what finds single ones."""
+
+    __slots__ = ()
+
+    def _search(self, times: Array, column: int, values: Sequence[Any], found: Array, once: bool) -> Hits:
+        """Find the rows that are named; `found` is set where there is one. Changes nothing.
+
+        Args:
+            times, column, values: as in `BlockRemover.remove`.
+            once: whether a row is found once; else as often as it is named.
+        """
+        directory = self._directory
+        if not self._len or not len(times):
+            return _hits([])
+        _, last = directory.spans(directory.head, directory.tail)
+        at = directory.head + last.searchsorted(times, "left")
+        starts = starts_of_runs(at)
+        positions: list[int] = at[starts].tolist()
+        if directory.loads:
+            directory.fetch(positions)
+        held, names, stops, losses = list[Array](), list[Array](), list[int](), list[tuple[int, list[int]]]()
+        for position in positions:
+            block = self._searched(position)
+            if block.gone is not None:
+                losses.append((len(held), block.gone))
+            columns = block.columns
+            held.append(columns[0])
+            names.append(columns[column])
+            stops.append(block.rows)
+        which = np.repeat(np.arange(len(starts)), lengths_of_segments(starts, len(at)))
+        skip = self._skip if positions[0] == directory.head else 0
+        rows = find_named(held, names, stops, skip, which, times, list(values))
+        if losses:
+            bounds = [*starts.tolist(), len(at)]
+            for i, gone in losses:
+                for number in range(bounds[i], bounds[i + 1]):
+                    if rows.item(number) in gone:
+                        rows[number] = ABSENT  # no other row of its block has its time
+        numbers = np.flatnonzero(rows >= 0)
+        found[numbers] = True
+        hits = Hits(at[numbers], rows[numbers], numbers, np.zeros(len(numbers), np.bool_))
+        unclear = np.flatnonzero(rows == UNCLEAR)
+        return (
+            _merged(hits, self._search_runs(times, at, unclear, column, values, found, once)) if len(unclear) else hits
+        )
+
+    def _searched(self, position: int) -> Block:
+        """The block or the tail, to look for rows: with those that are gone, but for a head of which rows left."""
+        directory = self._directory
+        if position == directory.tail:
+            return self._tail
+        if position == directory.head and self._skip:
+            return directory.block(position)  # what is evicted are rows of the settled block
+        return directory.unsettled(position)
+
+    def _search_runs(
+        self, times: Array, at: Array, wanted: Array, column: int, values: Sequence[Any], found: Array, once: bool
+    ) -> Hits:
+        """Find rows where several have a time, in a block or in the next ones; see `_search`.
+
+        Args:
+            at: the position of the block to begin with, by number of the name; changed.
+            wanted: numbers of names, increasing. All names of one time are among them.
+        """
+        directory, hits = self._directory, dict[tuple[int, int], tuple[int, bool]]()
+        while len(wanted):
+            starts = starts_of_runs(at[wanted])
+            if directory.loads:
+                directory.fetch(at[wanted][starts].tolist())
+            missing = list[int]()
+            for some in np.split(wanted, starts[1:]):
+                position = int(at[some[0]])
+                block = self._searched(position)
+                skip, gone = self._skip if position == directory.head else 0, block.gone or ()
+                held, names = block.columns[0][skip : block.rows], block.columns[column]
+                first = (held.searchsorted(times[some], "left") + skip).tolist()
+                stop = (held.searchsorted(times[some], "right") + skip).tolist()
+                run, index = (0, 0), dict[Any, list[int]]()
+                for i, a, b in zip(some.tolist(), first, stop, strict=True):
+                    if (a, b) != run:
+                        run, index = (a, b), {}
+                        for row, name in enumerate(names[a:b].tolist(), a):
+                            if row not in gone and not (once and (position, row) in hits):
+                                index.setdefault(name, []).append(row)
+                    same = index.get(values[i])
+                    if same:
+                        row = same.pop(0) if once else same[0]
+                        hits[position, row] = i, row + 1 == block.rows
+                        found[i] = True
+                    elif b == block.rows and position < directory.tail:
+                        missing.append(i)  # entries of its time go on in the next block
+            wanted = np.array(missing, np.int64)
+            at[wanted] += 1
+        return _hits([(position, row, i, last) for (position, row), (i, last) in sorted(hits.items())])
+
+
+def _hits(found: Sequence[tuple[int, int, int, bool]]) -> Hits:
+    positions, rows, numbers, last = zip(*found, strict=True) if found else ((), (), (), ())
+    integers = [np.array(each, np.int64) for each in (positions, rows, numbers)]
+    return Hits(integers[0], integers[1], integers[2], np.array(last, np.bool_))
+
+
+def _merged(one: Hits, other: Hits) -> Hits:
+    """The rows of both, which have none in common."""
+    both = [np.concatenate(parts) for parts in zip(one, other, strict=True)]
+    order = np.lexsort((both[1], both[0]))
+    return Hits(both[0][order], both[1][order], both[2][order], both[3][order])
