@@ -24,7 +24,7 @@ from sash_engine.forest.block import Block
 from sash_engine.forest.reader import BEFORE_ALL
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.forest.writer import BlockWriter
-from sash_engine.kernels import ABSENT, UNCLEAR, find_named
+from sash_engine.kernels import UNCLEAR, find_named
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
@@ -73,27 +73,24 @@ class BlockFinder(BlockWriter):
         _, last = directory.spans(directory.head, directory.tail)
         at = directory.head + last.searchsorted(times, "left")
         starts = starts_of_runs(at)
+        one = len(at) == 1
         positions: list[int] = at[starts].tolist()
         if directory.loads:
             directory.fetch(positions)
-        held, names, stops, losses = list[Array](), list[Array](), list[int](), list[tuple[int, list[int]]]()
+        held, names, stops, gone = list[Array](), list[Array](), list[int](), list[list[int] | None]()
         for position in positions:
             block = self._searched(position)
-            if block.gone is not None:
-                losses.append((len(held), block.gone))
             columns = block.columns
             held.append(columns[0])
             names.append(columns[column])
             stops.append(block.rows)
-        which = np.repeat(np.arange(len(starts)), lengths_of_segments(starts, len(at)))
+            gone.append(block.gone)
+        which = starts if one else np.repeat(np.arange(len(starts)), lengths_of_segments(starts, len(at)))
         skip = self._skip if positions[0] == directory.head else 0
-        rows = find_named(held, names, stops, skip, which, times, list(values))
-        if losses:
-            bounds = [*starts.tolist(), len(at)]
-            for i, gone in losses:
-                for number in range(bounds[i], bounds[i + 1]):
-                    if rows.item(number) in gone:
-                        rows[number] = ABSENT  # no other row of its block has its time
+        rows = find_named(held, names, stops, gone, skip, which, times, list(values))
+        if one and rows.item(0) >= 0:
+            found[0] = True
+            return Hits(at, rows, starts, np.zeros(1, np.bool_))
         numbers = np.flatnonzero(rows >= 0)
         found[numbers] = True
         hits = Hits(at[numbers], rows[numbers], numbers, np.zeros(len(numbers), np.bool_))
