@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.papers import amta, bulk_fiba, daba, fiba, ra
-from bench.papers.common import Size, Study
+from bench.papers.common import Size, Study, quiet
 from bench.papers.progress import remaining
 
 __all__ = ["PAPERS", "main", "run"]
@@ -38,9 +38,10 @@ def run(name: str, size: Size, folder: Path, passes: int | None = None) -> Study
     gc.collect()
     gc.freeze()  # what is there now is no concern of the collections between runs
     try:
-        for shown, experiment in remaining(study, PAPERS[name]):
-            study.log(shown)
-            experiment(study)
+        with quiet():  # `Experiment.each` clears up
+            for shown, experiment in remaining(study, PAPERS[name]):
+                study.log(shown)
+                experiment(study)
     finally:
         gc.unfreeze()
     study.log(f"wrote {study.write().name}")
@@ -55,9 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--smoke", dest="size", action="store_const", const="smoke", help="seconds; figures mean nothing"
     )
     sizes.add_argument(
-        "--full", dest="size", action="store_const", const="full", help="hours; windows as in the papers"
+        "--full", dest="size", action="store_const", const="full", help="an hour; windows as in the papers"
     )
-    parser.add_argument("--passes", type=int, choices=(1, 2, 3), help="how often each paper is run; 3 with --full")
+    parser.add_argument("--passes", type=int, choices=(1, 2, 3), help="how often each paper is run; 1 with --full")
     parser.add_argument("--results", type=Path, help="where to write; beside this file by default, if not --smoke")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PAPERS)}; all by default")
     options = parser.parse_args(arguments)

@@ -16,6 +16,7 @@ bulk evictions", TPDS 2019.
 from __future__ import annotations
 
 import gc
+import itertools
 import statistics
 import tempfile
 import time
@@ -27,23 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.common import (
-    Panel,
-    Study,
-    fill,
-    latency_experiment,
-    of_size,
-    powers,
-    processor_seconds,
-    quiet,
-    quietly,
-    slide,
-    throughput,
-    values,
-)
+from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly, values
+from bench.papers.sliding import PERIODIC, Kept, fill, latency_experiment, slide, throughput
 from sash.durability.chunk_store import ChunkStore
 from sash.tiers.lmdb import LmdbTier
-from sash_engine.aggregators import ALGORITHMS, AMTA, Capability, LogMTA, create
+from sash_engine.aggregators import ALGORITHMS, AMTA, Capability, LogMTA, Timed, create
 from sash_engine.aggregators.counting import Counting
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Count, Max, Mean, MinCount, Monoid, Partial, StdDev, Sum
@@ -87,9 +76,9 @@ def constant_size(study: Study) -> None:
     """Throughput against window size, and latency at one."""
     names = ("two_stacks_lite", "daba_lite", "reactive", "log_mta", "amta", "kvs_amta")
     most = of_size(study.size, smoke=16, laptop=2**15, full=2**22)
-    slides = of_size(study.size, smoke=32, laptop=2**12, full=2**17)
+    slides = of_size(study.size, smoke=32, laptop=2**12, full=2**15)
     experiment = study.experiment("throughput", "window size n [entries]")
-    for name in names:
+    for name in experiment.each(names):
         for n in powers(4, 4, most):
             count = slides if name in ("reactive", "log_mta") else max(slides, n)
             rate, answers = throughput(name, SUM, n, count)
@@ -107,13 +96,22 @@ def constant_size(study: Study) -> None:
 def bulk_evict(study: Study) -> None:
     """Latency and combines of evicting m of n entries at once, with the query after it."""
     n = of_size(study.size, smoke=64, laptop=2**14, full=2**22)
-    target = of_size(study.size, smoke=64, laptop=2**13, full=2**22)
+    target = of_size(study.size, smoke=64, laptop=2**13, full=2**17)
+    least = of_size(study.size, smoke=4, laptop=4, full=2)
     experiment = study.experiment("bulk-evict", f"entries evicted m, n = {n:,}")
-    for name in ("two_stacks_lite", "daba_lite", "reactive", "bulk_fiba", "log_mta", "amta", "kvs_amta"):
-        for m in powers(4, 1, n // 2):
-            rounds = max(4, min(32, target // m))
+    plan = {m: max(least, min(32, target // m)) for m in powers(4, 1, n // 2)}
+    stream = values(n + sum(m * rounds for m, rounds in plan.items()))
+    names = ("two_stacks_lite", "daba_lite", "reactive", "bulk_fiba", "log_mta", "amta", "kvs_amta")
+    for name in experiment.each(names):
+        counting = Counting(SUM)
+        kept = Kept(partial(create, name, counting), n, stream, anew=name in PERIODIC)
+        start = 0
+        for m, rounds in plan.items():
+            window = kept.at(start)
+            assert isinstance(window, Timed)
             with quiet():
-                seconds, combines, answers = _evictions(name, n, m, rounds)
+                seconds, combines, answers = _evictions(window, counting, kept, m, rounds)
+            start += m * rounds
             figures = {
                 "evict m, query [µs], median": 1e6 * statistics.median(seconds),
                 "combines to evict m, query; worst": float(max(combines)),
@@ -127,27 +125,26 @@ def bulk_evict(study: Study) -> None:
     )
 
 
-def _evictions(name: str, n: int, m: int, rounds: int) -> tuple[list[float], list[int], list[Any]]:
+def _evictions(
+    window: Timed, counting: Counting, kept: Kept, m: int, rounds: int
+) -> tuple[list[float], list[int], list[Any]]:
     """Evict m and query, refill; return the seconds and combines of each eviction, and the answers."""
-    counting = Counting(SUM)
-    window = create(name, counting)
-    entries = values(n + m * rounds)
-    fill(window, entries[:n])
     seconds, combines, answers = [], [], []
     in_bulk = Capability.BULK_EVICT in window.capabilities
-    for i in range(1, rounds + 1):
+    for _ in range(rounds):
+        oldest, youngest = kept.start, window.youngest
+        assert youngest is not None
         counting.reset()
         began = time.perf_counter()
         if in_bulk:
-            window.bulk_evict(m * i - 1)
+            window.bulk_evict(oldest + m - 1)
         else:
             for _ in range(m):
                 window.evict()
         answers.append(window.query())
         seconds.append(time.perf_counter() - began)
         combines.append(counting.reset())
-        at = n + m * (i - 1)
-        fill(window, entries[at : at + m], at)
+        fill(window, kept.newcomers(m), youngest + 1)
     return seconds, combines, answers
 
 
@@ -165,18 +162,18 @@ MONOIDS: dict[str, Monoid] = {
 
 def policies(study: Study) -> None:
     """Six aggregates over an entry per second: of the last hour, and of the newest entries with a given total."""
-    seconds = of_size(study.size, smoke=600, laptop=8_000, full=7 * 24 * 3600)
+    seconds = of_size(study.size, smoke=600, laptop=8_000, full=2**17)
     hour = of_size(study.size, smoke=60, laptop=3600, full=3600)
     load = _load(seconds)
     budget = int(np.median(load)) * hour
     experiment = study.experiment("policies", "aggregate")
-    for x, (label, monoid) in enumerate(MONOIDS.items()):
-        for policy, limit in (("last hour", hour), ("enough load", budget)):
-            for name in ("log_mta", "amta", "forest"):
-                replay = _in_forest if name == "forest" else _in_tree
-                rate, answers = quietly(partial(replay, name, monoid, load, policy, limit))
-                case = (label, policy)
-                experiment.add(name, x, {f"entries per second, {policy}": rate}, answers, case=case)
+    limits = {"last hour": hour, "enough load": budget}
+    for label, policy in experiment.each(itertools.product(MONOIDS, limits)):
+        for name in ("log_mta", "amta", "forest"):
+            replay = _in_forest if name == "forest" else _in_tree
+            rate, answers = quietly(partial(replay, name, MONOIDS[label], load, policy, limits[policy]))
+            figures = {f"entries per second, {policy}": rate}
+            experiment.add(name, list(MONOIDS).index(label), figures, answers, case=(label, policy))
     ticks = {float(x): label for x, label in enumerate(MONOIDS)}
     experiment.plot(
         Panel("entries per second, last hour", "slide policy: the last hour", y="linear", ticks=ticks, joined=False),
@@ -239,13 +236,15 @@ def memory(study: Study) -> None:
     """What is in memory after a window of n entries has slid by n / 2."""
     most = of_size(study.size, smoke=64, laptop=2**14, full=2**20)
     experiment = study.experiment("memory", "window size n [entries]")
-    with tempfile.TemporaryDirectory() as folder:
-        for n in powers(4, 16, most):
-            for name in ("two_stacks_lite", "daba_lite", "reactive", "bulk_fiba", "amta", "kvs_amta"):
-                if name != "kvs_amta":
-                    experiment.add(name, n, *_footprint(name, n, {}))
-                    continue
-                tier = LmdbTier(Path(folder) / f"{n}")
+    sizes = of_size(study.size, smoke=powers(4, 16, most), laptop=powers(4, 16, most), full=powers(16, 16, most))
+    names = ("two_stacks_lite", "daba_lite", "reactive", "bulk_fiba", "amta", "kvs_amta")
+    for name in experiment.each(names):
+        for n in sizes:
+            if name != "kvs_amta":
+                experiment.add(name, n, *_footprint(name, n, {}))
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                tier = LmdbTier(Path(folder))
                 tier.acquire()
                 store = ChunkStore(tier, SUM, "memory")
                 figures, answers = _footprint(name, n, {"store": store})
@@ -282,9 +281,10 @@ def _footprint(name: str, n: int, parameters: dict[str, Any]) -> tuple[dict[str,
 def dimensions(study: Study) -> None:
     """Throughput of 1 to 50 aggregates of as many fields, answered after every 1,024 entries."""
     n = of_size(study.size, smoke=1024, laptop=2**13, full=2**17)
-    count = of_size(study.size, smoke=1024, laptop=2**13, full=2**16)
+    count = of_size(study.size, smoke=1024, laptop=2**13, full=2**15)
     experiment = study.experiment("dimensions", "aggregates at once, each of its own field")
-    for k in of_size(study.size, smoke=(1, 5), laptop=(1, 2, 5, 10, 20, 50), full=(1, 2, 5, 10, 20, 30, 40, 50)):
+    dimensions = of_size(study.size, smoke=(1, 5), laptop=(1, 2, 5, 10, 20, 50), full=(1, 2, 5, 10, 20, 30, 40, 50))
+    for k in experiment.each(dimensions):
         table = np.random.default_rng(5).integers(1, 1001, (n + count, k))
         monoids = [(Sum, Max, Mean)[i % 3]("int64") for i in range(k)]
         runs: dict[str, Callable[..., tuple[float, list[Any]]]] = {

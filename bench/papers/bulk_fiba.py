@@ -1,7 +1,7 @@
 """Bulk FiBA: whole batches that leave and come, in order and out of order, and on real flights.
 
-    arrivals     entry i has time i and arrives at i + U(0, d): every batch of m arrivals is spread over the
-                 newest d entries, and the m oldest that leave for it have all arrived
+    arrivals     the entry of time i arrives at i + U(0, d): every batch of m arrivals is spread over the newest d
+                 times, and the m oldest that leave for it have all arrived
 
     bulk-evict    latency of evicting m at once, in order, against m
     bulk-insert   throughput of rounds (evict m, insert m, query) in order, against m
@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly
+from bench.papers.sliding import PERIODIC
 from sash_engine.aggregators import Bulk, Capability, create
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Sum
@@ -139,15 +140,21 @@ ANY_ORDER: dict[str, Callable[[], Contender]] = {
 def batches_in_order(study: Study) -> None:
     """Bulk evictions and insertions of m entries in order."""
     n = of_size(study.size, smoke=256, laptop=2**14, full=2**22)
-    target = of_size(study.size, smoke=256, laptop=2**13, full=2**21)
+    target = of_size(study.size, smoke=256, laptop=2**13, full=2**17)
+    least = of_size(study.size, smoke=5, laptop=5, full=2)
     evict = study.experiment("bulk-evict", f"entries evicted m, n = {n:,}")
     insert = study.experiment("bulk-insert", f"batch m [entries], n = {n:,}")
-    for series, make in {**IN_ORDER, **ANY_ORDER}.items():
+    contenders = {**IN_ORDER, **ANY_ORDER}
+    for series in evict.each(contenders):
+        window, start = Filled(contenders[series], n), 0
         for m in powers(4, 1, n):
-            rounds = max(5, min(2048, target // m))
-            figures, answers = _rounds(make, n, m, 0, rounds)
+            rounds = usual = max(least, min(2048, target // m))
+            if series in PERIODIC and study.size == "full":
+                window, rounds = Filled(contenders[series], n, start), max(least, n // m)
+            figures, answers = window.rounds(m, 0, rounds)
             evict.add(series, m, {"latency of evicting m [µs]": 1e6 * figures["evict"]}, answers)
             insert.add(series, m, {"entries per second": m / figures["round"]}, answers)
+            start += m * usual
     evict.plot(
         Panel("latency of evicting m [µs]", "median of the rounds"),
         title=f"Bulk FiBA, VLDB 2023: evict the m oldest at once (sum, n = {n:,})",
@@ -161,59 +168,96 @@ def batches_in_order(study: Study) -> None:
 def distance(study: Study) -> None:
     """Rounds of m entries that are spread over the newest d."""
     n = of_size(study.size, smoke=256, laptop=2**14, full=2**22)
-    target = of_size(study.size, smoke=256, laptop=2**13, full=2**21)
+    target = of_size(study.size, smoke=256, laptop=2**13, full=2**16)
+    least, most = of_size(study.size, smoke=(5, 1024), laptop=(5, 1024), full=(2, 4096))
+    batches = of_size(study.size, smoke=(1, 64), laptop=(1, 64, 1024), full=(1, 64, 1024, 65536))
+    distances = of_size(study.size, smoke=powers(4, 1, n), laptop=powers(4, 1, n), full=powers(16, 1, 2**16))
     experiment = study.experiment("distance", f"out-of-order distance d [entries], n = {n:,}")
-    for m in of_size(study.size, smoke=(1, 64), laptop=(1, 64, 1024), full=(1, 64, 1024, 65536)):
-        for series, make in ANY_ORDER.items():
+    for series in experiment.each(ANY_ORDER):
+        window = Filled(ANY_ORDER[series], n)
+        for m in reversed(batches):
             if m == 1 and series in ("bulk_fiba (arity 2)", "bulk_fiba (arity 8)"):
                 continue
-            for d in sorted({*powers(4, 1, n // 2), n // 2}):
-                rounds = max(5, min(1024, target // m))
-                figures, answers = _rounds(make, n, m, d, rounds)
+            for d in sorted({*(d for d in distances if d <= n // 2), n // 2}):
+                figures, answers = window.rounds(m, d, max(least, min(most, target // m)))
                 measure = f"entries per second, m = {m:,}"
                 experiment.add(series, d, {measure: m / figures["round"]}, answers, case=(m, d))
     experiment.plot(
-        *(
-            Panel(f"entries per second, m = {m:,}", f"batches of {m:,}")
-            for m in of_size(study.size, smoke=(1, 64), laptop=(1, 64, 1024), full=(1, 64, 1024))
-        ),
+        *(Panel(f"entries per second, m = {m:,}", f"batches of {m:,}") for m in batches),
         title=f"Bulk FiBA, VLDB 2023: evict m, insert m spread over the newest d, query (sum, n = {n:,})",
     )
 
 
-def arrivals(count: int, d: int) -> Batch:
-    """Entries of the times 0 to count - 1, each delayed by up to d places."""
-    rng = np.random.default_rng(11)
+def arrivals(count: int, d: int) -> Longs:
+    """Return the times 0 to count - 1 in the order of arrival: each is delayed by up to d places."""
     times = np.arange(count, dtype=np.int64)
-    if d:
-        times = times[np.argsort(times + rng.integers(0, d + 1, count), kind="stable")]
-    return times, rng.integers(1, 1001, count)
+    if not d:
+        return times
+    return times[np.argsort(times + np.random.default_rng(11).integers(0, d + 1, count), kind="stable")]
 
 
-def _rounds(make: Callable[[], Contender], n: int, m: int, d: int, rounds: int) -> tuple[dict[str, float], list[int]]:
-    """Fill a window with n entries, and slide it by m.
+def values_at(times: Longs) -> Longs:
+    """Return the values of entries, from 1 to 1,009: a function of their times, whatever the order of arrival."""
+    return times * 7919 % 1009 + 1
 
-    Returns:
-        the median seconds of an eviction, the mean of processor seconds of a round (what is amortised shows in a
-        mean only), and the answers.
+
+class Filled:
+    """A contender with n entries, which is filled once and slides on from one measurement to the next.
+
+    A measurement at distance d begins with d arrivals that are not measured, so that later ones come late. What has
+    not arrived at its end never arrives: the next measurement begins with times above all of them.
+
+    Args:
+        make: makes an empty contender.
+        n: how many entries it keeps.
+        start: the least time.
     """
-    window = make()
-    times, entries = arrivals(n + d + m * rounds, d)
-    for at in range(0, n, 1024):
-        window.insert(window.prepare((times[at : min(at + 1024, n)], entries[at : min(at + 1024, n)])))
-    batches = [window.prepare((times[at : at + m], entries[at : at + m])) for at in range(n, n + m * rounds, m)]
-    evictions, answers, clock = [], [], time.perf_counter
-    with quiet():
-        before = processor_seconds()
-        for i, batch in enumerate(batches, 1):
-            began = clock()
-            window.evict(m * i - 1)
-            evicted = clock()
-            window.insert(batch)
-            answers.append(window.query())
-            evictions.append(evicted - began)
-        seconds = processor_seconds() - before
-    return {"evict": statistics.median(evictions), "round": seconds / rounds}, answers
+
+    def __init__(self, make: Callable[[], Contender], n: int, start: int = 0) -> None:
+        self._window = make()
+        self.times = np.arange(start, start + n, dtype=np.int64)  # of its entries, in order
+        for batch in self._batches(self.times, 1024):
+            self._window.insert(batch)
+
+    def _batches(self, times: Longs, m: int) -> list[Any]:
+        """Make batches of m entries of entries with these times, in the form that the contender takes."""
+        pieces = [times[at : at + m] for at in range(0, len(times), m)]
+        return [self._window.prepare((piece, values_at(piece))) for piece in pieces]
+
+    def rounds(self, m: int, d: int, rounds: int) -> tuple[dict[str, float], list[int]]:
+        """Evict the m oldest, insert m that come up to d places late, query; so many times.
+
+        Returns:
+            the median seconds of an eviction, the mean of processor seconds of a round (what is amortised shows in a
+            mean only), and the answers.
+        """
+        coming = arrivals(2 * d + m * rounds, d) + (self.times[-1] + 1)
+        if d:
+            self._slide(np.sort(coming[:d]), 1024)
+        evictions, seconds, answers = self._slide(coming[d : d + m * rounds], m)
+        return {"evict": statistics.median(evictions), "round": seconds / rounds}, answers
+
+    def _slide(self, coming: Longs, m: int) -> tuple[list[float], float, list[int]]:
+        """Per batch of m: evict as many of the oldest, insert it, query.
+
+        Returns:
+            the seconds of each eviction, the processor seconds of all, and the answers.
+        """
+        window, batches = self._window, self._batches(coming, m)
+        times = np.sort(np.concatenate([self.times, coming]), kind="stable")
+        leaving = times[[*range(m - 1, len(coming) - 1, m), len(coming) - 1]].tolist()
+        self.times = times[len(coming) :]
+        evictions, answers, clock = [], [], time.perf_counter
+        with quiet():
+            before = processor_seconds()
+            for batch, oldest in zip(batches, leaving, strict=True):
+                began = clock()
+                window.evict(oldest)
+                evicted = clock()
+                window.insert(batch)
+                answers.append(window.query())
+                evictions.append(evicted - began)
+            return evictions, processor_seconds() - before, answers
 
 
 # -------------------------------------------------------------------- real flights
@@ -228,9 +272,9 @@ def flights(study: Study) -> None:
     departed, landed, delay = departed[:count], landed[:count], delay[:count]
     behind = _distances(departed)
     experiment = study.experiment("flights", "batch [minutes of landings]")
-    for minutes in (10, 60, 6 * 60, DAY, 7 * DAY):
-        for series, make in ANY_ORDER.items():
-            rate, answers = quietly(partial(_replay, make, departed, landed, delay, minutes))
+    for series in experiment.each(ANY_ORDER):
+        for minutes in (10, 60, 6 * 60, DAY, 7 * DAY):
+            rate, answers = quietly(partial(_replay, ANY_ORDER[series], departed, landed, delay, minutes))
             figures = {"flights per second": rate, "mean distance of a flight [entries]": float(behind.mean())}
             experiment.add(series, minutes, figures, answers)
     experiment.plot(

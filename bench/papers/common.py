@@ -5,11 +5,11 @@
       └ add(series, x, figures, answers)           one measurement; the answers are compared at once
     -> folder/daba.csv, folder/daba-throughput.png
 
-Rates are over processor time, which leaves out the turns of other programs; latencies are of the wall clock. All
-experiments of a paper are run several times over, and the best of each figure is kept: the same history costs the
-same each time, so what differs is the machine's doing, and that only ever makes it slower. For the same reason a
-latency distribution is of the least time of each step. The garbage collector is off. Combines are counted by a monoid
-and do not depend on the machine.
+Rates are over processor time, which leaves out the turns of other programs; latencies are of the wall clock. If the
+experiments of a paper run several times, the best of each figure is kept: the same history costs the same each time,
+so only the machine makes a difference, and it can only slow a run down. For the same reason a latency distribution is
+of the least time of each step. The garbage collector is off. Combines are counted by a monoid and do not depend on the
+machine.
 
 Every measurement brings the answers that it got. Within an experiment all series with the same `case` (by
 default the same x) must give the same ones, as far as the shorter of them goes; else `AnswersDiffer` is raised.
@@ -25,21 +25,16 @@ import gc
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from bench.papers.plots import Panel, draw
-from sash_engine.aggregators import ALGORITHMS, InOrder, Timed
-from sash_engine.aggregators.base import Aggregator
-from sash_engine.aggregators.counting import Counting
-from sash_engine.monoids import Monoid
 from sash_engine.monoids.laws import close
 
 __all__ = [
@@ -49,12 +44,9 @@ __all__ = [
     "AnswersDiffer",
     "Experiment",
     "Panel",
+    "Row",
     "Size",
     "Study",
-    "combines_per_slide",
-    "fill",
-    "latencies",
-    "latency_experiment",
     "least_of",
     "of_size",
     "powers",
@@ -62,8 +54,6 @@ __all__ = [
     "quantiles",
     "quiet",
     "quietly",
-    "slide",
-    "throughput",
     "values",
 ]
 
@@ -113,6 +103,19 @@ class Row:
     digest: str
 
 
+class Notes(Protocol):
+    """Notes of the series that are measured, so that a later run can leave them out."""
+
+    def answers(self, experiment: str) -> dict[Any, tuple[str, Sequence[Any]]]:
+        """Return the answers that the measured series of an experiment gave."""
+
+    def measured(self, experiment: str, series: Any) -> bool:
+        """Whether an earlier run measured a series."""
+
+    def note(self, experiment: Experiment, series: Any, share: float) -> None:
+        """Note a measured series; `share` says which part of the experiment is done with it."""
+
+
 class Study:
     """One paper's experiments.
 
@@ -120,7 +123,11 @@ class Study:
         paper: names the files.
         size: how much is measured.
         folder: where CSV and plots go.
-        passes: how many times all its experiments are to be run; 1 to 3 by the size where None.
+        passes: how many times all its experiments are to be run; 1 or 2 by the size where None.
+
+    Attributes:
+        notes: of the run in progress, if it can be cut short; `progress.remaining` sets it.
+        questions: what the experiment that runs has begun.
     """
 
     def __init__(self, paper: str, size: Size, folder: Path, passes: int | None = None) -> None:
@@ -128,7 +135,9 @@ class Study:
         self.size = size
         self.folder = folder
         self._rows: dict[tuple[str, str, float, str], Row] = {}
-        self.passes = passes or of_size(size, smoke=1, laptop=2, full=3)
+        self.passes = passes or of_size(size, smoke=1, laptop=2, full=1)
+        self.notes: Notes | None = None
+        self.questions: list[Experiment] = []
         self._began = time.perf_counter()
 
     @property
@@ -148,7 +157,8 @@ class Study:
 
     def experiment(self, name: str, parameter: str) -> Experiment:
         """Begin an experiment; `parameter` says what x is, with its unit."""
-        return Experiment(self, name, parameter)
+        self.questions.append(Experiment(self, name, parameter))
+        return self.questions[-1]
 
     def log(self, text: str) -> None:
         """Say how far it has come."""
@@ -173,7 +183,19 @@ class Experiment:
         self.study = study
         self.name = name
         self.parameter = parameter
-        self._answers: dict[Any, tuple[str, Sequence[Any]]] = {}
+        self.answers: dict[Any, tuple[str, Sequence[Any]]] = study.notes.answers(name) if study.notes else {}
+        """Case -> the longest answers so far, and the series that gave them."""
+
+    def each(self, series: Iterable[T]) -> Iterator[T]:
+        """Yield each series that is still to be measured, and note it when the caller asks for the next one."""
+        notes, names = self.study.notes, list(series)
+        for i, name in enumerate(names, 1):
+            if notes and notes.measured(self.name, name):
+                continue
+            gc.collect()  # the windows of the series before
+            yield name
+            if notes:
+                notes.note(self, name, i / len(names))
 
     def add(
         self, series: str, x: float, figures: Mapping[str, float], answers: Sequence[Any], *, case: Any = None
@@ -200,7 +222,7 @@ class Experiment:
     def _compare(self, series: str, case: Any, answers: Sequence[Any]) -> None:
         if not answers:
             raise AnswersDiffer(f"{self.name}, {series}: no answers")
-        other, known = self._answers.setdefault(case, (series, answers))
+        other, known = self.answers.setdefault(case, (series, answers))
         for i, (expected, found) in enumerate(zip(known, answers, strict=False)):
             if expected != found and not close(expected, found, TOLERANCE):
                 raise AnswersDiffer(
@@ -208,7 +230,7 @@ class Experiment:
                     f"but {expected!r} by {other}"
                 )
         if len(answers) > len(known):
-            self._answers[case] = series, answers
+            self.answers[case] = series, answers
 
     def lines(self, measure: str) -> dict[str, tuple[list[float], list[float]]]:
         """Series -> xs and values of one measure."""
@@ -242,7 +264,13 @@ processor_seconds = time.process_time
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the garbage collector out: it clears up before, and does nothing inside."""
+    """Keep the garbage collector out: it clears up before, and does nothing inside.
+
+    Within another `quiet`, as in a whole run, it does not clear up either: with millions of entries that takes seconds.
+    """
+    if not gc.isenabled():
+        yield
+        return
     gc.collect()
     gc.disable()
     try:
@@ -279,107 +307,3 @@ def quantiles(steps: Sequence[float], *, scale: float = 1.0) -> dict[str, float]
     ordered = sorted(steps)
     last = len(ordered) - 1
     return {name: scale * ordered[min(last, math.ceil(q * len(ordered)) - 1)] for name, q in QUANTILES.items()}
-
-
-# -------------------------------------------------------------------- sliding by one
-
-
-def fill(window: Aggregator, entries: Sequence[Any], start: int = 0) -> None:
-    """Insert entries at the times start, start + 1, …"""
-    if isinstance(window, Timed):
-        for moment, value in enumerate(entries, start):
-            window.insert(moment, value)
-    else:
-        assert isinstance(window, InOrder)
-        for value in entries:
-            window.insert(value)
-
-
-def slide(window: Aggregator, entries: Sequence[Any], start: int) -> list[Any]:
-    """Per entry: evict the oldest, insert it, query; return the answers."""
-    query, answers = window.query, list[Any]()
-    answer = answers.append
-    if isinstance(window, Timed):
-        insert_at, evict_at = window.insert, window.evict
-        for moment, value in enumerate(entries, start):
-            evict_at()
-            insert_at(moment, value)
-            answer(query())
-    else:
-        assert isinstance(window, InOrder)
-        insert, evict = window.insert, window.evict
-        for value in entries:
-            evict()
-            insert(value)
-            answer(query())
-    return answers
-
-
-def throughput(name: str, monoid: Monoid, n: int, slides: int, **parameters: Any) -> tuple[float, list[Any]]:
-    """Slide a window of n entries one by one; return slides per second, and the answers."""
-    window = ALGORITHMS[name](monoid, **parameters)
-    entries = values(n + slides)
-    fill(window, entries[:n])
-    newcomers = entries[n:]
-    with quiet():
-        began = processor_seconds()
-        answers = slide(window, newcomers, n)
-        return slides / (processor_seconds() - began), answers
-
-
-def latencies(make: Callable[[Monoid], Aggregator], monoid: Monoid, n: int, slides: int) -> tuple[list[int], list[Any]]:
-    """Slide a new window of n entries; return the nanoseconds of each slide (evict, insert, query), and the answers."""
-    window = make(monoid)
-    entries = values(n + slides)
-    fill(window, entries[:n])
-    steps, answers, clock = [], [], time.perf_counter_ns
-    for at in range(n, n + slides):
-        piece = entries[at : at + 1]
-        began = clock()
-        answer = slide(window, piece, at)
-        steps.append(clock() - began)
-        answers += answer
-    return steps, answers
-
-
-@cache  # a second pass counts the same
-def combines_per_slide(make: Callable[[Monoid], Aggregator], monoid: Monoid, n: int, slides: int) -> list[int]:
-    """Slide a new window of n entries; return the combines of each slide."""
-    counting = Counting(monoid)
-    window = make(counting)
-    entries = values(n + slides)
-    fill(window, entries[:n])
-    counting.reset()
-    steps = []
-    for at in range(n, n + slides):
-        slide(window, entries[at : at + 1], at)
-        steps.append(counting.reset())
-    return steps
-
-
-def latency_experiment(
-    study: Study, names: Sequence[str], monoid: Monoid, of: str, *, smoke: int, laptop: int, full: int
-) -> None:
-    """Latency and combines of the 4n slides of some algorithms at one window size n, as quantiles over `RARITY`.
-
-    Args:
-        of: what the plot's title says before the sizes.
-        smoke, laptop, full: the window's size n at each size of the study.
-    """
-    n = of_size(study.size, smoke=smoke, laptop=laptop, full=full)
-    repeats = of_size(study.size, smoke=1, laptop=2, full=3)
-    experiment = study.experiment("latency", "share of slides that are as slow, or slower")
-    for name in names:
-        make = ALGORITHMS[name]
-        steps, answers = least_of(repeats, partial(latencies, make, monoid, n, 4 * n))
-        combines = combines_per_slide(make, monoid, n, 4 * n)
-        times, counts = quantiles(steps, scale=1e-3), quantiles(combines)
-        for x, quantile in zip(RARITY, QUANTILES, strict=True):
-            figures = {"latency of a slide [µs]": times[quantile], "combines of a slide": counts[quantile]}
-            experiment.add(name, x, figures, answers, case="slides")
-    experiment.plot(
-        Panel("latency of a slide [µs]", "time", ticks=RARITY),
-        Panel("combines of a slide", "combines", ticks=RARITY),
-        title=f"{of}: latency of evict, insert, query (sum, n = {n:,}, {4 * n:,} slides)",
-        note=f"Time: per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
-    )

@@ -10,20 +10,12 @@ Source: Tangwongsan, Hirzel, Schneider, "Low-latency sliding-window aggregation 
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any
 
-from bench.papers.common import (
-    Panel,
-    Study,
-    latency_experiment,
-    of_size,
-    powers,
-    processor_seconds,
-    quietly,
-    throughput,
-    values,
-)
+from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quietly, values
+from bench.papers.sliding import latency_experiment, throughput
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.aggregators.base import InOrder
 from sash_engine.aggregators.counting import Counting
@@ -48,19 +40,19 @@ CONSTANT = ("two_stacks", "two_stacks_lite", "daba", "daba_lite", "reactive", "f
 def static(study: Study) -> None:
     """Throughput against window size."""
     most = of_size(study.size, smoke=16, laptop=2**16, full=2**22)
-    slides = of_size(study.size, smoke=32, laptop=2**13, full=2**17)
+    slides = of_size(study.size, smoke=32, laptop=2**13, full=2**15)
     experiment = study.experiment("throughput", "window size n [entries]")
     monoids: dict[str, Monoid] = {"sum": SUM, "stddev": StdDev("int64")}
-    for function, monoid in monoids.items():
-        for name in ALL:
-            if name == "subtract_on_evict" and not monoid.invertible:
-                continue
-            for n in powers(4, 1, most):
-                if name == "recalc_in_order" and n > 1024:
-                    continue  # a slide costs n combines; the line is straight from here
-                count = {"recalc_in_order": max(50, slides // n), "reactive": slides}.get(name, max(slides, n))
-                rate, answers = throughput(name, monoid, n, count)
-                experiment.add(name, n, {f"slides per second, {function}": rate}, answers, case=(function, n))
+    for function, name in experiment.each(itertools.product(monoids, ALL)):
+        monoid = monoids[function]
+        if name == "subtract_on_evict" and not monoid.invertible:
+            continue
+        for n in powers(4, 1, most):
+            if name == "recalc_in_order" and n > 1024:
+                continue  # a slide costs n combines; the line is straight from here
+            count = {"recalc_in_order": max(50, slides // n), "reactive": slides}.get(name, max(slides, n))
+            rate, answers = throughput(name, monoid, n, count)
+            experiment.add(name, n, {f"slides per second, {function}": rate}, answers, case=(function, n))
     experiment.plot(
         Panel("slides per second, sum", "sum"),
         Panel("slides per second, stddev", "standard deviation"),
@@ -76,9 +68,9 @@ def latency(study: Study) -> None:
 def dynamic(study: Study) -> None:
     """Throughput of windows that fill and drain, and the worst operation."""
     most = of_size(study.size, smoke=16, laptop=2**14, full=2**20)
-    total = of_size(study.size, smoke=64, laptop=2**15, full=2**21)
+    total = of_size(study.size, smoke=64, laptop=2**15, full=2**18)
     experiment = study.experiment("dynamic", "largest window n [entries]")
-    for name in CONSTANT:
+    for name in experiment.each(CONSTANT):
         for n in powers(4, 16, most):
             waves = max(1, total // (2 * n))
             rate, answers = quietly(partial(_waves, name, n, waves))

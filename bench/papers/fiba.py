@@ -14,28 +14,25 @@ Source: Tangwongsan, Hirzel, Schneider, "Optimal and general out-of-order slidin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from bench.papers.common import (
     RARITY,
     Panel,
     Study,
-    fill,
     least_of,
     of_size,
     powers,
     processor_seconds,
     quantiles,
     quiet,
-    quietly,
-    throughput,
     values,
 )
+from bench.papers.sliding import counting, fill, throughput
 from sash_engine.aggregators import FlatFIT, Range, Timed, create
-from sash_engine.aggregators.counting import Counting
-from sash_engine.monoids import Monoid, Sum
+from sash_engine.monoids import Sum
 
 __all__ = ["EXPERIMENTS"]
 
@@ -56,13 +53,22 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
 def distance(study: Study) -> None:
     """Throughput and combines against the out-of-order distance."""
     n = of_size(study.size, smoke=64, laptop=2**15, full=2**22)
-    slides = of_size(study.size, smoke=16, laptop=2**11, full=2**17)
+    slides = of_size(study.size, smoke=16, laptop=2**11, full=2**14)
+    counted = of_size(study.size, smoke=16, laptop=2**11, full=2**12)
     experiment = study.experiment("throughput", f"out-of-order distance d [entries], n = {n:,}")
-    for series, (name, parameters) in TREES.items():
+    entries = values(slides + counted)
+    for series in experiment.each(TREES):
+        name, parameters = TREES[series]
+        late = Late(create(name, SUM, **parameters), n)
         for d in sorted({*powers(4, 1, n // 2), n // 2}):
-            rate, answers = _rate(name, n, d, slides, **parameters)
-            combines = _combines(name, n, d, slides, **parameters)
-            figures = {"slides per second": rate, "combines per slide": combines / slides}
+            late.set_distance(d)
+            with quiet():
+                began = processor_seconds()
+                answers = late.slide(entries[:slides])
+                rate = slides / (processor_seconds() - began)
+            with counting(late.window) as counter:
+                answers += late.slide(entries[slides:])
+            figures = {"slides per second": rate, "combines per slide": counter.combines / counted}
             experiment.add(series, d, figures, answers)
     experiment.plot(
         Panel("slides per second", "throughput", y="log10"),
@@ -74,15 +80,16 @@ def distance(study: Study) -> None:
 def latency(study: Study) -> None:
     """Latency of slides at three distances."""
     n = of_size(study.size, smoke=64, laptop=2**12, full=2**20)
-    repeats = of_size(study.size, smoke=1, laptop=2, full=3)
-    slides = 2 * n
+    repeats = of_size(study.size, smoke=1, laptop=2, full=2)
+    slides = of_size(study.size, smoke=2 * n, laptop=2 * n, full=2**17)
+    distances = (0, 64 if n > 64 else 16, n // 2)
     experiment = study.experiment("latency", "share of slides that are as slow, or slower")
-    for name in ("btree", "fiba"):
-        for d in (0, 64 if n > 64 else 16, n // 2):
-            steps, answers = least_of(repeats, partial(_steps, name, n, d, slides, min_arity=4))
-            label = f"{name} d = {d:,}"
+    for name in experiment.each(("btree", "fiba")):
+        all_steps, all_answers = least_of(repeats, partial(_steps, name, n, distances, slides, min_arity=4))
+        for i, d in enumerate(distances):
+            steps, answers = (found[i * slides : (i + 1) * slides] for found in (all_steps, all_answers))
             for x, value in zip(RARITY, quantiles(steps, scale=1e-3).values(), strict=True):
-                experiment.add(label, x, {"latency of a slide [µs]": value}, answers, case=d)
+                experiment.add(f"{name} d = {d:,}", x, {"latency of a slide [µs]": value}, answers, case=d)
     experiment.plot(
         Panel("latency of a slide [µs]", "time", ticks=RARITY),
         title=f"FiBA, VLDB 2019: latency (sum, n = {n:,}, arity 4)",
@@ -90,50 +97,50 @@ def latency(study: Study) -> None:
     )
 
 
-def _window(name: str, monoid: Monoid, n: int, d: int, **parameters: Any) -> Timed:
-    """A window of n entries, the newest d of which are far ahead of the others."""
-    window = create(name, monoid, **parameters)
-    entries = values(n, seed=1)
-    fill(window, entries[: n - d])
-    fill(window, entries[n - d :], FAR)
-    return window
+class Late:
+    """A window of n entries, the newest d of which are far ahead of the others; newcomers go right before them.
+
+    Args:
+        window: an empty window, which is filled with n entries.
+        n: how many entries the window keeps.
+    """
+
+    def __init__(self, window: Timed, n: int) -> None:
+        self.window = window
+        self._d = 0
+        self._now = n
+        fill(window, values(n, seed=1))
+
+    def set_distance(self, d: int) -> None:
+        """Let entries come far ahead until there are d of them. d never falls."""
+        for moment, value in enumerate(values(d - self._d, seed=2), FAR + self._d):
+            self.window.evict()
+            self.window.insert(moment, value)
+        self._d = d
+
+    def slide(self, entries: list[int]) -> list[Any]:
+        """Per entry: evict the oldest, insert it at distance d, query; return the answers."""
+        window, answers = self.window, []
+        for moment, value in enumerate(entries, self._now):
+            window.evict()
+            window.insert(moment, value)
+            answers.append(window.query())
+        self._now += len(entries)
+        return answers
 
 
-def _slide(window: Timed, entries: list[int], start: int) -> list[Any]:
-    answers = []
-    for moment, value in enumerate(entries, start):
-        window.evict()
-        window.insert(moment, value)
-        answers.append(window.query())
-    return answers
-
-
-def _rate(name: str, n: int, d: int, slides: int, **parameters: Any) -> tuple[float, list[Any]]:
-    window, entries = _window(name, SUM, n, d, **parameters), values(slides)
-    with quiet():
-        began = processor_seconds()
-        answers = _slide(window, entries, n - d)
-        return slides / (processor_seconds() - began), answers
-
-
-@cache  # a second pass counts the same
-def _combines(name: str, n: int, d: int, slides: int, **parameters: Any) -> int:
-    counting = Counting(SUM)
-    window = _window(name, counting, n, d, **parameters)
-    counting.reset()
-    _slide(window, values(slides), n - d)
-    return counting.combines
-
-
-def _steps(name: str, n: int, d: int, slides: int, **parameters: Any) -> tuple[list[int], list[Any]]:
-    window, entries = _window(name, SUM, n, d, **parameters), values(slides)
+def _steps(name: str, n: int, distances: Sequence[int], slides: int, **parameters: Any) -> tuple[list[int], list[Any]]:
+    """Slide a window at one distance after the other; return the nanoseconds of each slide, and the answers."""
+    late, entries = Late(create(name, SUM, **parameters), n), values(slides)
     steps, answers, clock = [], [], time.perf_counter_ns
-    for i in range(slides):
-        piece = entries[i : i + 1]
-        began = clock()
-        answer = _slide(window, piece, n - d + i)
-        steps.append(clock() - began)
-        answers += answer
+    for d in distances:
+        late.set_distance(d)
+        for i in range(slides):
+            piece = entries[i : i + 1]
+            began = clock()
+            answer = late.slide(piece)
+            steps.append(clock() - began)
+            answers += answer
     return steps, answers
 
 
@@ -143,12 +150,13 @@ def _steps(name: str, n: int, d: int, slides: int, **parameters: Any) -> tuple[l
 def in_order(study: Study) -> None:
     """Throughput of slides in order, as the algorithms for that case do them."""
     most = of_size(study.size, smoke=16, laptop=2**14, full=2**22)
-    slides = of_size(study.size, smoke=32, laptop=2**11, full=2**17)
+    slides = of_size(study.size, smoke=32, laptop=2**11, full=2**15)
     experiment = study.experiment("in-order", "window size n [entries]")
     contenders: dict[str, tuple[str, dict[str, Any]]] = {
         name: (name, {}) for name in ("two_stacks_lite", "daba_lite", "reactive", "amta")
     } | TREES
-    for series, (name, parameters) in contenders.items():
+    for series in experiment.each(contenders):
+        name, parameters = contenders[series]
         for n in powers(4, 4, most):
             count = max(slides, n) if name in ("two_stacks_lite", "daba_lite", "amta") else slides
             rate, answers = throughput(name, SUM, n, count, **parameters)
@@ -165,18 +173,18 @@ def in_order(study: Study) -> None:
 def sharing(study: Study) -> None:
     """Two windows, the newest n entries and the newest `small` of them: one structure, or two."""
     n = of_size(study.size, smoke=64, laptop=2**13, full=2**22)
-    slides = of_size(study.size, smoke=16, laptop=2**12, full=2**17)
+    slides = of_size(study.size, smoke=16, laptop=2**12, full=2**14)
     experiment = study.experiment("sharing", f"size of the small window [entries]; the large one has {n:,}")
-    for small in powers(4, 1, n):
-        runs: dict[str, Callable[[int, int, int], tuple[float, list[Any]]]] = {
-            "fiba shared": partial(_shared, "fiba"),
-            "amta shared": partial(_shared, "amta"),
-            "flatfit shared": _flatfit,
-            "fiba twice": partial(_twice, "fiba"),
-            "daba_lite twice": partial(_twice, "daba_lite"),
-        }
-        for series, once in runs.items():
-            rate, answers = quietly(partial(once, n, small, slides))
+    sizes = powers(4, 1, n)
+    runs: dict[str, Callable[[int, list[int], int], Iterator[tuple[float, list[Any]]]]] = {
+        "fiba shared": partial(_shared, "fiba"),
+        "amta shared": partial(_shared, "amta"),
+        "flatfit shared": _flatfit,
+        "fiba twice": partial(_twice, "fiba"),
+        "daba_lite twice": partial(_twice, "daba_lite"),
+    }
+    for series in experiment.each(runs):
+        for small, (rate, answers) in zip(sizes, runs[series](n, sizes, slides), strict=True):
             experiment.add(series, small, {"slides per second, both answers": rate}, answers)
     experiment.plot(
         Panel("slides per second, both answers", f"large window {n:,}"),
@@ -184,46 +192,59 @@ def sharing(study: Study) -> None:
     )
 
 
-def _shared(name: str, n: int, small: int, slides: int) -> tuple[float, list[Any]]:
-    """One window of n entries; the small one's answer is that of a range of it."""
+def _shared(name: str, n: int, sizes: list[int], slides: int) -> Iterator[tuple[float, list[Any]]]:
+    """One window of n entries; the small one's answer is that of a range of it. A measurement for each small size."""
     window = create(name, SUM)
     assert isinstance(window, Range)
-    entries, answers = values(n + slides), []
+    entries = values(n + slides * len(sizes))
     fill(window, entries[:n])
-    began = processor_seconds()
-    for now in range(n, n + slides):
-        window.evict()
-        window.insert(now, entries[now])
-        answers.append((window.query(), window.range_query(now - small + 1, now)))
-    return slides / (processor_seconds() - began), answers
+    for start, small in zip(range(n, len(entries), slides), sizes, strict=True):
+        answers = []
+        with quiet():
+            began = processor_seconds()
+            for now in range(start, start + slides):
+                window.evict()
+                window.insert(now, entries[now])
+                answers.append((window.query(), window.range_query(now - small + 1, now)))
+            rate = slides / (processor_seconds() - began)
+        yield rate, answers
 
 
-def _twice(name: str, n: int, small: int, slides: int) -> tuple[float, list[Any]]:
-    """A window for each answer."""
-    large, little = create(name, SUM), create(name, SUM)
-    entries, answers = values(n + slides), []
+def _twice(name: str, n: int, sizes: list[int], slides: int) -> Iterator[tuple[float, list[Any]]]:
+    """A window for each answer; the small one is new for each size."""
+    large = create(name, SUM)
+    entries = values(n + slides * len(sizes))
     fill(large, entries[:n])
-    fill(little, entries[n - small : n], n - small)
-    began = processor_seconds()
-    for now in range(n, n + slides):
-        for window in (large, little):
-            window.evict()
-            window.insert(now, entries[now])
-        answers.append((large.query(), little.query()))
-    return slides / (processor_seconds() - began), answers
+    for start, small in zip(range(n, len(entries), slides), sizes, strict=True):
+        little, answers = create(name, SUM), []
+        fill(little, entries[start - small : start], start - small)
+        with quiet():
+            began = processor_seconds()
+            for now in range(start, start + slides):
+                for window in (large, little):
+                    window.evict()
+                    window.insert(now, entries[now])
+                answers.append((large.query(), little.query()))
+            rate = slides / (processor_seconds() - began)
+        yield rate, answers
 
 
-def _flatfit(n: int, small: int, slides: int) -> tuple[float, list[Any]]:
-    """FlatFIT, whose pointers are made for queries of several lengths."""
+def _flatfit(n: int, sizes: list[int], slides: int) -> Iterator[tuple[float, list[Any]]]:
+    """FlatFIT, whose pointers are made for queries of several lengths. Its walk over the whole window is not timed."""
     window = FlatFIT(SUM)
-    entries, answers = values(n + slides), []
+    entries = values(n + slides * len(sizes))
     fill(window, entries[:n])
-    began = processor_seconds()
-    for now in range(n, n + slides):
-        window.evict()
-        window.insert(entries[now])
-        answers.append((window.query(), window.query_newest(small)))
-    return slides / (processor_seconds() - began), answers
+    window.query()
+    for start, small in zip(range(n, len(entries), slides), sizes, strict=True):
+        answers = []
+        with quiet():
+            began = processor_seconds()
+            for now in range(start, start + slides):
+                window.evict()
+                window.insert(entries[now])
+                answers.append((window.query(), window.query_newest(small)))
+            rate = slides / (processor_seconds() - began)
+        yield rate, answers
 
 
 EXPERIMENTS = (distance, latency, in_order, sharing)

@@ -16,22 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.common import (
-    Experiment,
-    Panel,
-    Study,
-    combines_per_slide,
-    fill,
-    of_size,
-    powers,
-    processor_seconds,
-    quietly,
-    throughput,
-    values,
-)
+from bench.papers.common import Experiment, Panel, Study, of_size, powers, processor_seconds, quietly, values
+from bench.papers.sliding import PERIODIC, Kept, combines_per_slide, counting, throughput
 from sash_engine.aggregators import ALGORITHMS, Reactive
-from sash_engine.aggregators.base import InOrder
-from sash_engine.aggregators.counting import Counting
+from sash_engine.aggregators.base import Aggregator, InOrder
 from sash_engine.monoids import BUILT_IN, Monoid, StdDev, Sum
 from sash_engine.monoids.base import ANY, NUMPY_TYPES
 from sash_engine.monoids.laws import LAWS, TOLERANCE, check, close
@@ -47,26 +35,28 @@ MONOIDS: dict[str, Monoid] = {"sum": Sum("int64"), "stddev": StdDev("int64")}
 def window_size(study: Study) -> None:
     """Throughput against window size, and where recalculation loses."""
     most = of_size(study.size, smoke=16, laptop=2**15, full=2**20)
-    slides = of_size(study.size, smoke=32, laptop=2048, full=65536)
+    slides = of_size(study.size, smoke=32, laptop=2048, full=2**15)
     sizes = sorted({*powers(2, 1, min(most, 128)), *powers(4, 1, most)})
     experiment = study.experiment("throughput", "window size n [entries]")
-    for function, monoid in MONOIDS.items():
-        for name in ("recalc_in_order", "reactive", "subtract_on_evict", "two_stacks_lite"):
-            if name == "subtract_on_evict" and not monoid.invertible:
-                continue
-            for n in sizes:
-                few = max(20, min(slides, 2_000_000 // n // 8)) if name == "recalc_in_order" else max(slides, n)
-                if name == "reactive":
-                    few = slides  # it has no long period that must be seen as a whole
-                rate, answers = throughput(name, monoid, n, few)
-                counts = combines_per_slide(ALGORITHMS[name], monoid, n, min(few, 2 * n + 16))
-                figures = {
-                    f"slides per second, {function}": rate,
-                    f"combines per slide, {function}": sum(counts) / len(counts),
-                }
-                experiment.add(name, n, figures, answers, case=(function, n))
-        for measure in ("slides per second", "combines per slide"):
-            break_even(study, experiment, f"{measure}, {function}", more_is_better=measure == "slides per second")
+    names = ("recalc_in_order", "reactive", "subtract_on_evict", "two_stacks_lite")
+    for function, name in experiment.each(itertools.product(MONOIDS, names)):
+        monoid = MONOIDS[function]
+        if name == "subtract_on_evict" and not monoid.invertible:
+            continue
+        for n in sizes:
+            few = max(20, min(slides, 2_000_000 // n // 8)) if name == "recalc_in_order" else max(slides, n)
+            if name == "reactive":
+                few = slides  # it has no long period that must be seen as a whole
+            rate, answers = throughput(name, monoid, n, few)
+            counted = min(few, 4) if name == "recalc_in_order" and n > 2**16 else min(few, 2 * n + 16)
+            counts = combines_per_slide(ALGORITHMS[name], monoid, n, counted)
+            figures = {
+                f"slides per second, {function}": rate,
+                f"combines per slide, {function}": sum(counts) / len(counts),
+            }
+            experiment.add(name, n, figures, answers, case=(function, n))
+    for measure, function in itertools.product(("slides per second", "combines per slide"), MONOIDS):
+        break_even(study, experiment, f"{measure}, {function}", more_is_better=measure == "slides per second")
     experiment.plot(
         Panel("slides per second, sum", "sum"),
         Panel("slides per second, stddev", "standard deviation"),
@@ -94,21 +84,30 @@ def break_even(study: Study, experiment: Experiment, measure: str, *, more_is_be
 def coarse(study: Study) -> None:
     """Slides of m entries: cost per entry."""
     n = of_size(study.size, smoke=64, laptop=2**13, full=2**20)
+    least = of_size(study.size, smoke=3, laptop=3, full=2)
+    moved = of_size(study.size, smoke=n, laptop=n, full=2**17)
     experiment = study.experiment("coarse", f"slide m [entries], n = {n:,}")
-    for m in powers(4, 1, n):
-        rounds = max(3, n // m)
-        few = max(3, min(rounds, 1_000_000 // n))
-        for series, times in (
-            ("reactive (one pass)", rounds),
-            ("reactive (one by one)", rounds),
-            ("two_stacks_lite", rounds),
-            ("recalc_in_order", few),
-        ):
-            counting = Counting(MONOIDS["sum"])
-            _slide_by(series, counting, n, m, times)
-            combines = counting.combines / (m * times)
-            rate, answers = quietly(partial(_slide_by, series, MONOIDS["sum"], n, m, times))
-            experiment.add(series, m, {"entries per second": rate, "combines per entry": combines}, answers)
+    stream = values(n + 2 * least * n + sum(2 * max(least * m, moved) for m in powers(4, 1, n)))
+    for series in experiment.each(
+        ("reactive (one pass)", "reactive (one by one)", "two_stacks_lite", "recalc_in_order")
+    ):
+        name = series.split(" ")[0]
+        kept = Kept(partial(ALGORITHMS[name], MONOIDS["sum"]), n, stream, anew=name in PERIODIC)
+        start = 0
+        for m in powers(4, 1, n):
+            rounds = usual = max(least, moved // m)
+            if name in PERIODIC:
+                rounds = max(least, n // m)
+            elif name == "recalc_in_order":
+                rounds = max(least, min(rounds, 1_000_000 // n))
+            window = kept.at(start)
+            rate, answers = quietly(partial(_slide_by, series, window, kept, m, rounds))
+            counted = rounds if name in PERIODIC else max(1, rounds // 4)
+            with counting(window) as counter:
+                answers += _slide_by(series, window, kept, m, counted)[1]
+            figures = {"entries per second": rate, "combines per entry": counter.combines / (m * counted)}
+            experiment.add(series, m, figures, answers)
+            start += m * (usual + max(1, usual // 4))
     experiment.plot(
         Panel("entries per second", "throughput"),
         Panel("combines per entry", "combines"),
@@ -116,19 +115,15 @@ def coarse(study: Study) -> None:
     )
 
 
-def _slide_by(series: str, monoid: Monoid, n: int, m: int, rounds: int) -> tuple[float, list[Any]]:
-    """Return entries per second and the answers; a monoid that counts has counted the slides only."""
-    window = ALGORITHMS[series.split(" ")[0]](monoid)
-    entries, answers = values(n + m * rounds), []
-    fill(window, entries[:n])
-    if isinstance(monoid, Counting):
-        monoid.reset()
+def _slide_by(series: str, window: Aggregator, kept: Kept, m: int, rounds: int) -> tuple[float, list[Any]]:
+    """Return entries per second and the answers."""
+    oldest, entries, answers = kept.start, kept.newcomers(m * rounds), []
     began = processor_seconds()
-    for i in range(rounds):
-        newcomers = entries[n + i * m : n + (i + 1) * m]
+    for i in range(0, m * rounds, m):
+        newcomers = entries[i : i + m]
         if series == "reactive (one pass)":
             assert isinstance(window, Reactive)
-            window.change(evict=range(i * m, (i + 1) * m), insert=newcomers)
+            window.change(evict=range(oldest + i, oldest + i + m), insert=newcomers)
         else:
             assert isinstance(window, InOrder)
             for value in newcomers:
@@ -144,7 +139,7 @@ def _slide_by(series: str, monoid: Monoid, n: int, m: int, rounds: int) -> tuple
 def properties(study: Study) -> None:
     """Check every aggregate's laws on samples with ties, and look for pairs that show that order matters."""
     experiment = study.experiment("laws", "laws checked")
-    samples = of_size(study.size, smoke=1, laptop=4, full=200)
+    samples = of_size(study.size, smoke=1, laptop=4, full=20)
     for cls in BUILT_IN:
         parameters = {"histogram": {"bounds": [10, 100]}, "bloom": {"capacity": 50}}.get(cls.function, cls.example)
         types = ["int64" if "int64" in read.accepts else read.accepts[0] for read in cls.reads]

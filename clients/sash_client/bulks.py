@@ -17,12 +17,14 @@ import numpy.typing as npt
 from sash_client.answers import Bulk, PartialColumn
 from sash_client.columns import to_coded, to_column, to_part
 from sash_client.errors import InvalidArgument
+from sash_client.nullable import to_nullable
 from sash_client.times import Ticks, to_ticks
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
-from sash_wire.columns import Column, fill_column, fill_strings, read_column, read_strings
+from sash_wire.columns import Column, fill_column, fill_strings, read_column, read_strings, read_valid
 from sash_wire.errors import WireError
 from sash_wire.key_parts import check_named, joined
+from sash_wire.nulls import is_mark, mark_of, named_by
 
 __all__ = ["Columns", "checked", "from_bulk", "from_partials"]
 
@@ -33,7 +35,7 @@ class Columns:
 
     Args:
         times: int64 (n,), ticks.
-        fields: field -> n values of its type.
+        fields: field -> n values of its type; and the mark of a field in which a value is null, see `sash_wire.nulls`.
         keys: n keys; None if the window is not keyed.
         partials: aggregate -> the parts of n partials.
         entries: with partials: int64 (n,).
@@ -83,7 +85,11 @@ class Columns:
     def _request(self, window: str, start: int, stop: int) -> pb.BulkInsertRequest:
         request = pb.BulkInsertRequest(window=window, time=self.times[start:stop].tobytes())
         for name, column in self.fields.items():
-            fill_column(request.fields[name], _rows(column, start, stop))
+            some = _rows(column, start, stop)
+            if is_mark(name) and isinstance(some, np.ndarray):
+                request.fields[named_by(name)].valid = some.tobytes()
+            else:
+                fill_column(request.fields[name], some)
         if self.keys is not None:
             fill_strings(request.key, _strings(self.keys, start, stop))
         for name, parts in self.partials.items():
@@ -107,7 +113,7 @@ def checked(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
     if bulk.partials is None:
         if bulk.entries is not None:
             raise InvalidArgument("entries go with partials; give partials, too", field="entries")
-        fields = {name: to_column(each, spec.fields[name], name) for name, each in _named(bulk.columns, spec).items()}
+        fields = _fields(bulk, spec)
         columns = Columns(ticks, fields, _keys(bulk.keys, n))
     else:
         if bulk.columns is not None:
@@ -136,6 +142,19 @@ def from_bulk(message: pb.BulkInsertRequest) -> Bulk:
 def from_partials(message: pb.PartialColumns) -> tuple[PartialColumn, ...]:
     """Return the parts of n partials."""
     return tuple(_array(column, "partials") for column in message.columns)
+
+
+def _fields(bulk: Bulk, spec: pb.WindowSpec) -> dict[str, Column]:
+    """The columns of the fields, and the marks of those in which a value is null."""
+    fields: dict[str, Column] = {}
+    for name, each in _named(bulk.columns, spec).items():
+        if name in spec.nullable:
+            fields[name], there = to_nullable(each, spec.fields[name], name)
+            if there is not None:
+                fields[mark_of(name)] = there
+        else:
+            fields[name] = to_column(each, spec.fields[name], name)
+    return fields
 
 
 def _named(columns: Any, spec: pb.WindowSpec) -> Mapping[str, Any]:
@@ -220,4 +239,10 @@ def _strings(column: Coded, start: int, stop: int) -> Coded:
 
 def _array(column: pb.Column, name: str) -> Any:
     found = read_column(column, name)
-    return found.decode() if isinstance(found, Coded) else found
+    there = read_valid(column, name, len(found)) if column.valid else None
+    if isinstance(found, Coded):
+        texts = found.decode()
+        if there is not None:
+            texts[~there] = None
+        return texts
+    return found if there is None else np.ma.masked_array(found, ~there)

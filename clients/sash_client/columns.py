@@ -2,7 +2,7 @@
 
     ["UA", "AA", "UA"]   ->   dictionary ["UA", "AA"], codes [0, 1, 0]
 
-A window's fields are never null. A missing value is refused; NaN in a float64 column is a value.
+A missing value is refused, but in fields that may be null (`nullable.py`). NaN in a float64 column is a value.
 Numbers are widened (int32 to int64, float32 and integers to float64), never narrowed or guessed.
 
 Cost: no copy for contiguous arrays of the field's own type; about 60 ns a row to code strings of Python, pandas and

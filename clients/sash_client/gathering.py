@@ -87,13 +87,16 @@ def checked_row(
             raise InvalidArgument(f"give every field, by name: {', '.join(kinds)}", field="value")
         fields = dict.fromkeys(kinds, value)
     for name in [*fields, *kinds]:
-        if name not in kinds or name not in fields:
+        if name not in kinds or (name not in fields and name not in spec.nullable):
             what = "is missing" if name in kinds else f"is none of {', '.join(kinds)}"
             raise InvalidArgument(f"field {name!r} {what}", field=name)
     if (key is not None) != spec.keyed:
         what = "needs a key" if spec.keyed else "takes no key"
         raise InvalidArgument(f"window {spec.name!r} {what}", field="key")
-    values = [_fitting(fields[name], kind, name) for name, kind in kinds.items()]
+    values = [
+        None if name in spec.nullable and fields.get(name) is None else _fitting(fields[name], kind, name)
+        for name, kind in kinds.items()
+    ]
     return to_tick(time, spec.time_unit or "us", "time"), _key(key, spec), values
 
 

@@ -47,8 +47,8 @@ def refuse_missing(missing: npt.NDArray[np.bool_], name: str) -> None:
     rows = np.flatnonzero(missing)
     if rows.size:
         raise InvalidArgument(
-            f"{name} has missing values, the first in row {rows[0]}; fill them or drop these rows: a window takes no "
-            "nulls",
+            f"{name} has missing values, the first in row {rows[0]}; fill them, drop these rows, or create the "
+            f"window with nullable: [{name}]",
             field=name,
         )
 

@@ -6,6 +6,7 @@ A table needs the window's spec, which says what a tick is. It is fetched when a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,7 @@ def _entries_table(bulks: Sequence[Bulk], spec: pb.WindowSpec) -> Table:
     if not spec.granularity:
         for name, kind in sorted(spec.fields.items()):
             values = _joined([bulk.columns[name] for bulk in bulks], _DTYPES[kind])
-            table[name] = Values.texts(values) if kind == "string" else Values.of(values)
+            table[name] = Values.texts(values) if kind == "string" else replace(Values.of(values), tells_nan=True)
         return table
     table[ENTRIES] = Values.of(_joined([bulk.entries for bulk in bulks], np.int64))
     for name, parts in ((bulks[0].partials or {}) if bulks else {}).items():
@@ -165,4 +166,6 @@ def _entries_table(bulks: Sequence[Bulk], spec: pb.WindowSpec) -> Table:
 
 
 def _joined(arrays: Sequence[Any], dtype: Any = None) -> npt.NDArray[Any]:
+    if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
+        return np.ma.concatenate(arrays)  # type: ignore[no-any-return, no-untyped-call]
     return np.concatenate(arrays) if arrays else np.empty(0, dtype)

@@ -39,12 +39,14 @@ class Values:
         data: (n,): an array of the kind; for "time" int64, ticks; objects (None for no value) for the last three kinds.
         missing: bool (n,): which values are missing, if some are; objects need none.
         unit: of times: "ns", "us", "ms" or "s".
+        tells_nan: of floats: a missing value is something else than NaN.
     """
 
     kind: Kind
     data: npt.NDArray[Any]
     missing: npt.NDArray[np.bool_] | None = None
     unit: str = ""
+    tells_nan: bool = False
 
     @classmethod
     def times(cls, ticks: Sequence[int | None] | npt.NDArray[np.int64], unit: str) -> Values:
@@ -167,6 +169,8 @@ def _in_pandas(pd: Any, column: Values) -> Any:
             if missing is not None:
                 instants = np.where(missing, np.array("NaT", instants.dtype), instants)
             return pd.Series(instants).dt.tz_localize("UTC")
+        case "float64" if missing is not None and column.tells_nan:
+            return pd.arrays.FloatingArray(data.copy(), missing.copy())
         case "float64":
             return data if missing is None else np.where(missing, np.nan, data)
         case "int64":

@@ -311,7 +311,7 @@ def _monoids(
 
 def _ignoring(monoid: Monoid, reads: tuple[str, ...], prefix: str) -> tuple[Monoid, tuple[str, ...]]:
     """The aggregate without rows in which a field that it reads is null."""
-    from sash_spark.sliding_nulls import IgnoresNulls
+    from sash_engine.monoids import IgnoresNulls
 
     marks = tuple(prefix + name for name in reads if name != "time")
     return (IgnoresNulls(monoid, len(marks)), reads + marks) if marks else (monoid, reads)

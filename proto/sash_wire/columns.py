@@ -16,7 +16,17 @@ from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
 
-__all__ = ["Array", "Column", "fill_column", "fill_strings", "read_column", "read_int64", "read_strings", "to_bytes"]
+__all__ = [
+    "Array",
+    "Column",
+    "fill_column",
+    "fill_strings",
+    "read_column",
+    "read_int64",
+    "read_strings",
+    "read_valid",
+    "to_bytes",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 Column: TypeAlias = Array | Coded | list[bytes]
@@ -46,14 +56,18 @@ def read_column(column: pb.Column, name: str) -> Column:
         case "string":
             return read_strings(column.string, name)
         case "bool":
-            bits = np.frombuffer(column.bool, np.uint8)
-            if len(bits) and bits.max() > 1:
-                raise WireError(f"column {name!r} has a bool that is not 0 or 1", field=name, limit="0 to 1")
-            return bits.view(np.bool_)
+            return _bools(column.bool, name)
         case "blob":
             return list(column.blob.items)
         case _:
             raise WireError(f"column {name!r} has no data", field=name)
+
+
+def read_valid(column: pb.Column, name: str, n: int) -> npt.NDArray[np.bool_]:
+    """Return which of n values of a column are there; raises WireError if they are no n bools."""
+    if column.valid and len(column.valid) != n:
+        raise WireError(f"column {name!r} has {n} values, and {len(column.valid)} in valid", field=name, limit=str(n))
+    return _bools(column.valid, name) if column.valid else np.ones(n, np.bool_)
 
 
 def read_int64(data: bytes, name: str) -> npt.NDArray[np.int64]:
@@ -117,6 +131,13 @@ def fill_strings(message: pb.Strings, column: Coded) -> None:
 def to_bytes(array: Array, dtype: npt.DTypeLike = _INT64) -> bytes:
     """Return the bytes of an array, as `dtype`."""
     return array.astype(dtype, copy=False).tobytes()
+
+
+def _bools(data: bytes, name: str) -> npt.NDArray[np.bool_]:
+    bits = np.frombuffer(data, np.uint8)
+    if len(bits) and bits.max() > 1:
+        raise WireError(f"column {name!r} has a bool that is not 0 or 1", field=name, limit="0 to 1")
+    return bits.view(np.bool_)
 
 
 def _read(data: bytes, dtype: np.dtype[Any], name: str) -> Array:

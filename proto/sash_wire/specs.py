@@ -16,7 +16,20 @@ __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
 
 _TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity", "of")
 _KEYS = frozenset(
-    {"name", "time_unit", "keyed", "keys", "fields", "aggregates", "slide", "order", "rollups", "from", *_TEXTS}
+    {
+        "name",
+        "time_unit",
+        "keyed",
+        "keys",
+        "fields",
+        "aggregates",
+        "slide",
+        "order",
+        "rollups",
+        "from",
+        "nullable",
+        *_TEXTS,
+    }
 )
 _SLIDE = ("max_age", "clock", "when", "max_gap", "every", "until")
 _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
@@ -42,11 +55,12 @@ def fill_spec(message: pb.WindowSpec, document: Mapping[str, Any]) -> None:
     for name in _TEXTS:
         if document.get(name) is not None:
             _assign(message, name, _as_text(name, document[name]), name)
-    if document.get("keys") is not None:
-        keys = document["keys"]
-        if not isinstance(keys, Sequence) or not keys or not all(isinstance(name, str) for name in keys):
-            raise WireError(f"keys: {keys!r:.80} is no list of names", field="keys", limit="1 name and more")
-        message.keys.extend(keys)
+    for name in ("keys", "nullable"):
+        if document.get(name) is not None:
+            names = document[name]
+            if not _is_list(names) or (name == "keys" and not names) or not all(isinstance(one, str) for one in names):
+                raise WireError(f"{name}: {names!r:.80} is no list of names", field=name, limit="1 name and more")
+            getattr(message, name).extend(names)
     _fill_rollups(message, document.get("rollups"))
     if document.get("from") is not None:
         source = _mapping(document["from"], "from")
@@ -121,6 +135,8 @@ def document_of(message: pb.WindowSpec) -> dict[str, Any]:
         document["keyed"] = message.keyed
     if message.keys:
         document |= {"keys": list(message.keys), "keyed": True}
+    if message.nullable:
+        document["nullable"] = list(message.nullable)
     if message.rollups:
         document["rollups"] = [list(rollup.parts) for rollup in message.rollups]
     if message.HasField("from"):

@@ -215,7 +215,7 @@ def _mapped(window: Window, time_column: str, key_column: str | None, given: Seq
         if not equals or name not in spec.fields:
             fail(f"--field {each}: write FIELD=COLUMN, with a field of the window: {', '.join(sorted(spec.fields))}")
         columns[name] = column
-    return Mapped(types, columns)
+    return Mapped(types, columns, frozenset(spec.nullable))
 
 
 # ---------------------------------------------------------------- progress

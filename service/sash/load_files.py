@@ -8,7 +8,7 @@ Where the chunks are cut depends on the file and the window only. So a chunk has
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +54,12 @@ class Mapped:
     Args:
         types: the type of each column of the window: ``key``, where it is keyed, and the fields. ``time`` has none.
         columns: for ``time`` and each of them, the name of the column in the file.
+        nullable: the fields that may be null.
     """
 
     types: Mapping[str, str]
     columns: Mapping[str, str]
+    nullable: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def chunks(name: str, kind: str, mapped: Mapped, skip_missing: bool) -> Iterator
         try:
             batches, done = _OPENERS[kind](opened, name, mapped)
             for table in _cut(_selected(batch, mapped) for batch in batches):
-                whole = table.drop_null() if skip_missing else table
+                whole = _without_missing(table, mapped) if skip_missing else table
                 if whole.num_rows == table.num_rows:
                     _check_missing(table, mapped, first_row)
                 yield Chunk(whole, table.num_rows, done())
@@ -165,9 +167,17 @@ def _halved(table: Any) -> Iterator[Any]:
     yield from _halved(table.slice(middle))
 
 
+def _without_missing(table: Any, mapped: Mapped) -> Any:
+    """The rows that have a value in every column that may not be null."""
+    for name in mapped.columns:
+        if name not in mapped.nullable and table[name].null_count:
+            table = table.filter(pc.is_valid(table[name]))
+    return table
+
+
 def _check_missing(table: Any, mapped: Mapped, first_row: int) -> None:
     for name, source in mapped.columns.items():
-        if table[name].null_count:
+        if table[name].null_count and name not in mapped.nullable:
             row = first_row + pc.index(pc.is_null(table[name]), True).as_py()
             raise WrongFile(f"column {source!r} has no value in row {row}; --skip-missing leaves such rows out")
 

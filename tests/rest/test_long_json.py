@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sash.rest import columns, long_json
+from sash.rest import lists as json_lists
 from sash.rest.bodies import parse_json
 from sash.rest.long_json import LISTED_MAX, VALUES_MAX, LongList, is_long, parse_long_json
 from sash_engine.errors import InvalidArgument
@@ -39,7 +40,7 @@ def all_is_long():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(long_json, "_PIECE_BYTES", 7)
         patch.setattr(long_json, "_FEW", 1)
-        patch.setattr(columns, "ROWS", 3)
+        patch.setattr(json_lists, "ROWS", 3)
         yield
 
 
@@ -178,7 +179,7 @@ def test_a_body_without_columns_has_fewer_values():
 
 def test_a_long_bulk_over_http_is_applied_and_refused_like_a_short_one(http, monkeypatch):
     monkeypatch.setattr(long_json, "_PIECE_BYTES", 1 << 12)
-    monkeypatch.setattr(columns, "ROWS", 1 << 12)
+    monkeypatch.setattr(json_lists, "ROWS", 1 << 12)
     http.post("/v1/windows", json={"name": "long", "aggregates": {"n": {"function": "count"}}})
     n = 9_000
     monkeypatch.setattr(long_json, "LONG_BYTES", 1 << 16)

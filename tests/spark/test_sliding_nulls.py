@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from sash_client import InvalidArgument
-from sash_engine.monoids import catalogue
+from sash_engine.monoids import IgnoresNulls, catalogue
 from sash_engine.monoids.base import NUMPY_TYPES
 from sash_spark.sliding import sliding_aggregate
-from sash_spark.sliding_nulls import IgnoresNulls
 from sash_spark.sliding_plan import Plan, columns_of
 from sash_spark.sliding_stream import entries_of
 from tests.spark.test_sliding_state import SCHEMA, plan_of

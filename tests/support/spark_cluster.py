@@ -97,9 +97,11 @@ def _daemon(log, kind, *arguments):
         _kill_all(process)
 
 
-def kill_executor(workers, which):
-    """Kill an executor, with its Python workers; return whether there was one."""
-    running = [pid for worker in workers for pid in _descendants(worker.pid) if _EXECUTOR in _command(pid)]
+def kill_executor(workers, driver, which):
+    """Kill an executor of a driver, with its Python workers; return whether there was one."""
+    mark = _mark(driver.process.pid)
+    executors = [pid for worker in workers for pid in _descendants(worker.pid) if _EXECUTOR in _command(pid)]
+    running = [pid for pid in executors if mark in _command(pid)]  # those of a killed driver end a little later
     if not running:
         return False
     executor = running[which % len(running)]
@@ -107,6 +109,11 @@ def kill_executor(workers, which):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return True
+
+
+def _mark(driver):
+    """An option of Java that executors of the driver with that process id have."""
+    return f"-Dsash.driver={driver}."
 
 
 def _descendants(pid):
@@ -157,7 +164,10 @@ class Driver:
         return self.process.poll() is not None
 
     def kill(self):
+        """Kill it; return whether it was running."""
+        was_running = not self.ended
         _kill_all(self.process)
+        return was_running
 
     def finish(self):
         """Wait until all files are written. A driver that fails is started again, as a supervisor does: three times."""
@@ -174,6 +184,7 @@ def main(master, target, directory, way):
     from sash_spark import register, sash_sink
 
     builder = SparkSession.builder.master(master).config("spark.local.dir", directory)
+    builder = builder.config("spark.executor.extraJavaOptions", _mark(os.getpid()))
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -68,7 +68,7 @@ def _scalar(value: Any) -> Any:
         return float(value)
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value
-    return value if isinstance(value, int | str) else None  # no field accepts it, so the write is refused
+    return value if isinstance(value, int | str) else None  # a null; or no field accepts it, and the write is refused
 
 
 def _bulk(batch: AnyBatch, kind: bytes) -> Iterator[bytes | Array]:

@@ -10,6 +10,8 @@ Measured on one bulk of 50,000 new keys: 100 to 360 bytes a key without panes; 2
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.spec import WindowSpec
 
@@ -24,18 +26,23 @@ ROW_BYTES = 64
 """Of an entry of a staged part whose size is not known: it was staged before the service was started."""
 
 
-def footprint(spec: WindowSpec, batch: AnyBatch, written: int) -> int:
-    """About how many bytes of memory a bulk adds to a window, at most; `written` is its size when it is written."""
-    size = COPIES * written
-    rows = len(batch.times)
-    if not rows:
+def footprint(spec: WindowSpec, batches: Sequence[AnyBatch], written: int) -> int:
+    """About how many bytes of memory a write adds to a window, at most.
+
+    Args:
+        batches: its parts, whose keys have one dictionary.
+        written: its size when it is written.
+    """
+    size, batches = COPIES * written, [batch for batch in batches if len(batch.times)]
+    if not batches:
         return size
-    keys = 1 if batch.keys is None else min(rows, len(batch.keys.dictionary))
+    rows, keyed = sum(len(batch.times) for batch in batches), batches[0].keys
+    keys = 1 if keyed is None else min(rows, len(keyed.dictionary))
     if spec.keyed:
         size += KEY_BYTES * keys
     granule = spec.granularity_ticks
     if granule is not None:
-        span = int(batch.times.max()) - int(batch.times.min())
+        span = max(int(each.times.max()) for each in batches) - min(int(each.times.min()) for each in batches)
         panes = min(rows, keys * (span // granule + 2))
         monoids = [monoid for monoid, _ in spec.monoids().values()]
         large = sum(monoid.external for monoid in monoids)

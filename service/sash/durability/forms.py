@@ -252,7 +252,7 @@ def batch_of(payload: Any, spec: WindowSpec, path: str) -> AnyBatch:
         raise _refused(path, "must be times, columns and keys" + (", partials and entries" if panes else ""))
     times = _numbers(payload[0], "<i8", f"{path}.times")
     columns = {
-        name: _field(column, spec.fields.get(name), f"{path}.columns.{name}")
+        name: _field(column, spec.columns.get(name), f"{path}.columns.{name}")
         for name, column in _mapping(payload[1], f"{path}.columns").items()
     }
     keys = None if payload[2] is None else _texts(payload[2], f"{path}.keys")

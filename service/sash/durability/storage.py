@@ -306,7 +306,7 @@ class Storage:
             return await self.write(*asked)  # the view was changed or deleted meanwhile
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
-            needed = _footprint(hosted.window, operation.batch, size)
+            needed = _footprint(hosted.window, [operation.batch], size)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
         if records.takes_long(operation, size > _LONG_BYTES):
@@ -364,20 +364,20 @@ class Storage:
 
         hosted = await self.store.admit(name, 0, committed)
         window = hosted.window
-        batch: AnyBatch | None = None
+        batches = list[AnyBatch]()
         if not committed(window.ledger):
             parts = window.ledger.named(query, number, stages)
             self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
-            batch = await hosted.read_parts(parts)
+            batches = await hosted.read_parts(parts)
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
             if hosted.window is not window:
                 raise Unavailable(f"window {name!r} was replaced meanwhile", retry_after_s=_RETRY_S)
         if committed(window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
-        size = 0 if batch is None else size_of(batch)
-        needed = 0 if batch is None else _footprint(window, batch, size)
+        size = size_of(*batches)
+        needed = _footprint(window, batches, size)
         self._memory.check(needed)
-        held, batch = [batch], None
+        held, batches = [batches], []
         operation = records.Commit(query, number, stages, lambda _: held.pop())
         if size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed)
@@ -490,9 +490,9 @@ class Storage:
             raise AlreadyExists(f"there is a window {spec.name!r} already", field="name")
 
 
-def _footprint(window: Window, batch: AnyBatch, written: int) -> int:
+def _footprint(window: Window, batches: Sequence[AnyBatch], written: int) -> int:
     """`footprint` of a window and of those that it feeds."""
-    return sum(footprint(each.spec, batch, written) for each in (window, *window.cascades))
+    return sum(footprint(each.spec, batches, written) for each in (window, *window.cascades))
 
 
 def _shielded(steps: Steps[T]) -> Steps[T]:

@@ -16,6 +16,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import AnyBatch, Batch
 from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
+from sash_wire.nulls import mark_of
 
 __all__ = ["ENTRIES_MAX", "ByKey", "bounds", "milliseconds_of", "samples", "seconds_of"]
 
@@ -90,15 +91,20 @@ async def _by_key(bulks: Parts[AnyBatch], field: str) -> ByKey:
                 field="query",
                 limit=f"{ENTRIES_MAX} entries",
             )
-        values = np.asarray(bulk.columns[field], np.float64)
-        if bulk.keys is None:
-            parts.setdefault(None, []).append((bulk.times, values))
+        values, times = np.asarray(bulk.columns[field], np.float64), bulk.times
+        mark = bulk.columns.get(mark_of(field))
+        there = slice(None) if mark is None else np.asarray(mark, np.bool_)
+        values, times = values[there], times[there]
+        if not len(times):
             continue
-        codes = np.asarray(bulk.keys.codes)
+        if bulk.keys is None:
+            parts.setdefault(None, []).append((times, values))
+            continue
+        codes = np.asarray(bulk.keys.codes)[there]
         for a, b in pairwise([0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]):
             if a < b:
                 key = bulk.keys.dictionary[int(codes[a])]
-                parts.setdefault(key, []).append((bulk.times[a:b], values[a:b]))
+                parts.setdefault(key, []).append((times[a:b], values[a:b]))
     found: ByKey = {}
     for of, pieces in parts.items():
         found[of] = (np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces]))

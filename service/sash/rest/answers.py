@@ -23,6 +23,7 @@ from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, Writ
 from sash_engine.windows.batch import AnyBatch, Coded, PartialBatch
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.key_parts import key_columns
+from sash_wire.nulls import is_mark, mark_of, with_nulls
 
 __all__ = [
     "answer_document",
@@ -81,9 +82,18 @@ def bulk_document(batch: AnyBatch, spec: WindowSpec) -> dict[str, Any]:
     if isinstance(batch, PartialBatch):
         return document | {"partials": _partials(batch.partials, spec), "entries": np.ascontiguousarray(batch.entries)}
     fields = {
-        name: column(values.decode() if isinstance(values, Coded) else values) for name, values in batch.columns.items()
+        name: _field(values, batch.columns.get(mark_of(name)))
+        for name, values in batch.columns.items()
+        if not is_mark(name)
     }
     return document | (fields if "fields" in spec.fields else {"fields": fields})
+
+
+def _field(values: Array | Coded, mark: Array | Coded | None) -> Any:
+    """Return the values of a field as JSON values; null where the mark says that there is none."""
+    if mark is None or isinstance(mark, Coded) or mark.all():
+        return column(values.decode() if isinstance(values, Coded) else values)
+    return [plain(value) for value in with_nulls(values, mark)]
 
 
 def _partials(partials: Mapping[str, Partials], spec: WindowSpec) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.changes import times_of
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.key_parts import check_named, joined, key_columns
+from sash_wire.nulls import PLACEHOLDERS, mark_of
 
 __all__ = ["batch_of", "batch_of_table", "stream_of", "stream_of_bulks", "stream_of_groups"]
 
@@ -57,8 +58,9 @@ def batch_of_table(table: Any, spec: WindowSpec, named: bool = False) -> AnyBatc
     """The columns of a table, as `batch_of` takes them; the names are checked already."""
     names = table.column_names
     for name, column in zip(names, table.columns, strict=True):
-        if column.null_count:
-            raise InvalidArgument(f"column {name!r} has {column.null_count} nulls", field=name)
+        if column.null_count and name not in (spec.nullable or ()):
+            why = ", and the window's spec does not name it in nullable" if name in spec.fields else ""
+            raise InvalidArgument(f"column {name!r} has {column.null_count} nulls{why}", field=name)
     if "time" not in names and not named:
         raise InvalidArgument("time is missing", field="time")
     times = _times(table["time"], spec) if "time" in names else None
@@ -71,7 +73,10 @@ def batch_of_table(table: Any, spec: WindowSpec, named: bool = False) -> AnyBatc
     for name in names:
         if name in ("time", "key", *spec.parts):
             continue
-        columns[name] = _column(table[name], spec.fields[name], name)
+        if name in (spec.nullable or ()):
+            columns |= _nullable(table[name], spec.fields[name], name)
+        else:
+            columns[name] = _column(table[name], spec.fields[name], name)
     return Batch(times, columns, keys)
 
 
@@ -202,9 +207,10 @@ def _record_batch(bulk: AnyBatch, spec: WindowSpec) -> Any:
     if bulk.keys is not None:
         columns |= {name: _text(column) for name, column in key_columns(bulk.keys, spec.parts).items()}
     if isinstance(bulk, Batch):
-        for name, column in bulk.columns.items():
-            kind = _TYPES.get(spec.fields[name], pa.string())
-            columns[name] = _text(column) if isinstance(column, Coded) else pa.array(column, kind)
+        for name, kind in spec.fields.items():
+            column, mark = bulk.columns[name], bulk.columns.get(mark_of(name))
+            values = _text(column) if isinstance(column, Coded) else pa.array(column, _TYPES.get(kind, pa.string()))
+            columns[name] = values if mark is None else pc.if_else(pa.array(mark), values, None)
     else:
         columns["entries"] = pa.array(bulk.entries)
         monoids = spec.monoids()
@@ -325,17 +331,41 @@ def _column(column: Any, kind: FieldType, name: str) -> npt.NDArray[Any] | Coded
     return _strings(column, name) if kind == "string" else _number(column, kind, name)
 
 
+def _nullable(column: Any, kind: FieldType, name: str) -> dict[str, npt.NDArray[Any] | Coded]:
+    """The values of a field that may be null, and its mark."""
+    wanted = _TYPES.get(kind, pa.large_string())
+    if pa.types.is_null(column.type) or (kind == "string" and pa.types.is_dictionary(column.type)):
+        column = _cast(column, wanted, name)  # a dictionary may have a null in it
+    mark = _numbers(pc.is_valid(column))
+    if not column.null_count:
+        return {name: _column(column, kind, name), mark_of(name): mark}
+    if kind != "string":
+        column = _of_kind(column, kind, name)
+    elif not _is_text(column.type):
+        return {name: _column(column, kind, name)}  # which refuses it
+    return {name: _column(pc.fill_null(column, PLACEHOLDERS[kind]), kind, name), mark_of(name): mark}
+
+
 def _number(column: Any, kind: FieldType, name: str) -> npt.NDArray[Any]:
+    return _numbers(_of_kind(column, kind, name))
+
+
+def _of_kind(column: Any, kind: FieldType, name: str) -> Any:
+    """The numbers or bools of a column in the type of a field."""
     found, is_number = column.type, pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     fits = {"float64": is_number, "int64": pa.types.is_integer(found), "bool": pa.types.is_boolean(found)}
     if not fits[kind]:
         raise InvalidArgument(f"column {name!r} is a {kind}, not a {found}", field=name)
-    return _numbers(_cast(column, _TYPES[kind], name))
+    return _cast(column, _TYPES[kind], name)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _strings(column: Any, name: str) -> Coded:
     found = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(found) or pa.types.is_large_string(found)):
+    if not _is_text(found):
         raise InvalidArgument(f"column {name!r} must be strings, not {found}", field=name)
     if pa.types.is_dictionary(column.type) and column.num_chunks == 1:
         dictionary = _listed(column.chunk(0).dictionary)

@@ -1,25 +1,22 @@
-"""Reads entries from JSON: one entry, or columns of entries, typed by the window's spec.
-
-JSON has one kind of number, and NumPy turns true into 1 and 1.5 into 1. So the types are checked here, value by value,
-before anything becomes an array. `set(map(type, …))` does that in 15 ns a value.
-"""
+"""Reads entries from JSON: one entry, or columns of entries, typed by the window's spec."""
 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sash.calls import origin_of, refusing
+from sash.rest.lists import Values, coded_steps, nullable_steps, number_steps, pieces_of, strings
 from sash.rest.long_json import LongList
 from sash.rest.scalars import flag, integer, kind_of, number, text
 from sash_engine.errors import InvalidArgument, TooLarge
-from sash_engine.monoids.base import NUMPY_TYPES, FieldType, Monoid, Partials, object_array
+from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
-from sash_engine.steps import ROWS, Steps, finished, spans_of
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
 from sash_engine.windows.changes import times_of
 from sash_engine.windows.spec import WindowSpec
@@ -29,7 +26,6 @@ __all__ = [
     "BLOB",
     "batch_of",
     "batch_steps",
-    "column_of",
     "entry_of",
     "key_of",
     "member",
@@ -45,9 +41,6 @@ ORIGIN = ("producer", "sequence", "epoch")
 """The members that say who sends a write."""
 
 _INT64 = np.dtype(np.int64)
-Values = list[Any] | LongList
-"""A column as the parser has it."""
-
 Array = npt.NDArray[Any]
 
 
@@ -65,6 +58,7 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[s
     fields = {
         name: _scalar(value, spec.fields[name], name) if name in spec.fields else value
         for name, value in _named(document, spec).items()
+        if value is not None or name not in (spec.nullable or ())
     }
     return time, fields, key
 
@@ -80,11 +74,11 @@ def key_of(document: Mapping[str, Any], spec: WindowSpec) -> str | None:
 def _keys(document: Mapping[str, Any], spec: WindowSpec) -> Steps[Coded | None]:
     """Return the keys of a bulk: a list of texts, or a list for each part."""
     if (parts := _parts_of_key(document, spec)) is None:
-        return (yield from _coded(_list(document["key"], "key"), "key")) if "key" in document else None
+        return (yield from coded_steps(_list(document["key"], "key"), "key")) if "key" in document else None
     refusing(check_named)(parts, spec.parts, f"window {spec.name!r}")
     columns = {}
     for name in spec.parts:
-        columns[name] = yield from _coded(_list(parts[name], name), name)
+        columns[name] = yield from coded_steps(_list(parts[name], name), name)
     return joined(columns)
 
 
@@ -154,7 +148,7 @@ def texts(value: Any, path: str) -> list[str]:
     Raises:
         InvalidArgument: it is not a list, or one of its values is not a string.
     """
-    return _strings(_plain_list(value, path), path, 0)
+    return strings(_plain_list(value, path), path, 0)
 
 
 _SCALARS: Mapping[FieldType, Callable[[Any, str], Any]] = {
@@ -203,8 +197,8 @@ def batch_steps(
         if name not in spec.fields:
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
-        columns[name] = yield from _column(_list(values, name), spec.fields[name], name)
-    given = (yield from _numbers(times, _INT64, "time")) if counted == "time" else None
+        columns |= yield from nullable_steps(_list(values, name), spec, name)
+    given = (yield from number_steps(times, _INT64, "time")) if counted == "time" else None
     return Batch(times_of(given, len(times)), columns, keys)
 
 
@@ -217,8 +211,8 @@ def _partial_batch(
             raise InvalidArgument(
                 f"{name!r} is unknown beside partials; only time, key and entries are taken there", field=name
             )
-    ticks = yield from _numbers(times, _INT64, "time")
-    entries = yield from _numbers(_list(member(document, "entries"), "entries"), _INT64, "entries")
+    ticks = yield from number_steps(times, _INT64, "time")
+    entries = yield from number_steps(_list(member(document, "entries"), "entries"), _INT64, "entries")
     monoids = spec.monoids()
     partials = {}
     for name, parts in _object(document["partials"], "partials").items():
@@ -239,13 +233,13 @@ def _partials(document: Mapping[str, Any], monoid: Monoid, path: str) -> Steps[P
     if list(document) == [BLOB] or not numbers:
         (values,) = _parts(document, [BLOB], path)
         path, blobs = f"{path}.{BLOB}", list[bytes]()
-        for at, some in _pieces(_list(values, path)):
-            blobs += [_blob(each, f"{path}[{at + i}]") for i, each in enumerate(_strings(some, path, at))]
+        for at, some in pieces_of(_list(values, path)):
+            blobs += [_blob(each, f"{path}[{at + i}]") for i, each in enumerate(strings(some, path, at))]
             yield
         return (object_array(blobs),)
     names, columns = part_names(monoid), list[Array]()
     for name, values, dtype in zip(names, _parts(document, names, path), monoid.dtypes, strict=True):
-        columns.append((yield from _numbers(_list(values, f"{path}.{name}"), dtype, f"{path}.{name}")))
+        columns.append((yield from number_steps(_list(values, f"{path}.{name}"), dtype, f"{path}.{name}")))
     return tuple(columns)
 
 
@@ -264,94 +258,6 @@ def _blob(value: str, path: str) -> bytes:
         return b64decode(value, validate=True)
     except ValueError:
         raise InvalidArgument(f"{path} is not base64", field=path) from None
-
-
-def column_of(values: list[Any], kind: FieldType, name: str) -> Array | Coded:
-    """Return values as a column of a type.
-
-    Raises:
-        InvalidArgument: a value is of another type; `field` names it: ``delay[17]``.
-    """
-    return finished(_column(values, kind, name))
-
-
-def _column(values: Values, kind: FieldType, name: str) -> Steps[Array | Coded]:
-    if kind == "string":
-        return (yield from _coded(values, name))
-    return (yield from _numbers(values, NUMPY_TYPES[kind], name))
-
-
-def _numbers(values: Values, dtype: np.dtype[Any], name: str) -> Steps[Array]:
-    """Numbers or bools, by the kind of their dtype."""
-    read = {"f": numbers, "b": _bools}.get(dtype.kind, _integers)
-    if len(values) <= ROWS and type(values) is list:
-        return read(values, name, 0)
-    found = np.empty(len(values), dtype if dtype.kind in "fb" else np.int64)
-    for at, some in _pieces(values):
-        found[at : at + len(some)] = read(some, name, at)
-        yield
-    return found
-
-
-def _coded(values: Values, name: str) -> Steps[Coded]:
-    if len(values) <= ROWS and type(values) is list:
-        return Coded.of(_strings(values, name, 0))
-    numbers, dictionary, codes = dict[str, int](), list[str](), np.empty(len(values), np.int64)
-    for at, some in _pieces(values):
-        for text_ in dict.fromkeys(_strings(some, name, at)):
-            if numbers.setdefault(text_, len(dictionary)) == len(dictionary):
-                dictionary.append(text_)
-        codes[at : at + len(some)] = np.fromiter(map(numbers.__getitem__, some), np.int64, len(some))
-        yield
-    return Coded(dictionary, codes)
-
-
-def _pieces(values: Values) -> Iterator[tuple[int, list[Any]]]:
-    """The values in pieces, each with the number of its first one."""
-    if isinstance(values, LongList):
-        at = 0
-        for some in values.pieces():
-            yield at, some
-            at += len(some)
-    else:
-        for start, stop in spans_of(len(values), ROWS):
-            yield start, values[start:stop]
-
-
-def _integers(values: list[Any], name: str, at: int) -> Array:
-    if set(map(type, values)) <= {int}:
-        try:
-            return np.array(values, np.int64)
-        except OverflowError:
-            pass  # find out which one
-    raise _first_wrong(values, name, at, integer)
-
-
-def _bools(values: list[Any], name: str, at: int) -> Array:
-    if set(map(type, values)) <= {bool}:
-        return np.array(values, np.bool_)
-    raise _first_wrong(values, name, at, flag)
-
-
-def numbers(values: list[Any], name: str, at: int) -> Array:
-    if set(map(type, values)) <= {float, int}:
-        return np.array(values, np.float64)
-    return np.array([number(value, f"{name}[{at + i}]") for i, value in enumerate(values)], np.float64)
-
-
-def _strings(values: list[Any], name: str, at: int) -> list[str]:
-    if set(map(type, values)) <= {str}:
-        return values
-    raise _first_wrong(values, name, at, text)
-
-
-def _first_wrong(values: list[Any], name: str, at: int, check: Callable[[Any, str], Any]) -> InvalidArgument:
-    for i, value in enumerate(values):
-        try:
-            check(value, f"{name}[{at + i}]")
-        except InvalidArgument as error:
-            return error
-    raise AssertionError("no value is wrong")
 
 
 # ---------------------------------------------------------------- both

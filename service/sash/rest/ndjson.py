@@ -17,10 +17,11 @@ from typing import Any
 import orjson
 
 from sash.rest.bodies import parse_json
-from sash.rest.columns import column_of, entry_of, texts
+from sash.rest.columns import entry_of, texts
 from sash.rest.lines import LineError
+from sash.rest.lists import column_of, nullable_steps
 from sash_engine.errors import InvalidArgument
-from sash_engine.steps import Steps
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.batch import Batch, Coded, check_key
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.key_parts import joined
@@ -118,11 +119,11 @@ class NdjsonReader:
                         f"window {self._spec.name!r} has no field {name[:200]!r}; it has {known}", field=name
                     )
             for name in self._spec.fields:
-                if name not in fields:
+                if name not in fields and name not in (self._spec.nullable or ()):
                     raise InvalidArgument(f"field {name!r} is missing", field=name)
         except InvalidArgument as error:
             raise LineError.of(line, error) from None
-        return (time, *([key] if self._spec.keyed else []), *(fields[name] for name in self._spec.fields))
+        return (time, *([key] if self._spec.keyed else []), *(fields.get(name) for name in self._spec.fields))
 
     def _batch(self, columns: list[Any]) -> Batch:
         """Return the columns as a batch; raises InvalidArgument if a value is of another type."""
@@ -134,5 +135,7 @@ class NdjsonReader:
             keys = given if isinstance(given, Coded) else Coded.of(texts(given, "key"))
             for key in keys.dictionary:
                 check_key(key)
-        fields = self._spec.fields
-        return Batch(times, {name: column_of(values, fields[name], name) for name, values in by_name.items()}, keys)
+        fields: dict[str, Any] = {}
+        for name, values in by_name.items():
+            fields |= finished(nullable_steps(values, self._spec, name))
+        return Batch(times, fields, keys)

@@ -115,7 +115,10 @@ COMMIT = Document(
 ORIGIN = {name: each.schema for name, each in ORIGIN_MEMBERS.items()}
 
 _OPTIONAL_INT64 = {"type": ["integer", "null"], "format": "int64"}
-_VALUE = {"description": "A value of the field's type.", "type": ["number", "string", "boolean"]}
+_VALUE = {
+    "description": "A value of the field's type; null only for a field that the spec names in `nullable`.",
+    "type": ["number", "string", "boolean", "null"],
+}
 _COUNTS = dict.fromkeys(("inserted", "late", "evicted", "duplicates", "ahead"), INT64.schema)
 _CHANGED = dict.fromkeys(("retracted", "corrected"), INT64.schema)
 _GIVEN = {
@@ -276,8 +279,7 @@ SCHEMAS: dict[str, Any] = {
     "Columns": {
         "description": "Entries as columns of one length: `time`, `key` where keyed, and each field by its name, "
         "beside them or in `fields`. Where keys have parts, each part may be a column in place of `key`. "
-        "A window with a granularity takes `partials` of every aggregate, and `entries`, "
-        "instead.",
+        "A window with a granularity takes `partials` of every aggregate, and `entries`, instead.",
         "type": "object",
         "required": ["time"],
         "properties": {

@@ -6,8 +6,10 @@
 
 Where keys have parts, each part may be a column in place of the key.
 
-Values are written as in JSON: times are ticks, and bools true or false. A text may stand in quotes, but has no line
-break. Blocks of whole lines are parsed by pyarrow, in 1 to 2 ms.
+Values are written as in JSON: times are ticks, and bools true or false. Where a number or a bool may be null, an empty
+value is null; an empty text is a text. A text may stand in quotes, but has no line break.
+
+Blocks of whole lines are parsed by pyarrow, in 1 to 2 ms.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import re
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from sash.rest.arrow import batch_of_table
@@ -48,6 +51,7 @@ class CsvReader:
         self._types |= dict.fromkeys(spec.parts, _STRINGS)
         self._types |= {name: _TYPES[kind] for name, kind in spec.fields.items()}
         self._names: list[str] = []
+        self._nullable = spec.nullable or ()
 
     def read(self, block: bytes, line: int) -> Steps[Batch]:
         """Parse whole lines; see `LineReader.read`."""
@@ -62,9 +66,17 @@ class CsvReader:
             raise self._first_error(block, line, error) from None
         if table.num_rows != block.count(b"\n"):
             raise LineError(line + _open_quote(block), "a value has a line break, which is not taken", field="body")
+        self._check_there(table, line)
         batch = batch_of_table(table, self._spec)
         assert isinstance(batch, Batch)
         return batch
+
+    def _check_there(self, table: Any, line: int) -> None:
+        """Raise LineError for an empty value of a column that may not be null."""
+        for name, column in zip(self._names, table.columns, strict=True):
+            if column.null_count and name not in self._nullable:
+                row = pc.index(pc.is_null(column), True).as_py()
+                raise LineError(line + row, f"column {name!r} has no value", field=name)
 
     def _header(self, head: bytes) -> list[str]:
         """Return the names of the columns.
@@ -100,7 +112,7 @@ class CsvReader:
             parse_options=pa_csv.ParseOptions(ignore_empty_lines=False),
             convert_options=pa_csv.ConvertOptions(
                 column_types=self._types,
-                null_values=[],
+                null_values=[""] if self._nullable else [],
                 strings_can_be_null=False,
                 quoted_strings_can_be_null=False,
                 true_values=["true", "True"],

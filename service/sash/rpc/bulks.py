@@ -13,8 +13,9 @@ from sash_engine.windows.changes import times_of
 from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
-from sash_wire.columns import fill_column, fill_strings, read_column, read_int64, read_strings, to_bytes
+from sash_wire.columns import fill_column, fill_strings, read_column, read_int64, read_strings, read_valid, to_bytes
 from sash_wire.key_parts import check_named, joined
+from sash_wire.nulls import is_mark, mark_of, named_by, without_nulls
 
 __all__ = ["batch_of", "batch_steps", "bulk_of", "fill_partials"]
 
@@ -44,10 +45,16 @@ def batch_steps(
         raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
     columns: dict[str, Array | Coded] = {}
     for name, column in request.fields.items():
+        if is_mark(name):
+            known = ", ".join(spec.fields)
+            raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
         if column.WhichOneof("data") == "string":
             columns[name] = yield from _strings(column.string, name)
         else:
             columns[name] = _field(column, name)
+        if column.valid or name in (spec.nullable or ()):
+            there = _valid(column, name, len(columns[name]))
+            columns[name], columns[mark_of(name)] = without_nulls(columns[name], there), there
     keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
     if request.parts:
         keys = yield from _joined(request, spec)
@@ -154,6 +161,12 @@ def _field(column: pb.Column, name: str) -> Array | Coded:
 
 
 @refusing
+def _valid(column: pb.Column, name: str, n: int) -> Array:
+    """Which values of a column are there."""
+    return read_valid(column, name, n)
+
+
+@refusing
 def _part(column: pb.Column, name: str) -> Array:
     """One part of n partials; blobs as objects."""
     found = read_column(column, name)
@@ -173,7 +186,10 @@ def bulk_of(window: str, batch: AnyBatch) -> pb.BulkInsertRequest:
         message.entries = to_bytes(batch.entries)
     else:
         for name, column in batch.columns.items():
-            fill_column(message.fields[name], column)
+            if not is_mark(name) or isinstance(column, Coded):
+                fill_column(message.fields[name], column)
+            elif not column.all():
+                message.fields[named_by(name)].valid = column.tobytes()
     return message
 
 

@@ -114,7 +114,7 @@ def origin_of(request: Any) -> Origin | None:
 
 
 def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
-    """Return the fields of one entry as Python scalars.
+    """Return the fields of one entry as Python scalars; None where a value is not set, and the field may be null.
 
     Raises:
         InvalidArgument: neither `value` nor `fields`, both of them, or a value that is not a scalar.
@@ -130,7 +130,11 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
         return {next(iter(spec.fields)): request.value}
     if not request.fields:
         raise InvalidArgument("the entry has neither value nor fields", field="value")
-    return {name: _scalar(value, f"fields.{name}") for name, value in request.fields.items()}
+    nullable = spec.nullable or ()
+    return {
+        name: None if name in nullable and value.WhichOneof("kind") is None else _scalar(value, f"fields.{name}")
+        for name, value in request.fields.items()
+    }
 
 
 def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) -> str | None:

@@ -291,7 +291,7 @@ def nothing_of(spec: WindowSpec) -> Batch:
     none = np.empty(0, np.int64)
     columns = {
         name: Coded([], none) if kind == "string" else np.empty(0, NUMPY_TYPES[kind])
-        for name, kind in spec.fields.items()
+        for name, kind in spec.columns.items()
     }
     return Batch(none, columns, Coded([], none) if spec.keyed else None)
 

@@ -27,6 +27,7 @@ Differs: values are lifted once, when they are inserted, which gives the same an
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -139,7 +140,7 @@ class RecalcInOrder(InOrder):
 
     def __init__(self, monoid: Monoid) -> None:
         super().__init__(monoid)
-        self._partials: list[Partial] = []
+        self._partials: deque[Partial] = deque()
 
     def __len__(self) -> int:
         return len(self._partials)
@@ -156,7 +157,7 @@ class RecalcInOrder(InOrder):
     def evict(self) -> None:
         if not self._partials:
             raise self._nothing_to_evict()
-        del self._partials[0]
+        self._partials.popleft()
 
     def check_invariants(self) -> None:
-        """Check nothing: a list of entries has no invariants."""
+        """Check nothing: a queue of entries has no invariants."""

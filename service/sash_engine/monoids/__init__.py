@@ -14,6 +14,7 @@ from sash_engine.monoids.count_min import CountMin
 from sash_engine.monoids.counting import Count, Sum
 from sash_engine.monoids.decayed import DecayedSum
 from sash_engine.monoids.extremes import ArgMax, ArgMin, Max, MaxCount, Min, MinCount, Range
+from sash_engine.monoids.ignores_nulls import IgnoresNulls
 from sash_engine.monoids.means import GeometricMean, Mean
 from sash_engine.monoids.moments import (
     Kurtosis,
@@ -52,6 +53,7 @@ __all__ = [
     "FrequentItems",
     "GeometricMean",
     "Histogram",
+    "IgnoresNulls",
     "Increase",
     "Join",
     "Kurtosis",

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from sash_engine import kernels
-from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import beyond, integer_total, integer_totals, lengths, quiet, total, totals
 
 __all__ = ["Count", "Sum"]
 
 
 class Count(Monoid):
-    """The number of entries.
+    """The number of entries; of a field that may be null, the number of its values.
 
     Flags: commutative, invertible, exact.
 
@@ -27,7 +27,7 @@ class Count(Monoid):
     """
 
     function = "count"
-    reads = (TIME,)
+    reads = (Read("field", ANY, default="time"),)
     commutative = True
     invertible = True
     counts_entries = True

@@ -112,7 +112,7 @@ def layout_of(spec: WindowSpec, block: int, shared: Sequence[tuple[Monoid, Seque
     """
     policy = spec.slide.adaptive
     own = [] if policy is None else [_moments(spec, policy)]
-    return Layout(spec.fields, spec.monoids(), block, [*own, *shared])
+    return Layout(spec.columns, spec.monoids(), block, [*own, *shared])
 
 
 def _moments(spec: WindowSpec, policy: AdaptivePolicy) -> tuple[Monoid, tuple[str]]:

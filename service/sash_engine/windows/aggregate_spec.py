@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import catalogue
+from sash_engine.monoids import IgnoresNulls, catalogue
 from sash_engine.monoids.base import FieldType, Monoid, Read
 from sash_wire.durations import parse_duration
 from sash_wire.errors import WireError
+from sash_wire.nulls import mark_of
 
 __all__ = ["monoid_of"]
 
@@ -19,15 +20,20 @@ _OWN = ("function", "field", "returns")
 
 
 def monoid_of(
-    path: str, aggregate: Mapping[str, Any], fields: Mapping[str, FieldType], time_unit: str
+    path: str,
+    aggregate: Mapping[str, Any],
+    fields: Mapping[str, FieldType],
+    time_unit: str,
+    nullable: Sequence[str] = (),
 ) -> tuple[Monoid, tuple[str, ...]]:
-    """Build an aggregate; return it with the columns that it reads: names of fields, or "time".
+    """Build an aggregate; return it with the columns that it reads: names of fields, of their marks, or "time".
 
     Args:
         path: where the aggregate is in the spec, for errors.
         aggregate: its part of the spec: `function`, what it reads, and its parameters.
         fields: the window's fields and their types.
         time_unit: of the window, for parameters that are durations.
+        nullable: the fields that may have no value. An aggregate ignores entries without a value that it reads.
 
     Raises:
         InvalidArgument: an unknown function, field or parameter, or a field of the wrong type.
@@ -50,8 +56,10 @@ def monoid_of(
         given = parameters.get(name, "1" if default and time_unit == "none" else default)
         if given is not None:
             parameters[name] = _ticks(given, time_unit, f"{path}.{name}")
+    marks = tuple([mark_of(column) for column in columns if column in nullable])
     try:
-        return cls(*types, **parameters), columns
+        monoid = cls(*types, **parameters)
+        return (IgnoresNulls(monoid, len(marks)), columns + marks) if marks else (monoid, columns)
     except InvalidArgument as error:
         raise InvalidArgument(
             f"{path}: {error.message}", field=f"{path}.{error.field or 'function'}", limit=error.limit

@@ -20,7 +20,8 @@ from sash_engine.monoids.pane import imported
 from sash_engine.windows.spec import MAX_KEY_BYTES, TICK_MIN, WindowSpec
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
-from sash_wire.labels import split
+from sash_wire.labels import split as split_key
+from sash_wire.nulls import is_mark, mark_of, named_by, split
 
 __all__ = [
     "UNKNOWN_TIME",
@@ -71,7 +72,8 @@ class Batch:
 
     Args:
         times: int64 (n,), ticks.
-        columns: for each field of the window, n values: float64, int64, bool, or `Coded` for strings.
+        columns: for each field of the window, n values: float64, int64, bool, or `Coded` for strings. A field that
+            may be null also has a mark, see `sash_wire.nulls`; without it, no value is null.
         keys: n keys where the window is keyed, else None.
 
     The arrays are handed over: the window keeps them, and nobody writes to them later.
@@ -97,11 +99,14 @@ class Batch:
 
         Args:
             times: n ticks.
-            columns: n values for each field.
+            columns: n values for each field; None, or a masked value, is a null.
             keys: n keys where the window is keyed.
         """
         made: dict[str, Array | Coded] = {}
-        for name, values in columns.items():
+        for name, given in columns.items():
+            values, there = split(given, spec.fields.get(name, "float64"))
+            if there is not None:
+                made[mark_of(name)] = there
             column = np.array(values)
             if column.dtype.kind in "UO":
                 made[name] = Coded.of(column.tolist())
@@ -131,20 +136,27 @@ class Batch:
         """Check everything a caller can get wrong.
 
         Returns:
-            the times, and one array per field of `spec`, in order.
+            the times, and one array for each of the `columns` of `spec`, in order.
 
         Raises:
             InvalidArgument: names the field and, where one was passed, the limit.
         """
         n = len(self.times)
         _check_times(self.times)
-        for name in self.columns:
-            if name not in spec.fields:
+        wanted = spec.columns
+        for name, column in self.columns.items():
+            if name not in wanted:
+                if is_mark(name) and named_by(name) in spec.fields:
+                    _check_no_null(column, named_by(name))
+                    continue
                 known = ", ".join(spec.fields)
                 raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
         columns = []
-        for name, kind in spec.fields.items():
+        for name, kind in wanted.items():
             if name not in self.columns:
+                if is_mark(name):
+                    columns.append(np.ones(n, np.bool_))
+                    continue
                 raise InvalidArgument(f"field {name!r} is missing", field=name)
             column = self.columns[name]
             if isinstance(column, Coded):
@@ -267,7 +279,7 @@ def check_parts(keys: Sequence[str], spec: WindowSpec) -> None:
     for key, bars in zip(keys, map(str.count, keys, repeat("|")), strict=True):
         if bars != parts - 1 or "\\" in key:
             try:
-                split(key, parts)
+                split_key(key, parts)
             except WireError as error:
                 reason = f"{error.message} ({', '.join(spec.parts)})"
                 raise InvalidArgument(reason, field="key", limit=error.limit) from None
@@ -286,6 +298,15 @@ def check_key(key: str) -> None:
 def _check_length(found: int, n: int, name: str) -> None:
     if found != n:
         raise InvalidArgument(f"column {name!r} has {found} values where time has {n}", field=name, limit=str(n))
+
+
+def _check_no_null(mark: Array | Coded, name: str) -> None:
+    assert not isinstance(mark, Coded)
+    if not mark.all():
+        raise InvalidArgument(
+            f"field {name!r} is null in row {int(mark.argmin())}: only fields that the spec names in nullable may be",
+            field=name,
+        )
 
 
 def _check_codes(column: Coded, name: str) -> None:

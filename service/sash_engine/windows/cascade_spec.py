@@ -78,6 +78,9 @@ def check_cascade(spec: WindowSpec, source: WindowSpec) -> None:
             raise InvalidArgument(
                 f"fields.{name}: {source.name!r} has no such {kind}; it has {known}", field=f"fields.{name}"
             )
+        if (name in (spec.nullable or ())) != (name in (source.nullable or ())):
+            said = "may be null" if name in (source.nullable or ()) else "is never null"
+            raise InvalidArgument(f"nullable: {name!r} {said} in {source.name!r}; say the same here", field="nullable")
     why = None
     if source.order.equal_times != "keep":
         why = "keeps one entry of each time, and would have to take others back"

@@ -47,8 +47,8 @@ class Cascade:
         self.window, self._panes = window, panes
         spec, theirs = source
         self._of_panes = theirs is not None
-        names = list(spec.fields)
-        self._fields = [1 + names.index(name) for name in window.spec.fields]
+        names = list(spec.columns)
+        self._fields = [1 + names.index(name) for name in window.spec.columns]
         self._columns = [] if theirs is None else _shared(theirs.layout, panes.layout)
 
     def check(self, rows: Rows) -> None:

@@ -57,7 +57,7 @@ def named(spec: WindowSpec) -> WindowSpec:
             f"window {spec.name!r} has no identity: only a spec that names one has entries that can be told apart",
             field="identity",
         )
-    return spec.model_copy(update={"fields": {spec.identity: spec.fields[spec.identity]}})
+    return spec.model_copy(update={"fields": {spec.identity: spec.fields[spec.identity]}, "nullable": None})
 
 
 def times_of(given: Array | None, rows: int) -> Array:

@@ -57,7 +57,7 @@ class Panes:
     def __init__(self, spec: WindowSpec, block: int = BLOCK) -> None:
         assert spec.granularity_ticks is not None
         self.granule = spec.granularity_ticks
-        self._entries = Layout(spec.fields, spec.monoids(), block)
+        self._entries = Layout(spec.columns, spec.monoids(), block)
         self.layout = PaneLayout(self._entries)
         self._lifts = [
             (monoid.lift, reads, len(monoid.dtypes) == 1)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType, Monoid
@@ -16,12 +16,14 @@ from sash_engine.windows.cascade_spec import Source, check_source
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
 from sash_engine.windows.rollup_spec import MAX_ROLLUPS, check_rollups
+from sash_engine.windows.spec_checks import check_ahead, check_identity, check_nullable, check_panes, check_slide
 from sash_engine.windows.spec_text import read_yaml
 from sash_engine.windows.view_spec import check_open, opened
 from sash_engine.words import first_wrong
 from sash_wire import durations
 from sash_wire.durations import NANOSECONDS
 from sash_wire.errors import WireError
+from sash_wire.nulls import mark_of
 
 __all__ = [
     "AggregateSpec",
@@ -70,6 +72,11 @@ def check_time(time: int, field: str) -> None:
         raise InvalidArgument(f"{field} {time} is out of range", field=field, limit="-2^63 < time < 2^63 - 1")
 
 
+def _names(names: list[str] | None) -> list[str] | None:
+    """A set of names in one order, so that two specs that say the same are equal; None if it is empty."""
+    return sorted(names or []) or None
+
+
 class WindowSpec(Document):
     """A window's spec. The page Spec of the documentation has one in YAML."""
 
@@ -80,6 +87,11 @@ class WindowSpec(Document):
         None, min_length=1, max_length=MAX_PARTS, description="The names of the parts of keys: `[airport, carrier]`."
     )
     fields: dict[str, FieldType] = Field({"value": "float64"}, max_length=MAX_FIELDS)
+    nullable: Annotated[list[str] | None, AfterValidator(_names)] = Field(
+        None,
+        description="The fields that may be null. An aggregate ignores the entries in which a field that it reads is "
+        "null.",
+    )
     aggregates: dict[str, AggregateSpec] = Field(min_length=1, max_length=MAX_AGGREGATES)
     slide: SlidePolicy = SlidePolicy()
     order: OrderPolicy = OrderPolicy()
@@ -165,6 +177,11 @@ class WindowSpec(Document):
         return tuple(self.keys or ())
 
     @property
+    def columns(self) -> dict[str, FieldType]:
+        """The columns of an entry besides its time: the fields, then a mark for each field that may be null."""
+        return {**self.fields, **{mark_of(name): "bool" for name in self.nullable or ()}}
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The names by which questions select and group keys: the parts, or `key` where a key is one text."""
         return self.parts or (("key",) if self.keyed else ())
@@ -222,13 +239,13 @@ class WindowSpec(Document):
         return tuple([name for name in names if name is not None])
 
     def monoids(self) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
-        """Build each aggregate: name -> (monoid, the columns it reads: field names, or "time").
+        """Build each aggregate: name -> (monoid, the columns it reads: names of `columns`, or "time").
 
         Raises:
             InvalidArgument: an unknown function, field or parameter, or a field of the wrong type.
         """
         return {
-            name: monoid_of(f"aggregates.{name}", spec.document, self.fields, self.time_unit)
+            name: monoid_of(f"aggregates.{name}", spec.document, self.fields, self.time_unit, self.nullable or ())
             for name, spec in self.aggregates.items()
         }
 
@@ -274,11 +291,12 @@ class WindowSpec(Document):
                     f"{reserved!r} is every entry's own; name the field otherwise", field=f"fields.{reserved}"
                 )
             _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
-            self._check_ahead()
-            self._check_panes()
+            check_ahead(self)
+            check_panes(self)
             check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
-            self._check_slide()
-            self._check_identity()
+            check_slide(self)
+            check_identity(self)
+            check_nullable(self)
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
                 raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
@@ -302,84 +320,6 @@ class WindowSpec(Document):
                     f"keys.{i}: {name!r} is {taken[name]}; name the part otherwise", field=f"keys.{i}"
                 )
             taken[name] = "another part"
-
-    def _check_ahead(self) -> None:
-        """Refuse a guard against the future that has no wall time to go by, and half a guard."""
-        if self.order.ahead is not None:
-            if self.time_unit == "none":
-                raise InvalidArgument("order.ahead: logical time has no wall clock", field="order.ahead")
-            _ = self.ahead_ticks
-        elif self.order.too_far_ahead is not None:
-            raise InvalidArgument(
-                "order.too_far_ahead: say in order.ahead how far that is", field="order.too_far_ahead"
-            )
-
-    def _check_panes(self) -> None:
-        """Refuse what needs the entries themselves, where only panes are kept."""
-        if self.granularity is None:
-            return
-        why = "a window with a granularity keeps panes, and no entries"
-        if self.slide.max_count is not None:
-            raise InvalidArgument(f"slide.max_count: {why} that could leave one by one", field="slide.max_count")
-        if self.order.equal_times != "keep":
-            raise InvalidArgument(
-                f"order.equal_times: {why} of equal time that could be told apart",
-                field="order.equal_times",
-                limit="keep",
-            )
-        if self.algorithm is not None:
-            raise InvalidArgument(
-                f"algorithm: {why}, and {self.algorithm} takes entries; leave one of the two out", field="algorithm"
-            )
-
-    def _check_slide(self) -> None:
-        """Refuse steps that no `max_age` moves in, and sessions on wall time."""
-        age, every = self.max_age_ticks, self.every_ticks
-        if every is not None and age is None:
-            raise InvalidArgument("slide.every: say in slide.max_age what moves in steps", field="slide.every")
-        if every is not None and age is not None and every > age:
-            raise InvalidArgument(
-                f"slide.every: steps of {self.slide.every} are longer than the window",
-                field="slide.every",
-                limit=f"at most {self.slide.max_age}",
-            )
-        if self.max_gap_ticks is not None and self.slide.clock == "wall":
-            raise InvalidArgument(
-                "slide.max_gap: sessions go by the times of entries: leave slide.clock out", field="slide.max_gap"
-            )
-
-        if self.slide.until is not None:
-            for name in ("max_count", "max_gap", "when", "adaptive"):
-                if getattr(self.slide, name) is not None:
-                    raise InvalidArgument(
-                        f"slide.until: entries leave when they are final, and {name} evicts others", field="slide.until"
-                    )
-            if self.slide.clock == "wall":
-                raise InvalidArgument("slide.until: now is what punctuate says, or wall time", field="slide.until")
-
-    def _check_identity(self) -> None:
-        """Refuse an identity that names no entries, or entries that are not kept."""
-        name = self.identity
-        if name is None:
-            return
-        if name not in self.fields:
-            raise InvalidArgument(
-                f"identity: no field {name[:140]!r}; the window has {', '.join(self.fields)}", field="identity"
-            )
-        if self.fields[name] not in ("int64", "string"):
-            raise InvalidArgument(
-                f"identity: field {name!r} is a {self.fields[name]}", field="identity", limit="int64 or string"
-            )
-        if self.granularity is not None:
-            raise InvalidArgument(
-                "identity: a window with a granularity keeps panes, out of which no single entry can be taken",
-                field="identity",
-            )
-        if self.algorithm is not None:
-            raise InvalidArgument(
-                f"identity: {self.algorithm} keeps partials only, out of which no single entry can be taken",
-                field="identity",
-            )
 
 
 class _Refused(ValueError):

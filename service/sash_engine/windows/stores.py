@@ -73,7 +73,7 @@ class EntryStores:
         """Entries as values."""
         fields = {
             name: Coded.of(column.tolist()) if column.dtype.hasobject else column
-            for name, column in zip(spec.fields, columns[1:], strict=True)
+            for name, column in zip(spec.columns, columns[1:], strict=True)
         }
         return Batch(columns[0], fields, keys)
 

@@ -8,6 +8,7 @@ from typing import Any
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.nulls import PLACEHOLDERS
 
 __all__ = ["Fields"]
 
@@ -21,25 +22,30 @@ class Fields:
     def __init__(self, spec: WindowSpec) -> None:
         self._window = spec.name
         self._fields = [(name, kind, _PLAIN.get(kind)) for name, kind in spec.fields.items()]
+        self._nullable = spec.nullable or ()
 
     def checked(self, fields: Mapping[str, Any]) -> list[Any]:
-        """The values in the order of the fields.
+        """The values in the order of the fields, then a mark for each field that may be null.
 
         Raises:
-            InvalidArgument: names the field that is missing, unknown, or of another type.
+            InvalidArgument: names the field that is unknown, of another type, or missing where it may not be null.
         """
-        values = []
+        values, left_out = [], 0
         for name, kind, plain in self._fields:
+            if name in self._nullable and fields.get(name) is None:
+                values.append(PLACEHOLDERS[kind])
+                left_out += name not in fields
+                continue
             if name not in fields:
                 raise InvalidArgument(f"field {name!r} is missing", field=name)
             value = fields[name]
             values.append(value if type(value) is plain else _checked_value(value, kind, name))
-        if len(fields) > len(values):
+        if len(fields) > len(values) - left_out:
             names = [name for name, _, _ in self._fields]
             extra = next(name for name in fields if name not in names)
             known = ", ".join(names)
             raise InvalidArgument(f"window {self._window!r} has no field {extra!r}; it has {known}", field=extra)
-        return values
+        return values + [fields.get(name) is not None for name in self._nullable]
 
 
 def _checked_value(value: Any, kind: FieldType, name: str) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_open", "check_view", "completed", "opened"]
 
-_SAME = ("time_unit", "keyed", "keys", "fields", "order", "idle_expiry", "granularity", "identity")
+_SAME = ("time_unit", "keyed", "keys", "fields", "nullable", "order", "idle_expiry", "granularity", "identity")
 """What a view has of its source."""
 _NEVER = ("durability", "rollups", "algorithm", "from")
 """What belongs to the window that has the entries."""

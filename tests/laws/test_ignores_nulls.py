@@ -1,0 +1,56 @@
+"""An aggregate over rows with nulls is the aggregate over the rows without, and obeys the laws."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import Collect, IgnoresNulls, Mean, laws
+from tests.support.aggregates import every_case, label, samples
+
+FEW = settings(max_examples=max(settings().max_examples // 6, 10))
+TOLERANCES = {"skewness": 1e-7, "kurtosis": 1e-6, "linear_slope": 1e-7, "relative_variation": 1e-7}
+CASES = every_case()
+
+
+def with_marks(draw, inner, values):
+    marks = st.lists(st.booleans(), min_size=len(values[0]), max_size=len(values[0]))
+    return [np.array(draw(marks), np.bool_) for _ in range(len(inner.types))]
+
+
+@pytest.mark.parametrize("inner", CASES, ids=label)
+@FEW
+@given(data=st.data())
+def test_laws(inner, data):
+    values = list(data.draw(samples(inner)))
+    wrapped, tolerance = IgnoresNulls(inner, len(values)), TOLERANCES.get(inner.function)
+    marks = with_marks(data.draw, inner, values)
+    laws.check(wrapped, [*values, *marks], tolerance=tolerance)
+    there = np.logical_and.reduce(marks)
+    kept = inner.lower(inner.reduce([column[there] for column in values]))
+    nothing = None if inner.function == "sum" else inner.lower(inner.identity)
+    found = wrapped.lower(wrapped.reduce([*values, *marks]))
+    assert laws.close(kept if there.any() else nothing, found, tolerance or 1e-9)
+
+
+@pytest.mark.parametrize("inner", CASES, ids=label)
+@FEW
+@given(data=st.data())
+def test_partials_that_are_true_are_plausible_and_others_are_not(inner, data):
+    values = list(data.draw(samples(inner)))
+    n = len(values[0])
+    if not n:
+        return
+    wrapped, marks = IgnoresNulls(inner, len(values)), with_marks(data.draw, inner, values)
+    total = wrapped.reduce([*values, *marks])
+    packed = wrapped.pack([total])
+    assert not wrapped.implausible(packed, np.array([n])).any()
+    assert wrapped.implausible(wrapped.pack([total]), np.array([max(total[0] - 1, 0)])).all() == (total[0] > 0)
+
+
+def test_bytes_that_are_no_partial_are_refused():
+    for wrapped in (IgnoresNulls(Mean(), 1), IgnoresNulls(Collect(), 1)):
+        for data in (b"", b"\1", (0).to_bytes(8, "little") + b"[]", (-1).to_bytes(8, "little", signed=True) + b"[1]"):
+            with pytest.raises(InvalidArgument):
+                wrapped.decode(data)

@@ -1,0 +1,242 @@
+"""Fields that may be null: every aggregate against the fold over the entries that have the values it reads."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.laws import close
+from sash_engine.windows.answers import Answer
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.questions import ALL_KEYS
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.view_spec import completed
+from sash_engine.windows.window import Window
+from tests.support.aggregates import FIELDS, HALVES
+
+KEYS = ["a", "b", "c"]
+VALUED = {"count_x": {"function": "count", "field": "x"}, "count_s": {"function": "count", "field": "s"}}
+SMALL = {
+    "sum": {"function": "sum", "field": "x"},
+    "max": {"function": "max", "field": "n"},
+    "n": {"function": "count"},
+    "nx": {"function": "count", "field": "x"},
+}
+
+HISTORIES = range(max(3, settings.default.max_examples // 30))
+"""Seeds. No shrinking: a window with 64 aggregates takes long."""
+
+
+def history_of(seed):
+    """Bulks of entries, a third of whose values are null; whether to write each entry alone."""
+    random = Random(seed)
+
+    def maybe(value):
+        return None if random.random() < (0.33, 0.9)[seed % 2] else value
+
+    return [
+        (
+            random.random() < 0.3,
+            [
+                (
+                    random.choice(KEYS),
+                    random.randint(0, 3),
+                    maybe(random.randint(1, 40) / 4),
+                    maybe(random.randint(0, 9)),
+                    maybe(random.choice(["", "a", "b"])),
+                )
+                for _ in range(random.randint(0, 12))
+            ],
+        )
+        for _ in range(5)
+    ]
+
+
+def document(aggregates, **others):
+    return {
+        "name": "w",
+        "time_unit": "none",
+        "keyed": True,
+        "fields": FIELDS,
+        "nullable": ["x", "n", "s"],
+        "aggregates": aggregates,
+    } | others
+
+
+def written(window, history):
+    """Write a history, entry by entry or in bulks; return the entries by key."""
+    held, time = {key: [] for key in KEYS}, 0
+    for alone, bulk in history:
+        made = []
+        for key, step, x, n, s in bulk:
+            time += step
+            made.append((key, time, {"x": x, "n": n, "s": s}))
+        if alone:
+            for key, at, fields in made:
+                window.insert(at, {name: value for name, value in fields.items() if value is not None}, key)
+        elif made:
+            columns = {name: [fields[name] for _, _, fields in made] for name in FIELDS}
+            window.bulk_insert(Batch.of(window.spec, [at for _, at, _ in made], columns, [key for key, _, _ in made]))
+        for key, at, fields in made:
+            held[key].append({"time": at} | fields)
+    return held
+
+
+def expected(spec, entries):
+    """What each aggregate answers over entries, by its own definition."""
+    plain = WindowSpec.parse({**spec.document(), "nullable": None})
+    out = {}
+    for name, (monoid, columns) in plain.monoids().items():
+        some = [each for each in entries if all(each[column] is not None for column in columns)]
+        total = monoid.identity
+        for each in some:
+            values = tuple([each[column] for column in columns])
+            total = monoid.combine(total, monoid.lift(values if len(values) > 1 else values[0]))
+        out[name] = None if monoid.function == "sum" and not some else monoid.lower(total)
+    return out
+
+
+def same(spec, answer, entries):
+    assert isinstance(answer, Answer)
+    assert answer.entries == len(entries)
+    for name, value in expected(spec, entries).items():
+        assert close(value, answer.aggregates[name], 1e-7), (name, value, answer.aggregates[name])
+
+
+@pytest.mark.parametrize("granularity", [None, 4])
+@pytest.mark.parametrize("aggregates", HALVES, ids=["even", "odd"])
+@pytest.mark.parametrize("seed", HISTORIES)
+def test_every_aggregate_is_over_the_entries_with_values(aggregates, granularity, seed):
+    others = {} if granularity is None else {"granularity": granularity}
+    spec = WindowSpec.parse(document({**aggregates, **VALUED}, **others))
+    w = Window(spec, block=4, pages=(2, 4))
+    held = written(w, history_of(seed))
+    end = max((each["time"] for entries in held.values() for each in entries), default=0) // 4 * 4
+    for key, entries in held.items():
+        if entries:
+            same(spec, w.query(key)[0], entries)
+            same(spec, w.range_query(4, end + 3, key), [each for each in entries if each["time"] >= 4])
+    w.check_invariants(lambda monoid, one, other: close(monoid.lower(one), monoid.lower(other), 1e-7))
+
+
+@pytest.mark.parametrize("granularity", [None, 4])
+@pytest.mark.parametrize("seed", HISTORIES)
+def test_several_keys_series_and_rollups(seed, granularity):
+    others = {} if granularity is None else {"granularity": granularity}
+    spec = WindowSpec.parse(document(SMALL, rollups=[[]], **others))
+    w = Window(spec, block=4, pages=(2, 4))
+    held = written(w, history_of(seed))
+    everything = sorted((each for entries in held.values() for each in entries), key=lambda each: each["time"])
+    answer = w.range_query(0, 10**6, keys=ALL_KEYS)
+    same(spec, answer, everything)
+    for key in KEYS:
+        if held[key]:
+            series = w.series(0, everything[-1]["time"] + 1, 4, None, key)
+            for i, start in enumerate(series.times.tolist()):
+                bucket = [each for each in held[key] if start <= each["time"] < start + 4]
+                for name, value in expected(spec, bucket).items():
+                    assert close(value, series.aggregates[name].tolist()[i] if bucket else value, 1e-9), name
+
+
+@pytest.mark.parametrize("algorithm", ["two_stacks", "subtract_on_evict", "daba"])
+def test_algorithms(algorithm):
+    aggregates = {name: SMALL[name] for name in ("max", "n", "nx")}
+    if algorithm == "subtract_on_evict":
+        aggregates = {"n": SMALL["n"], "nx": SMALL["nx"], "total": {"function": "sum", "field": "n"}}
+    spec = WindowSpec.parse(document(aggregates, algorithm=algorithm))
+    w = Window(spec)
+    for key, entries in written(w, history_of(5)).items():
+        if entries:
+            same(spec, w.query(key)[0], entries)
+
+
+def test_nan_is_a_value_and_a_placeholder_is_none():
+    spec = WindowSpec.parse(document({"last": {"function": "last", "field": "s"}, **SMALL}, keyed=False))
+    w = Window(spec)
+    w.bulk_insert(Batch.of(spec, [1, 2], {"x": [float("nan"), None], "n": [None, None], "s": [None, "a"]}))
+    answer = w.query()[0].aggregates
+    assert answer["nx"] == 1
+    assert np.isnan(answer["sum"])
+    assert (answer["last"], answer["max"], answer["n"]) == ("a", None, 2)
+    masked = np.ma.masked_array([7.0, 8.0], [True, False])
+    w.bulk_insert(Batch.of(spec, [3, 4], {"x": masked, "n": [1, 2], "s": ["b", "c"]}))
+    assert w.query(lookbacks=[2])[0].aggregates == {"last": "c", "sum": 8.0, "max": 2, "n": 2, "nx": 1}
+
+
+def refused(**parts):
+    with pytest.raises(InvalidArgument) as caught:
+        WindowSpec.parse(document({"n": {"function": "count"}}) | parts)
+    return caught.value.field, caught.value.message
+
+
+def test_what_may_not_be_null():
+    assert refused(nullable=["y"])[0] == "nullable"
+    assert refused(nullable=["x", "x"])[0] == "nullable"
+    needs = "which every entry has to have"
+    assert refused(identity="n") == ("nullable", f"nullable: 'n' is the identity, {needs}")
+    adaptive = refused(slide={"adaptive": {"field": "x"}})
+    assert adaptive == ("nullable", f"nullable: 'x' is the field that slide.adaptive watches, {needs}")
+    assert refused(nullable="x")[0] == "nullable"
+
+
+def test_one_spec_has_one_form():
+    one, other = (WindowSpec.parse(document(SMALL, nullable=names)) for names in (["x", "n"], ["n", "x"]))
+    assert one == other
+    assert WindowSpec.parse(document(SMALL, nullable=[])).document() == {
+        name: value for name, value in one.document().items() if name != "nullable"
+    }
+
+
+def test_a_null_in_a_field_that_may_not_be_null_is_refused():
+    spec = WindowSpec.parse(document(SMALL, nullable=["x"]))
+    w = Window(spec)
+    with pytest.raises(InvalidArgument, match="field 'n' is null in row 1: only fields that the spec names") as caught:
+        w.bulk_insert(Batch.of(spec, [1, 2], {"x": [None, 1.0], "n": [3, None], "s": ["a", "b"]}, ["a", "a"]))
+    assert caught.value.field == "n"
+    with pytest.raises(InvalidArgument, match="field 'n' is missing"):
+        w.insert(1, {"s": "a"}, "a")
+    with pytest.raises(InvalidArgument, match="has no field 'y'"):
+        w.insert(1, {"s": "a", "n": 1, "y": 2}, "a")
+    assert w.info().entries == 0
+
+
+def test_a_condition_on_a_null_does_not_hold():
+    spec = WindowSpec.parse(document(SMALL, keyed=False, slide={"when": "total.sum > 10.0"}))
+    w = Window(spec)
+    w.insert(1, {})
+    w.insert(2, {"n": 1})
+    assert w.info().entries == 2
+    w.insert(3, {"x": 11.0})
+    assert w.info().entries == 0
+
+
+@pytest.mark.parametrize("source_granularity", [None, 2])
+def test_cascades_and_views(source_granularity):
+    panes = {} if source_granularity is None else {"granularity": source_granularity}
+    spec = WindowSpec.parse(document(SMALL, **panes))
+    w = Window(spec, block=4, pages=(2, 4))
+    own = {"name": "c", "from": {"window": "w", "granularity": 4}, "slide": {}}
+    cascade = WindowSpec.parse({**document(SMALL), **own})
+    view = completed(WindowSpec.parse({"name": "v", "of": "w", "aggregates": SMALL}), spec)
+    with pytest.raises(InvalidArgument) as caught:
+        w.add_cascade(WindowSpec.parse({**document(SMALL), **own, "nullable": ["x"]}))
+    assert caught.value.field == "nullable"
+    fed, shown = w.add_cascade(cascade), w.add_view(view)
+    history = [(False, [("a", 1, None, 3, "a"), ("a", 1, 2.0, None, "a")]), (True, [("a", 3, 4.0, 1, None)])]
+    held = written(w, history)["a"]
+    for each in (w, fed, shown):
+        same(spec, each.query("a")[0], held)
+    assert shown.spec.nullable == ["n", "s", "x"]
+
+
+def test_retractions_and_updates():
+    spec = WindowSpec.parse(document(SMALL, keyed=False, identity="n", nullable=["x", "s"]))
+    w = Window(spec, block=2)
+    columns = {"x": [1.0, None, 3.0, None], "n": [1, 2, 3, 4], "s": [None, "b", "c", "d"]}
+    w.bulk_insert(Batch.of(spec, [1, 2, 3, 4], columns))
+    w.update(Batch.of(spec, [1, 2], {"x": [None, 2.0], "n": [1, 2], "s": ["a", None]}))
+    w.retract(Batch.of(spec, [3], {"n": [3]}))
+    assert w.query()[0].aggregates == {"sum": 2.0, "max": 4, "n": 3, "nx": 1}
+    w.check_invariants(None)
