@@ -2,7 +2,6 @@
 
 import json
 
-import httpx
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -268,7 +267,7 @@ def test_prometheus(service, http):
 
     def value(query):
         asked = {"query": query, "time": now / 1000}
-        found = httpx.get(f"{service.rest_url}/prometheus/api/v1/query", params=asked).json()
+        found = http.get("/prometheus/api/v1/query", params=asked).json()
         return [sample["value"][1] for sample in found["data"]["result"]]
 
     assert value("count_over_time(w:x[10s])") == ["1"]
