@@ -2,7 +2,6 @@
 
 import json
 
-import httpx
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -270,7 +269,7 @@ def test_prometheus(service, http):
 
     def ask(query):
         asked = {"query": query, "time": now / 1000}
-        return httpx.get(f"{service.rest_url}/prometheus/api/v1/query", params=asked).json()
+        return http.get("/prometheus/api/v1/query", params=asked).json()
 
     def value(query):
         return [sample["value"][1] for sample in ask(query)["data"]["result"]]
