@@ -336,7 +336,7 @@ class Storage:
             needed += _view_footprint(hosted.window, operation)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
-        if (size > _LONG_BYTES and isinstance(operation, records.Long)) or isinstance(operation, AddView):
+        if records.takes_long(operation, size > _LONG_BYTES):
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)
