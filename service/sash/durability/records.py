@@ -45,6 +45,7 @@ __all__ = [
     "Write",
     "read",
     "signed",
+    "takes_long",
 ]
 
 _NUMBERED = "numbered"
@@ -168,6 +169,13 @@ class BulkInsert:
 
 Long = BulkInsert | Retract | Update
 """Writes with a bulk, that take long if it is large."""
+
+
+def takes_long(operation: Operation, is_large: bool) -> bool:
+    """Return whether an operation is to be applied in slices; `is_large` says whether its bulk is."""
+    if isinstance(operation, Retract | Update) and operation.batch.is_untimed:
+        return True
+    return isinstance(operation, AddView) or (is_large and isinstance(operation, Long))
 
 
 @dataclass(slots=True)

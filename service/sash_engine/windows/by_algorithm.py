@@ -183,6 +183,14 @@ class ByAlgorithm:
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Do nothing: everything is in memory."""
 
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Refuse, as `remove`.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._refused("single entries")
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Refuse: the algorithms keep no values to tell entries apart.
 

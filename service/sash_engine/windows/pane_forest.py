@@ -130,6 +130,14 @@ class PaneForest:
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Do nothing: `remove` and `correct` refuse."""
 
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Refuse, as `remove`.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise Unsupported("panes keep partials, out of which no single entry can be taken")
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Refuse.
 

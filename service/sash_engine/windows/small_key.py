@@ -14,6 +14,7 @@ import numpy as np
 
 from sash_engine.errors import Unsupported
 from sash_engine.forest import Forest, Layout
+from sash_engine.forest.finder import Wanted
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
@@ -105,6 +106,13 @@ class SmallKey:
 
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Do nothing: all rows are in memory."""
+
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Find the times of the newest rows with some values; see `KeyStore.newest_steps`."""
+        columns, wanted = self.columns(), Wanted(values, once)
+        wanted.take(columns[0], columns[column], 0, len(columns[0]), ())
+        yield
+        return wanted.times
 
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows; see `KeyStore.remove`."""

@@ -143,6 +143,9 @@ class KeyStore(ReadableStore, Protocol):
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Load what `remove` and `correct` of these rows read, so that they cannot fail afterwards."""
 
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Find the time of the newest row with a value, for each of many, in steps; see `BlockFinder.newest_steps`."""
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows, each the first of its time that has some value in a column; see `Forest.remove`."""
 

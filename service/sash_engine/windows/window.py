@@ -224,6 +224,10 @@ class Window(SharedWindow):
         """Give single entries other values, in steps; see `Plane.update`. Nobody may use the window meanwhile."""
         return self._count((yield from self._changes.update_steps(batch)))
 
+    def timed_steps(self, batch: AnyBatch, retracts: bool) -> Steps[tuple[AnyBatch, int]]:
+        """Find the times of entries that are named without them, in steps; see `Changes.timed_steps`."""
+        return self._changes.timed_steps(batch, retracts)
+
     def retract(self, batch: AnyBatch) -> WriteResult:
         """As `retract_steps`, at once."""
         return finished(self.retract_steps(batch))
