@@ -235,7 +235,7 @@ class Filled:
         if d:
             self._slide(np.sort(coming[:d]), 1024)
         evictions, seconds, answers = self._slide(coming[d : d + m * rounds], m)
-        return {"evict": statistics.median(evictions), "round": seconds / rounds}, answers
+        return {"evict": statistics.median_low(evictions), "round": seconds / rounds}, answers
 
     def _slide(self, coming: Longs, m: int) -> tuple[list[float], float, list[int]]:
         """Per batch of m: evict as many of the oldest, insert it, query.
