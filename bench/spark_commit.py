@@ -31,7 +31,7 @@ from sash_client.local import local_service
 from sash_wire.coded import Coded
 
 ROWS_PER_PART = 65_536
-KEYS = {"no keys": 0, "10 keys": 10}
+KEYS = {"no keys": 0, "10 keys": 10, "100,000 keys": 100_000}
 SPEC = {
     "name": "rows",
     "fields": {"value": "float64"},

@@ -1,6 +1,7 @@
 """Fine-sliding windows of many keys in Spark: the sum over ten minutes at every minute, of each of 100,000 keys.
 
     window       Spark's own `groupBy(key, window(time, "10 minutes", "1 minute"))` on a table
+    nothing      the rows of the table go to Python by key, as for `aggregate`, and are dropped: what Spark itself takes
     aggregate    `sliding_aggregate` on the same table
     stream       `sliding_aggregate` on the same rows as a stream of one micro-batch per file, state in RocksDB
 
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from sash_spark.sliding import sliding_aggregate
 
 FILES, OVER_S, WIDTH_S, STEP_S = 8, 3_600, 600, 60
 SCHEMA = "at timestamp, key string, value double"
-CASES = ("window", "aggregate", "stream")
+CASES = ("window", "nothing", "aggregate", "stream")
 
 
 def write_rows(rows: int, keys: int, directory: Path) -> None:
@@ -75,12 +77,24 @@ def totals(frame: DataFrame) -> list[float]:
     return list(found)
 
 
+def dropped(table: DataFrame) -> int:
+    """Return how many rows came to Python, by key, in as many tasks as `sliding_aggregate` has."""
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_arrays([pa.array([sum(batch.num_rows for batch in batches)])], ["rows"])
+
+    found = table.select("key", "at", "value").repartition(8, "key").mapInArrow(counted, "rows long")
+    return sum(row["rows"] for row in found.collect())
+
+
 def run(case: str, spark: SparkSession, rows: Path) -> tuple[list[float], dict[int, int]]:
     """Return the totals, and for each micro-batch its milliseconds."""
     table = spark.read.schema(SCHEMA).parquet(str(rows))
     if case == "window":
         own = table.groupBy("key", F.window("at", f"{WIDTH_S} seconds", f"{STEP_S} seconds").alias("w"))
         return totals(own.agg(F.sum("value").alias("sum")).select("w.end", "sum")), {}
+    if case == "nothing":
+        return [dropped(table)], {}
     if case == "aggregate":
         return totals(sliding(table)), {}
     found = []
@@ -116,14 +130,13 @@ def measure(case: str, scratch: Path) -> dict[str, Any]:
         began, used = time.perf_counter(), processor_s(os.getpid())
         found, batches = run(case, spark, scratch / "rows")
         seconds, used = time.perf_counter() - began, processor_s(os.getpid()) - used
-        state = sum(f.stat().st_size for f in (scratch / "checkpoint").glob("state/**/*") if f.is_file())
+        files = (scratch / "checkpoint").glob("state/**/*") if case == "stream" else []
         return {
             "seconds": round(seconds, 1),
             "processor_s": round(used, 1),
             "python_s": round(python_s(), 1),
-            "windows": found[0],
-            "sum": found[1],
-            "state_bytes": state,
+            "found": found,
+            "state_bytes": sum(f.stat().st_size for f in files if f.is_file()),
             "batches_ms": batches,
         }
     finally:
@@ -147,7 +160,8 @@ def main(argv: list[str] | None = None) -> int:
             command = [sys.executable, "-m", "bench.spark_keys", "--one", name, "--cases", case]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             result = json.loads(done.stdout.splitlines()[-1])
-            answers.add((result["windows"], result["sum"]))
+            if case != "nothing":
+                answers.add(tuple(result["found"]))
             print(f"{case:10} {result}", flush=True)
     return 1 if len(answers) > 1 else 0
 

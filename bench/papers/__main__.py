@@ -38,7 +38,7 @@ def run(name: str, size: Size, folder: Path, passes: int | None = None) -> Study
     gc.collect()
     gc.freeze()  # what is there now is no concern of the collections between runs
     try:
-        with quiet():  # with millions of entries the collector takes longer than the fill
+        with quiet():  # `Experiment.each` clears up
             for shown, experiment in remaining(study, PAPERS[name]):
                 study.log(shown)
                 experiment(study)

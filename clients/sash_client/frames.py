@@ -29,13 +29,13 @@ def is_frame(values: Any) -> bool:
     return any(base.__name__ in names.get(base.__module__.partition(".")[0], ()) for base in kind.__mro__)
 
 
-def from_frame(frame: Any, time: str | None = None, key: str | None = None) -> Bulk:
-    """Return the rows of a frame as a bulk; see `Bulk.from_frame`."""
+def from_frame(frame: Any, time: str | None = None, key: str | None = None, timeless: bool = False) -> Bulk:
+    """Return the rows of a frame as a bulk; see `Bulk.from_frame`. `timeless`: it may have no times."""
     columns = _columns(frame)
     times = _taken(columns, frame, time, TIME)
     if times is None and time is None and is_pandas(frame) and type(frame.index).__name__ == "DatetimeIndex":
         times = frame.index
-    if times is None:
+    if times is None and (time is not None or not timeless):
         raise InvalidArgument(
             f"the frame has no column {time or TIME!r}; it has {', '.join(map(str, columns)) or 'none'}. "
             "Say which one holds the times: time=…",
@@ -69,8 +69,9 @@ def bulk_of(
     entries: Any = None,
     time: str | None = None,
     key: str | None = None,
+    timeless: bool = False,
 ) -> Bulk:
-    """Return the bulk that the arguments of `Window.bulk_insert` stand for.
+    """Return the bulk that the arguments of `Window.bulk_insert` stand for; `timeless`: a frame may have no times.
 
     Raises:
         InvalidArgument: arguments for a frame without a frame, or for columns with one.
@@ -83,7 +84,7 @@ def bulk_of(
     for name, value in (("columns", columns), ("partials", partials), ("entries", entries)):
         if value is not None:
             raise InvalidArgument(f"give either a data frame or {name}", field=name)
-    bulk = from_frame(times, time, key)
+    bulk = from_frame(times, time, key, timeless)
     if keys is None:
         return bulk
     if bulk.keys is not None:

@@ -10,7 +10,7 @@ from sash_client.keys import text
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.labels import conditions_of, read_having
 
-__all__ = ["Grouping", "fill_grouping", "fill_where"]
+__all__ = ["Grouping", "fill_aggregates", "fill_grouping", "fill_where"]
 
 
 class Grouping(TypedDict, total=False):
@@ -26,6 +26,8 @@ class Grouping(TypedDict, total=False):
         having: comparisons of aggregates with numbers, all of which must hold: ``"mean > 10"``, or a list of these.
         limit: at most so many groups, or keys.
         position: where to go on: `next` of the answers before.
+        aggregates: names: only these aggregates are computed and answered; all if left out or empty. `top` and `having`
+            may compare others.
     """
 
     where: Any
@@ -36,6 +38,7 @@ class Grouping(TypedDict, total=False):
     having: str | Sequence[str]
     limit: int
     position: str
+    aggregates: str | Sequence[str]
 
 
 @refusing
@@ -43,6 +46,12 @@ def fill_where(request: Any, where: Any) -> None:
     """Write conditions into a request; None: there are none."""
     for part, op, values in conditions_of(() if where is None else where):
         request.where.add(part=part, op=op, values=values)
+
+
+def fill_aggregates(request: Any, aggregates: str | Sequence[str] | None) -> None:
+    """Write into a request which aggregates it asks for; None or empty: all."""
+    names = [aggregates] if isinstance(aggregates, str) else aggregates or ()
+    request.aggregates.extend([text(name, "aggregates") for name in names])
 
 
 @refusing
@@ -57,6 +66,7 @@ def fill_grouping(request: Any, grouping: Grouping) -> None:
         if name not in Grouping.__annotations__:
             raise TypeError(f"unexpected argument {name!r}")
     fill_where(request, grouping.get("where"))
+    fill_aggregates(request, grouping.get("aggregates"))
     by = grouping.get("by", ())
     request.by.extend([text(name, "by") for name in ([by] if isinstance(by, str) else by)])
     if (top := grouping.get("top")) is not None:

@@ -2,6 +2,7 @@
 
     plan ── Ask ──▶ routed ──▶ key ──▶ shard ──▶ map ──▶ Ask at the owner      the map: GetTopology, and again
                        │                                                       after an error
+                       │                                                       of a view: its window's shard
                        └─ several keys, no map, or the owner is away ──▶ Ask at the process that the client was given
 
 A call that goes to the wrong process is answered all the same: the process passes it on. Only a call that says which
@@ -69,6 +70,8 @@ class Owners:
         self._is_refused = False
         self._asked_s = float("-inf")
         self._away_until_s: dict[str, float] = {}
+        self._placed: dict[str, str] = {}
+        """By window that was asked: the one by whose name its keys are placed."""
         self.shards = 0
         """How many there are; 0 until the map was learnt."""
 
@@ -81,6 +84,7 @@ class Owners:
             finally:
                 self._is_learning, self._asked_s = False, self._now_s()
             self._is_stale = False
+            self._placed.clear()
             self.shards, self._targets = found.shards, targets_of(found, self._service)
         return self.shards
 
@@ -182,7 +186,33 @@ class Owners:
         if ask.method not in _ONE_KEY or not ask.request.HasField("key"):
             return None
         shards = yield from self._shards_known()
-        return shard_of(ask.request.window, ask.request.key, shards) if shards else None
+        if not shards:
+            return None
+        window, key = ask.request.window, ask.request.key
+        shard = shard_of(window, key, shards)
+        if shards == 1 or ask.method not in _READS:
+            return shard
+        placed = yield from self._placed_as(window, shard)
+        return shard if placed == window else shard_of(placed, key, shards)
+
+    def _placed_as(self, window: str, shard: int) -> Plan[str]:
+        """The window by whose name the keys of a window are placed: a view has them where its window has.
+
+        Args:
+            shard: whose owner is asked, where nobody was asked before; any process knows.
+        """
+        placed = self._placed.get(window)
+        if placed is None:
+            placed, way = window, (yield from self._way(shard))
+            try:
+                ask = Ask("GetWindow", pb.GetWindowRequest(name=window), min(_MAP_S, self._timeout_s), target=way)
+                placed = (yield ask).spec.of or window
+            except (Unavailable, DeadlineExceeded):
+                return window  # the next call asks again
+            except SashClientError:  # such as a caller of few rights
+                pass
+            self._placed[window] = placed
+        return placed
 
     def _shards_known(self) -> Plan[int]:
         """Learn the map as `learnt` does; return 0 where nobody tells it: calls then go where they always can."""

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from sash_client.answers import Answer, Bulk, Series, page_of
 from sash_client.bulks import from_bulk
 from sash_client.errors import InvalidArgument
-from sash_client.grouping import Grouping, fill_grouping, fill_where
+from sash_client.grouping import Grouping, fill_aggregates, fill_grouping, fill_where
 from sash_client.handle import Handle, known, tick_of
 from sash_client.keys import ALL_KEYS, AllKeys, Key, set_keys
 from sash_client.parts import key_text, keys_texts
@@ -47,7 +47,8 @@ def query(
         combine: with `keys`: one answer over the entries of all of them.
         partials: also answer with partials.
         partial: "allow": answer also if some shards are away; `missing_shards` of the answers says which.
-        grouping: `where`, `by`, `top`, `n`, `order`, `having`, `limit` and `position`, as `Grouping` describes them.
+        grouping: `where`, `by`, `top`, `n`, `order`, `having`, `limit`, `position` and `aggregates`, as
+            `Grouping` describes them.
             With a limit, `next` of the answers is the position to go on at; None after the last ones.
 
     Raises:
@@ -97,6 +98,7 @@ def range_query(
     end_exclusive: bool = False,
     where: Any = None,
     partial: str = "",
+    aggregates: str | Sequence[str] | None = None,
 ) -> Plan[Answer]:
     """Answer over `start <= time <= end`, in ticks or instants.
 
@@ -109,12 +111,14 @@ def range_query(
             answer's `end` is the last tick that it includes.
         where: conditions on parts of keys, as of `query`: one answer over the entries of all keys that fit.
         partial: as in `query`.
+        aggregates: names: only these aggregates are computed and answered; all if None or empty.
 
     Raises:
         Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
     request = yield from _range(window, start, end, key, keys, partials, end_exclusive)
     fill_where(request, where)
+    fill_aggregates(request, aggregates)
     request.partial = partial
     return from_answer((yield Ask("RangeQuery", request)), partials)
 
@@ -176,6 +180,7 @@ def series(
     keys: Sequence[Key] | AllKeys | None = None,
     where: Any = None,
     partial: str = "",
+    aggregates: str | Sequence[str] | None = None,
 ) -> Plan[Series]:
     """Answer over the buckets `t <= time < t + width` for t = start, start + step, … < end.
 
@@ -188,13 +193,14 @@ def series(
         width: how long a bucket is; `step` if None. If it is larger than `step`, buckets overlap.
         gap: in the place of `step`: buckets are sessions of one key. A session ends where no entry follows within the
             gap. `times` and `last` of the result say where each begins and ends.
-        key, keys, where, partial: as in `range_query`.
+        key, keys, where, partial, aggregates: as in `range_query`.
 
     Raises:
         Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
     request = yield from _buckets(window, start, end, step, width, key, keys, gap)
     fill_where(request, where)
+    fill_aggregates(request, aggregates)
     request.partial = partial
     message = yield Ask("Series", request)
     return from_series(message, (yield from known(window)).time_unit or "us", sessions=gap is not None)

@@ -2,12 +2,12 @@
 
 time     null, out of range, or not a whole number of ticks in the window's unit
 key      null, empty, or longer than 512 bytes; where it has parts: a null part, or more than 512 bytes in all
-fields   null (NaN in a float64 field is a value)
+fields   null, unless nulls are written and the field may be null (NaN in a float64 field is a value)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Columns:
         parts: name of a part of the key -> column.
         unit: the window's time unit.
         names: their names in the DataFrame, where those differ.
+        nullable: the fields that may be null; None: nulls are not written.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class Columns:
         fields: Mapping[str, str],
         unit: str,
         names: Mapping[str, str],
+        nullable: Collection[str] | None = None,
     ) -> None:
         self.time, self.key, self.parts, self.fields, self.unit, self._names = time, key, parts, fields, unit, names
+        self.nullable = nullable
 
     def name(self, column: str) -> str:
         """Return the DataFrame's name of a column."""
@@ -107,9 +110,14 @@ def _faults(table: pa.Table, columns: Columns) -> Iterator[tuple[str, str, Any]]
                 too_long = pc.fill_null(pc.greater(lengths, MAX_KEY_BYTES), False)
                 yield columns.key, f"is longer than {MAX_KEY_BYTES} bytes", too_long
     yield from _wrong_parts(table, columns)
-    for column in dict.fromkeys(columns.fields.values()):
-        if table[column].null_count:
-            yield column, "is null", pc.is_null(table[column])
+    for name, column in columns.fields.items():
+        if table[column].null_count and name not in (columns.nullable or ()):
+            why = (
+                ""
+                if columns.nullable is None
+                else f", which field {name!r} may not be (nullable in the window's spec),"
+            )
+            yield column, f"is null{why}", pc.is_null(table[column])
 
 
 def _wrong_parts(table: pa.Table, columns: Columns) -> Iterator[tuple[str, str, Any]]:

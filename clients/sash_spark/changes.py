@@ -81,6 +81,7 @@ def net_changes(table: Any, op: str, identity: str, columns: Columns, drops_bad_
         {identity: columns.fields[identity]},
         columns.unit,
         {column: columns.name(column) for column in columns.all()},
+        columns.nullable,
     )
     good, bad = [], int(np.count_nonzero(codes < 0))
     for wanted, checked in (((INSERT, UPDATE), columns), ((DELETE,), named)):

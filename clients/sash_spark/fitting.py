@@ -45,6 +45,13 @@ def fitted(route: Route, spec: Mapping[str, Any], schema: StructType, as_rows: b
         raise InvalidArgument(
             f"window {route.window!r} has the fields {', '.join(known)}, not {', '.join(fields)}", field="fields"
         )
+    nullable = tuple(spec.get("nullable") or ())
+    if route.nulls == "ignore" and not nullable:
+        raise InvalidArgument(
+            f"nulls='ignore': no field of window {route.window!r} may be null. A window says which may be when it is "
+            f"created, such as nullable: [{', '.join(known)}]",
+            field="nulls",
+        )
     columns: dict[str, DataType] = {}
     paths: dict[str, tuple[str, ...]] = {}
     keys = [route.key] if route.key else parts.values()
@@ -75,4 +82,4 @@ def fitted(route: Route, spec: Mapping[str, Any], schema: StructType, as_rows: b
                 f"{route.window!r} takes {spec['fields'][name]}: cast it to {cast}",
                 field=column,
             )
-    return replace(route, fields=fields, parts=parts, identity=identity, paths=paths)
+    return replace(route, fields=fields, parts=parts, identity=identity, paths=paths, nullable=nullable)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -32,10 +32,23 @@ from sash_spark.keys import fitted_parts, key_values
 from sash_spark.login import Login
 from sash_spark.paths import flat
 
-__all__ = ["BATCH_ID", "QUERY_ID", "Part", "Route", "batch_name", "gathered", "named_fields", "sort_columns"]
+__all__ = [
+    "BATCH_ID",
+    "QUERY_ID",
+    "Nulls",
+    "Part",
+    "Route",
+    "batch_name",
+    "check_nulls",
+    "gathered",
+    "named_fields",
+    "sort_columns",
+]
 
 _log = logging.getLogger("sash_spark")
 _T = TypeVar("_T")
+Nulls: TypeAlias = Literal["fail", "ignore"]
+_NULLS: tuple[Nulls, ...] = ("fail", "ignore")
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -89,6 +102,8 @@ class Route:
         op: the column that says what becomes of the entry, in a change feed; None: each row is an entry to insert.
         identity: with `op`: the field that is the window's identity.
         paths: name of a column -> its path in the DataFrame; empty where rows have the columns by these names.
+        nulls: "ignore" writes nulls of fields that may be null; "fail" takes them for bad rows.
+        nullable: the fields that may be null; None where that is not known yet.
     """
 
     target: str
@@ -107,6 +122,8 @@ class Route:
     op: str | None = None
     identity: str = ""
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    nulls: Nulls = "fail"
+    nullable: tuple[str, ...] | None = None
 
     def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
         """Check it against the window and the DataFrame, and return it with all fields named.
@@ -128,7 +145,8 @@ class Route:
 
     def columns(self, time_unit: str) -> Columns:
         """The columns that a window of this time unit reads of a table."""
-        return Columns(self.time, self.key, self.parts or {}, self.fields or {}, time_unit, self.names)
+        nullable = self.nullable if self.nulls == "ignore" else None
+        return Columns(self.time, self.key, self.parts or {}, self.fields or {}, time_unit, self.names, nullable)
 
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the service has a batch, or a later one of its query: it then refuses even an empty part of it."""
@@ -221,12 +239,14 @@ class Route:
 
     def known(self, window: Any) -> Route:
         """The route with all columns named. One that was made while the service was away has to ask for them."""
-        if self.fields is not None and self.parts is not None and (self.identity or self.op is None):
+        asked = self.nullable is not None or self.nulls == "fail"
+        if asked and self.fields is not None and self.parts is not None and (self.identity or self.op is None):
             return self
         spec = window.spec
         parts = fitted_parts(spec, self.window, self.key, self.parts)
         fields = self.fields or {name: name for name in spec["fields"]}
-        return replace(self, fields=fields, parts=parts, identity=spec.get("identity") or "")
+        nullable = tuple(spec.get("nullable") or ())
+        return replace(self, fields=fields, parts=parts, identity=spec.get("identity") or "", nullable=nullable)
 
     def _content(self, table: Any, window: Any) -> tuple[dict[str, Any], int]:
         """What `Window.stage` is given of rows besides times and keys, and how many entries that is."""
@@ -309,6 +329,14 @@ def sort_columns(sort: bool | str | Iterable[str], time: str) -> tuple[str, ...]
     if isinstance(sort, bool):
         return (time,) if sort else ()
     return (sort,) if isinstance(sort, str) else tuple(sort)
+
+
+def check_nulls(nulls: str) -> Nulls:
+    """Return what to do with nulls; raises InvalidArgument for anything else."""
+    for known in _NULLS:
+        if nulls == known:
+            return known
+    raise InvalidArgument(f"nulls is 'fail' or 'ignore', not {nulls!r}", field="nulls", limit="fail or ignore")
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[Any]:

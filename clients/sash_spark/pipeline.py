@@ -148,6 +148,7 @@ class Pipeline:
             preaggregate=target.preaggregate,
             on_batch=partial(self._reports.__setitem__, target.name),
             login=self._config.login,
+            nulls=columns.nulls,
         )
 
     def run(self) -> Progress:

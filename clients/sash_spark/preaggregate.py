@@ -111,6 +111,12 @@ def check_preaggregation(spec: Mapping[str, Any]) -> None:
         raise InvalidArgument(
             f"window {spec['name']!r} has no granularity: it keeps entries and takes no panes", field="granularity"
         )
+    if spec.get("nullable"):
+        raise InvalidArgument(
+            f"window {spec['name']!r} has fields that may be null, whose partials Spark does not make: write rows "
+            "instead of panes",
+            field="nullable",
+        )
     for name, aggregate in spec["aggregates"].items():
         function, (field, _) = aggregate["function"], reads(aggregate, spec["fields"])
         why = why_not(aggregate, spec["fields"].get(field, "int64"))

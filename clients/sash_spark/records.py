@@ -18,6 +18,7 @@ from pyspark.sql.types import DataType, DecimalType, TimestampType
 
 from sash_client import InvalidArgument
 from sash_spark.config import FileSource, KafkaSource, PipelineConfig, RateSource, Target
+from sash_spark.parts import Nulls
 from sash_spark.row_columns import as_field
 
 __all__ = ["AT", "LEFT_OUT", "RECORD", "VERDICT", "Judged", "TargetColumns", "judged", "parsed", "read"]
@@ -40,6 +41,7 @@ class TargetColumns:
     key: str | None
     fields: Mapping[str, str]
     parts: Mapping[str, str] | None = None
+    nulls: Nulls = "fail"
 
     @property
     def keys(self) -> list[str]:
@@ -203,7 +205,7 @@ class _Expressions:
             self.needed.setdefault(self.names[text], why)
         return self.names[text]
 
-    def typed(self, text: str, kind: str, field: str, why: str) -> str:
+    def typed(self, text: str, kind: str, field: str, why: str | None) -> str:
         """Return the name of an expression's column, cast to the type of a field."""
         found = _type_of(self._rows, text, field)
         try:
@@ -231,14 +233,15 @@ def _target_columns(
         field = f"{place}.key" if target.key else "key"
         key = expressions.column(f"cast(({key_text}) as string)", field, f"key ({key_text}) is null")
     texts = target.fields if target.fields is not None else {name: _quoted(name) for name in spec["fields"]}
-    fields = {}
+    fields, nullable = {}, spec.get("nullable") or ()
     for name, text in texts.items():
         field = f"{place}.fields.{name}"
         if name not in spec["fields"]:
             known = ", ".join(spec["fields"])
             raise InvalidArgument(f"{field}: window {target.name!r} has the fields {known}", field=field)
-        fields[name] = expressions.typed(text, spec["fields"][name], field, f"{name} is null")
-    return TargetColumns(at, key, fields, parts)
+        why = None if name in nullable else f"{name} is null"
+        fields[name] = expressions.typed(text, spec["fields"][name], field, why)
+    return TargetColumns(at, key, fields, parts, "ignore" if nullable else "fail")
 
 
 def _part_columns(

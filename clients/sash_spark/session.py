@@ -39,6 +39,8 @@ def local_session(name: str, scratch: Path, *, cores: int = 2, attempts: int = 1
         .config("spark.sql.ansi.enabled", "true")
         # Otherwise Spark starts extra Python workers for stateful operators.
         .config("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false")
+        # Otherwise Spark adds up the sizes of all columns after each row that goes to Python.
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
         .config("spark.sql.shuffle.partitions", str(cores))
         .getOrCreate()
     )

@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 from sash_client import FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.bad_rows import bad_rows_of
 from sash_spark.login import Login
-from sash_spark.parts import QUERY_ID, Part, Route, batch_name, named_fields, sort_columns
+from sash_spark.parts import QUERY_ID, Part, Route, batch_name, check_nulls, named_fields, sort_columns
 from sash_spark.paths import column_of, flat
 from sash_spark.preaggregate import check_preaggregation, preaggregate
 from sash_spark.report import BatchReport
@@ -71,6 +71,7 @@ def sash_sink(
     sort: bool | str | Sequence[str] = False,
     op: str | None = None,
     login: Login | None = None,
+    nulls: Literal["fail", "ignore"] = "fail",
 ) -> SashSink:
     """Return a sink for `DataFrame.writeStream.foreachBatch`.
 
@@ -102,11 +103,15 @@ def sash_sink(
         op: the column of a change feed that says what becomes of the entry: insert, update or delete. For a window with
             an `identity`; all rows of an entry must be in one partition, in order; see `changes.py`.
         login: the credentials for the service: token and TLS.
+        nulls: "ignore" writes nulls of fields that may be null (`nullable` in the window's spec), which its aggregates
+            ignore, as Spark's do. "fail" takes rows with nulls for bad rows.
     """
     if rows_per_call < 1:
         raise InvalidArgument("rows_per_call must be positive", field="rows_per_call")
     if isinstance(bad_rows, str) and bad_rows not in ("fail", "drop"):
         raise InvalidArgument(f"bad_rows {bad_rows!r} is unknown", field="bad_rows", limit="fail, drop or a function")
+    if preaggregate and nulls != "fail":
+        raise InvalidArgument("panes have no nulls: leave nulls out, or write rows", field="nulls")
     if preaggregate and (bad_rows != "fail" or sort or op):
         raise InvalidArgument(
             "panes are neither checked nor sorted here, and have no changes: filter rows before",
@@ -121,6 +126,7 @@ def sash_sink(
         login=login or Login(),
         parts=parts,
         op=op,
+        nulls=check_nulls(nulls),
     )
     return SashSink(route, query, on_batch, preaggregate, checkpoint, None if isinstance(bad_rows, str) else bad_rows)
 

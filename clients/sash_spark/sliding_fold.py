@@ -308,7 +308,15 @@ def _atoms(layout: Layout, segments: Segments, read: Callable[[Array], list[Arra
         parts.append(_of_rows(layout, segments.take(some), cluster[some], read(order[some]), windows))
         at = stop
     atoms = parts[0] if len(parts) == 1 else joined(parts)
-    return atoms if len(parts) == 1 and not len(cut) else atoms.take(np.lexsort((atoms.first, atoms.key)))
+    return atoms if _in_order(atoms) else atoms.take(np.lexsort((atoms.first, atoms.key)))
+
+
+def _in_order(segments: Segments) -> bool:
+    """Whether segments are sorted by (key, first time)."""
+    key, first = segments.key, segments.first
+    ordered = key[1:] > key[:-1]
+    ordered |= (key[1:] == key[:-1]) & (first[1:] >= first[:-1])
+    return bool(ordered.all())
 
 
 def _clusters(segments: Segments) -> Array:

@@ -40,7 +40,7 @@ from pyspark.sql.types import IntegralType, StringType, StructType
 from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
-from sash_spark.parts import Route, sort_columns
+from sash_spark.parts import Route, check_nulls, sort_columns
 from sash_spark.paths import find
 from sash_spark.staged import Staged, staged_parts
 
@@ -60,6 +60,7 @@ _OPTIONS = {
     "bad_rows",
     "sort",
     "op",
+    "nulls",
     *LOGIN_OPTIONS,
 }
 
@@ -88,7 +89,7 @@ class SashDataSource(DataSource):
 
     Options to write: `target`, `window`, `time`, `key`; `parts` and `fields` (comma-separated: names, or field=column);
     `query`, `batch`; `rows_per_call`; `timeout_s`; `bad_rows` (fail or drop); `sort` (true, or columns with commas);
-    `op`. They mean what the arguments of `sash_sink` mean.
+    `op`; `nulls` (fail or ignore). They mean what the arguments of `sash_sink` mean.
 
     Options of both: `token`, or `token_file`; `tls`, `tls.ca`, `tls.cert`, `tls.key`, `tls.name`, as in `Login`.
     """
@@ -179,6 +180,7 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
         login=Login.of(options),
         parts=_columns(options, "parts"),
         op=options.text("op"),
+        nulls=check_nulls(options.text("nulls") or "fail"),
     )
     with suppress(Unavailable, DeadlineExceeded):
         # This only finds errors early. A commit waits for a service that is away for a while.

@@ -180,6 +180,7 @@ def query(
             as_of=end,
             combine=combine,
             **grouping,
+            **view.asked,
         )
     show(answers, view, by_key=(several or bool(grouping)) and not combine)
 
@@ -214,7 +215,7 @@ def series(
         if by or top or having:
             if key is not None or step is None:
                 fail("give --step, and either --key, or --by, --top and --having")
-            groups = window.series_groups(first, last, step=step, width=width, **grouping)
+            groups = window.series_groups(first, last, step=step, width=width, **grouping, **view.asked)
             for i, group in enumerate(groups):
                 if not as_json:
                     typer.echo(
@@ -222,7 +223,7 @@ def series(
                     )
                 show_series(group, view, drawn)
             return
-        found = window.series(first, last, step=step, width=width, gap=gap, key=key, where=where)
+        found = window.series(first, last, step=step, width=width, gap=gap, key=key, where=where, **view.asked)
     show_series(found, view, drawn)
 
 
@@ -267,7 +268,7 @@ def watch(
         view = view_of(window, as_json, ticks, aggregate)
         looks = 0
         while True:
-            answers = window.query(key=key, lookbacks=lookback or [], **grouping)
+            answers = window.query(key=key, lookbacks=lookback or [], **grouping, **view.asked)
             # As text, because NaN is not equal to itself.
             if shown is None or repr(answers) != repr(shown):
                 show(answers, view, by_key=bool(grouping))

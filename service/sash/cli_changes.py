@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -13,13 +14,19 @@ from sash.cli_window import entry_of, key_of
 
 __all__ = ["retract", "update"]
 
-Time = Annotated[str, typer.Option(metavar="TIME", help="The time of the entry: ticks, or ISO 8601.")]
+Time = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="The time of the entry: ticks, or ISO 8601. Without it, the newest entry of the key with the identity.",
+    ),
+]
 
 
 def retract(
     name: Name,
-    time: Time,
     identity: Annotated[str, typer.Option("--id", metavar="ID", help="Its identity.")],
+    time: Time = None,
     key: Key = None,
     target: Target = LOCAL,
 ) -> None:
@@ -29,7 +36,7 @@ def retract(
         spec = window.describe().spec
         integer = spec["fields"].get(spec.get("identity")) == "int64"
         named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
-        retracted = window.retract([time_of(time)], [named], keys=key).retracted
+        retracted = window.retract(_times(time), [named], keys=key).retracted
     typer.echo("the entry is retracted" if retracted else "there is no such entry")
 
 
@@ -42,7 +49,7 @@ def update(
             help="Its fields, the identity among them, as they are to be, and the parts of its key.",
         ),
     ],
-    time: Time,
+    time: Time = None,
     key: Key = None,
     target: Target = LOCAL,
 ) -> None:
@@ -53,5 +60,9 @@ def update(
         columns = {field: [value] for field, value in fields.items()}
         named = key_of(key, parts)
         keys = {part: [value] for part, value in named.items()} if isinstance(named, Mapping) else named
-        corrected = window.update([time_of(time)], columns, keys=keys).corrected
+        corrected = window.update(_times(time), columns, keys=keys).corrected
     typer.echo("the entry is corrected" if corrected else "there is no such entry")
+
+
+def _times(time: str | None) -> list[int | datetime] | None:
+    return None if time is None else [time_of(time)]

@@ -51,6 +51,11 @@ class View:
     only: Sequence[str] | None = None
     returned: Set[str] = frozenset()
 
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """The argument of a question that asks for what is shown."""
+        return {} if self.only is None else {"aggregates": self.only}
+
     def chosen(self, aggregates: Mapping[str, T]) -> dict[str, T]:
         return dict(aggregates) if self.only is None else {name: aggregates[name] for name in self.only}
 

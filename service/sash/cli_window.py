@@ -114,7 +114,9 @@ def entry_of(values: Sequence[str], spec: Mapping[str, Any]) -> tuple[dict[str, 
         else:
             key[field] = value
     for field in types:
-        if field not in fields:
+        if field not in fields and field in (spec.get("nullable") or ()):
+            fields[field] = None
+        elif field not in fields:
             fail(f"{cell(field)} is missing: write {cell(field)}=VALUE")
     return fields, key
 

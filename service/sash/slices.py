@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from sash.memory import grow_old
+from sash.memory import give_back, grow_old
 from sash_engine.clock import Clock
 from sash_engine.steps import Steps
 
@@ -25,6 +25,10 @@ R = TypeVar("R")
 
 _SLICE_S = 0.005
 """So long steps are taken in one go. A step takes 1 to 2 ms, so a slice ends before 10 ms."""
+
+_SLICES_PER_TRIM = 32
+"""After so many slices of one work, what it has freed goes back to the system. A commit frees the staged parts, which a
+thread has read, and the allocator keeps free memory for the thread that asked for it."""
 
 _TURNS = 4
 """Turns of the loop between two slices. A small call takes several: one each to be read, run and answered."""
@@ -47,6 +51,7 @@ class Slices:
         Args:
             before_each: called at the beginning of each slice; what it raises ends the question.
         """
+        slices = 0
         try:
             while True:
                 async with self._turn:
@@ -60,6 +65,9 @@ class Slices:
                     except StopIteration as end:
                         return end.value  # type: ignore[no-any-return]
                     grow_old()
+                    slices += 1
+                    if not slices % _SLICES_PER_TRIM:
+                        give_back()
                     for _ in range(_TURNS):
                         await asyncio.sleep(0)
         finally:

@@ -250,20 +250,39 @@ has_name(PyArrayObject *names, npy_intp row, PyObject *value)
     return !overflow && number == *(npy_int64 *)PyArray_GETPTR1(names, row);
 }
 
+/* Tells whether a row is among those that are gone: a list of ints, or None; -1 with an error. */
+static int
+is_gone(PyObject *gone, npy_intp row)
+{
+    if (gone == Py_None)
+        return 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(gone); i++) {
+        Py_ssize_t each = PyLong_AsSsize_t(PyList_GET_ITEM(gone, i));
+        if (each == -1 && PyErr_Occurred())
+            return -1;
+        if (each == row)
+            return 1;
+    }
+    return 0;
+}
+
 /* Finds rows in `TOGETHER` blocks at once, one step of each search after the other: the rows are in no cache as a rule,
  * and so the misses do not wait for each other. */
 static PyObject *
 find_named(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 {
-    if (count != 7 || !PyList_CheckExact(arguments[0]) || !PyList_CheckExact(arguments[1])
-        || !PyList_CheckExact(arguments[2]) || !PyLong_CheckExact(arguments[3]) || !PyList_CheckExact(arguments[6]))
+    if (count != 8 || !PyList_CheckExact(arguments[0]) || !PyList_CheckExact(arguments[1])
+        || !PyList_CheckExact(arguments[2]) || !PyList_CheckExact(arguments[3]) || !PyLong_CheckExact(arguments[4])
+        || !PyList_CheckExact(arguments[7]))
         return fall_back(FIND_NAMED, arguments, count);
-    PyObject *times = arguments[0], *names = arguments[1], *stops = arguments[2], *values = arguments[6];
-    npy_intp skip = PyLong_AsSsize_t(arguments[3]);
-    PyArrayObject *blocks = column_of(arguments[4], NPY_INT64), *wanted = column_of(arguments[5], NPY_INT64);
+    PyObject *times = arguments[0], *names = arguments[1], *stops = arguments[2], *gone = arguments[3];
+    PyObject *values = arguments[7];
+    npy_intp skip = PyLong_AsSsize_t(arguments[4]);
+    PyArrayObject *blocks = column_of(arguments[5], NPY_INT64), *wanted = column_of(arguments[6], NPY_INT64);
     npy_intp m = PyList_GET_SIZE(values), k = PyList_GET_SIZE(times);
     if (!blocks || !wanted || !is_contiguous(blocks) || !is_contiguous(wanted) || PyArray_DIM(blocks, 0) != m
-        || PyArray_DIM(wanted, 0) != m || PyList_GET_SIZE(names) != k || PyList_GET_SIZE(stops) != k || skip < 0)
+        || PyArray_DIM(wanted, 0) != m || PyList_GET_SIZE(names) != k || PyList_GET_SIZE(stops) != k
+        || PyList_GET_SIZE(gone) != k || skip < 0)
         return fall_back(FIND_NAMED, arguments, count);
     const npy_int64 *block_of = PyArray_DATA(blocks), *time = PyArray_DATA(wanted);
     for (npy_intp i = 0; i < m; i++) { /* before anything is compared: a comparison of objects may run Python code */
@@ -277,10 +296,10 @@ find_named(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
             named = NULL;
         else if (!named)
             named = column_of(PyList_GET_ITEM(names, block_of[i]), NPY_OBJECT);
-        PyObject *rows = PyList_GET_ITEM(stops, block_of[i]);
+        PyObject *rows = PyList_GET_ITEM(stops, block_of[i]), *lost = PyList_GET_ITEM(gone, block_of[i]);
         npy_intp stop = PyLong_CheckExact(rows) ? PyLong_AsSsize_t(rows) : -1;
         if (!held || !named || !is_contiguous(held) || stop < (block_of[i] ? 0 : skip) || stop > PyArray_DIM(held, 0)
-            || stop > PyArray_DIM(named, 0))
+            || stop > PyArray_DIM(named, 0) || (lost != Py_None && !PyList_CheckExact(lost)))
             return fall_back(FIND_NAMED, arguments, count);
     }
     PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &m, NPY_INT64);
@@ -328,11 +347,12 @@ find_named(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
             if (row[i] >= 0) {
                 PyArrayObject *named = (PyArrayObject *)PyList_GET_ITEM(names, block_of[i]);
                 int same = has_name(named, row[i], PyList_GET_ITEM(values, i));
-                if (same < 0) {
+                int lost = same > 0 ? is_gone(PyList_GET_ITEM(gone, block_of[i]), row[i]) : 0;
+                if (same < 0 || lost < 0) {
                     Py_DECREF(out);
                     return NULL;
                 }
-                if (!same)
+                if (!same || lost)
                     row[i] = ABSENT;
             }
     }

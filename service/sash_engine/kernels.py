@@ -102,6 +102,7 @@ def find_named(
     times: Sequence[Array],
     names: Sequence[Array],
     stops: Sequence[int],
+    gone: Sequence[Sequence[int] | None],
     skip: int,
     blocks: Array,
     wanted: Array,
@@ -113,6 +114,7 @@ def find_named(
         times: of each block, the times of its rows, int64, sorted.
         names: of each block, the column with the other value: int64, or objects.
         stops: of each block, how many rows it has.
+        gone: of each block the rows that are not there any more; None: there are none.
         skip: so many rows of the first block are not looked at.
         blocks: int64 (m,), the number of the block in which to look.
         wanted: int64 (m,), the times to look for, sorted.
@@ -137,7 +139,9 @@ def find_named(
         elif row + 1 == stop or held.item(row + 1) == time:
             found.append(UNCLEAR)
         else:
-            found.append(row if names[block].item(row) == value else ABSENT)
+            lost = gone[block]
+            there = names[block].item(row) == value and (lost is None or row not in lost)
+            found.append(row if there else ABSENT)
     return np.array(found, np.int64)
 
 

@@ -13,6 +13,7 @@ import pytest
         "bench.engine",
         "bench.changes",
         "bench.views",
+        "bench.named_aggregates",
         "bench.edges",
         "bench.keys",
         "bench.access",

@@ -28,11 +28,20 @@ class Service:
     def __init__(self, shards: Mapping[str, list[int]]) -> None:
         self.shards = dict(shards)
         self.calls: list[tuple[str, str, int | None]] = []
+        self.views: dict[str, str] = {}
+        self.described: list[str] = []
+        """Windows that were asked for their spec."""
         self.errors: dict[str, Callable[[str], SashClientError | None]] = {}
         """By address: what is raised for a method."""
 
     def answer(self, ask: Ask) -> Any:
         at = ask.target or "s:1"
+        if ask.method == "GetWindow":
+            name = ask.request.name
+            self.described.append(name)
+            if error := self.errors.get(at, lambda _: None)(ask.method):
+                raise error
+            return pb.WindowInfo(spec=pb.WindowSpec(name=name, of=self.views.get(name)))
         self.calls.append((at, ask.method, ask.owner if ask.alone else None))
         assert ask.timeout_s is None or ask.timeout_s > 0
         if error := self.errors.get(at, lambda _: None)(ask.method):
@@ -231,3 +240,38 @@ def test_the_parts_of_a_bulk(service: Service, owners: Owners) -> None:
     assert service.perform(owners.parts(spec, nothing)) == [(None, nothing)]
     plain = Columns(np.arange(2))
     assert service.perform(owners.parts(pb.WindowSpec(name="w"), plain)) == [(shard_of("w", None, SHARDS), plain)]
+
+
+def question(window: str, key: str) -> Plan[Any]:
+    return (yield Ask("Query", pb.QueryRequest(window=window, key=key)))
+
+
+def test_a_question_to_a_view_goes_where_its_window_has_the_key(service: Service, owners: Owners) -> None:
+    service.views = {"view": "w"}
+    for window in ("w", "view"):
+        for key in KEYS:
+            found = service.perform(owners.routed(question(window, key)))
+            assert found == ("a:1" if shard_of("w", key, SHARDS) in (0, 1) else "b:1"), (window, key)
+    assert service.described == ["w", "view"]  # once each, of a process that has a shard
+    assert {at for at, method, _ in service.calls if method == "Query"} == {"a:1", "b:1"}
+    assert any(shard_of("w", key, SHARDS) // 2 != shard_of("view", key, SHARDS) // 2 for key in KEYS)
+
+
+def test_writes_do_not_wait_for_a_spec(service: Service, owners: Owners) -> None:
+    service.perform(owners.routed(asked("Insert", KEYS[0])))
+    assert service.described == []
+
+
+@pytest.mark.parametrize(
+    ("error", "described"), [(PermissionDenied("no"), ["view"]), (unreachable("gone"), ["view", "view"])]
+)
+def test_where_nobody_tells_the_spec_a_window_is_placed_by_its_own_name(
+    service: Service, owners: Owners, error: SashClientError, described: list[str]
+) -> None:
+    for address in ("a:1", "b:1", "s:1"):
+        service.errors[address] = lambda method: error if method == "GetWindow" else None
+    for _ in range(2):
+        key = KEYS[3]
+        found = service.perform(owners.routed(question("view", key)))
+        assert found == ("a:1" if shard_of("view", key, SHARDS) in (0, 1) else "b:1")
+    assert service.described == described

@@ -218,6 +218,38 @@ def test_entries_are_retracted_and_corrected(client):
     client.delete_window("orders")
 
 
+def test_entries_are_retracted_and_corrected_without_their_times(client):
+    spec = {"name": "orders", "time_unit": "us", "keyed": True, "identity": "id"}
+    spec["fields"] = {"id": "string", "price": "float64"}
+    spec["aggregates"] = {"prices": {"function": "collect", "field": "price"}}
+    window = client.create_window(spec)
+    rows = {"id": ["a", "b", "c", "b", "a"], "price": [1.0, 2.0, 3.0, 4.0, 5.0]}
+    window.bulk_insert([1, 2, 3, 4, 5], rows, keys=["m1", "m1", "m1", "m1", "m2"])
+    done = window.retract(ids=["b", "c", "nobody"], key="m1")
+    assert (done.retracted, done.missing) == (2, 1)
+    assert window.query(key="m1")[0].aggregates == {"prices": [1.0, 2.0]}
+    done = window.update(columns={"id": ["a", "a", "x"], "price": [10.0, 50.0, 0.0]}, keys=["m1", "m2", "m2"])
+    assert (done.corrected, done.missing) == (2, 1)
+    done = window.update(pa.table({"key": ["m1"], "id": ["b"], "price": [20.0]}))
+    assert (done.corrected, done.missing) == (1, 0)
+    assert [window.query(key=key)[0].aggregates["prices"] for key in ("m1", "m2")] == [[10.0, 20.0], [50.0]]
+    for wrong, field in [
+        (lambda: window.retract(), "ids"),
+        (lambda: window.retract([1], ["a"], ids=["a"], key="m1"), "ids"),
+        (lambda: window.retract(ids=["a"], key="m1", keys=["m1"]), "key"),
+        (lambda: window.retract(ids="a", key="m1"), "id"),
+        (lambda: window.retract(ids=["a"]), "key"),
+        (lambda: window.retract([-(2**63)], ["a"], keys="m1"), "time"),
+        (lambda: window.update(columns={"price": [1.0]}, keys="m1"), "id"),
+        (lambda: window.update(columns={"id": ["a"]}, keys="m1"), "price"),
+    ]:
+        with pytest.raises(InvalidArgument) as caught:
+            wrong()
+        assert caught.value.field == field
+    assert window.describe().entries == 3
+    client.delete_window("orders")
+
+
 def test_a_window_that_another_one_feeds(client):
     common = {"time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
     requests = client.create_window({**common, "name": "requests", "slide": {"max_age": "10m"}})

@@ -5,7 +5,7 @@ import pytest
 
 from sash.durability.records import BulkInsert, EvictRange, Punctuate, Retract, Update
 from sash_engine.errors import SequenceReused
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batch import Batch, Origin, untimed
 from tests.support.stored import StorageServer, spec
 from tests.support.tiers import KINDS
 
@@ -51,6 +51,58 @@ async def test_changes_survive_restarts_on_each_tier(kind, tmp_path):
             assert (counts.evicted, counts.retracted, counts.corrected, counts.present) == (10, 3, 2, 27)
             storage = await server.restart()
         await storage.stop()
+
+
+def unknown(ids, **columns):
+    return Batch(untimed(len(ids)), {"id": np.array(ids), **columns})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_entries_are_found_without_times_in_cold_blocks_and_stay_changed_on_each_tier(kind, tmp_path):
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(cache_bytes=0, checkpoint_bytes=300, store_entries=1)
+        server.open = stored.open
+        storage = await server.start()
+        await storage.create(spec(keyed=False, fields=FIELDS, aggregates=ALL, identity="id"))
+        await storage.write("w", BulkInsert(ENTRIES))
+        await storage.write("w", BulkInsert(Batch(np.arange(40, 44), {"id": np.arange(4), "value": np.arange(40, 44)})))
+        await server.settled()
+        storage.trim()
+        cached = storage.cache_bytes
+        done = await storage.write("w", Retract(unknown([1, 1, 30, 77])))
+        assert (done.retracted, done.missing) == (3, 1)
+        done = await storage.write("w", Update(unknown([2, 25], value=np.array([200, 250]))))
+        assert (done.corrected, done.missing) == (2, 0)
+        storage.trim()
+        assert storage.cache_bytes <= cached
+        left = [250 if i == 25 else 200 if i == 42 else i for i in range(44) if i not in (1, 41, 30)]
+        for _ in range(2):
+            assert held(storage) == {"all": left, "max": 250}
+            storage.find("w").check_invariants()
+            storage = await server.restart()
+        await storage.stop()
+
+
+async def test_recovery_applies_the_times_that_were_found_and_looks_nothing_up(monkeypatch):
+    server, storage = await started(checkpoint_bytes=10**9)
+    await storage.write(
+        "w", BulkInsert(Batch(np.array([7, 60]), {"id": np.array([3, 5]), "value": np.array([70, 600])}))
+    )
+    operation = Retract(unknown([3, 99]))
+    assert (await storage.write("w", operation, Origin("p", 1))).retracted == 1
+    assert operation.batch.times.tolist() == [7]
+    assert (await storage.write("w", Update(unknown([5], value=np.array([5_000]))))).corrected == 1
+    again = await storage.write("w", Retract(unknown([3, 99])), Origin("p", 1))
+    assert again.already_applied
+
+    def looked_up(*_):
+        raise AssertionError("recovery has the times")
+
+    monkeypatch.setattr("sash_engine.windows.changes.untimed", looked_up)
+    storage = await server.crash()
+    assert held(storage) == {"all": [*range(40), 5_000], "max": 5_000}
+    assert (await storage.write("w", Retract(unknown([3, 99])), Origin("p", 1))).already_applied
+    await storage.stop()
 
 
 @pytest.mark.parametrize("kind", KINDS)

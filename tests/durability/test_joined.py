@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.joined import joined
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.joined import joined
 from sash_engine.windows.rows import ROWS
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sash.durability import checkpoints, image
 from sash.durability import formats as values
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract, Update
 from sash_engine.errors import DataLoss, SashError, Unavailable
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batch import Batch, Origin, untimed
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.stored import AGGREGATES, KEYS, StorageServer, batch, same, spec
 from tests.support.waiting import surely, until
@@ -36,6 +37,7 @@ steps = st.one_of(
     st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), times)),
     st.tuples(st.just("evict range"), st.tuples(st.sampled_from([*KEYS, None]), times, st.integers(0, 12))),
     st.tuples(st.sampled_from(["retract", "update"]), st.lists(st.tuples(entries, st.integers(0, 20)), max_size=20)),
+    st.tuples(st.sampled_from(["find retract", "find update"]), st.lists(st.tuples(entries, st.integers(0, 20)))),
     st.tuples(st.just("together"), st.lists(entries, min_size=2, max_size=6)),
     st.tuples(st.just("tidy"), st.integers(0, 3)),
     st.sampled_from([("restart", None), ("crash", None), ("check", None)]),
@@ -97,15 +99,17 @@ async def follow(history, slide, options, watched=False):
             key, start, width = what
             await storage.write("w", EvictRange(start, start + width, key))
             model.evict_range(start, start + width, key)
-        elif step in ("retract", "update"):
+        elif "retract" in step or "update" in step:
             rows = batch([pair for pair, _ in what], 0)
             rows.columns["value"][:] = [max(value - age, 0) for _, age in what]
+            if "find" in step:
+                rows = replace(rows, times=untimed(len(what)))
             sequence += 1
             for attempt in range(2):
-                write = Retract(rows) if step == "retract" else Update(rows)
+                write = Retract(rows) if "retract" in step else Update(rows)
                 result = await storage.write("w", write, Origin("p", sequence))
                 assert result.already_applied == (attempt > 0)
-            getattr(model, step)(rows)
+            getattr(model, step.removeprefix("find "))(rows)
         elif step == "together":
             writes = [storage.write("w", BulkInsert(batch([pair], value + i))) for i, pair in enumerate(what)]
             await asyncio.gather(*writes)

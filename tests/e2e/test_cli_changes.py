@@ -21,7 +21,11 @@ def test_retract(sash, service, kind, identity):
         asked = ("retract", "orders", "--time", "5", f"--id={identity}")
         assert sash(*asked, service=service).out == "the entry is retracted\n"
         assert sash(*asked, service=service).out == "there is no such entry\n"
-        assert window.describe().counts.retracted == 1
+        window.bulk_insert([6, 7], {"id": [identity, identity], "value": [1.0, 2.0]})
+        for _ in range(2):
+            assert sash("retract", "orders", f"--id={identity}", service=service).out == "the entry is retracted\n"
+        assert sash("retract", "orders", f"--id={identity}", service=service).out == "there is no such entry\n"
+        assert window.describe().counts.retracted == 3
         client.delete_window("orders")
 
 
@@ -38,7 +42,10 @@ def test_update(sash, service):
         assert sash(*asked[:2], "id=8", *asked[3:], *parts, service=service).out == "there is no such entry\n"
         assert "FIELD=VALUE" in sash(*asked, "other=1", service=service, expect=1).err
         assert [answer.aggregates["sum"] for answer in window.query(by=["till"])] == [1.0, 2.5]
-        assert window.describe().counts.corrected == 1
+        asked = ("update", "orders", "id=7", "value=3.5", "shop=a", "till=1")
+        assert sash(*asked, service=service).out == "the entry is corrected\n"
+        assert [answer.aggregates["sum"] for answer in window.query(by=["till"])] == [3.5, 2.5]
+        assert window.describe().counts.corrected == 2
         client.delete_window("orders")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from sash_client import Client, InvalidArgument
@@ -260,17 +261,80 @@ def test_top_and_having_leave_nulls_out(http):
 
 
 def test_prometheus(service, http):
-    now = 1_700_000_000_000
-    entry = {"key": "a", "fields": {"x": 2.0}}
+    """A null is no sample; a sketch says that it is approximate."""
+    now, half = 1_700_000_000_000, {"half": {"function": "quantile", "field": "x", "q": 0.5}}
+    assert http.post("/v1/windows/w/aggregates", json=half).status_code == 200
     for at, fields in ((now - 2000, {"x": 2.0}), (now - 1000, {"n": 1}), (now, {"n": 2})):
-        assert http.post("/v1/windows/w/insert", json={**entry, "time": at, "fields": fields}).status_code == 200
+        assert http.post("/v1/windows/w/insert", json={"key": "a", "fields": fields, "time": at}).status_code == 200
+
+    def ask(query):
+        asked = {"query": query, "time": now / 1000}
+        return http.get("/prometheus/api/v1/query", params=asked).json()
 
     def value(query):
-        asked = {"query": query, "time": now / 1000}
-        found = http.get("/prometheus/api/v1/query", params=asked).json()
-        return [sample["value"][1] for sample in found["data"]["result"]]
+        return [sample["value"][1] for sample in ask(query)["data"]["result"]]
 
     assert value("count_over_time(w:x[10s])") == ["1"]
+    assert value("count_over_time(w:n[10s])") == ["2"]
     assert value("sum_over_time(w:x[10s])") == ["2"]
     assert value("w:x") == ["2"]
     assert value("sum_over_time(w:x[500ms])") == []
+    assert value("quantile_over_time(0.5, w:x[10s])") == ["2"]
+    assert "approximate" in ask("quantile_over_time(0.5, w:x[10s])")["warnings"][0]
+    assert value("w:max") == ["2"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet", "arrow"])
+def test_load(sash, service, http, tmp_path, kind):
+    """In CSV an empty text is a text."""
+    path, table = tmp_path / f"rows.{kind}", TABLE
+    if kind == "csv":
+        table = table.set_column(4, "s", pa.array(["p", "", ""]))
+        path.write_text("time,key,x,n,s,b\n1,a,1.5,,p,\n2,a,,7,,true\n3,b,,,,false\n")
+    elif kind == "ndjson":
+        lines = [{name: value for name, value in row.items() if value is not None} for row in table.to_pylist()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    elif kind == "parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+    sash("load", "w", str(path), "--skip-missing", service=service)
+    texts = ["p", ""] if kind == "csv" else ["p"]
+    assert answers(http) == [A | {"texts": texts}, B]
+
+
+def test_command_line(sash, service, http):
+    sash("insert", "w", "x=1.5", "s=p", "--time", "1", "--key", "a", service=service)
+    sash("insert", "w", "n=7", "b=true", "--time", "2", "--key", "a", service=service)
+    assert answers(http)[0] == A
+
+
+def test_a_window_of_an_export_has_the_nulls(http):
+    as_json(http)
+    file = http.get("/v1/windows/w/export").content
+    done = http.post(
+        "/v1/windows/import",
+        params={"name": "copy"},
+        content=file,
+        headers={"content-type": "application/octet-stream"},
+    )
+    assert done.status_code == 201, done.text
+    assert done.json()["spec"]["nullable"] == sorted(FIELDS)
+    found = http.get("/v1/windows/copy/query", params={"key": ["a", "b"]}).json()["answers"]
+    assert [answer["aggregates"] for answer in found] == [A, B]
+    http.delete("/v1/windows/copy")
+
+
+def test_no_description_shows_how_nulls_are_kept(http):
+    as_json(http)
+    spec = http.get("/v1/windows/w").json()["spec"]
+    assert (spec["fields"], spec["nullable"]) == (FIELDS, sorted(FIELDS))
+    added = http.post("/v1/windows/w/aggregates", json={"least": {"function": "min", "field": "n"}})
+    assert added.status_code == 200, added.text
+    assert [each["least"] for each in answers(http)] == [7, None]
+    refused = problem(http.post("/v1/windows/w/insert", json={"time": 9, "key": "a", "fields": {"x?": True}}))
+    assert refused["field"] == "x?"
+    for name, values in (("x?", [True]), ("y", [1])):
+        document = {"time": [9], "key": ["a"], "fields": {**{field: [None] for field in FIELDS}, name: values}}
+        assert problem(http.post("/v1/windows/w/bulk-insert", json=document))["detail"].endswith("it has x, n, s, b")

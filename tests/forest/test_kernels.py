@@ -112,7 +112,7 @@ def test_times_are_found(plain, name):
 def test_rows_are_found_by_time_and_name(plain):
     random = np.random.default_rng(9)
     for size, spare, strings in [(1, 0, False), (5, 3, True), (40, 0, False), (64, 64, True), (1024, 0, False)]:
-        times, names, stops = [], [], []
+        times, names, stops, gone = [], [], [], []
         for block in range(20):
             held = np.sort(random.integers(0, 2 * size, size)) + 2 * size * block
             ids = random.integers(0, 3, size)
@@ -120,6 +120,7 @@ def test_rows_are_found_by_time_and_name(plain):
             named = np.array([f"n{x}" for x in ids.tolist()], object) if strings else ids
             names.append(np.append(named, named[:1].repeat(spare)))
             stops.append(size)
+            gone.append(random.integers(0, size, size // 4).tolist() if block % 2 else None)
         wanted = np.sort(random.integers(0, 2 * size * 20, 150))
         blocks, skip = wanted // (2 * size), size // 3
         values = random.integers(0, 3, 150).tolist()
@@ -131,15 +132,16 @@ def test_rows_are_found_by_time_and_name(plain):
             if np.count_nonzero(wanted == time) > 1 or len(rows) > 1 or (len(rows) and rows[0] == size - 1):
                 expected.append(kernels.UNCLEAR)
             else:
-                expected.append(rows[0] if len(rows) and names[block][rows[0]] == value else kernels.ABSENT)
+                there = len(rows) and names[block][rows[0]] == value and rows[0] not in (gone[block] or [])
+                expected.append(rows[0] if there else kernels.ABSENT)
             if np.count_nonzero(wanted == time) > 1:
                 assert time in (wanted[i - 1], wanted[min(i + 1, 149)])
         assert len(set(expected)) > 1
-        call = [times, names, stops, skip, blocks, wanted, values]
+        call = [times, names, stops, gone, skip, blocks, wanted, values]
         for module in (kernels, plain):
             assert module.find_named(*call).tolist() == expected
         strange = [*values[:-1], 2**70]  # no column of int64 has it
-        odd = [*call[:6], strange]
+        odd = [*call[:7], strange]
         assert (
             kernels.find_named(*odd).tolist()
             == plain.find_named(*odd).tolist()

@@ -303,7 +303,7 @@ async def test_a_service_that_stops_waits_for_all_long_writes(server):
 async def test_memory_of_a_long_write_is_promised_until_it_is_applied(kind):
     """The second one does not fit beside the first one, which has hardly begun to take what it needs."""
     entries = batch(BULK, 0)
-    needed = footprint(spec(aggregates=SMALL), entries, BulkInsert(entries).size)
+    needed = footprint(spec(aggregates=SMALL), [entries], BulkInsert(entries).size)
     memory = MemoryBudget(2 * needed, used=lambda: 0, monotonic_s=itertools.count().__next__)
     server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0, memory=memory)
     server.kind = kind

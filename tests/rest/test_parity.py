@@ -110,6 +110,8 @@ def play(edge, name, what, *arguments):
                 edge.bulk_insert(name, times, keys, columns, {}),
                 edge.update(name, times, keys, turned, origin),
                 edge.retract(name, times[some], keys[some], columns["s"][some], origin),
+                edge.update(name, None, keys, turned, {}),
+                edge.retract(name, None, keys[some], columns["s"][some], {}),
                 edge.describe(name)["counts"],
             ]
         case "batch":

@@ -60,6 +60,7 @@ questions = st.fixed_dictionaries(
         "as_of": st.one_of(st.none(), times),
         "start": times,
         "partials": st.booleans(),
+        "aggregates": st.one_of(st.just(()), st.lists(st.sampled_from(["n", "sum", "users", "hist"]), min_size=1)),
     }
 )
 
@@ -83,14 +84,17 @@ async def pages(plane: Any, ask: Any, question: Any) -> list[Any]:
 
 
 async def compare(pair: Pair, asked: dict[str, Any]) -> None:
-    shared = {**asked["grouping"], **asked["choice"], "where": asked["where"], "keys": asked["keys"]}
+    named = {"aggregates": asked.get("aggregates", ())}
+    shared = {**asked["grouping"], **asked["choice"], **named, "where": asked["where"], "keys": asked["keys"]}
     grouped = "by" in shared
     by_itself = not grouped and "top" in shared  # of equal keys, any may be among the first
 
     def comparable(answers: Any) -> Any:
         if by_itself:
             name = shared["top"].by
-            return sorted(a.entries if name == "entries" else a.aggregates[name] for a in answers[:: max(len(back), 1)])
+            return sorted(
+                a.entries if name == "entries" else a.aggregates.get(name, 0) for a in answers[:: max(len(back), 1)]
+            )
         found = [_plain(replace(answer, partials=None), True) for answer in answers]
         return found if grouped else sorted(found, key=repr)
 
@@ -108,11 +112,11 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
     )
     if not grouped:
         where, keys = asked["where"], asked["keys"]
-        everything = RangeQuery(start, start + 20, keys=keys, where=where)
+        everything = RangeQuery(start, start + 20, keys=keys, where=where, **named)
         await pair.both(lambda plane: plane.range_query("w", everything))
-        combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, where=where)
+        combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, where=where, **named)
         await pair.both(lambda plane: plane.query("w", combined))
-        series = SeriesQuery(start, start + 20, 5, keys=keys, where=where)
+        series = SeriesQuery(start, start + 20, 5, keys=keys, where=where, **named)
         await pair.both(lambda plane: plane.series("w", series))
 
         async def names(plane: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from sash_engine.errors import (
     NotFound,
     SashError,
 )
-from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.batch import Batch, Coded, Origin, untimed
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from tests.support.sharded import Turns, hosts, in_process, single
@@ -127,6 +128,9 @@ class Pair:
                 await self.both(
                     lambda plane, change=change, origin=origin: getattr(plane, change)("w", bulk(rows[::2]), origin)
                 )
+            names = bulk(rows[1::2])
+            names = replace(names, times=untimed(len(names.times)))
+            await self.both(lambda plane, change=change, names=names: getattr(plane, change)("w", names, None))
 
     async def punctuate(self, time: int) -> None:
         await self.both(lambda plane: plane.punctuate("w", time))

@@ -24,6 +24,11 @@ FAR = 10**11
 """Seconds: a time that is in the future for some thousand years."""
 
 
+def timeless(document):
+    """A document without the times, where they are None."""
+    return {name: value for name, value in document.items() if name != "time" or value is not None}
+
+
 class OverRest:
     """The operations as plain values, over REST."""
 
@@ -60,10 +65,11 @@ class OverRest:
 
     def retract(self, name, times, keys, identities, origin):
         document = {"time": times, "key": keys, "s": identities, **origin}
-        return self.call("POST", f"/{name}/retract", json=document)
+        return self.call("POST", f"/{name}/retract", json=timeless(document))
 
     def update(self, name, times, keys, columns, origin):
-        return self.call("POST", f"/{name}/update", json={"time": times, "key": keys, **columns, **origin})
+        document = {"time": times, "key": keys, **columns, **origin}
+        return self.call("POST", f"/{name}/update", json=timeless(document))
 
     def stage(self, name, times, keys, columns, query, batch):
         document = {"time": times, "key": keys, **columns}
@@ -151,7 +157,7 @@ class OverGrpc:
         return self.call("BulkInsert", request, written)
 
     def retract(self, name, times, keys, identities, origin):
-        time = np.array(times, "<i8").tobytes()
+        time = np.array(times or [], "<i8").tobytes()
         fields = {"s": pb.Column(string=coded(identities))}
         request = pb.BulkInsertRequest(window=name, time=time, key=coded(keys), fields=fields, **origin)
         return self.call("Retract", request, changed)
@@ -168,7 +174,7 @@ class OverGrpc:
             "s": pb.Column(string=coded(columns["s"])),
             "b": pb.Column(bool=np.array(columns["b"], np.uint8).tobytes()),
         }
-        time = np.array(times, "<i8").tobytes()
+        time = np.array(times or [], "<i8").tobytes()
         return pb.BulkInsertRequest(window=name, time=time, fields=encoded, key=coded(keys))
 
     def stage(self, name, times, keys, columns, query, batch):

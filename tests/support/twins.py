@@ -1,12 +1,14 @@
 """Windows of all kinds, in memory and stored side by side, and histories for them."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batch import Batch, Coded, untimed
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.shelf import Shelf
@@ -89,6 +91,7 @@ steps = st.one_of(
     ),
     st.tuples(st.just("retract"), st.lists(st.integers(0, 60), max_size=12)),
     st.tuples(st.just("update"), st.lists(st.integers(0, 60), max_size=12)),
+    st.tuples(st.sampled_from(["find_and_retract", "find_and_update"]), st.lists(st.integers(0, 60), max_size=5)),
     st.tuples(st.just("punctuate"), st.integers(0, 40)),
     st.tuples(st.just("wait"), st.integers(1, 12)),
     st.tuples(st.just("more"), st.none()),
@@ -144,6 +147,15 @@ class Twins:
 
     def update(self, ages):
         self.both(lambda w: w.update(self.named(ages)))
+
+    def find_and_retract(self, ages):
+        batch, identity = self.named(ages), self.memory.spec.identity or "n"
+        times = untimed(len(batch.times))
+        self.both(lambda w: w.retract(Batch(times, {identity: batch.columns[identity]}, batch.keys)))
+
+    def find_and_update(self, ages):
+        batch = self.named(ages)
+        self.both(lambda w: w.update(replace(batch, times=untimed(len(batch.times)))))
 
     def evict(self, details):
         key, time = details

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
-from sash_engine.errors import InvalidArgument, Unsupported
-from sash_engine.windows.batch import Batch, Coded, PartialBatch
+from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
+from sash_engine.windows import changes
+from sash_engine.windows.batch import UNKNOWN_TIME, Batch, Coded, PartialBatch, untimed
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
@@ -88,6 +89,86 @@ def test_any_history_equals_the_fold(history, max_count, block, identity_first):
     assert w.info().entries == sum(map(len, held.values()))
 
 
+name = st.tuples(st.sampled_from(KEYS), st.just(UNKNOWN_TIME), st.integers(0, 5))
+untimed_steps = st.one_of(
+    st.tuples(st.just("insert"), st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 20), st.integers(0, 5)))),
+    st.tuples(st.sampled_from(["retract", "update"]), st.lists(name, max_size=4)),
+    st.tuples(st.just("evict"), st.integers(0, 12)),
+)
+
+
+@given(st.lists(untimed_steps, max_size=14), st.sampled_from([1, 2, 4, 1024]), st.sampled_from(["int64", "string"]))
+def test_any_history_of_changes_without_times_equals_the_fold(history, block, kind):
+    """The entry of the newest time with the identity; of several of that time the first. `all` is in order."""
+    w = window(block, fields={"value": "int64", "id": kind})
+    held = {key: [] for key in KEYS}
+    value = 0
+    for step, what in history:
+        if step == "evict":
+            w.bulk_evict(what)
+            held = {key: [each for each in entries if each[0] > what] for key, entries in held.items()}
+            continue
+        batch = rows([(key, time, str(name)) for key, time, name in what], range(value, value + len(what)))
+        if kind == "int64":
+            batch.columns["id"] = np.array([name for _, _, name in what], np.int64)
+        found = 0
+        for i, (key, time, name) in enumerate(what):
+            if step == "insert":
+                held[key] = sorted([*held[key], (time, name, value + i)], key=lambda each: each[0])
+                continue
+            times = [t for t, other, _ in held[key] if other == name]
+            if times:
+                found += 1
+                at = next(j for j, each in enumerate(held[key]) if each[:2] == (max(times), name))
+                held[key][at : at + 1] = [] if step == "retract" else [(max(times), name, value + i)]
+        value += len(what)
+        if step == "insert":
+            w.bulk_insert(batch)
+            continue
+        if step == "retract":
+            del batch.columns["value"]
+        result = w.retract(batch) if step == "retract" else w.update(batch)
+        assert (result.retracted + result.corrected, result.missing) == (found, len(what) - found)
+        for key in KEYS:
+            (answer,) = w.query(key)
+            assert answer.aggregates["all"] == [v for _, _, v in held[key]]
+        w.check_invariants()
+
+
+def test_times_are_found_once_and_in_steps():
+    n = 3_000
+    w = Window(WindowSpec.parse({**SPEC, "keyed": False, "fields": {"value": "int64"}, "identity": "value"}), block=4)
+    w.bulk_insert(Batch(np.arange(n), {"value": np.arange(n) % 1_000}))
+    names = Batch(untimed(4), {"value": np.array([7, 5, 7, 5_000])})
+    steps, taken = w.timed_steps(names, True), 0
+    while True:
+        try:
+            next(steps)
+            taken += 1
+        except StopIteration as end:
+            batch, missing = end.value
+            break
+    assert taken > n // 2 // 4 // 64
+    assert (batch.times.tolist(), batch.columns["value"].tolist(), missing) == ([2007, 2005, 1007], [7, 5, 7], 1)
+    assert w.info().entries == n
+    again = w.timed_steps(batch, True)
+    with pytest.raises(StopIteration) as end:
+        next(again)
+    assert end.value.value == (batch, 0)
+
+
+def test_a_change_without_times_that_would_read_too_much_is_refused(monkeypatch):
+    monkeypatch.setattr(changes, "SCANNED_MAX", 9)
+    w, names = window(), [("a", time, "x") for time in range(10)]
+    w.bulk_insert(rows(names, range(10)))
+    w.bulk_insert(rows([("b", 1, "x")], [0]))
+    with pytest.raises(TooLarge) as caught:
+        w.retract(rows([("a", UNKNOWN_TIME, "x")]))
+    assert (caught.value.field, caught.value.limit) == ("time", "9 entries of the keys")
+    assert w.retract(rows([("b", UNKNOWN_TIME, "x")])).retracted == 1
+    assert w.retract(rows([("a", 9, "x")])).retracted == 1
+
+
 def test_the_identity_may_be_any_field():
     """Only the first field was looked at: one of another type was missing, or another entry was taken for it."""
     w = window(fields={"value": "int64", "order": "int64", "id": "string"}, identity="order")
@@ -161,6 +242,13 @@ WRONG = {
     "too few fields": ({}, lambda w: w.update(rows([("a", 1, "x")])), InvalidArgument, "value"),
     "no key": ({}, lambda w: w.retract(Batch(np.array([1]), {"id": Coded.of(["x"])})), InvalidArgument, "key"),
     "time": ({}, lambda w: w.retract(rows([("a", 2**63 - 1, "x")])), InvalidArgument, "time"),
+    "some times": ({}, lambda w: w.retract(rows([("a", 1, "x"), ("a", UNKNOWN_TIME, "x")])), InvalidArgument, "time"),
+    "no key, no time": (
+        {},
+        lambda w: w.retract(Batch(untimed(1), {"id": Coded.of(["x"])})),
+        InvalidArgument,
+        "key",
+    ),
     "partials": (
         {},
         lambda w: w.retract(PartialBatch(np.array([1]), {}, np.array([1]), Coded.of(["a"]))),

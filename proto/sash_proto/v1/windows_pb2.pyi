@@ -503,7 +503,7 @@ class WindowChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
-    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "where", "by", "top", "having", "limit", "position", "partial")
+    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "where", "by", "top", "having", "limit", "position", "partial", "aggregates")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
@@ -519,6 +519,7 @@ class QueryRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     lookbacks: _containers.RepeatedScalarFieldContainer[str]
@@ -534,7 +535,8 @@ class QueryRequest(_message.Message):
     limit: int
     position: str
     partial: str
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., partial: _Optional[str] = ...) -> None: ...
+    aggregates: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., partial: _Optional[str] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QueryResponse(_message.Message):
     __slots__ = ("answers", "next", "missing_shards")
@@ -547,7 +549,7 @@ class QueryResponse(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RangeQueryRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive", "where", "by", "top", "having", "limit", "position", "partial")
+    __slots__ = ("window", "key", "start", "end", "keys", "all_keys", "partials", "end_exclusive", "where", "by", "top", "having", "limit", "position", "partial", "aggregates")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -563,6 +565,7 @@ class RangeQueryRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -578,10 +581,11 @@ class RangeQueryRequest(_message.Message):
     limit: int
     position: str
     partial: str
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., partial: _Optional[str] = ...) -> None: ...
+    aggregates: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., partials: bool = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., partial: _Optional[str] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SeriesRequest(_message.Message):
-    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position", "gap", "partial")
+    __slots__ = ("window", "key", "start", "end", "step", "width", "keys", "all_keys", "where", "by", "top", "having", "limit", "position", "gap", "partial", "aggregates")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -598,6 +602,7 @@ class SeriesRequest(_message.Message):
     POSITION_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     start: int
@@ -614,7 +619,8 @@ class SeriesRequest(_message.Message):
     position: str
     gap: str
     partial: str
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., gap: _Optional[str] = ..., partial: _Optional[str] = ...) -> None: ...
+    aggregates: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., step: _Optional[str] = ..., width: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., gap: _Optional[str] = ..., partial: _Optional[str] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SeriesResponse(_message.Message):
     __slots__ = ("key", "time", "entries", "aggregates", "width", "parts", "groups", "next", "last", "missing_shards")

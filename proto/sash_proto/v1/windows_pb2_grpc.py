@@ -277,7 +277,8 @@ class WindowsServicer(object):
 
     def Retract(self, request, context):
         """Removes single entries, in a window with an identity. The only column is the identity; with the time and the key it
-        names an entry. Entries that are not there are counted as missing.
+        names an entry. Entries that are not there are counted as missing. With no `time` at all, the newest entry of the
+        key that has the identity is meant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -285,6 +286,7 @@ class WindowsServicer(object):
 
     def Update(self, request, context):
         """Gives single entries other values, in a window with an identity: a column for every field. They stay in their place.
+        `time` may be left out, as in Retract.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,6 +3,7 @@
     column    [dtype, raw little-endian bytes]            numbers and bools
               [texts]                                     strings or bytes, most of them different
               [texts, codes]                              strings or bytes, each twice or more on average
+              [UTF-8, lengths, codes]                     strings of staged parts: joined_texts.py
 
 At 1,024 strings a plain list takes 30 µs to write and 52 µs to read, whatever they are. With codes it takes 65 to
 110 µs to write and 9 to 30 µs to read, and equal strings are one object in memory. So codes are for strings that
@@ -13,7 +14,7 @@ Arrays that are read are views of the bytes that they came in: read-only, as are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,10 @@ __all__ = [
     "batch_from",
     "batch_to",
     "coded_from",
+    "codes_from",
     "columns_from",
     "columns_to",
+    "plain_coded_to",
     "sealed_from",
     "sealed_to",
     "size_of",
@@ -78,7 +81,8 @@ def _column_from(first: Any, second: bytes | None = None) -> Array:
     return texts if second is None else texts[np.frombuffer(second, _width(len(first)))]
 
 
-def _coded_to(column: Coded) -> list[Any]:
+def plain_coded_to(column: Coded) -> list[Any]:
+    """Turn a column of strings into a value for `pack`: texts and codes."""
     texts = column.dictionary
     return [texts, column.codes.astype(_width(len(texts)), copy=False).tobytes()]
 
@@ -88,7 +92,12 @@ def coded_from(texts: list[str], codes: bytes) -> Coded:
 
     Codes are as wide as the number of texts needs.
     """
-    return Coded(texts, np.frombuffer(codes, _width(len(texts))))
+    return Coded(texts, codes_from(codes, len(texts)))
+
+
+def codes_from(codes: bytes, texts: int) -> Array:
+    """Codes into so many texts."""
+    return np.frombuffer(codes, _width(texts))
 
 
 def _width(texts: int) -> np.dtype[Any]:
@@ -99,21 +108,22 @@ def _width(texts: int) -> np.dtype[Any]:
 # ---------------------------------------------------------------- batches
 
 
-def batch_to(batch: AnyBatch) -> list[Any]:
-    """Turn a bulk of entries into a value for `pack`."""
-    keys = None if batch.keys is None else _coded_to(batch.keys)
+def batch_to(batch: AnyBatch, coded_to: Callable[[Coded], list[Any]] | None = None) -> list[Any]:
+    """Turn a bulk of entries into a value for `pack`; `coded_to` turns columns of strings into values."""
+    coded_to = coded_to or plain_coded_to
+    keys = None if batch.keys is None else coded_to(batch.keys)
     if isinstance(batch, PartialBatch):
         partials = {name: columns_to(parts) for name, parts in batch.partials.items()}
         return [_column_to(batch.times), {}, keys, partials, _column_to(batch.entries)]
     columns = {
-        name: _coded_to(column) if isinstance(column, Coded) else _column_to(column)
+        name: coded_to(column) if isinstance(column, Coded) else _column_to(column)
         for name, column in batch.columns.items()
     }
     return [_column_to(batch.times), columns, keys]
 
 
-def batch_from(payload: Sequence[Any]) -> AnyBatch:
-    """Read what `batch_to` made. Strings are `Coded`, with codes as narrow as possible.
+def batch_from(payload: Sequence[Any], coded_from: Callable[..., Coded] = coded_from) -> AnyBatch:
+    """Read what `batch_to` made. Strings are `Coded`, with codes as narrow as possible; `coded_from` reads them.
 
     Raises:
         ValueError, TypeError: it is something else.
@@ -133,18 +143,25 @@ def batch_from(payload: Sequence[Any]) -> AnyBatch:
     return PartialBatch(_column_from(*times), parts, _column_from(*entries), coded)
 
 
-def size_of(batch: AnyBatch) -> int:
-    """About how many bytes a bulk has when it is written: an upper bound, apart from a few hundred bytes."""
-    n, size = len(batch.times), 8 * len(batch.times)
-    columns = batch.columns if isinstance(batch, Batch) else {}
-    for column in (batch.keys, *columns.values()):
-        if isinstance(column, Coded):
-            size += n * _width(len(column.dictionary)).itemsize + texts_bytes(column.dictionary)
-        elif column is not None:
-            size += column.nbytes
-    for parts in (batch.partials if isinstance(batch, PartialBatch) else {}).values():
-        size += sum(5 * n + sum(map(len, part)) if part.dtype.hasobject else part.nbytes for part in parts)
-    return size
+def size_of(*batches: AnyBatch) -> int:
+    """About how many bytes bulks have when they are written: an upper bound, apart from a few hundred bytes.
+
+    A dictionary that several of them have is counted once.
+    """
+    size, dictionaries = 0, dict[int, list[str]]()
+    for batch in batches:
+        n = len(batch.times)
+        size += 8 * n
+        columns = batch.columns if isinstance(batch, Batch) else {}
+        for column in (batch.keys, *columns.values()):
+            if isinstance(column, Coded):
+                size += n * _width(len(column.dictionary)).itemsize
+                dictionaries[id(column.dictionary)] = column.dictionary
+            elif column is not None:
+                size += column.nbytes
+        for parts in (batch.partials if isinstance(batch, PartialBatch) else {}).values():
+            size += sum(5 * n + sum(map(len, part)) if part.dtype.hasobject else part.nbytes for part in parts)
+    return size + sum(map(texts_bytes, dictionaries.values()))
 
 
 def texts_bytes(texts: Sequence[str]) -> int:

@@ -82,8 +82,11 @@ class HostedWindow(Protocol):
     def stage(self, operation: Stage, batch: AnyBatch) -> int:
         """Keep a part of a batch; return the number of its record."""
 
-    async def read_parts(self, parts: Sequence[Part]) -> AnyBatch | None:
-        """Return the entries of staged parts as one bulk; None without parts. Other writes may run meanwhile."""
+    async def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
+        """Return the entries of staged parts, in order; a column of strings has one dictionary in all of them.
+
+        Other writes may run meanwhile.
+        """
 
     async def settled(self, result: R, record: int) -> R:
         """Return a result once the write is as durable as the window's spec says.

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from sash.durability import records
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import Applied, StorageStatus, never
-from sash.durability.joined import joined
+from sash.durability.joined_texts import with_one_dictionary
 from sash.durability.records import Operation, Stage, Write
 from sash.durability.window_lock import RestingClock, WindowLock
 from sash_engine.clock import Clock
@@ -65,8 +65,8 @@ class MemoryWindow:
         self.apply(operation)
         return 0
 
-    async def read_parts(self, parts: Sequence[Part]) -> AnyBatch | None:
-        return joined((part.held for part in parts if part.held is not None), sum(part.entries for part in parts))
+    async def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
+        return with_one_dictionary([part.held for part in parts if part.held is not None])
 
     async def settled(self, result: R, record: int) -> R:
         return result

@@ -45,6 +45,7 @@ __all__ = [
     "Write",
     "read",
     "signed",
+    "takes_long",
 ]
 
 _NUMBERED = "numbered"
@@ -170,6 +171,13 @@ Long = BulkInsert | Retract | Update
 """Writes with a bulk, that take long if it is large."""
 
 
+def takes_long(operation: Operation, is_large: bool) -> bool:
+    """Return whether an operation is to be applied in slices; `is_large` says whether its bulk is."""
+    if isinstance(operation, Retract | Update) and operation.batch.is_untimed:
+        return True
+    return isinstance(operation, AddView) or (is_large and isinstance(operation, Long))
+
+
 @dataclass(slots=True)
 class AddAggregates:
     """Add aggregates to the window."""
@@ -240,15 +248,15 @@ class Stage:
 class Commit:
     """Apply staged parts, as one write.
 
-    `bring` returns the entries of parts as one bulk, once; nobody else holds it, so that its columns are let go as they
-    are applied. After `apply`, `dropped` has the parts that are no longer needed.
+    `bring` returns the entries of parts, once; nobody else holds the list, so that they are let go as they are applied.
+    After `apply`, `dropped` has the parts that are no longer needed.
     """
 
     kind: ClassVar[str] = "commit"
     query: str
     batch: int
     tokens: Sequence[str]
-    bring: Callable[[Sequence[Part]], AnyBatch | None] | None = None
+    bring: Callable[[Sequence[Part]], list[AnyBatch]] | None = None
     dropped: list[Part] = field(default_factory=list)
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
@@ -259,11 +267,7 @@ class Commit:
         ledger = window.ledger
         parts = ledger.named(self.query, self.batch, self.tokens)
         assert self.bring is not None, "a commit needs the entries of its parts"
-        batch, result = self.bring(parts), WriteResult()
-        if batch is not None:
-            steps = window.bulk_insert_steps(batch)
-            del batch
-            result = yield from steps
+        result = yield from window.bulk_insert_parts_steps(self.bring(parts))
         self.dropped = ledger.commit(self.query, self.batch, now_ns)
         return result
 

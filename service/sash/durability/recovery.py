@@ -202,7 +202,7 @@ def apply_again(session: TierSession, stored: StoredWindow, record: int, fields:
     write = records.read(fields, f"record {record} of the journal")
     operation = write.operation
     if isinstance(operation, records.Commit):
-        operation.bring = stored.read_joined
+        operation.bring = stored.read_together
     with stored.clock.stopped(write.now_ns):
         write.apply(stored.window)
     stored.count_logged(operation.size)

@@ -56,8 +56,13 @@ class EvictRange:
 
 @dataclass(slots=True)
 class _Change:
-    """A write that names entries by time, identity and key."""
+    """A write that names entries by time, identity and key.
 
+    Where it comes without times, it has those of the entries that were found once it is applied: so its record has
+    them, and recovery looks nothing up.
+    """
+
+    retracts: ClassVar[bool]
     batch: AnyBatch
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
@@ -65,7 +70,12 @@ class _Change:
 
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
         """As `apply`, in steps."""
-        raise NotImplementedError
+        batch, absent = yield from window.timed_steps(self.batch, self.retracts)
+        change = window.retract_steps if self.retracts else window.update_steps
+        result = yield from change(batch)
+        result.missing += absent
+        self.batch = batch
+        return result
 
     def fields(self) -> list[Any]:
         return [batch_to(self.batch)]
@@ -80,9 +90,7 @@ class Retract(_Change):
     """Remove the entries that a batch names."""
 
     kind: ClassVar[str] = "retract"
-
-    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        return window.retract_steps(self.batch)
+    retracts: ClassVar[bool] = True
 
 
 @dataclass(slots=True)
@@ -90,9 +98,7 @@ class Update(_Change):
     """Give the entries that a batch names the values of the batch."""
 
     kind: ClassVar[str] = "update"
-
-    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        return window.update_steps(self.batch)
+    retracts: ClassVar[bool] = False
 
 
 @dataclass(slots=True)

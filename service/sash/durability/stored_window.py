@@ -32,7 +32,7 @@ from sash.durability import image_reader
 from sash.durability.backoff import Backoff
 from sash.durability.blocks import BlockStore
 from sash.durability.columns import batch_from
-from sash.durability.joined import joined
+from sash.durability.joined_texts import coded_from, read_together
 from sash.durability.journal import anew
 from sash.durability.manifest import Manifest, Remains
 from sash.durability.session import TierSession
@@ -306,18 +306,21 @@ class StoredWindow:
 
     # ---------------------------------------------------------------- staged parts
 
-    def read_joined(self, parts: Sequence[Part]) -> AnyBatch | None:
-        """Return the entries of staged parts as one bulk; None without parts. Any thread may call it."""
-        return joined(self.read_parts(parts), sum(part.entries for part in parts))
+    def read_together(self, parts: Sequence[Part]) -> list[AnyBatch]:
+        """Return the entries of staged parts, in their order, with one dictionary. Any thread may call it."""
+        return read_together(self._payloads(parts))
 
     def read_parts(self, parts: Sequence[Part]) -> Iterator[AnyBatch]:
         """Yield the entries of staged parts, in their order. Any thread may call it."""
+        return (batch_from(payload, coded_from) for payload in self._payloads(parts))
+
+    def _payloads(self, parts: Sequence[Part]) -> Iterator[Any]:
         for start in range(0, len(parts), _PARTS_PER_TRIP):
             some = parts[start : start + _PARTS_PER_TRIP]
             keys = [values.staged_key(self.number, part.number) for part in some]
             for part, key, data in zip(some, keys, self._session.tier.get_many(keys), strict=True):
                 bound = self.manifest.part_is_bound(part.number)
-                yield batch_from(values.unseal("part", data, key, bound=bound))
+                yield values.unseal("part", data, key, bound=bound)
 
     def drop_parts(self, parts: Sequence[Part]) -> None:
         """Delete staged parts once a checkpoint covers their commit. Until then recovery needs them."""

@@ -21,6 +21,7 @@ from sash.durability.capacity import Capacity
 from sash.durability.checkpoints import Checkpoints
 from sash.durability.columns import batch_to, size_of
 from sash.durability.hosting import Applied
+from sash.durability.joined_texts import coded_to
 from sash.durability.records import Operation, Stage, Write
 from sash.durability.recoverer import Recoverer
 from sash.durability.session import MAKING_ROOM, TierSession
@@ -228,13 +229,13 @@ class WritePath:
         except SashError as error:
             raise _may_be_applied(error) from None
 
-    async def read_parts(self, stored: StoredWindow, parts: Sequence[Part]) -> AnyBatch | None:
-        """Return the entries of staged parts, joined. They stay in the tier until they are read."""
+    async def read_parts(self, stored: StoredWindow, parts: Sequence[Part]) -> list[AnyBatch]:
+        """Return the entries of staged parts. They stay in the tier until they are read."""
         journal = self._session.journal
         journal.check()
         with self._session.pin(stored.number):
             await journal.durable(self.last_record)  # a part may be on its way still
-            return await asyncio.to_thread(stored.read_joined, parts)
+            return await asyncio.to_thread(stored.read_together, parts)
 
 
 class TieredWindow:
@@ -266,11 +267,11 @@ class TieredWindow:
         key = values.staged_key(self._stored.number, self.window.ledger.next_part)
 
         def puts() -> Mapping[bytes, bytes]:
-            return {key: values.seal("part", batch_to(batch), key)}
+            return {key: values.seal("part", batch_to(batch, coded_to), key)}
 
         return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1]
 
-    async def read_parts(self, parts: Sequence[Part]) -> AnyBatch | None:
+    async def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
         return await self._path.read_parts(self._stored, parts)
 
     async def settled(self, result: R, record: int) -> R:

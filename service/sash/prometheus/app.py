@@ -168,6 +168,7 @@ class PrometheusApp:
         if isinstance(expr, promql_parser.MatrixSelector):
             series = await fetch.entries(expr, times)
             return await self._plane.in_slices(entries_steps(series, selectors.warnings))
+        fetch.expect(expr)
         value = await Evaluator(self._plane, fetch, times).value(expr)
         return await self._plane.in_slices(instant_steps(value, times, selectors.warnings))
 
@@ -183,7 +184,9 @@ class PrometheusApp:
                 field="query",
             )
         selectors = Selectors(self._plane, self._catalogue)
-        value = await Evaluator(self._plane, Fetch(self._plane, selectors), times).value(expr)
+        fetch = Fetch(self._plane, selectors)
+        fetch.expect(expr)
+        value = await Evaluator(self._plane, fetch, times).value(expr)
         if isinstance(value, Text):
             raise BadData('invalid parameter "query": a string has no range', field="query")
         return await self._plane.in_slices(range_steps(value, times, selectors.warnings))
@@ -223,7 +226,10 @@ class PrometheusApp:
     async def _federate(self, given: Parameters) -> Answer:
         times = Times(ms_of(self._clock.now_ns() / 1e9), 1, 1)
         fetch = Fetch(self._plane, Selectors(self._plane, self._catalogue))
-        vectors = [await fetch.instant(parsed_selector(text), times) for text in self._metadata.selectors(given)]
+        asked = [parsed_selector(text) for text in self._metadata.selectors(given)]
+        for selector in asked:
+            fetch.expect(selector)
+        vectors = [await fetch.instant(selector, times) for selector in asked]
         return await self._plane.in_slices(exposed(vectors, times))
 
     def _nothing(self, data: Any) -> Callable[[Parameters], Awaitable[Answer]]:

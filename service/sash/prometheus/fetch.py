@@ -8,19 +8,20 @@ rate(window:count[1h])               the fold over an hour, by 3600
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import promql_parser
 
 from sash.plane import Plane
 from sash.prometheus.errors import Refused
+from sash.prometheus.folded import Folded
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Metric
 from sash.prometheus.ranges import RANGES, Samples
 from sash.prometheus.samples import ENTRIES_MAX, bounds, milliseconds_of, samples, seconds_of
 from sash.prometheus.selectors import (
-    Folded,
     Selected,
     Selectors,
     milliseconds,
@@ -30,6 +31,7 @@ from sash.prometheus.selectors import (
 )
 from sash.prometheus.times import Times
 from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells, merged, unnamed
+from sash_engine.monoids import IgnoresNulls
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_wire.nulls import mark_of
@@ -72,11 +74,25 @@ class Fetch:
         self._plane = plane
         self.selectors = selectors
 
+    def expect(self, expr: Any) -> None:
+        """Note which aggregates an expression names, so that they are asked for together."""
+        for selector, function in _leaves(expr, ""):
+            metric = self.selectors.named(Matchers.of(selector))
+            if metric is None:
+                continue
+            name = metric.aggregate or _aggregate_for(metric, function, None)[0]
+            if name is not None:
+                self.selectors.expect(metric.spec.name, [name])
+
     async def instant(self, selector: promql_parser.VectorSelector, times: Times) -> Vector:
         """The values of a selector."""
         matchers, at = Matchers.of(selector), shifted(selector, times)
         found = []
-        for selected in await self.selectors.selected(matchers):
+        each = await self.selectors.selected(matchers)
+        for selected in each:  # a pattern of names may fit many aggregates of a window
+            if selected.metric.aggregate is not None:
+                self.selectors.expect(selected.metric.spec.name, [selected.metric.aggregate])
+        for selected in each:
             metric = selected.metric
             if metric.aggregate is None:
                 _check_no_lookback(matchers, metric)
@@ -84,7 +100,8 @@ class Fetch:
                     continue  # it has no entries, and nobody named it
                 found.append(await self._newest(selected, at))
             else:
-                folded = await self.selectors.folded(selected, self.selectors.width_ms(metric, matchers), at)
+                width_ms = self.selectors.width_ms(metric, matchers)
+                folded = await self.selectors.folded(selected, width_ms, at, metric.aggregate)
                 self.selectors.warn(metric, metric.aggregate)
                 found.append(Vector(selected.labels(), *folded.column(metric.aggregate)))
         return spread(stacked(found, at.count), times)
@@ -123,7 +140,7 @@ class Fetch:
     ) -> Vector:
         metric, labels = selected.metric, selected.labels()
         if metric.aggregate is not None:
-            folded = await self.selectors.folded(selected, width_ms, at)
+            folded = await self.selectors.folded(selected, width_ms, at, metric.aggregate)
             return Vector(labels, *self._of_aggregate(function, metric, folded, width_ms))
         _check_no_lookback(matchers, metric)
         name, member = _aggregate_for(metric, function, q)
@@ -132,7 +149,7 @@ class Fetch:
             if q is not None and at.count != count:
                 at = Times(at.start_ms, 0, count)
             return await self._of_entries(function, selected, width_ms, at, q)
-        folded = await self.selectors.folded(selected, width_ms, at)
+        folded = await self.selectors.folded(selected, width_ms, at, name)
         self.selectors.warn(metric, name)
         if name is not None:
             values, there = folded.column(name, member)
@@ -248,6 +265,25 @@ class Fetch:
         return found
 
 
+def _leaves(expr: Any, function: str) -> Iterator[tuple[Any, str]]:
+    """The selectors of an expression, and the function that each is an argument of."""
+    match expr:
+        case promql_parser.VectorSelector():
+            yield expr, function
+        case promql_parser.MatrixSelector():
+            yield expr.vector_selector, function
+        case promql_parser.ParenExpr() | promql_parser.UnaryExpr():
+            yield from _leaves(expr.expr, "")
+        case promql_parser.BinaryExpr():
+            yield from _leaves(expr.lhs, "")
+            yield from _leaves(expr.rhs, "")
+        case promql_parser.AggregateExpr():
+            yield from _leaves(expr.expr, "")
+        case promql_parser.Call():
+            for each in expr.args:
+                yield from _leaves(each, expr.func.name)
+
+
 def _aggregate_for(metric: Metric, function: str, q: Array | None) -> tuple[str | None, int | None]:
     """The aggregate of a field that has the answer of a function, and which member of its answer it is."""
     wanted = _BY.get(function)
@@ -257,7 +293,8 @@ def _aggregate_for(metric: Metric, function: str, q: Array | None) -> tuple[str 
         if wanted is not None and monoid.function == wanted:
             return name, None
         if function == "quantile_over_time" and monoid.function == "quantile" and q is not None:
-            ranks, asked = getattr(monoid, "ranks", []), float(q[0])
+            ranks = getattr(monoid.inner if isinstance(monoid, IgnoresNulls) else monoid, "ranks", [])
+            asked = float(q[0])
             if asked in ranks and (q == asked).all():
                 return name, ranks.index(asked) if monoid.answer is list else None
     return None, None

@@ -15,10 +15,10 @@ import numpy as np
 import promql_parser
 
 from sash.plane import Plane
+from sash.prometheus.folded import Folded
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Metric
 from sash.prometheus.selectors import (
-    Folded,
     Selectors,
     buckets_of,
     milliseconds,
@@ -66,6 +66,7 @@ async def by_groups(
 
 async def _answered(plane: Plane, selectors: Selectors, asked: _Asked, times: Times) -> Vector | None:
     metric, spec, name = asked.metric, asked.metric.spec, asked.metric.aggregate
+    assert name is not None
     where = asked.matchers.where(spec)
     # Keys that are one text have one group: all of them.
     groups: dict[str, Any] = {"by": asked.by} if spec.parts else {"keys": ALL_KEYS}
@@ -75,22 +76,21 @@ async def _answered(plane: Plane, selectors: Selectors, asked: _Asked, times: Ti
             return Vector.empty(times.count)
         now, lookbacks = trailing
         answers = await plane.query(
-            spec.name, Query(None, lookbacks, now, where=where, combine=not spec.parts, **groups)
+            spec.name, Query(None, lookbacks, now, where=where, combine=not spec.parts, aggregates=[name], **groups)
         )
-        parts, folded = [answer.parts for answer in answers], Folded.of_answers(spec, answers)
+        parts, folded = [answer.parts for answer in answers], Folded.of_answers([name], answers)
     else:
         buckets = buckets_of(spec, asked.width_ms, asked.at)
         if buckets is None:
             return Vector.empty(times.count)
-        question = SeriesQuery(*buckets, where=where, **groups)
+        question = SeriesQuery(*buckets, where=where, aggregates=[name], **groups)
         rows = (
             await plane.series_groups(spec.name, question) if spec.parts else [await plane.series(spec.name, question)]
         )
         if not rows:
             return Vector.empty(times.count)
-        parts, folded = [row.parts for row in rows], Folded.of_series(spec, rows)
+        parts, folded = [row.parts for row in rows], Folded.of_series([name], rows)
     check_cells(len(parts), times.count)
-    assert name is not None
     values, there = folded.column(name)
     if np.isnan(values).any():  # max and min pass over NaN between keys, and not within one
         return None
@@ -134,5 +134,5 @@ def _suits(metric: Metric, operator: str, matchers: Matchers) -> bool:
         and spec.keyed
         and spec.algorithm is None
         and matchers.is_of(spec)
-        and all(each.commutative for each, _ in spec.monoids().values())
+        and monoid.commutative
     )

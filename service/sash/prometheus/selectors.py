@@ -20,20 +20,20 @@ import promql_parser
 from sash.calls import key_names
 from sash.plane import Plane
 from sash.prometheus.errors import BadData, Refused
+from sash.prometheus.folded import Folded, no_series, nothing
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
 from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
 from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import Array
+from sash_engine.monoids import IgnoresNulls
 from sash_engine.monoids.sketches import DistinctCount, Quantile
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, Series
+from sash_engine.windows.answers import Series
 from sash_engine.windows.questions import Query, SeriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
 
 __all__ = [
-    "Folded",
     "Selected",
     "Selectors",
     "buckets_of",
@@ -81,45 +81,6 @@ class Selected:
         return [{NAME: self.metric.name, **labels_of(spec, key)} for key in self.keys]
 
 
-@dataclass(frozen=True)
-class Folded:
-    """Answers of a window for s series at n times: the numbers of entries, int64 (s, n), and the aggregates."""
-
-    entries: Array
-    aggregates: dict[str, list[Any]]
-
-    @classmethod
-    def of_answers(cls, spec: WindowSpec, answers: Sequence[Answer]) -> Folded:
-        """Answers at one time."""
-        entries = np.array([[answer.entries] for answer in answers], np.int64).reshape(-1, 1)
-        return cls(entries, {name: [[answer.aggregates[name]] for answer in answers] for name in spec.aggregates})
-
-    @classmethod
-    def of_series(cls, spec: WindowSpec, rows: Sequence[Series]) -> Folded:
-        """Series, all of the same times."""
-        entries = np.stack([row.entries for row in rows])
-        return cls(entries, {name: [row.aggregates[name] for row in rows] for name in spec.aggregates})
-
-    def column(self, name: str, member: int | None = None) -> tuple[Array, Array]:
-        """An aggregate as numbers, and where it has one.
-
-        Args:
-            member: of an answer that is a list.
-        """
-        values = np.zeros(self.entries.shape)
-        there = self.entries > 0
-        for row, answers in enumerate(self.aggregates[name]):
-            column = np.asarray(answers)
-            if column.dtype.hasobject:
-                missing = np.fromiter((each is None for each in answers), np.bool_, len(answers))
-                there[row] &= ~missing
-                column = np.array(
-                    [0.0 if each is None else float(each if member is None else each[member]) for each in answers]
-                )
-            values[row] = column
-        return values, there
-
-
 class Selectors:
     """Finds series for one expression.
 
@@ -131,7 +92,8 @@ class Selectors:
     def __init__(self, plane: Plane, catalogue: Catalogue) -> None:
         self._plane = plane
         self._catalogue = catalogue
-        self._folded = dict[Any, Folded]()
+        self._folded = dict[Any, list[Folded]]()
+        self._expected = dict[str, dict[str, None]]()
         self.warnings: dict[str, None] = {}
         """What the caller should know of the answers, each once, in order."""
 
@@ -226,56 +188,66 @@ class Selectors:
         age = metric.spec.max_age_ticks
         return None if age is None else max(age * NANOSECONDS_PER_TICK[metric.spec.time_unit] // 1_000_000, 1)
 
-    async def folded(self, selected: Selected, width_ms: int | None, times: Times) -> Folded:
-        """The aggregates over the trailing range at each time, asked for once: `w:total / w:n` is one question."""
-        check_cells(selected.count, times.count)
-        keys = None if selected.keys is None else tuple(selected.keys)
-        asked = (selected.metric.spec.name, keys, width_ms, times)
-        if asked not in self._folded:
-            if times.count == 1:
-                found = await self._at_once(selected, width_ms, times.start_ms)
-            else:
-                found = await self._series(selected, width_ms, times)
-            self._folded[asked] = found
-        return self._folded[asked]
+    def expect(self, window: str, aggregates: Iterable[str]) -> None:
+        """Note aggregates that will be asked for: the next question about the window is about all of them."""
+        self._expected.setdefault(window, {}).update(dict.fromkeys(aggregates))
 
-    async def _at_once(self, selected: Selected, width_ms: int | None, at_ms: int) -> Folded:
+    async def folded(self, selected: Selected, width_ms: int | None, times: Times, name: str | None) -> Folded:
+        """An aggregate over the trailing range at each time, with others that are expected: each is asked for once, and
+        `w:total / w:n` is one question. None: only the numbers of entries."""
+        check_cells(selected.count, times.count)
+        spec, keys = selected.metric.spec, None if selected.keys is None else tuple(selected.keys)
+        known = self._folded.setdefault((spec.name, keys, width_ms, times), [])
+        for found in known:
+            if name is None or name in found.aggregates:
+                return found
+        wanted = {name or _simplest(spec): None} | self._expected.get(spec.name, {})
+        names = [each for each in wanted if not any(each in found.aggregates for found in known)]
+        if times.count == 1:
+            found = await self._at_once(selected, width_ms, times.start_ms, names)
+        else:
+            found = await self._series(selected, width_ms, times, names)
+        known.append(found)
+        return found
+
+    async def _at_once(self, selected: Selected, width_ms: int | None, at_ms: int, names: Sequence[str]) -> Folded:
         spec, keys = selected.metric.spec, selected.keys
         trailing = trailing_of(spec, width_ms, at_ms)
         if trailing is None:
-            return _nothing(spec, selected.count, 1)
+            return nothing(names, selected.count, 1)
         now, lookbacks = trailing
         if keys is None or len(keys) == 1:
-            answers = await self._plane.query(spec.name, Query(keys[0] if keys else None, lookbacks, now))
+            question = Query(keys[0] if keys else None, lookbacks, now, aggregates=names)
         else:
-            answers = await self._plane.query(spec.name, Query(None, lookbacks, now, keys))
-        return Folded.of_answers(spec, answers)
+            question = Query(None, lookbacks, now, keys, aggregates=names)
+        return Folded.of_answers(names, await self._plane.query(spec.name, question))
 
-    async def _series(self, selected: Selected, width_ms: int | None, times: Times) -> Folded:
+    async def _series(self, selected: Selected, width_ms: int | None, times: Times, names: Sequence[str]) -> Folded:
         spec, keys = selected.metric.spec, selected.keys
         buckets = buckets_of(spec, width_ms, times)
         if buckets is None:
-            return _nothing(spec, selected.count, times.count)
+            return nothing(names, selected.count, times.count)
         start, end, step, width = buckets
-        at_once = _series_at_once(spec, times.count)
+        at_once = _series_at_once(spec, names, times.count)
         if keys is None or len(keys) == 1 or at_once == 1:
             each = selected.each_key
-            rows = [await self._plane.series(spec.name, SeriesQuery(start, end, step, width, key)) for key in each]
-            return Folded.of_series(spec, rows)
+            asked = [SeriesQuery(start, end, step, width, key, aggregates=names) for key in each]
+            return Folded.of_series(names, [await self._plane.series(spec.name, one) for one in asked])
         found = dict[str | None, Series]()
         for a in range(0, len(keys), at_once):
             some = keys[a : a + at_once]
-            asked = SeriesQuery(start, end, step, width, keys=some, by=spec.labels)
-            found |= {row.key: row for row in await self._plane.series_groups(spec.name, asked)}
+            of_some = SeriesQuery(start, end, step, width, keys=some, by=spec.labels, aggregates=names)
+            found |= {row.key: row for row in await self._plane.series_groups(spec.name, of_some)}
         # A key whose entries have left since it was listed has no series.
-        nothing = _no_series(spec, times.count)
-        return Folded.of_series(spec, [found.get(key, nothing) for key in keys])
+        empty = no_series(names, times.count)
+        return Folded.of_series(names, [found.get(key, empty) for key in keys])
 
     def warn(self, metric: Metric, aggregate: str | None) -> None:
         """Note that an answer is approximate."""
         spec = metric.spec
         monoid = None if aggregate is None else spec.monoids()[aggregate][0]
-        if monoid is not None and isinstance(monoid, _APPROXIMATE):
+        plain = monoid.inner if isinstance(monoid, IgnoresNulls) else monoid
+        if monoid is not None and isinstance(plain, _APPROXIMATE):
             self.warnings[f"{spec.name}:{aggregate} is approximate: a sketch answers {monoid.function}"] = None
         if spec.granularity is not None:
             self.warnings[f"{spec.name} keeps panes of {spec.granularity}: ranges take whole panes, by their start"] = (
@@ -378,21 +350,15 @@ def _matching(metric: Metric, matchers: Matchers, keys: Sequence[str]) -> Steps[
     return list(compress(keys, (yield from matchers.which(each))))
 
 
-def _series_at_once(spec: WindowSpec, count: int) -> int:
-    """How many series one question may be about."""
-    monoids = [monoid for monoid, _ in spec.monoids().values()]
+def _simplest(spec: WindowSpec) -> str:
+    """An aggregate that costs little, to name where only the number of entries is wanted."""
+    cost = {name: (not each.counts_entries, not each.fixed) for name, (each, _) in spec.monoids().items()}
+    return min(cost, key=cost.__getitem__)
+
+
+def _series_at_once(spec: WindowSpec, names: Sequence[str], count: int) -> int:
+    """How many series one question about some aggregates may be about."""
+    monoids = [monoid for name, (monoid, _) in spec.monoids().items() if name in names]
     if spec.algorithm is not None or any(monoid.answer not in _NUMBERS for monoid in monoids):
         return 1
     return max(1, (_BUCKETS_LARGE if any(monoid.external for monoid in monoids) else _BUCKETS) // count)
-
-
-def _no_series(spec: WindowSpec, count: int) -> Series:
-    none = np.full(count, None)
-    zeros = np.zeros(count, np.int64)
-    return Series(None, zeros, 0, zeros, dict.fromkeys(spec.aggregates, none))
-
-
-def _nothing(spec: WindowSpec, series: int, count: int) -> Folded:
-    return Folded(
-        np.zeros((series, count), np.int64), {name: [[None] * count for _ in range(series)] for name in spec.aggregates}
-    )

@@ -22,6 +22,7 @@ from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, ob
 from sash_engine.monoids.pane import exported, part_names
 from sash_engine.windows.answers import Page, Series
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.changes import times_of
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.key_parts import check_named, joined, key_columns
 from sash_wire.nulls import PLACEHOLDERS, mark_of
@@ -36,30 +37,35 @@ _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 _PARTS: dict[str, FieldType] = {"f": "float64", "i": "int64", "b": "bool", "O": "int64"}
 
 
-def batch_of(body: bytes, spec: WindowSpec, entries_max: int) -> AnyBatch:
+def batch_of(body: bytes, spec: WindowSpec, entries_max: int, names: bool = False) -> AnyBatch:
     """The columns of a stream: ``time``, ``key`` or each part of it where keyed, and each field by its name.
 
     ``time`` is integers (ticks) or timestamps (converted to the window's unit); strings may be dictionary-coded. Where
     the window takes partials, they may stand in the place of fields: ``entries``, and ``partials.NAME.PART`` for each
     part of each aggregate, or ``partials.NAME.blob``.
 
+    Args:
+        names: whether the rows name entries, by their identity and perhaps their ``time``.
+
     Raises:
         InvalidArgument: no such stream, or names the column that is wrong.
         TooLarge: more than `entries_max` entries.
     """
-    return batch_of_table(_table(body, spec, entries_max), spec)
+    return batch_of_table(_table(body, spec, entries_max), spec, names)
 
 
-def batch_of_table(table: Any, spec: WindowSpec) -> AnyBatch:
+def batch_of_table(table: Any, spec: WindowSpec, named: bool = False) -> AnyBatch:
     """The columns of a table, as `batch_of` takes them; the names are checked already."""
     names = table.column_names
     for name, column in zip(names, table.columns, strict=True):
         if column.null_count and name not in (spec.nullable or ()):
             why = ", and the window's spec does not name it in nullable" if name in spec.fields else ""
             raise InvalidArgument(f"column {name!r} has {column.null_count} nulls{why}", field=name)
-    if "time" not in names:
+    if "time" not in names and not named:
         raise InvalidArgument("time is missing", field="time")
-    times = _times(table["time"], spec)
+    times = _times(table["time"], spec) if "time" in names else None
+    if named or times is None:
+        times = times_of(times, len(table))
     keys = _keys(table, spec)
     if spec.granularity is not None and "entries" in names and _are_partials(names, spec):
         return _partial_batch(table, spec, times, keys)

@@ -18,6 +18,7 @@ from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
+from sash_engine.windows.changes import times_of
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.key_parts import check_named, joined, key_of_parts
 
@@ -170,16 +171,21 @@ def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) ->
     return finished(batch_steps(document, spec, entries_max))
 
 
-def batch_steps(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) -> Steps[AnyBatch]:
+def batch_steps(
+    document: Mapping[str, Any], spec: WindowSpec, entries_max: int, names: bool = False
+) -> Steps[AnyBatch]:
     """Return the columns of a bulk, which are values or, with ``"partials"``, partials.
+
+    If its rows name entries, ``"time"`` may be missing.
 
     Raises:
         InvalidArgument: a column or a value in it is wrong; `field` names it: ``delay[17]``.
         TooLarge: more than `entries_max` entries.
     """
-    times = _list(member(document, "time"), "time")
+    counted = str(spec.identity) if names and "time" not in document else "time"
+    times = _list(member(document if counted == "time" else _named(document, spec), counted), counted)
     if len(times) > entries_max:
-        raise TooLarge(f"a write of {len(times)} entries is too large", field="time", limit=f"{entries_max} entries")
+        raise TooLarge(f"a write of {len(times)} entries is too large", field=counted, limit=f"{entries_max} entries")
     keys = yield from _keys(document, spec)
     # A field may be called "partials": its values are a list, and partials are an object.
     partials = document.get("partials")
@@ -192,7 +198,8 @@ def batch_steps(document: Mapping[str, Any], spec: WindowSpec, entries_max: int)
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
         columns |= yield from nullable_steps(_list(values, name), spec, name)
-    return Batch((yield from number_steps(times, _INT64, "time")), columns, keys)
+    given = (yield from number_steps(times, _INT64, "time")) if counted == "time" else None
+    return Batch(times_of(given, len(times)), columns, keys)
 
 
 def _partial_batch(

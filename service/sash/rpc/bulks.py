@@ -9,6 +9,7 @@ from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import Array, Partials, object_array
 from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.batch import AnyBatch, Batch, PartialBatch
+from sash_engine.windows.changes import times_of
 from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
@@ -27,8 +28,13 @@ def batch_of(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec) 
     return finished(batch_steps(request, entries_max, spec))
 
 
-def batch_steps(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec) -> Steps[AnyBatch]:
+def batch_steps(
+    request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpec, names: bool = False
+) -> Steps[AnyBatch]:
     """Return the columns of a bulk for a window of this spec, over the bytes that protobuf holds.
+
+    Args:
+        names: whether the rows name entries, by their identity and perhaps their time.
 
     Raises:
         InvalidArgument: the bytes of a column are not a whole number of values; the error names the column.
@@ -53,6 +59,15 @@ def batch_steps(request: pb.BulkInsertRequest, entries_max: int, spec: WindowSpe
     if request.parts:
         keys = yield from _joined(request, spec)
     if not request.partials and not request.entries:
+        identity = columns.get(spec.identity or "")
+        if names and identity is not None:
+            if len(identity) > entries_max:
+                raise TooLarge(
+                    f"a write of {len(identity)} entries is too large",
+                    field=spec.identity,
+                    limit=f"{entries_max} entries",
+                )
+            times = times_of(times if request.time else None, len(identity))
         return Batch(times, columns, keys)
     if columns:
         raise InvalidArgument(

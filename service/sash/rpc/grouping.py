@@ -21,9 +21,10 @@ class Grouping(TypedDict):
     having: Sequence[Having]
     limit: int | None
     position: str
+    aggregates: Sequence[str]
 
 
-_PLAIN: Grouping = {"where": (), "by": None, "top": None, "having": (), "limit": None, "position": ""}
+_PLAIN: Grouping = {"where": (), "by": None, "top": None, "having": (), "limit": None, "position": "", "aggregates": ()}
 
 
 def where_of(request: Any) -> Sequence[Where]:
@@ -38,6 +39,7 @@ def grouped_of(request: Any) -> Grouping:
         or request.by
         or request.having
         or request.position
+        or request.aggregates
         or request.HasField("top")
         or request.HasField("limit")
     ):
@@ -50,4 +52,5 @@ def grouped_of(request: Any) -> Grouping:
         "having": tuple([Having(each.aggregate, each.op, each.value) for each in request.having]),
         "limit": request.limit if request.HasField("limit") else None,
         "position": request.position,
+        "aggregates": list(request.aggregates),
     }

@@ -135,8 +135,8 @@ class Operations:
         origin = translate.origin_of(request)
         return request.window, await self._batch(request, spec), origin
 
-    async def _batch(self, request: pb.BulkInsertRequest, spec: WindowSpec) -> AnyBatch:
-        return await self.in_slices(bulks.batch_steps(request, self._entries_max, spec))
+    async def _batch(self, request: pb.BulkInsertRequest, spec: WindowSpec, names: bool = False) -> AnyBatch:
+        return await self.in_slices(bulks.batch_steps(request, self._entries_max, spec, names))
 
     async def _insert(self, bulk: _Bulk) -> pb.InsertResponse:
         window, batch, origin = bulk
@@ -156,12 +156,13 @@ class Operations:
 
     async def Retract(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
         spec = named(await self._plane.look_up(request.window, "retract"))
-        batch, origin = await self._batch(request, spec), translate.origin_of(request)
+        batch, origin = await self._batch(request, spec, True), translate.origin_of(request)
         return translate.changed(await self._plane.retract(request.window, batch, origin))
 
     async def Update(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
         spec = await self._checked_spec(request, "update")
-        batch, origin = await self._batch(request, spec), translate.origin_of(request)
+        named(spec)
+        batch, origin = await self._batch(request, spec, True), translate.origin_of(request)
         return translate.changed(await self._plane.update(request.window, batch, origin))
 
     async def Punctuate(self, request: pb.PunctuateRequest) -> pb.PunctuateResponse:

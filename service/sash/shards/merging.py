@@ -16,6 +16,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from sash_engine.forest import BLOCK, Layout
+from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import exported, imported
 from sash_engine.steps import Steps, finished
@@ -71,13 +72,14 @@ def _final(times: Sequence[int | None]) -> int | None:
     return min(known) if len(known) == len(times) else None
 
 
-def _shared(spec: WindowSpec, parts: Sequence[Answer] | Sequence[Series]) -> WindowSpec:
-    """The spec with the aggregates that all shards have: one that is being added comes to one shard after the other."""
-    names = [name for name in spec.aggregates if all(name in (part.partials or {}) for part in parts)]
-    if len(names) == len(spec.aggregates):
-        return spec
-    aggregates = spec.document()["aggregates"]
-    return WindowSpec.parse(spec.document() | {"aggregates": {name: aggregates[name] for name in names}})
+def _shared(spec: WindowSpec, parts: Sequence[Answer] | Sequence[Series]) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
+    """The aggregates that all shards answer: those that were named, and one that is being added comes to one shard
+    after the other."""
+    return {
+        name: aggregate
+        for name, aggregate in spec.monoids().items()
+        if all(name in (part.partials or {}) for part in parts)
+    }
 
 
 def merged_answers(spec: WindowSpec, answers: Sequence[Answer], partials: bool) -> Answer:
@@ -90,7 +92,7 @@ def merged_answers(spec: WindowSpec, answers: Sequence[Answer], partials: bool) 
     entries = np.array([answer.entries for answer in filled], np.int64)
     count = int(entries.sum())
     values, out = {}, {}
-    for name, (monoid, _) in _shared(spec, answers).monoids().items():
+    for name, (monoid, _) in _shared(spec, answers).items():
         if monoid.counts_entries:
             values[name], total = count, count
         else:
@@ -108,8 +110,7 @@ def merged_answers(spec: WindowSpec, answers: Sequence[Answer], partials: bool) 
 
 def merged_series_steps(spec: WindowSpec, parts: Sequence[Series], partials: bool) -> Steps[Series]:
     """Return the series over the entries of all, which have partials; in steps."""
-    spec = _shared(spec, parts)
-    layout, times = Layout(spec.columns, spec.monoids(), BLOCK), parts[0].times
+    layout, times = Layout(spec.columns, _shared(spec, parts), BLOCK), parts[0].times
     n = len(times)
     folds = PaneFolds(layout, np.arange(n + 1))
     for part in parts:

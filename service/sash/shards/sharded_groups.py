@@ -21,8 +21,9 @@ from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.bounds import buckets_of
-from sash_engine.windows.costs import Costs
-from sash_engine.windows.questions import KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.choosing import names_compared
+from sash_engine.windows.costs import costs_of
+from sash_engine.windows.questions import Grouped, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
@@ -50,7 +51,7 @@ class ShardedGroups(ShardedCalls):
             ((shard, keys), *_) = asked.items()
             return await self._on(shard, ask(keys, question))
         finished(self._checker(await self._spec(name)).reader.range_groups(question))
-        plain = replace(question, top=None, having=(), limit=_pushed(question), partials=True)
+        plain = replace(_compared_too(question), top=None, having=(), limit=_pushed(question), partials=True)
         found = await self._ask(asked, lambda keys: ask(keys, _whole(plain)))
         return self._page(await self._spec(name), question, _by_values(question.by, found, 1), 1, _more(found))
 
@@ -66,7 +67,7 @@ class ShardedGroups(ShardedCalls):
             return await self._on(shard, ask(keys, question))
         spec = await self._spec(name)
         finished(self._checker(spec).reader.series_groups(question))
-        costs = _costs(spec)
+        costs = costs_of(spec, question.aggregates)
         starts, stops, _, _ = buckets_of(question, spec, costs)
         first, last = int(starts[0]), int(stops[-1]) - 1
         chosen = await self.range_groups(name, _over(question, first, last))
@@ -101,7 +102,7 @@ class ShardedGroups(ShardedCalls):
         has_now = bool(question.lookbacks) and question.as_of is None and spec.slide.clock != "wall"
         limit = None if has_now else _pushed(question)
         first: dict[str, int] | None = {} if has_now else None
-        plain = _whole(replace(question, top=None, having=(), limit=limit, partials=True, nows=first))
+        plain = _whole(replace(_compared_too(question), top=None, having=(), limit=limit, partials=True, nows=first))
         found = await self._ask(asked, self._asking(spec.name, plain))
         groups = _by_values(question.by, found, times)
         if has_now:
@@ -124,14 +125,14 @@ class ShardedGroups(ShardedCalls):
     async def _query_keys(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
         """Answers of single keys: shard by shard, or the first ones of all."""
         if question.limit is None:
-            found = await self._ask(asked, self._asking(spec.name, question))
+            found = await self._ask(asked, self._asking(spec.name, _compared_too(question)))
             times = max(len(question.lookbacks), 1)
             groups = [
                 found[shard][at : at + times] for shard in sorted(found) for at in range(0, len(found[shard]), times)
             ]
             chosen = chosen_groups(spec, replace(question, having=()), groups)
-            _costs(spec).check_answers(len(chosen), len(question.lookbacks))
-            return Page([answer for group in chosen for answer in group])
+            costs_of(spec).check_answers(len(chosen), len(question.lookbacks))
+            return Page([_named(answer, question) for group in chosen for answer in group])
         at, inner = _place(question.position)
         page, left = Page[Answer](), question.limit
         times = max(len(question.lookbacks), 1)
@@ -173,20 +174,38 @@ class ShardedGroups(ShardedCalls):
                 continue
             parts = list(groups[values].values())
             merged.append([_merged(spec, [part[i] for part in parts], question.partials) for i in range(times)])
-        found = chosen_groups(spec, question, merged)
+        found = [[_named(answer, question) for answer in group] for group in chosen_groups(spec, question, merged)]
         limit = question.limit
         position = None
         if limit is not None and found and (len(found) > limit or (len(found) == limit and more)):
             found = found[:limit]
             assert question.by is not None
             position = join(_values(question.by, found[-1][0]))
-        costs = _costs(spec)
+        costs = costs_of(spec, question.aggregates)
         costs.check_answers(len(found), times)
         if question.partials or costs.sized:
             costs.check_values(sum(costs.values_of(answer) for group in found for answer in group))
         page = Page([answer for group in found for answer in group])
         page.position = position
         return page
+
+
+def _compared_too(question: Q) -> Q:
+    """The question for shards, which answer what is compared here as well."""
+    if not question.aggregates:
+        return question
+    compared: list[str] = [name for name in names_compared(question) if name != "entries"]
+    return replace(question, aggregates=[*question.aggregates, *compared])
+
+
+def _named(answer: Answer, question: Grouped) -> Answer:
+    """An answer with the aggregates that a question names."""
+    names = question.aggregates
+    if not names or len(answer.aggregates) == len(set(names)):
+        return answer
+    values = {name: value for name, value in answer.aggregates.items() if name in names}
+    partials = answer.partials and {name: answer.partials[name] for name in values}
+    return replace(answer, aggregates=values, partials=partials)
 
 
 def _merged(spec: WindowSpec, answers: Sequence[Answer], partials: bool) -> Answer:
@@ -253,9 +272,7 @@ def _wrong(position: str) -> InvalidArgument:
 
 def _over(question: SeriesQuery, first: int, last: int) -> RangeQuery:
     """The range over all buckets, which says which groups a series has."""
-    shared = {name: getattr(question, name) for name in ("where", "by", "top", "having", "limit", "position")}
+    shared = {
+        name: getattr(question, name) for name in ("where", "by", "top", "having", "limit", "position", "aggregates")
+    }
     return RangeQuery(first, last, None, question.keys, **shared)
-
-
-def _costs(spec: WindowSpec) -> Costs:
-    return Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})

@@ -14,7 +14,7 @@ from sash.shards.sharded_calls import Call
 from sash.shards.sharded_groups import ShardedGroups
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.batch import AnyBatch
-from sash_engine.windows.costs import Costs
+from sash_engine.windows.costs import costs_of
 from sash_engine.windows.questions import AllKeys, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
 
@@ -37,10 +37,7 @@ class ShardedQuestions(ShardedGroups):
             return await self._combined(spec, question, asked)
         if question.is_grouped:
             return await self._query_groups(spec, question, asked)
-        costs, lookbacks = (
-            Costs({each: monoid for each, (monoid, _) in spec.monoids().items()}),
-            len(question.lookbacks),
-        )
+        costs, lookbacks = costs_of(spec, question.aggregates), len(question.lookbacks)
         listed = () if isinstance(question.keys, AllKeys) or question.where else question.keys
         if listed:
             costs.check_answers(len(listed), lookbacks)
@@ -75,7 +72,8 @@ class ShardedQuestions(ShardedGroups):
 
                 def ranged(keys: KeyList, start: int = start, end: int = end) -> Call[Answer]:
                     return lambda plane: plane.range_query(
-                        name, RangeQuery(start, end, None, keys, True, where=question.where)
+                        name,
+                        RangeQuery(start, end, None, keys, True, where=question.where, aggregates=question.aggregates),
                     )
 
                 again = await self._ask(others, ranged) if others else {}

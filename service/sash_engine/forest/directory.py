@@ -225,6 +225,10 @@ class Directory(Level):
             block.settle()
         return block
 
+    def scanned(self, positions: Sequence[int]) -> list[Block]:
+        """The blocks at `positions`, as `unsettled`, to be looked through once: what is loaded enters no cache."""
+        return [self.unsettled(position) for position in positions]
+
     def raw_block(self, position: int) -> Block:
         """The block at `position` as it is."""
         if self._inbox is not None:

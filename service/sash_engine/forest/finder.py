@@ -7,7 +7,10 @@
 The directory says in which block each time is, and a kernel looks into all of these blocks in one call. The few names
 that are left, whose time several entries have, are looked up one by one. Rows that are gone stay in their blocks.
 
+Without times, blocks are looked through from the newest to the oldest, until every value is found.
+
 m names in k blocks: O(m log B + k), and O(r) for a name whose time r entries have.
+Without times: O(n log m) for n entries, in steps.
 """
 
 from __future__ import annotations
@@ -18,12 +21,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sash_engine.forest.block import Block
+from sash_engine.forest.reader import BEFORE_ALL
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
 from sash_engine.forest.writer import BlockWriter
-from sash_engine.kernels import ABSENT, UNCLEAR, find_named
+from sash_engine.kernels import UNCLEAR, find_named
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
 
-__all__ = ["BlockFinder", "Hits"]
+__all__ = ["BlockFinder", "Hits", "Wanted"]
+
+
+_SCANNED = 32
+"""Blocks that are looked through in one step: 0.1 to 1 ms, and one round trip where they are stored."""
 
 
 class Hits(NamedTuple):
@@ -64,27 +73,24 @@ class BlockFinder(BlockWriter):
         _, last = directory.spans(directory.head, directory.tail)
         at = directory.head + last.searchsorted(times, "left")
         starts = starts_of_runs(at)
+        one = len(at) == 1
         positions: list[int] = at[starts].tolist()
         if directory.loads:
             directory.fetch(positions)
-        held, names, stops, losses = list[Array](), list[Array](), list[int](), list[tuple[int, list[int]]]()
+        held, names, stops, gone = list[Array](), list[Array](), list[int](), list[list[int] | None]()
         for position in positions:
             block = self._searched(position)
-            if block.gone is not None:
-                losses.append((len(held), block.gone))
             columns = block.columns
             held.append(columns[0])
             names.append(columns[column])
             stops.append(block.rows)
-        which = np.repeat(np.arange(len(starts)), lengths_of_segments(starts, len(at)))
+            gone.append(block.gone)
+        which = starts if one else np.repeat(np.arange(len(starts)), lengths_of_segments(starts, len(at)))
         skip = self._skip if positions[0] == directory.head else 0
-        rows = find_named(held, names, stops, skip, which, times, list(values))
-        if losses:
-            bounds = [*starts.tolist(), len(at)]
-            for i, gone in losses:
-                for number in range(bounds[i], bounds[i + 1]):
-                    if rows.item(number) in gone:
-                        rows[number] = ABSENT  # no other row of its block has its time
+        rows = find_named(held, names, stops, gone, skip, which, times, list(values))
+        if one and rows.item(0) >= 0:
+            found[0] = True
+            return Hits(at, rows, starts, np.zeros(1, np.bool_))
         numbers = np.flatnonzero(rows >= 0)
         found[numbers] = True
         hits = Hits(at[numbers], rows[numbers], numbers, np.zeros(len(numbers), np.bool_))
@@ -92,6 +98,36 @@ class BlockFinder(BlockWriter):
         return (
             _merged(hits, self._search_runs(times, at, unclear, column, values, found, once)) if len(unclear) else hits
         )
+
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Find the time of the newest entry that has a value, for each of many, in steps. Changes nothing.
+
+        Args:
+            column: the number of the column that tells entries apart, 1 or more.
+            values: m values of that column.
+            once: whether an entry is found once; else as often as its value is there.
+
+        Returns:
+            int64 (m,): the times, `BEFORE_ALL` where there is no entry.
+        """
+        directory, wanted = self._directory, Wanted(values, once)
+        if wanted.left:
+            skip = self._skip if directory.head == directory.tail else 0
+            wanted.take(self._tail.columns[0], self._tail.columns[column], skip, self._tail.rows, ())
+        stop = directory.tail
+        while wanted.left and stop > directory.head:
+            start = max(stop - _SCANNED, directory.head)
+            positions = list(range(start, stop))
+            for position, block in reversed(list(zip(positions, directory.scanned(positions), strict=True))):
+                skip = 0
+                if position == directory.head and self._skip:
+                    skip = self._skip
+                    if block.gone is not None:
+                        block = directory.block(position)
+                wanted.take(block.columns[0], block.columns[column], skip, block.rows, block.gone or ())
+            stop = start
+            yield
+        return wanted.times
 
     def _searched(self, position: int) -> Block:
         """The block or the tail, to look for rows: with those that are gone, but for a head of which rows left."""
@@ -141,6 +177,49 @@ class BlockFinder(BlockWriter):
             wanted = np.array(missing, np.int64)
             at[wanted] += 1
         return _hits([(position, row, i, last) for (position, row), (i, last) in sorted(hits.items())])
+
+
+class Wanted:
+    """Values that are looked for, and the times of those that were found.
+
+    Args:
+        values: m values.
+        once: whether an entry is found once.
+    """
+
+    def __init__(self, values: Sequence[Any], once: bool) -> None:
+        self.times: Array = np.full(len(values), BEFORE_ALL, np.int64)
+        self.left: dict[Any, list[int]] = {}
+        """Each value that is not found yet, with its numbers."""
+        for i, value in enumerate(values):
+            self.left.setdefault(value, []).append(i)
+        self._once = once
+        self._sorted: Array | None = None
+
+    def take(self, times: Array, names: Array, start: int, stop: int, gone: Sequence[int]) -> None:
+        """Look through the rows start..stop of a block, all older than those before."""
+        left = self.left
+        if not left:
+            return
+        if names.dtype.hasobject:
+            rows = [row for row, name in enumerate(names[start:stop].tolist(), start) if name in left]
+        else:
+            if self._sorted is None:
+                self._sorted = np.array(sorted(left), names.dtype)
+            some = names[start:stop]
+            at = np.minimum(self._sorted.searchsorted(some), len(self._sorted) - 1)
+            rows = (np.flatnonzero(self._sorted[at] == some) + start).tolist()
+        for row in reversed(rows):
+            name = names.item(row)
+            if row in gone or name not in left:
+                continue
+            numbers = left[name]
+            if self._once and len(numbers) > 1:
+                self.times[numbers.pop(0)] = times[row]
+            else:
+                self.times[numbers] = times[row]
+                del left[name]
+                self._sorted = None
 
 
 def _hits(found: Sequence[tuple[int, int, int, bool]]) -> Hits:

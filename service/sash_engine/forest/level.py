@@ -118,15 +118,13 @@ class Level:
             out.append(take(row))  # noqa: PERF401
         return out
 
-    def fold(self, start: int, stop: int) -> list[Partial]:
-        """Fold the nodes start..stop, one partial per slot."""
-        if stop - start == 1:
+    def fold(self, start: int, stop: int, slots: Sequence[int] | None = None) -> list[Partial]:
+        """Fold the nodes start..stop, one partial per slot, or for each of some slots."""
+        if stop - start == 1 and slots is None:
             return self.node(start)
         a, b = start - self.base, stop - self.base
-        out = []
-        for slot, monoid in enumerate(self.monoids):
-            out.append(monoid.fold(tuple([part[a:b] for part in self.columns[slot]])))
-        return out
+        wanted = range(len(self.monoids)) if slots is None else slots
+        return [self.monoids[slot].fold(tuple([part[a:b] for part in self.columns[slot]])) for slot in wanted]
 
     def put(self, row: int, count: int, partials: Sequence[Partial]) -> None:
         """Write one node."""
@@ -149,10 +147,14 @@ class Level:
 
     # ---------------------------------------------------------------- partials that are kept in a tier
 
-    def numbers(self, position: int) -> list[int]:
-        """The ids of those partials of one node that are stored."""
+    def numbers(self, position: int, slots: Sequence[int] | None = None) -> list[int]:
+        """The ids of those partials of one node that are stored, of all slots or of some."""
         row = position - self.base
-        return [number for slot, _ in self._external if (number := self.columns[slot][1].item(row)) >= 0]
+        return [
+            number
+            for slot, _ in self._external
+            if (slots is None or slot in slots) and (number := self.columns[slot][1].item(row)) >= 0
+        ]
 
     def ids(self, start: int, stop: int) -> list[Array]:
         """For each slot with large partials the ids of the nodes start..stop (copies), int64; -1 where not stored."""

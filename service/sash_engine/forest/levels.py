@@ -98,38 +98,45 @@ class Levels(Pairs):
         return total
 
     def fold(
-        self, start: int, stop: int, older: Sequence[Partial] | None = None, newer: Sequence[Partial] | None = None
+        self,
+        start: int,
+        stop: int,
+        older: Sequence[Partial] | None = None,
+        newer: Sequence[Partial] | None = None,
+        slots: Sequence[int] | None = None,
     ) -> tuple[int, list[Partial]]:
         """Count and fold the blocks start..stop, start < stop; one partial per slot.
 
         Args:
             older: a fold of what comes before them, to begin with.
             newer: a fold of what comes behind them, to end with.
+            slots: only these, in `older` and `newer`, too; None: all.
         """
         paired = self._paired(start, stop)
         if self._directory.has_external:
-            self.fetch((), self.nodes_of_fold(start, stop))
+            self.fetch((), self.nodes_of_fold(start, stop), slots)
+        wanted = range(len(self._monoids)) if slots is None else slots
         entries, nodes = self._gather(start, paired)
         unpaired = None
         if paired < stop:
             entries += self._directory.total(paired, stop)
-            unpaired = self._directory.fold(paired, stop)
+            unpaired = self._directory.fold(paired, stop, slots)
         if older is None:  # not with the identity: 0.0 + -0.0 is 0.0
             if nodes:
                 takers, row = nodes[0]
-                older, nodes = [take(row) for take in takers], nodes[1:]
+                older, nodes = [takers[slot](row) for slot in wanted], nodes[1:]
             else:
                 older, unpaired = unpaired, None
         assert older is not None, "start < stop"
         out = []
-        for slot, monoid in enumerate(self._monoids):
-            combine = monoid.combine
-            total = older[slot]
+        for at, slot in enumerate(wanted):
+            combine = self._monoids[slot].combine
+            total = older[at]
             for takers, row in nodes:
                 total = combine(total, takers[slot](row))
             if unpaired is not None:
-                total = combine(total, unpaired[slot])
-            out.append(total if newer is None else combine(total, newer[slot]))
+                total = combine(total, unpaired[at])
+            out.append(total if newer is None else combine(total, newer[at]))
         return entries, out
 
     def _gather(self, start: int, stop: int) -> tuple[int, list[tuple[list[Callable[[int], Partial]], int]]]:

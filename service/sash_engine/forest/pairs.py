@@ -59,9 +59,15 @@ class Pairs:
         del self._levels[1:]
         self._done = self._directory.head
 
-    def fetch(self, positions: Iterable[int], nodes: Iterable[tuple[int, int]]) -> None:
-        """Load the blocks at `positions` and the partials of `nodes` that are not in memory, at once."""
-        self._directory.fetch(positions, [n for i, index in nodes for n in self._levels[i].numbers(index)])
+    def fetch(
+        self, positions: Iterable[int], nodes: Iterable[tuple[int, int]], slots: Sequence[int] | None = None
+    ) -> None:
+        """Load the blocks at `positions` and the partials of `nodes` that are not in memory, at once.
+
+        Args:
+            slots: only the partials of these; None: of all.
+        """
+        self._directory.fetch(positions, [n for i, index in nodes for n in self._levels[i].numbers(index, slots)])
 
     def _live(self, i: int) -> tuple[int, int]:
         """The nodes of level i that are there and live: from where, and up to where."""

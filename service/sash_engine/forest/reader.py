@@ -116,15 +116,22 @@ class BlockReader:
 
     # ---------------------------------------------------------------- all entries
 
-    def query(self) -> list[Any]:
+    # `part`, an argument of many methods, is a layout of some of the slots, in increasing order, which alone are folded
+    # and answered; None: the forest's own.
+
+    def query(self, part: Layout | None = None) -> list[Any]:
         """The answers over all entries, in the order of the layout's names."""
+        if part is not None and part is not self._layout:
+            return part.lower(self._len, self.totals(part))
         answers = self._answers
         if answers is None:
             answers = self._answers = self._layout.lower(self._len, self.totals())
         return answers
 
-    def totals(self) -> list[Partial]:
+    def totals(self, part: Layout | None = None) -> list[Partial]:
         """The partials over all entries, one per slot."""
+        if part is not None and len(part.slots) < len(self._layout.monoids):
+            return self._totals_of(part) if part.is_small_part else list(map(self.totals().__getitem__, part.slots))
         directory, tail, skip = self._directory, self._tail, self._skip
         position = directory.head
         if position == directory.tail:
@@ -141,6 +148,15 @@ class BlockReader:
             front = self._head.fold(block.columns, skip, block.rows)
         return self._layout.combine(front, rest)
 
+    def _totals_of(self, part: Layout) -> list[Partial]:
+        """The partials of some slots. The others are not folded, so that nothing is kept for the next question."""
+        if not self._len:
+            return list(part.identities)
+        directory = self._directory
+        if directory.loads:
+            self._fetch_ends(BEFORE_ALL, self._newest, part)
+        return self._fold_rows(directory.head, self._skip, directory.tail, self._tail.rows, part)[1]
+
     def _totals_of_tail(self) -> list[Partial]:
         tail, skip = self._tail, self._skip
         if not skip:
@@ -155,36 +171,38 @@ class BlockReader:
 
     # ---------------------------------------------------------------- ranges
 
-    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+    def range_query(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """The number of entries with start <= time <= end, and the answers over them."""
-        entries, partials = self.range_totals(start, end)
-        return entries, self._layout.lower(entries, partials)
+        entries, partials = self.range_totals(start, end, part)
+        return entries, (self._layout if part is None else part).lower(entries, partials)
 
-    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+    def range_totals(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
         """The number of entries with start <= time <= end, and their partials."""
+        if part is not None and len(part.slots) == len(self._layout.monoids):
+            part = None
         if self._len and start <= end:
             if self._directory.loads:
-                self._fetch_ends(start, end)
+                self._fetch_ends(start, end, part)
             a, first_row = self._locate(start, "left")
             b, stop_row = self._locate(end, "right")
             if a < b or first_row < stop_row:
                 if end >= self._newest and first_row == self._skip and a == self._directory.head:
-                    return self._len, self.totals()
-                return self._fold_rows(a, first_row, b, stop_row)
-        return 0, list(self._layout.identities)
+                    return self._len, self.totals(part)
+                return self._fold_rows(a, first_row, b, stop_row, part)
+        return 0, list((self._layout if part is None else part).identities)
 
-    def _fetch_ends(self, start: int, end: int) -> None:
+    def _fetch_ends(self, start: int, end: int, part: Layout | None) -> None:
         """Load those of the blocks at the ends of a range that it will read."""
         directory = self._directory
         a, b = directory.ending(start, "left"), directory.ending(end, "right")
         inside = [a] if a < directory.tail and start > directory.first(a) else []
-        whole = a == directory.head and not inside and end >= self._newest  # it has its fold
+        whole = part is None and a == directory.head and not inside and end >= self._newest  # it has its fold
         if a == directory.head and self._skip and not whole:
             inside.append(a)
         between = () if whole or not directory.has_external else self._levels.nodes_of_fold(a + bool(inside), b)
         if b < directory.tail and end >= directory.first(b):
             inside.append(b)
-        self._levels.fetch(inside, between)
+        self._levels.fetch(inside, between, None if part is None else part.slots)
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many time ranges at once, which may overlap: a chart's points.
@@ -201,17 +219,20 @@ class BlockReader:
         """
         return finished(self.series_steps(starts, stops))
 
-    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+    def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps; no entry may come or leave from the first to the last."""
-        entries, filled, partials = yield from self.fold_steps(starts, stops)
-        answers = yield from answers_of(self._layout, partials, filled, entries)
+        entries, filled, partials = yield from self.fold_steps(starts, stops, part)
+        answers = yield from answers_of(self._layout if part is None else part, partials, filled, entries)
         yield from free_steps(partials, answers)
         return entries, answers
 
-    def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
+    def fold_steps(
+        self, starts: Array, stops: Array, part: Layout | None = None
+    ) -> Steps[tuple[Array, Array, list[Partials]]]:
         """Fold many time ranges, as `series_steps` does: rows (k,), which ranges have any, and their partials."""
         rows = Rows(self._directory, self._tail, self._skip)
-        return fold_buckets(self._layout, rows, self._fold_each, starts, stops)
+        layout = self._layout if part is None else part
+        return fold_buckets(layout, rows, partial(self._fold_each, layout), starts, stops)
 
     def sum_through(self, time: int | None, column: int, slot: int) -> int:
         """The sum of an int64 column over the entries with a time <= `time`; None: over all entries.
@@ -328,9 +349,11 @@ class BlockReader:
         head = self._directory.head
         return row - self._skip + (self._levels.count(head, position) if position > head else 0)
 
-    def _fold_rows(self, a: int, first_row: int, b: int, stop_row: int) -> tuple[int, list[Partial]]:
+    def _fold_rows(
+        self, a: int, first_row: int, b: int, stop_row: int, part: Layout | None = None
+    ) -> tuple[int, list[Partial]]:
         """Count and fold from place (a, first_row) up to place (b, stop_row), which is not before it."""
-        layout, entries = self._layout, stop_row - first_row
+        layout, entries = self._layout if part is None else part, stop_row - first_row
         if a == b:
             return entries, layout.reduce_rows(self._columns(a), first_row, stop_row)
         older = newer = None
@@ -344,13 +367,13 @@ class BlockReader:
         if a < b:
             if self._directory.stale:
                 self._stale.freshen()
-            count, total = self._levels.fold(a, b, older, newer)
+            count, total = self._levels.fold(a, b, older, newer, None if part is None else part.slots)
             return entries + count, total
         if older is None or newer is None:
             return entries, older or newer or []
         return entries, layout.combine(older, newer)
 
-    def _fold_each(self, places: Sequence[tuple[int, int, int, int]]) -> list[list[Partial]]:
+    def _fold_each(self, part: Layout, places: Sequence[tuple[int, int, int, int]]) -> list[list[Partial]]:
         """Fold between each two places, as `_fold_rows` does; load everything that is missing at once."""
         if self._directory.has_external:
             blocks, nodes = set(), set()
@@ -358,8 +381,8 @@ class BlockReader:
                 blocks |= {a} if first_row else set()
                 blocks |= {b} if stop_row else set()
                 nodes.update(self._levels.nodes_of_fold(a + bool(first_row), b))
-            self._levels.fetch(sorted(blocks), sorted(nodes))
-        return [self._fold_rows(*place)[1] for place in places]
+            self._levels.fetch(sorted(blocks), sorted(nodes), part.slots)
+        return [self._fold_rows(*place, part)[1] for place in places]
 
     def _columns(self, position: int) -> list[Array]:
         directory = self._directory

@@ -165,6 +165,12 @@ class BlockRemover(BlockFinder):
         if not self._stale.defers or not len(hits.rows):
             return hits.where(np.zeros(len(hits.rows), np.bool_)), _by_block(hits)
         directory, least = self._directory, max(self._layout.block // _SMALL, 1)
+        if len(hits.rows) == 1:
+            position = hits.positions.item(0)
+            waits = directory.head < position < directory.tail and hits.rows.item(0) > 0 and not hits.last.item(0)
+            if waits and directory.count(position) > least:
+                return hits, {}
+            return hits.where(np.zeros(1, np.bool_)), _by_block(hits)
         starts = starts_of_runs(hits.positions)
         lengths, positions = lengths_of_segments(starts, len(hits.rows)), hits.positions[starts]
         later = (positions > directory.head) & (positions < directory.tail)

@@ -8,9 +8,14 @@ from sash_engine.monoids.base import Array
 
 __all__ = ["lengths_of_segments", "starts_of_runs"]
 
+_FIRST = np.zeros(1, np.int64)
+_FIRST.flags.writeable = False
+
 
 def starts_of_runs(ordered: Array) -> Array:
-    """Where each run of equal values starts: int64 (k,), the first 0; `ordered` has n >= 1 values."""
+    """Where each run of equal values starts: int64 (k,), the first 0; `ordered` has n >= 1 values. Read only."""
+    if len(ordered) == 1:
+        return _FIRST
     starts = np.flatnonzero(ordered[1:] != ordered[:-1])
     out = np.empty(len(starts) + 1, np.int64)
     out[0] = 0

@@ -13,7 +13,7 @@ stale; before all blocks from some position on are rebuilt, they are folded.
 Many stale blocks are folded together: the rows that stay are put one behind the other, so that a vectorised pass folds
 some dozens of blocks at once. Rows that are gone stay in their blocks meanwhile.
 
-Change: below a µs a block, and O(log n) for the counts above it.  Freshen: O(B) a stale block, 2 to 5 µs with two
+Change: below a µs a block, and O(log n) for the counts above it.  Freshen: O(B) a stale block, 5 to 10 µs with two
 aggregates, and the nodes above them in one pass over the levels.
 Space: 0.2 KB a stale block. There are at most `_BLOCKS`; more are folded with the change that brings them.
 """
@@ -33,7 +33,7 @@ from sash_engine.monoids.base import Array
 __all__ = ["Stale"]
 
 _BLOCKS = 1_024
-"""Stale blocks of one forest: the next question folds them all, in 3 to 5 ms."""
+"""Stale blocks of one forest: the next question folds them all, in 5 to 10 ms."""
 
 _FEW = 4
 """Fewer blocks are folded one by one."""

@@ -24,6 +24,7 @@ import numpy as np
 from sash_engine.errors import DataLoss
 from sash_engine.forest.block import Block
 from sash_engine.forest.cold import Cold, PendingBlock
+from sash_engine.forest.deferred import DeferredBlock
 from sash_engine.forest.directory import BlockRun, Directory
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.level import moved
@@ -35,29 +36,6 @@ __all__ = ["TieredDirectory"]
 
 _NONE = -1
 """In place of an id: the block is dirty."""
-
-
-class DeferredBlock(Block):
-    """A stored block with pending rows: only the pending rows are in memory.
-
-    Args:
-        stored_id: the id of the other rows.
-    """
-
-    __slots__ = ("stored_id",)
-
-    def __init__(self, stored_id: int) -> None:
-        super().__init__([], 0)
-        self.stored_id = stored_id
-
-    def settle(self) -> None:
-        """Make one note of all notes: the stored rows are not here to sort them into."""
-        newcomers = self.take_pending()
-        self.defer(newcomers, 0, len(newcomers[0]))
-
-    def pending_rows(self) -> int:
-        """How many rows are here."""
-        return sum(stop - start for _, start, stop in self.pending or ())
 
 
 class TieredDirectory(Directory):
@@ -220,6 +198,19 @@ class TieredDirectory(Directory):
                     numbers.append(block.stored_id)
         if numbers:
             self._cold.fetch(numbers)
+
+    def scanned(self, positions: Sequence[int]) -> list[Block]:
+        """The blocks at `positions`, to be looked through once; those that are stored come in one round trip."""
+        if self._inbox is not None:
+            for position in positions:
+                self._take(position)
+        rows = [position - self.base for position in positions if self._blocks[position - self.base] is None]
+        numbers: list[int] = [self._ids.item(row) for row in rows]
+        loaded = {
+            row + self.base: Block(columns, len(columns[0]))
+            for row, columns in zip(rows, self._cold.columns(numbers), strict=True)
+        }
+        return [loaded[position] if position in loaded else self.unsettled(position) for position in positions]
 
     def raw_block(self, position: int) -> Block:
         """The block at `position` as it is, loaded if need be."""

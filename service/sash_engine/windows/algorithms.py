@@ -6,7 +6,7 @@ from sash_engine.aggregators import ALGORITHMS, Capability
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["check_algorithm", "check_ranges"]
+__all__ = ["check_algorithm", "check_ranges", "check_values"]
 
 _WITH_RANGES = ", ".join(
     sorted(name for name, algorithm in ALGORITHMS.items() if Capability.RANGE_QUERY in algorithm.capabilities)
@@ -58,4 +58,13 @@ def check_ranges(algorithm: str | None) -> None:
             f"{algorithm} answers for its whole window only, and not for ranges, lookbacks or series; "
             f"these can: {_WITH_RANGES}",
             field="algorithm",
+        )
+
+
+def check_values(algorithm: str | None) -> None:
+    """Check that there are values, of which a series over several keys is made; raises Unsupported."""
+    if algorithm is not None:
+        raise Unsupported(
+            f"{algorithm} keeps no values, of which a series over several keys is made; ask for one key at a time",
+            field="keys",
         )

@@ -44,9 +44,10 @@ class AskedWindow:
         keys: KeyList = (),
         combine: bool = False,
         partials: bool = False,
+        aggregates: Sequence[str] = (),
     ) -> list[Answer]:
         """Answer over trailing lookbacks, or over everything; see `Query` and `Reader.query`."""
-        return self._reader.query(Query(key, lookbacks, as_of, keys, combine, partials))
+        return self._reader.query(Query(key, lookbacks, as_of, keys, combine, partials, aggregates=aggregates))
 
     def range_query(
         self,
@@ -56,9 +57,11 @@ class AskedWindow:
         keys: KeyList = (),
         partials: bool = False,
         end_exclusive: bool = False,
+        aggregates: Sequence[str] = (),
     ) -> Answer:
         """Answer over start <= time <= end; see `RangeQuery` and `Reader.range_query`."""
-        return self._reader.range_query(RangeQuery(start, end, key, keys, partials, end_exclusive))
+        question = RangeQuery(start, end, key, keys, partials, end_exclusive, aggregates=aggregates)
+        return self._reader.range_query(question)
 
     def series(
         self,
@@ -68,9 +71,10 @@ class AskedWindow:
         width: str | int | None = None,
         key: str | None = None,
         keys: KeyList = (),
+        aggregates: Sequence[str] = (),
     ) -> Series:
         """Answer over buckets; see `SeriesQuery` and `Reader.series`."""
-        return self._reader.series(SeriesQuery(start, end, step, width, key, keys))
+        return self._reader.series(SeriesQuery(start, end, step, width, key, keys, aggregates=aggregates))
 
     def entries(
         self,

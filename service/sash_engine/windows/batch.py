@@ -7,7 +7,7 @@ PartialBatch    partials: a row stands for several entries, with a partial of ea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import ClassVar
 
@@ -17,16 +17,28 @@ import numpy.typing as npt
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, Array, Partials
 from sash_engine.monoids.pane import imported
-from sash_engine.windows.spec import MAX_KEY_BYTES, WindowSpec
+from sash_engine.windows.spec import MAX_KEY_BYTES, TICK_MIN, WindowSpec
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
 from sash_wire.labels import split as split_key
 from sash_wire.nulls import is_mark, mark_of, named_by, split
 
-__all__ = ["AnyBatch", "Batch", "Coded", "Origin", "PartialBatch", "check_key", "check_parts"]
+__all__ = [
+    "UNKNOWN_TIME",
+    "AnyBatch",
+    "Batch",
+    "Coded",
+    "Origin",
+    "PartialBatch",
+    "check_key",
+    "check_parts",
+    "untimed",
+]
 
 MAX_PANE_ENTRIES = 2**40
 """So many entries a row of partials may stand for."""
+UNKNOWN_TIME = TICK_MIN
+"""In the place of every time of a batch: a retraction or an update whose entries are found by their identity alone."""
 MAX_COUNTED = 2**62
 """So many entries a window may have been sent as partials: whatever is summed of them is an int64."""
 
@@ -47,6 +59,11 @@ class Origin:
     sequence: int
     epoch: int = 0
     digest: bytes | None = None
+
+
+def untimed(rows: int) -> npt.NDArray[np.int64]:
+    """Return the times of a batch whose entries are named without times."""
+    return np.full(rows, UNKNOWN_TIME, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +118,19 @@ class Batch:
         if ticks.dtype.kind in "iu" or not ticks.size:
             ticks = ticks.astype(np.int64)
         return cls(ticks, made, None if keys is None else Coded.of(list(keys)))
+
+    @property
+    def is_untimed(self) -> bool:
+        """Whether it names entries without times: see `UNKNOWN_TIME`."""
+        return bool(len(self.times)) and self.times.dtype == np.int64 and int(self.times.max()) == UNKNOWN_TIME
+
+    def timed(self, times: npt.NDArray[np.int64]) -> Batch:
+        """Return its rows with these times, int64 (n,), without those whose time is `UNKNOWN_TIME`."""
+        kept = np.flatnonzero(times != UNKNOWN_TIME)
+        if len(kept) == len(times):
+            return replace(self, times=times)
+        columns = {name: _some(column, kept) for name, column in self.columns.items()}
+        return Batch(times[kept], columns, None if self.keys is None else self.keys.rows(kept))
 
     def checked(self, spec: WindowSpec) -> tuple[npt.NDArray[np.int64], tuple[Array, ...]]:
         """Check everything a caller can get wrong.
@@ -157,6 +187,7 @@ class PartialBatch:
     """
 
     of_partials: ClassVar[bool] = True
+    is_untimed: ClassVar[bool] = False
 
     times: npt.NDArray[np.int64]
     partials: Mapping[str, Partials]
@@ -213,6 +244,10 @@ class PartialBatch:
 
 AnyBatch = Batch | PartialBatch
 """Either: both are written, stored and exported, and both have `times`, `keys`, `of_partials` and `checked`."""
+
+
+def _some(column: Array | Coded, rows: npt.NDArray[np.intp]) -> Array | Coded:
+    return column.rows(rows) if isinstance(column, Coded) else column[rows]
 
 
 def _check_times(times: Array) -> None:

@@ -7,11 +7,13 @@ import numpy as np
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.costs import Costs
+from sash_engine.windows.keys import NEVER
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.questions import SeriesQuery
+from sash_engine.windows.readable_keys import Now
 from sash_engine.windows.spec import TICK_MAX, WindowSpec, check_time, parse_duration
 
-__all__ = ["bounds_of", "buckets_of", "check_sessions", "last_of"]
+__all__ = ["bounds_of", "buckets_of", "check_sessions", "last_of", "trailing"]
 
 
 def check_sessions(question: SeriesQuery) -> None:
@@ -73,3 +75,20 @@ def last_of(start: int | None, end: int, end_exclusive: bool) -> int:
         wrong = "is not before" if end_exclusive else "is after"
         raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
     return last
+
+
+def trailing(slide: Now, as_of: int | None, mark: int | None) -> tuple[int, int] | None:
+    """Now, from which lookbacks go back, and their newer end; None where there is no now yet.
+
+    Args:
+        mark: the newest time that was ever inserted into the keys that are asked about; None before.
+    """
+    if as_of is not None:
+        return as_of, as_of
+    if slide.until:
+        now = slide.punctuated
+        return None if now == NEVER else (now, now)
+    if slide.wall:
+        now = slide.now()
+        return now, now if mark is None else max(now, mark)
+    return None if mark is None else (mark, mark)

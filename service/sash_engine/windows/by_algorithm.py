@@ -183,6 +183,14 @@ class ByAlgorithm:
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Do nothing: everything is in memory."""
 
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Refuse, as `remove`.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise self._refused("single entries")
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Refuse: the algorithms keep no values to tell entries apart.
 
@@ -243,24 +251,26 @@ class ByAlgorithm:
 
     # ---------------------------------------------------------------- reading
 
-    def query(self) -> list[Any]:
+    # One structure has the partials of all slots. Of some slots (`part`, see `ReadableStore`) it answers only these.
+
+    def query(self, part: Layout | None = None) -> list[Any]:
         """The answers over all entries, in the order of the layout's names."""
-        return self._layout.lower(len(self), self.totals())
+        return (self._layout if part is None else part).lower(len(self), self.totals(part))
 
-    def totals(self) -> list[Partial]:
+    def totals(self, part: Layout | None = None) -> list[Partial]:
         """The partials over all entries, one per slot."""
-        return list(self._timed.query()[1:])
+        return _some(self._timed.query()[1:], part)
 
-    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+    def range_query(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """The number of entries with start <= time <= end, and the answers over them.
 
         Raises:
             Unsupported: the algorithm has no ranges.
         """
-        entries, partials = self.range_totals(start, end)
-        return entries, self._layout.lower(entries, partials)
+        entries, partials = self.range_totals(start, end, part)
+        return entries, (self._layout if part is None else part).lower(entries, partials)
 
-    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+    def range_totals(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
         """The number of entries with start <= time <= end, and their partials.
 
         Raises:
@@ -268,7 +278,7 @@ class ByAlgorithm:
         """
         check_ranges(self.algorithm)
         entries, *partials = self._timed.range_query(start << _ARRIVAL_BITS, _last(end))
-        return entries, partials
+        return entries, _some(partials, part)
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many time ranges, start <= time < stop, with one range query each; see `Forest.series`.
@@ -278,19 +288,17 @@ class ByAlgorithm:
         """
         return finished(self.series_steps(starts, stops))
 
-    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+    def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps of one range; no entry may come or leave from the first to the last."""
         check_ranges(self.algorithm)
-        found = []
+        found, layout = [], self._layout if part is None else part
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-            found.append(self.range_totals(start, stop - 1))
+            found.append(self.range_totals(start, stop - 1, part))
             yield
         entries = np.array([count for count, _ in found], np.int64)
         return entries, [
-            entries
-            if slot < 0
-            else _lowered(self._layout.monoids[slot], [totals[slot] for _, totals in found], entries)
-            for slot in self._layout.answers
+            entries if slot < 0 else _lowered(layout.monoids[slot], [totals[slot] for _, totals in found], entries)
+            for slot in layout.answers
         ]
 
     # ---------------------------------------------------------------- what would need the values
@@ -359,6 +367,10 @@ class ByAlgorithm:
         counted = self._timed.query()[0]
         assert counted == len(self), f"the partials are over {counted} entries, len says {len(self)}"
         assert len(self) <= self._arrivals, f"{len(self)} entries of {self._arrivals} arrivals"
+
+
+def _some(partials: Sequence[Partial], part: Layout | None) -> list[Partial]:
+    return list(partials) if part is None else [partials[slot] for slot in part.slots]
 
 
 def _last(time: int) -> int:

@@ -11,7 +11,11 @@ The time says where an entry is, so there is no index of identities, and an inse
 name that no entry has is counted as missing and changes nothing. So both can be repeated: a second retraction finds
 nothing, and a second correction writes the same values again.
 
-m names of one key in k blocks: O(m + k (B + log n)). All blocks are loaded before anything changes.
+A batch without times is looked up first: its keys are read from the newest entry to the oldest until every identity is
+found, and it goes on with the times of those entries (`Changes.timed_steps`). A journal has these times.
+
+m names of one key in k blocks: O(m + k (B + log n)). All blocks are loaded before anything changes.  Without times:
+O(n log m) for n entries of the keys, in steps.
 """
 
 from __future__ import annotations
@@ -22,23 +26,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, SashError, Unsupported
+from sash_engine.errors import InvalidArgument, SashError, TooLarge, Unsupported
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Counts, WriteResult
-from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.batch import AnyBatch, Batch, untimed
 from sash_engine.windows.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.rows import grouped
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
 
-__all__ = ["Changes", "checked", "named"]
+__all__ = ["SCANNED_MAX", "Changes", "checked", "named", "times_of"]
 
-_KEYS = 64
-"""Keys that one step changes: each takes 10 to 60 µs."""
+SCANNED_MAX = 2**26
+"""Entries that a change without times may have to look through: 0.1 to 2 s, during which the window is held."""
 _NAMES = 1_024
-"""Names of one key that one step changes: 1 to 3 ms if each is in a block of its own, and now and then 5 ms more, where
+"""Names of one key that one step changes: 1 to 3 ms if each is in a block of its own, and now and then 10 ms more, when
 blocks that wait are folded (`sash_engine.forest.stale`)."""
 
 
@@ -56,6 +60,22 @@ def named(spec: WindowSpec) -> WindowSpec:
     return spec.model_copy(update={"fields": {spec.identity: spec.fields[spec.identity]}, "nullable": None})
 
 
+def times_of(given: Array | None, rows: int) -> Array:
+    """Return the times that name entries: those that are given, or `UNKNOWN_TIME` for each where none are.
+
+    Args:
+        given: int64 (rows,).
+
+    Raises:
+        InvalidArgument: they are given as `UNKNOWN_TIME`.
+    """
+    if given is None:
+        return untimed(rows)
+    if len(given):
+        check_time(int(given.max()), "time")
+    return given
+
+
 def checked(spec: WindowSpec, batch: AnyBatch, retracts: bool) -> list[Array]:
     """Check a batch that names entries; return its times and columns.
 
@@ -69,7 +89,7 @@ def checked(spec: WindowSpec, batch: AnyBatch, retracts: bool) -> list[Array]:
     if batch.of_partials:
         raise InvalidArgument("partials name no entries", field="partials")
     times, columns = batch.checked(identity if retracts else spec)
-    if len(times):
+    if len(times) and not batch.is_untimed:
         check_time(int(times.min()), "time")
         check_time(int(times.max()), "time")
     return [times, *columns]
@@ -150,10 +170,54 @@ class Changes:
                 raise
         return self._counts.evicted - before
 
+    def timed_steps(self, batch: AnyBatch, retracts: bool) -> Steps[tuple[AnyBatch, int]]:
+        """Find the times of the entries that a batch names without them, in steps. Nothing changes.
+
+        Of several entries of a key with one identity the newest is meant; a retraction that names it twice means the
+        two newest.
+
+        Returns:
+            the batch with times, of those that are there; and how many are not.
+
+        Raises:
+            InvalidArgument, Unsupported: no window of the spec takes the batch.
+            TooLarge: its keys have too many entries to look through.
+        """
+        if not isinstance(batch, Batch) or not batch.is_untimed:
+            return batch, 0
+        rows = checked(self._spec, batch, retracts)
+        n, values = len(rows[0]), rows[1 if retracts else self._column]
+        if batch.keys is None:
+            order, lengths = np.arange(n), np.array([n])
+            number = self._keys.find(UNKEYED)
+            numbers = np.array([-1 if number is None else number])
+        else:
+            keys, lengths, order = yield from grouped(batch.keys, rows[0])
+            numbers = self._keys.find_each(keys)
+        ends = np.cumsum(lengths)
+        spans = [
+            (self._keys.store(number), order[a:b])
+            for number, a, b in zip(numbers.tolist(), (ends - lengths).tolist(), ends.tolist(), strict=True)
+            if number >= 0
+        ]
+        looked = sum(len(store) for store, _ in spans)
+        if looked > SCANNED_MAX:
+            raise TooLarge(
+                f"without times, {looked} entries would have to be looked through: give the times, or name fewer keys",
+                field="time",
+                limit=f"{SCANNED_MAX} entries of the keys",
+            )
+        times = untimed(n)
+        for store, some in spans:
+            times[some] = yield from store.newest_steps(self._column, values[some].tolist(), retracts)
+        found = batch.timed(times)
+        return found, n - len(found.times)
+
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Remove the entries that a batch names, in steps; see `Plane.retract`."""
+        batch, absent = yield from self.timed_steps(batch, True)
         names = yield from self._names(batch, True)
-        result, removed = WriteResult(missing=names.missing), list[tuple[int, Array]]()
+        result, removed = WriteResult(missing=absent + names.missing), list[tuple[int, Array]]()
         for number, a, b in self._parts(names):
             times, identities = names.columns[0][a:b], names.columns[1][a:b].tolist()
             found = self._keys.remove(number, times, self._column, identities)
@@ -166,8 +230,9 @@ class Changes:
 
     def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Give the entries that a batch names its values, in steps; see `Plane.update`."""
+        batch, absent = yield from self.timed_steps(batch, False)
         names = yield from self._names(batch, False)
-        result = WriteResult(missing=names.missing)
+        result = WriteResult(missing=absent + names.missing)
         for number, a, b in self._parts(names):
             times, *columns = (column[a:b] for column in names.columns)
             identities = columns[self._column - 1].tolist()

@@ -19,7 +19,7 @@ from sash_engine.windows.pages import Numbers
 from sash_engine.windows.questions import Grouped, Having, Top
 from sash_engine.windows.totals import Totals, rows_of
 
-__all__ = ["Compared", "check_choice", "check_top", "chosen", "passing"]
+__all__ = ["Compared", "check_choice", "check_top", "chosen", "names_compared", "passing"]
 
 MAX_HAVING = 64
 _ENTRIES = "entries"
@@ -72,6 +72,14 @@ def _check_name(name: str, monoids: Mapping[str, Monoid], field: str) -> None:
         raise InvalidArgument(f"{field}: {name!r} does not answer a number that could be compared", field=field)
 
 
+def names_compared(question: Grouped | None) -> list[str]:
+    """What `top` and `having` of a question compare: names of aggregates, and `entries`."""
+    if question is None:
+        return []
+    names = dict.fromkeys(having.aggregate for having in question.having)
+    return list(names | dict.fromkeys([] if question.top is None else [question.top.by]))
+
+
 class Compared:
     """What a question compares.
 
@@ -85,8 +93,7 @@ class Compared:
     """
 
     def __init__(self, question: Grouped, layout: Layout, monoids: Mapping[str, Monoid]) -> None:
-        names = dict.fromkeys(having.aggregate for having in question.having)
-        names |= dict.fromkeys([] if question.top is None else [question.top.by])
+        names = names_compared(question)
         slot_of = dict(zip(layout.names, layout.answers[-len(layout.names) :], strict=True))
         self._slot_of = {name: slot_of[name] if name in monoids else -1 for name in names}
         counting = (0,) if len(layout.answers) > len(layout.names) else ()  # panes count their entries there

@@ -13,8 +13,9 @@ from typing import Any
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Monoid
 from sash_engine.windows.answers import Answer
+from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["ENTRY_BYTES", "MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs"]
+__all__ = ["ENTRY_BYTES", "MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs", "costs_of"]
 
 MAX_BUCKETS = 1_000_000
 MAX_LARGE_BUCKETS = 10_000
@@ -139,6 +140,11 @@ class Costs:
         for columns in (answer.partials or {}).values():
             values += sum(size_of(blob) for column in columns if column.dtype.hasobject for blob in column.tolist())
         return values
+
+
+def costs_of(spec: WindowSpec, names: Sequence[str] | None = None) -> Costs:
+    """The limits of questions about one window that name some aggregates; None or empty: that ask for all."""
+    return Costs({name: monoid for name, (monoid, _) in spec.monoids().items() if not names or name in names})
 
 
 def size_of(answer: Any) -> int:

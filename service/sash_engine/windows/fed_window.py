@@ -19,11 +19,11 @@ from sash_engine.windows.cascades import Cascade, Cascades
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.panes import Panes
+from sash_engine.windows.part_writer import PartWriter
 from sash_engine.windows.rollups import Rollups
 from sash_engine.windows.rows import Rows
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.writer import Writer
 
 __all__ = ["FedWindow"]
 
@@ -39,7 +39,7 @@ class FedWindow(AskedWindow):
     cold: Cold | None
     cascades: Cascades
     _clock: Clock
-    _writer: Writer
+    _writer: PartWriter
     _rollups: Rollups
     _panes: Panes | None
     _max_keys: int

@@ -24,7 +24,7 @@ from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys
-from sash_engine.windows.choosing import Compared, check_choice, chosen, passing
+from sash_engine.windows.choosing import Compared, check_choice, chosen, names_compared, passing
 from sash_engine.windows.costs import MAX_ANSWERS, Costs
 from sash_engine.windows.grouped import Bounds, fold_groups
 from sash_engine.windows.keys import NEVER
@@ -116,7 +116,9 @@ class GroupReader:
     """Answers questions about groups of one window's keys.
 
     Args:
-        spec, layout, keys, slide, costs: the window's.
+        spec, keys, slide, costs: the window's.
+        whole: the layout of all aggregates, which `top` and `having` may compare.
+        layout: those that are answered.
         asked: finds keys by name.
         labels: finds keys by label.
     """
@@ -124,6 +126,7 @@ class GroupReader:
     def __init__(
         self,
         spec: WindowSpec,
+        whole: Layout,
         layout: Layout,
         keys: ReadableKeys,
         slide: Now,
@@ -131,8 +134,7 @@ class GroupReader:
         asked: AskedKeys,
         labels: Labels,
     ) -> None:
-        self._spec, self._layout, self._keys, self._slide = spec, layout, keys, slide
-        self._lean = layout.lean()
+        self._spec, self._whole, self._layout, self._keys, self._slide = spec, whole, layout, keys, slide
         self._costs, self._asked, self._labels = costs, asked, labels
         self._monoids = {name: monoid for name, (monoid, _) in spec.monoids().items()}
 
@@ -148,7 +150,7 @@ class GroupReader:
         self._labels.check(question.where, question.by)
         check_choice(question, self._monoids)
         if question.by is not None and set(question.by) != set(self._spec.labels):
-            self.check_commutative()
+            self.check_commutative(question)
         if question.limit is not None and not 1 <= question.limit <= MAX_ANSWERS:
             raise InvalidArgument(f"limit {question.limit} is out of range", field="limit", limit=f"1 to {MAX_ANSWERS}")
         if question.position and question.limit is None:
@@ -156,9 +158,10 @@ class GroupReader:
         if question.top is not None and question.limit is not None:
             raise InvalidArgument("top says how many answers there are: leave limit out", field="limit")
 
-    def check_commutative(self) -> None:
-        """Refuse answers over several keys where an aggregate depends on the order of entries."""
-        for monoid in self._layout.answering_monoids:
+    def check_commutative(self, question: Grouped | None = None) -> None:
+        """Refuse answers over several keys where an aggregate that is answered or compared depends on the order."""
+        compared = [self._monoids[name] for name in names_compared(question) if name in self._monoids]
+        for monoid in (*self._layout.answering_monoids, *compared):
             if not monoid.commutative:
                 raise Unsupported(
                     f"{monoid.function} depends on the order of entries, and keys have none between them: "
@@ -241,10 +244,10 @@ class GroupReader:
 
     def _compared(self, question: Grouped, found: Chosen, bounds: Bounds | None) -> Steps[Chosen]:
         """Those of the groups that `having` and `top` leave."""
-        compared = Compared(question, self._layout, self._monoids)
-        self._costs.check_compared(len(found), [self._layout.monoids[slot] for slot in compared.slots])
+        compared = Compared(question, self._whole, self._monoids)
+        self._costs.check_compared(len(found), [self._whole.monoids[slot] for slot in compared.slots])
         totals = yield from fold_groups(
-            self._keys, self._layout, found.numbers, found.of, len(found), bounds, compared.slots
+            self._keys, self._whole, found.numbers, found.of, len(found), bounds, compared.slots
         )
         values = yield from compared.values(totals)
         left = passing(question.having, values, len(found))
@@ -280,7 +283,7 @@ class GroupReader:
         self, found: Chosen, bounds: Bounds | None, lookback: str | None, partials: bool
     ) -> Steps[list[Answer]]:
         """The answer of each group over some time; None: over all entries."""
-        n, layout = len(found), self._lean
+        n, layout = len(found), self._layout
         totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds)
         self._costs.check_entries(int(totals.entries.sum()))
         filled = np.flatnonzero(totals.there)
@@ -357,7 +360,7 @@ class GroupReader:
 
     def series(self, question: SeriesQuery, starts: Array, stops: Array, wide: int) -> Steps[Page[Series]]:
         """A series of each group over the buckets start <= time < stop."""
-        first, last, layout, n = int(starts[0]), int(stops[-1]) - 1, self._lean, len(starts)
+        first, last, layout, n = int(starts[0]), int(stops[-1]) - 1, self._layout, len(starts)
 
         def bounds(found: Chosen) -> Bounds:
             return np.full(len(found), first), np.full(len(found), last)

@@ -63,7 +63,7 @@ def fold_groups(
     some_layout = layout if slots is None else layout.only(slots)
     totals = Totals(some_layout, n)
     wanted = sorted({i for reads in some_layout.reads for i in reads})
-    stores = _Stores(some_layout, picked)
+    stores = _Stores(some_layout)
     kept = keys.kept_totals(picked) if len(picked) and len(numbers) >= _MANY else None
     for a, b in spans_of(len(numbers), _KEYS):
         counts = keys.shared_rows(numbers[a:b])
@@ -183,8 +183,8 @@ def _fold_some(
 class _Stores:
     """What the keys with a store of their own add to their groups."""
 
-    def __init__(self, layout: Layout, picked: Sequence[int]) -> None:
-        self._layout, self._picked = layout, picked
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._found: dict[int, tuple[int, list[Partial]]] = {}
 
     def take(self, keys: ReadableKeys, numbers: Numbers, of: Numbers, bounds: Bounds | None) -> Steps[None]:
@@ -193,11 +193,10 @@ class _Stores:
         for number, store in keys.with_own_stores(numbers) if groups else ():
             group = groups[number]
             if bounds is None:
-                entries, partials = len(store), store.totals()
+                entries, found = len(store), store.totals(self._layout)
             else:
-                entries, partials = store.range_totals(bounds[0].item(group), bounds[1].item(group))
+                entries, found = store.range_totals(bounds[0].item(group), bounds[1].item(group), self._layout)
             if entries:
-                found = [partials[slot] for slot in self._picked]
                 if group in self._found:
                     before, totals = self._found[group]
                     entries += before

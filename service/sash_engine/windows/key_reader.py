@@ -179,13 +179,13 @@ class KeyReader(KeyTable):
         store = self._own_stores.get(number)
         return self._pages.weight(number) if store is None else len(store)
 
-    def query(self, number: int) -> tuple[int, list[Any]]:
+    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """How many entries a key has, and the answers over them, in the order of the layout's names."""
         store = self._own_stores.get(number)
         if store is not None:
-            return len(store), store.query()
-        entries = self._pages.weight(number)
-        return entries, self._layout.lower(entries, self._pages.totals(number))
+            return len(store), store.query(part)
+        entries, layout = self._pages.weight(number), self._layout if part is None else part
+        return entries, layout.lower(entries, self._pages.totals(number, part))
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         """Times of a key's oldest and newest row, in ticks; None where it has none."""
@@ -194,19 +194,21 @@ class KeyReader(KeyTable):
             return store.oldest, store.newest
         return self._pages.oldest(number), self._pages.newest(number)
 
-    def range_query(self, number: int, start: int, end: int) -> tuple[int, list[Any]]:
+    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """The number of a key's entries with start <= time <= end, and the answers over them."""
-        entries, partials = self.range_totals(number, start, end)
-        return entries, self._layout.lower(entries, partials)
+        entries, partials = self.range_totals(number, start, end, part)
+        return entries, (self._layout if part is None else part).lower(entries, partials)
 
-    def totals(self, number: int) -> list[Partial]:
+    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
         """The partials over all entries of a key, one per slot."""
-        return self.store(number).totals()
+        return self.store(number).totals(part)
 
-    def range_totals(self, number: int, start: int, end: int) -> tuple[int, list[Partial]]:
+    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
         """The number of a key's entries with start <= time <= end, and their partials."""
         store = self._own_stores.get(number)
-        return self._pages.range_totals(number, start, end) if store is None else store.range_totals(start, end)
+        if store is None:
+            return self._pages.range_totals(number, start, end, part)
+        return store.range_totals(start, end, part)
 
     def columns(self, number: int) -> list[Array]:
         """A key's rows as columns (copies): times, then one array per column after."""

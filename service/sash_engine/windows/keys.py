@@ -140,6 +140,14 @@ class Keys(KeyReader):
             rest = np.repeat(small, lengths)
             self._pages.bulk_insert(numbers[small], lengths[small], [column[rest] for column in rows])
 
+    def count_large(self, numbers: Numbers, lengths: Numbers) -> int:
+        """How many of k keys, -1 for new ones, have a store of their own after they are sent so many entries each."""
+        there = numbers >= 0
+        entries, own = lengths.copy(), np.zeros(len(numbers), np.bool_)
+        entries[there] += self._pages.entries_each(numbers[there])
+        own[there] = self._own[numbers[there]]
+        return int(np.count_nonzero((own | (entries > self._small)) & (lengths > 0)))
+
     def replace(self, number: int, times: Array, columns: Sequence[Array]) -> None:
         """Give rows of a key other values: see `KeyStore.replace`."""
         self.store(number).replace(times, columns)

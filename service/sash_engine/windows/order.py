@@ -51,6 +51,7 @@ class Order:
         self._equal = spec.order.equal_times
         self._keys = keys
         self.in_order_only = spec.order.out_of_order == "reject"
+        self.rejects_late = self._late == "reject"
         self.one_per_time = self._equal != "keep"
 
     # ---------------------------------------------------------------- too far ahead

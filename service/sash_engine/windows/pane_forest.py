@@ -130,6 +130,14 @@ class PaneForest:
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Do nothing: `remove` and `correct` refuse."""
 
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Refuse, as `remove`.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise Unsupported("panes keep partials, out of which no single entry can be taken")
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Refuse.
 
@@ -162,31 +170,31 @@ class PaneForest:
 
     # ---------------------------------------------------------------- reading
 
-    def query(self) -> list[Any]:
+    def query(self, part: Layout | None = None) -> list[Any]:
         """The answers over all entries, in the order of the layout's names."""
-        return self.forest.query()
+        return self.forest.query(part)
 
-    def totals(self) -> list[Partial]:
+    def totals(self, part: Layout | None = None) -> list[Partial]:
         """The partials over all panes, one per slot."""
-        return self.forest.totals()
+        return self.forest.totals(part)
 
-    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+    def range_query(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """The number of entries of the panes with start <= time <= end, and the answers over them."""
-        entries, partials = self.range_totals(start, end)
-        return entries, self._layout.lower(entries, partials)
+        entries, partials = self.range_totals(start, end, part)
+        return entries, (self._layout if part is None else part).lower(entries, partials)
 
-    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+    def range_totals(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
         """The number of entries of the panes with start <= time <= end, and their partials."""
-        _, partials = self.forest.range_totals(start, end)
+        _, partials = self.forest.range_totals(start, end, part)
         return partials[0], partials
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """As `Forest.series`, of the panes that start in each range."""
         return finished(self.series_steps(starts, stops))
 
-    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+    def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps; no pane may come or leave from the first to the last."""
-        return self._layout.counted(*(yield from self.forest.series_steps(starts, stops)))
+        return self._layout.counted(*(yield from self.forest.series_steps(starts, stops, part)))
 
     def neighbours(self, time: int) -> tuple[int | None, int | None]:
         """The starts of the panes beside a time; see `KeyStore.neighbours`."""

@@ -71,6 +71,9 @@ class PaneLayout(Layout):
         other.answers = (0, *other.answers)
         return other
 
+    def named(self, names: Sequence[str]) -> PaneLayout:
+        return self.renamed(dict(zip(names, names, strict=True)))
+
     def inner(self, slot: int) -> Monoid:
         """The aggregate whose partials are in the columns of a slot."""
         return self._inner[slot]

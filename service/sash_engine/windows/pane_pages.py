@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.windows.pages import PAGES, Numbers, Pages
@@ -94,6 +95,6 @@ class PanePages(Pages):
         super().evict_between_each(keys, start, end)
         return before - self.weights(keys)
 
-    def range_totals(self, key: int, start: int, end: int) -> tuple[int, list[Partial]]:
-        _, partials = super().range_totals(key, start, end)
+    def range_totals(self, key: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
+        _, partials = super().range_totals(key, start, end, part)
         return partials[0], partials

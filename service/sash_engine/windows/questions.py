@@ -96,7 +96,7 @@ class Having:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouped:
-    """Which keys a question selects, and how it groups them.
+    """Which keys a question selects, how it groups them, and what it asks about them.
 
     Args:
         where: conditions, all of which must hold. Without `key` and `keys`, they select among all keys.
@@ -105,6 +105,7 @@ class Grouped:
         top, having: only some of the answers, of keys or of groups. `having` first.
         limit: at most so many groups, or keys where there is no `by`.
         position: where to go on, as the answers before said.
+        aggregates: names: only these are computed and answered; all where empty. `top` and `having` may compare others.
     """
 
     where: Sequence[Where] = ()
@@ -113,6 +114,7 @@ class Grouped:
     having: Sequence[Having] = ()
     limit: int | None = None
     position: str = ""
+    aggregates: Sequence[str] = ()
 
     @property
     def selects(self) -> bool:

@@ -24,7 +24,7 @@ __all__ = ["Now", "ReadableKeys"]
 
 
 class ReadableKeys(Protocol):
-    """The keys of a window, and their entries; see `KeyReader`."""
+    """The keys of a window, and their entries; see `KeyReader`. `part`: as of `ReadableStore`."""
 
     @property
     def stores(self) -> Stores:
@@ -72,19 +72,19 @@ class ReadableKeys(Protocol):
     def entries(self, number: int) -> int:
         """How many entries a key has."""
 
-    def query(self, number: int) -> tuple[int, list[Any]]:
+    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """How many entries a key has, and the answers over them."""
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         """Times of a key's oldest and newest row."""
 
-    def range_query(self, number: int, start: int, end: int) -> tuple[int, list[Any]]:
+    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """The entries of a key over a range of time, and the answers."""
 
-    def totals(self, number: int) -> list[Partial]:
+    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
         """The partials over all entries of a key."""
 
-    def range_totals(self, number: int, start: int, end: int) -> tuple[int, list[Partial]]:
+    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
         """The entries of a key over a range of time, and their partials."""
 
     def newest_each(self, numbers: Numbers) -> Numbers:

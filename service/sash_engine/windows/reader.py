@@ -19,21 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.errors import InvalidArgument
 from sash_engine.forest import Cold, Layout
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, finished, spans_of
-from sash_engine.windows.algorithms import check_ranges
+from sash_engine.windows.algorithms import check_ranges, check_values
 from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
-from sash_engine.windows.bounds import buckets_of, check_sessions, last_of
-from sash_engine.windows.costs import Costs
+from sash_engine.windows.bounds import buckets_of, check_sessions, last_of, trailing
+from sash_engine.windows.costs import costs_of
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import GroupReader, Span
 from sash_engine.windows.grouped import fold_together
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
+from sash_engine.windows.named_aggregates import NamedAggregates, narrowed
 from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, EntriesQuery, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.readable_keys import Now, ReadableKeys
@@ -46,7 +47,7 @@ __all__ = ["MAX_LOOKBACKS", "Reader"]
 MAX_LOOKBACKS = 64
 
 
-class Reader:
+class Reader(NamedAggregates):
     """Answers questions about one window's keys.
 
     Args:
@@ -55,30 +56,48 @@ class Reader:
         slide: tells now where that is wall time, by which entries also leave while nothing is written.
         labels: finds keys by their labels.
         cold: where forests keep their sealed blocks; None: in memory.
+        names: the aggregates that it answers; None: all.
     """
 
     def __init__(
-        self, spec: WindowSpec, layout: Layout, keys: ReadableKeys, slide: Now, labels: Labels, cold: Cold | None = None
+        self,
+        spec: WindowSpec,
+        layout: Layout,
+        keys: ReadableKeys,
+        slide: Now,
+        labels: Labels,
+        cold: Cold | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
-        self._spec, self._cold, self._keys = spec, cold, keys
-        self._layout, self._lean = layout, layout.lean()
-        self._slide = slide
-        self._costs = Costs({name: monoid for name, (monoid, _) in spec.monoids().items()})
+        super().__init__(spec.name, spec.aggregates)
+        self._spec, self._cold, self._keys, self._slide, self._labels = spec, cold, keys, slide, labels
+        self._all, self._layout = layout, (layout if names is None else layout.named(names)).lean()
+        self._costs = costs_of(spec, names)
         self._asked = AskedKeys(spec, keys, slide, self._costs)
-        self._labels = labels
-        self._groups = GroupReader(spec, layout, keys, slide, self._costs, self._asked, labels)
+        self._groups = GroupReader(spec, layout, self._layout, keys, slide, self._costs, self._asked, labels)
+
+    def _part(self, names: Sequence[str]) -> Reader:
+        part = self._made(self._spec, self._all, self._keys, self._slide, self._labels, self._cold, names)
+        part.limit_memory(self._costs.check_memory)
+        return part
+
+    def _made(self, *arguments: Any) -> Reader:
+        return Reader(*arguments)
 
     def limit_memory(self, check: Callable[[int], None]) -> None:
         """Have `check` called with the bytes that an answer may take, before it is made.
 
         It raises if they are too many.
         """
-        self._costs.check_memory = check
+        if check != self._costs.check_memory:
+            self._costs.check_memory = check
+            self._parts.clear()
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""
         return self._asked.name(key)
 
+    @narrowed
     def query(self, question: Query) -> list[Answer]:
         """Answer a query.
 
@@ -91,6 +110,7 @@ class Reader:
         spans = self._checked(question)
         return self._answers(self._asked.name(question.key), question.key, spans, question.as_of, question.partials)
 
+    @narrowed
     def is_quick(self, question: Query) -> bool:
         """Whether a query takes no longer than a step, so that nobody needs a turn before it is answered."""
         if question.selects:
@@ -101,6 +121,7 @@ class Reader:
         count = len(self._keys) if isinstance(keys, AllKeys) else max(len(keys), 1)
         return self._costs.takes_a_step(count * max(len(question.lookbacks), 1))
 
+    @narrowed
     def query_steps(self, question: Query) -> Steps[list[Answer]]:
         """As `query`, in steps."""
         if question.keys or question.selects:
@@ -146,6 +167,7 @@ class Reader:
             yield
         return answers
 
+    @narrowed
     def range_query(self, question: RangeQuery) -> Answer:
         """Answer a range query.
 
@@ -159,6 +181,7 @@ class Reader:
         key = question.key
         return self._range(self._asked.find(self._asked.name(key)), key, question.start, last, None, question.partials)
 
+    @narrowed
     def range_steps(self, question: RangeQuery) -> Steps[Answer]:
         """As `range_query`, in steps."""
         if not question.keys and not question.where:
@@ -170,6 +193,7 @@ class Reader:
         numbers = yield from self._groups.numbers(question.where, question.keys)
         return (yield from self._together(numbers, question.start, last, None, question.partials))
 
+    @narrowed
     def range_groups(self, question: RangeQuery) -> Steps[Page[Answer]]:
         """The answers of a range query that groups keys, in steps."""
         last = self._checked_range(question)
@@ -197,13 +221,14 @@ class Reader:
         """
         return finished(self.series_steps(question))
 
+    @narrowed
     def series_steps(self, question: SeriesQuery) -> Steps[Series]:
         """As `series`, in steps."""
         key, keys = question.key, question.keys
         if question.gap is not None:
             check_sessions(question)
             number = self._asked.find(self._asked.name(key))
-            store = self._keys.stores.in_memory(self._layout) if number is None else self._keys.store(number)
+            store = self._keys.stores.in_memory(self._all) if number is None else self._keys.store(number)
             return (yield from sessions_steps(question, self._spec, self._layout, store, self._cold, self._costs))
         starts, stops, every, wide = buckets_of(question, self._spec, self._costs)
         start, n = question.start, len(starts)
@@ -211,7 +236,7 @@ class Reader:
             self._asked.check_several(key)
             self._groups.check(question)
             self._groups.check_commutative()
-            self._check_series_of_several()
+            check_values(self._spec.algorithm)
             numbers = yield from self._groups.numbers(question.where, keys)
         else:
             number = self._asked.find(self._asked.name(key))
@@ -221,19 +246,20 @@ class Reader:
             self._costs.check_series(entries_of_all, whole, n, -(-wide // every))
         parts = parts_of(self._spec, key)
         if len(numbers) == 1 and not question.partials:
-            entries, answers = yield from self._keys.store(numbers.item()).series_steps(starts, stops)
+            entries, answers = yield from self._keys.store(numbers.item()).series_steps(starts, stops, self._layout)
             return Series(key, starts, wide, entries, self._named(answers), parts=parts)
         if question.partials:
-            self._check_series_of_several()
-        entries, answers, folds = yield from series_steps(self._keys, self._lean, numbers, starts, stops)
-        out = partials_of_buckets(self._lean, entries, folds) if question.partials else None
+            check_values(self._spec.algorithm)
+        entries, answers, folds = yield from series_steps(self._keys, self._layout, numbers, starts, stops)
+        out = partials_of_buckets(self._layout, entries, folds) if question.partials else None
         return Series(key, starts, wide, entries, self._named(answers), out, parts)
 
+    @narrowed
     def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
         """The series of a question that groups keys, in steps."""
         starts, stops, _, wide = buckets_of(question, self._spec, self._costs)
         self._check_grouped(question)
-        self._check_series_of_several()
+        check_values(self._spec.algorithm)
         return (yield from self._groups.series(question, starts, stops, wide))
 
     def entries(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Entries:
@@ -280,7 +306,7 @@ class Reader:
         keys = self._keys
         number = self._asked.find(name)
         if spans:
-            bounds = self._trailing(as_of, None if number is None else keys.now_of[number])
+            bounds = trailing(self._slide, as_of, None if number is None else keys.now_of[number])
             if bounds is None:
                 return [self._nothing(key, None, None, text, partials) for text, _ in spans]
             now, end = bounds
@@ -294,10 +320,10 @@ class Reader:
             answer.start = keys.span(number)[0] if answer.entries else None
             return [answer]
         self._costs.check_entries(keys.entries(number))
-        entries, answers = keys.query(number)
+        entries, answers = keys.query(number, self._layout)
         answer = Answer(key, *keys.span(number), entries, self._named(answers), parts=parts_of(self._spec, key))
         if partials:
-            answer.partials = partials_of(self._layout, entries, keys.totals(number))
+            answer.partials = partials_of(self._layout, entries, keys.totals(number, self._layout))
         return [answer]
 
     def _combined(self, question: Query, spans: Sequence[Span]) -> Steps[list[Answer]]:
@@ -305,7 +331,7 @@ class Reader:
         self._groups.check_commutative()
         numbers = yield from self._groups.numbers(question.where, question.keys)
         if spans:
-            bounds = self._trailing(as_of, int(keys.now[numbers].max()) if len(numbers) else None)
+            bounds = trailing(self._slide, as_of, int(keys.now[numbers].max()) if len(numbers) else None)
             if bounds is None:
                 return [self._nothing(None, None, None, text, partials) for text, _ in spans]
             now, end = bounds
@@ -327,51 +353,26 @@ class Reader:
             answer.start, answer.end = min(oldest, default=None), newest if as_of is None else as_of
         return [answer]
 
-    def _trailing(self, as_of: int | None, mark: int | None) -> tuple[int, int] | None:
-        """Now, from which lookbacks go back, and their newer end; None where there is no now yet.
-
-        Args:
-            mark: the newest time that was ever inserted into the keys that are asked about; None before.
-        """
-        if as_of is not None:
-            return as_of, as_of
-        if self._slide.until:
-            now = self._slide.punctuated
-            return None if now == NEVER else (now, now)
-        if self._slide.wall:
-            now = self._slide.now()
-            return now, now if mark is None else max(now, mark)
-        return None if mark is None else (mark, mark)
-
     def _range(
         self, number: int | None, key: str | None, start: int, end: int, lookback: str | None, partials: bool
     ) -> Answer:
         if number is None:
             return self._nothing(key, start, end, lookback, partials)
-        entries, totals = self._keys.range_totals(number, start, end)
+        entries, totals = self._keys.range_totals(number, start, end, self._layout)
         return self._answer(key, start, end, entries, totals, lookback, partials)
 
     def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None, partials: bool) -> Steps[Answer]:
         """The answer over the entries of many keys."""
-        count, totals = yield from fold_together(self._keys, self._lean, numbers, start, end)
-        return self._answer(None, start, end, count, totals, lookback, partials, self._lean)
+        count, totals = yield from fold_together(self._keys, self._layout, numbers, start, end)
+        return self._answer(None, start, end, count, totals, lookback, partials)
 
     def _whole(self, numbers: Numbers, start: int, end: int) -> Steps[tuple[int, dict[str, Any]]]:
         """The entries and answers over start <= time <= end of k >= 1 keys."""
         if len(numbers) == 1:
-            entries, answers = self._keys.range_query(numbers.item(), start, end)
+            entries, answers = self._keys.range_query(numbers.item(), start, end, self._layout)
             return entries, self._named(answers)
         answer = yield from self._together(numbers, start, end, None, False)
         return answer.entries, answer.aggregates
-
-    def _check_series_of_several(self) -> None:
-        """A series puts the entries of several keys together, and so needs them."""
-        if self._spec.algorithm is not None:
-            raise Unsupported(
-                f"{self._spec.algorithm} keeps no values, of which a series over several keys is made; ask for one "
-                "key at a time",
-                field="keys",
-            )
 
     def _nothing(
         self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool
@@ -387,12 +388,10 @@ class Reader:
         totals: Sequence[Partial],
         lookback: str | None,
         partials: bool,
-        layout: Layout | None = None,
     ) -> Answer:
         self._costs.check_entries(entries)
-        layout = layout or self._layout
-        answers = self._named(layout.lower(entries, totals))
-        out = partials_of(layout, entries, totals) if partials else None
+        answers = self._named(self._layout.lower(entries, totals))
+        out = partials_of(self._layout, entries, totals) if partials else None
         return Answer(key, start, end, entries, answers, lookback, out, parts_of(self._spec, key))
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:

@@ -42,6 +42,9 @@ class RollupReader(Reader):
         super().__init__(*parts)
         self._rollups, self._counts = rollups, counts
 
+    def _made(self, *arguments: Any) -> RollupReader:
+        return RollupReader(self._rollups, self._counts, *arguments)
+
     def limit_memory(self, check: Callable[[int], None]) -> None:
         super().limit_memory(check)
         for rollup in self._rollups:

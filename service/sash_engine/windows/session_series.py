@@ -39,6 +39,7 @@ def sessions_steps(
 
     Args:
         question: has a gap, and was checked: see `check_sessions`.
+        layout: what is answered.
         store: has the entries of its key.
 
     Raises:
@@ -50,9 +51,9 @@ def sessions_steps(
     gap = parse_duration(question.gap, spec.time_unit, "gap")
     first, last = yield from _sessions_of(store, cold, start, end, gap, costs)
     if costs.sized and len(first) > 1:
-        count, answers = store.range_query(start, end - 1)
+        count, answers = store.range_query(start, end - 1, layout)
         costs.check_series(count, dict(zip(layout.names, answers, strict=True)), len(first), 1)
-    entries, columns = yield from store.series_steps(first, last + 1)
+    entries, columns = yield from store.series_steps(first, last + 1, layout)
     named = dict(zip(layout.names, columns, strict=True))
     return Series(question.key, first, gap, entries, named, parts=parts_of(spec, question.key), last=last)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from sash_engine.errors import Unsupported
 from sash_engine.forest import Forest, Layout
+from sash_engine.forest.finder import Wanted
 from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
@@ -106,6 +107,13 @@ class SmallKey:
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Do nothing: all rows are in memory."""
 
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Find the times of the newest rows with some values; see `KeyStore.newest_steps`."""
+        columns, wanted = self.columns(), Wanted(values, once)
+        wanted.take(columns[0], columns[column], 0, len(columns[0]), ())
+        yield
+        return wanted.times
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows; see `KeyStore.remove`."""
         rows = self._search(times, column, values, True)
@@ -152,30 +160,30 @@ class SmallKey:
 
     # ---------------------------------------------------------------- reading
 
-    def query(self) -> list[Any]:
+    def query(self, part: Layout | None = None) -> list[Any]:
         """The answers over all entries, in the order of the layout's names."""
-        return self._pages.layout.lower(len(self), self.totals())
+        return (self._pages.layout if part is None else part).lower(len(self), self.totals(part))
 
-    def totals(self) -> list[Partial]:
+    def totals(self, part: Layout | None = None) -> list[Partial]:
         """The partials over all entries, one per slot."""
-        return self._pages.totals(self._key)
+        return self._pages.totals(self._key, part)
 
-    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+    def range_query(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """The number of entries with start <= time <= end, and the answers over them."""
-        entries, partials = self.range_totals(start, end)
-        return entries, self._pages.layout.lower(entries, partials)
+        entries, partials = self.range_totals(start, end, part)
+        return entries, (self._pages.layout if part is None else part).lower(entries, partials)
 
-    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+    def range_totals(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
         """The number of entries with start <= time <= end, and their partials."""
-        return self._pages.range_totals(self._key, start, end)
+        return self._pages.range_totals(self._key, start, end, part)
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:
         """Answer over many ranges of time at once; see `Forest.series`."""
         return self._copy().series(starts, stops)
 
-    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+    def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
         """As `series`, in steps."""
-        return self._copy().series_steps(starts, stops)
+        return self._copy().series_steps(starts, stops, part)
 
     def neighbours(self, time: int) -> tuple[int | None, int | None]:
         """The times of the rows beside a time; see `KeyStore.neighbours`."""

@@ -38,8 +38,10 @@ class ReadableForest(Protocol):
     def columns(self) -> list[Array]:
         """All rows as columns."""
 
-    def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
-        """Fold many ranges of time, in steps."""
+    def fold_steps(
+        self, starts: Array, stops: Array, part: Layout | None = None
+    ) -> Steps[tuple[Array, Array, list[Partials]]]:
+        """Fold many ranges of time, in steps; `part` as of `ReadableStore`."""
 
 
 class ReadableStore(Protocol):
@@ -47,6 +49,9 @@ class ReadableStore(Protocol):
 
     A store that keeps no values raises Unsupported where a method needs them. A method that loads stored blocks raises
     Unavailable or DataLoss where it cannot.
+
+    `part`, an argument of many methods, is a layout of some of the slots, in increasing order (`Layout.lean`): only
+    these are folded and answered. None: all that the store has.
     """
 
     def __len__(self) -> int:
@@ -64,16 +69,16 @@ class ReadableStore(Protocol):
     def forest(self) -> ReadableForest:
         """The forest that the rows are in; raises Unsupported where they are in none."""
 
-    def totals(self) -> list[Partial]:
+    def totals(self, part: Layout | None = None) -> list[Partial]:
         """The partials over all entries, one per slot."""
 
-    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
+    def range_query(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """The number of entries with start <= time <= end, and the answers over them."""
 
-    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
+    def range_totals(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
         """The number of entries with start <= time <= end, and their partials."""
 
-    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
+    def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
         """Answer over many ranges of time, in steps; nothing may be written from the first to the last."""
 
     def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
@@ -138,6 +143,9 @@ class KeyStore(ReadableStore, Protocol):
     def load_named(self, times: Array, column: int, values: Sequence[Any]) -> None:
         """Load what `remove` and `correct` of these rows read, so that they cannot fail afterwards."""
 
+    def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
+        """Find the time of the newest row with a value, for each of many, in steps; see `BlockFinder.newest_steps`."""
+
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows, each the first of its time that has some value in a column; see `Forest.remove`."""
 
@@ -159,7 +167,7 @@ class KeyStore(ReadableStore, Protocol):
 
     # ---------------------------------------------------------------- reading
 
-    def query(self) -> list[Any]:
+    def query(self, part: Layout | None = None) -> list[Any]:
         """The answers over all entries, in the order of the layout's names."""
 
     def series(self, starts: Array, stops: Array) -> tuple[Array, list[Array]]:

@@ -76,10 +76,9 @@ def series_steps(
                 panes.take(columns, np.full(len(columns[0]), group))
                 yield
             else:
-                entries, filled, partials = yield from forest.fold_steps(cuts[:-1], cuts[1:])
+                entries, filled, partials = yield from forest.fold_steps(cuts[:-1], cuts[1:], layout)
                 if len(filled):
-                    picked = [partials[slot] for slot in layout.slots]
-                    yield from panes.totals.add(filled + group * panes.each, entries[filled], picked)
+                    yield from panes.totals.add(filled + group * panes.each, entries[filled], partials)
     yield from panes.fold()
     begin, end = cuts.searchsorted(starts), cuts.searchsorted(stops)
     if groups != 1:

@@ -4,8 +4,7 @@
                 view            after | . . . . ]        time > after: what max_age keeps, whatever the source keeps
                                                          entries and partials stay where they are: in the source
 
-Ranges begin no sooner than behind `after`; everything over a key is a range. The partials are those of all slots of the
-source. A view reads the slots of its own aggregates.
+Ranges begin no sooner than behind `after`; everything over a key is a range. Only aggregates of the view are folded.
 
 Each answer costs what the same range costs in the source. The number of filled keys takes a look at all of them.
 """
@@ -18,14 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.forest import Forest, Layout
-from sash_engine.forest.row_slices import RowSlice
-from sash_engine.forest.series import answers_of, free_steps
-from sash_engine.monoids import Partial, Partials
+from sash_engine.forest import Layout
+from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
-from sash_engine.steps import Steps
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.newer_rows import Newer
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import sums
 from sash_engine.windows.readable_keys import ReadableKeys
@@ -136,7 +133,10 @@ class ViewKeys(ReadableKeys):
     """
 
     def __init__(self, keys: Keys, layout: Layout, slide: ViewSlide, stores: Stores) -> None:
-        self._keys, self._layout, self._slide, self._stores = keys, layout, slide, stores
+        self._keys, self._slide, self._stores = keys, slide, stores
+        self._layout, self._lean = layout, layout.lean()
+        self._count = layout.only([] if layout.rows_are_entries else [0])
+        """What counts entries; the first slot of panes does."""
 
     # ---------------------------------------------------------------- as in the source
 
@@ -203,19 +203,23 @@ class ViewKeys(ReadableKeys):
 
     # ---------------------------------------------------------------- one key
 
-    def store(self, number: int) -> _Newer:
+    def store(self, number: int) -> Newer:
         store = self._keys.store(number)
         if not self._keys.any_own(np.array([number])):
             rows, store = store.columns(), self.stores.in_memory(self._layout)  # a forest of at most 64 rows
             store.bulk_insert(rows[0], rows[1:])
-        return _Newer(store, self._layout, self._slide.after(number))
+        return self._newer(number, store)
+
+    def _newer(self, number: int, store: KeyStore) -> Newer:
+        return Newer(store, self._lean, self._count, self._slide.after(number))
 
     def entries(self, number: int) -> int:
-        after = self._slide.after(number)
-        return self._keys.entries(number) if after == NEVER else self.range_totals(number, after + 1, _LAST)[0]
+        if self._slide.after(number) == NEVER:
+            return self._keys.entries(number)
+        return self.range_totals(number, NEVER, _LAST, self._count)[0]
 
-    def query(self, number: int) -> tuple[int, list[Any]]:
-        return self.range_query(number, NEVER, _LAST)
+    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+        return self.range_query(number, NEVER, _LAST, part)
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         oldest, newest = self._keys.span(number)
@@ -226,15 +230,17 @@ class ViewKeys(ReadableKeys):
             oldest = self._keys.store(number).neighbours(after)[1]
         return oldest, newest
 
-    def range_query(self, number: int, start: int, end: int) -> tuple[int, list[Any]]:
-        entries, partials = self.range_totals(number, start, end)
-        return entries, self._layout.lower(entries, partials)
+    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+        part = self._lean if part is None else part
+        entries, partials = self.range_totals(number, start, end, part)
+        return entries, part.lower(entries, partials)
 
-    def totals(self, number: int) -> list[Partial]:
-        return self.range_totals(number, NEVER, _LAST)[1]
+    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
+        return self.range_totals(number, NEVER, _LAST, part)[1]
 
-    def range_totals(self, number: int, start: int, end: int) -> tuple[int, list[Partial]]:
-        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end)
+    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
+        part = self._lean if part is None else part
+        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, part)
 
     # ---------------------------------------------------------------- several keys
 
@@ -253,9 +259,9 @@ class ViewKeys(ReadableKeys):
         newest = int(self.newest_each(self.numbers()).max(initial=NEVER))
         return None if newest == NEVER else newest
 
-    def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, _Newer]]:
+    def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, Newer]]:
         for number, store in self._keys.with_own_stores(numbers):
-            yield number, _Newer(store, self._layout, self._slide.after(number))
+            yield number, self._newer(number, store)
 
     def small(self, numbers: Numbers) -> tuple[Numbers, Numbers, list[Array]]:
         numbers, lengths, rows = self._keys.small(numbers)
@@ -325,70 +331,3 @@ class ViewKeys(ReadableKeys):
         start = after + 1 if start is None else np.maximum(start, after + 1)
         end = np.full(len(numbers), _LAST) if end is None else end
         return self._keys.rows_each(numbers, counts, wanted, start, end)
-
-
-class _Newer:
-    """The rows of a store that are newer than a time; see `ReadableStore`."""
-
-    __slots__ = ("_after", "_layout", "_store")
-
-    def __init__(self, store: KeyStore, layout: Layout, after: int) -> None:
-        self._store, self._layout, self._after = store, layout, after
-
-    def __len__(self) -> int:
-        rows = self._layout.rows_are_entries
-        return self._store.forest.count_after(self._after) if rows else self.range_totals(NEVER, _LAST)[0]
-
-    @property
-    def oldest(self) -> int | None:
-        oldest = self._store.oldest
-        return oldest if oldest is None or oldest > self._after else self._store.neighbours(self._after)[1]
-
-    @property
-    def newest(self) -> int | None:
-        newest = self._store.newest
-        return None if newest is None or newest <= self._after else newest
-
-    @property
-    def forest(self) -> _NewerRows:
-        return _NewerRows(self._store.forest, self._after)
-
-    def totals(self) -> list[Partial]:
-        return self.range_totals(NEVER, _LAST)[1]
-
-    def range_query(self, start: int, end: int) -> tuple[int, list[Any]]:
-        entries, partials = self.range_totals(start, end)
-        return entries, self._layout.lower(entries, partials)
-
-    def range_totals(self, start: int, end: int) -> tuple[int, list[Partial]]:
-        return self._store.range_totals(max(start, self._after + 1), end)
-
-    def series_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, list[Array]]]:
-        entries, filled, partials = yield from self.forest.fold_steps(starts, stops)
-        answers = yield from answers_of(self._layout, partials, filled, entries)
-        yield from free_steps(partials, answers)
-        return self._layout.counted(entries, answers)
-
-    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
-        first = self._after + 1 if start is None else max(start, self._after + 1)
-        return self._store.capture(first, end) if end is None or first <= end else []
-
-
-class _NewerRows:
-    """The rows of a forest that are newer than a time; see `ReadableForest`."""
-
-    __slots__ = ("_after", "_forest")
-
-    def __init__(self, forest: Forest, after: int) -> None:
-        self._forest, self._after = forest, after
-
-    def __len__(self) -> int:
-        return self._forest.count_after(self._after)
-
-    def columns(self) -> list[Array]:
-        rows = self._forest.columns()
-        first = int(rows[0].searchsorted(self._after, "right"))
-        return [column[first:] for column in rows]
-
-    def fold_steps(self, starts: Array, stops: Array) -> Steps[tuple[Array, Array, list[Partials]]]:
-        return self._forest.fold_steps(np.maximum(starts, self._after + 1), np.maximum(stops, self._after + 1))

@@ -36,8 +36,9 @@ from sash_engine.windows.invariants import check_window
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
-from sash_engine.windows.pages import PAGES
+from sash_engine.windows.pages import PAGES, pages_of
 from sash_engine.windows.panes import Panes
+from sash_engine.windows.part_writer import PartWriter
 from sash_engine.windows.questions import (
     ALL_KEYS,
     AllKeys,
@@ -52,7 +53,6 @@ from sash_engine.windows.spec import WindowSpec, check_time
 from sash_engine.windows.stores import AlgorithmStores, EntryStores, PaneStores, Stores
 from sash_engine.windows.values import Fields
 from sash_engine.windows.views import Views
-from sash_engine.windows.writer import Writer
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 
@@ -92,7 +92,7 @@ class Window(SharedWindow):
         cold: Cold | None = None,
     ) -> None:
         self.spec = spec
-        self.block, self.pages = block, pages
+        self.block, self.pages = block, pages_of(block) if pages is PAGES else pages
         self.counts = Counts()
         self.ledger = Ledger()
         if clock is None and (asks := spec.goes_by_wall_time) is not None:
@@ -107,12 +107,12 @@ class Window(SharedWindow):
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
-        self._keys = Keys(self._layout, pages if shared else None, self._stores())
+        self._keys = Keys(self._layout, self.pages if shared else None, self._stores())
         self._keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or self._keys.kept_bytes
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._rollups = Rollups([self._rollup(parts) for parts in spec.rollups or ()], self._keys)
         self.cascades, self.views = Cascades(), Views()
-        self._writer = Writer(
+        self._writer = PartWriter(
             spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes, self._rollups, self.cascades
         )
         self._changes = Changes(spec, self._keys, self._slide, self.counts, self._clock)
@@ -176,6 +176,10 @@ class Window(SharedWindow):
         del batch  # a caller that holds it no more has its columns let go while they are sorted
         return self._count((yield from steps))
 
+    def bulk_insert_parts_steps(self, parts: list[AnyBatch]) -> Steps[WriteResult]:
+        """As `bulk_insert_steps`, of a write that comes in parts; see `PartWriter.bulk_insert_parts_steps`."""
+        return self._count((yield from self._writer.bulk_insert_parts_steps(parts)))
+
     def check(self, batch: AnyBatch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
         self._writer.check(batch)
@@ -219,6 +223,10 @@ class Window(SharedWindow):
     def update_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """Give single entries other values, in steps; see `Plane.update`. Nobody may use the window meanwhile."""
         return self._count((yield from self._changes.update_steps(batch)))
+
+    def timed_steps(self, batch: AnyBatch, retracts: bool) -> Steps[tuple[AnyBatch, int]]:
+        """Find the times of entries that are named without them, in steps; see `Changes.timed_steps`."""
+        return self._changes.timed_steps(batch, retracts)
 
     def retract(self, batch: AnyBatch) -> WriteResult:
         """As `retract_steps`, at once."""

@@ -203,7 +203,7 @@ class Writer:
 
     def check_room(self, more: int) -> None:
         """Raise ResourceExhausted if so many more keys would be too many."""
-        if len(self._keys) + more > self._max_keys:
+        if more and len(self._keys) + more > self._max_keys:
             raise ResourceExhausted(
                 f"window {self._spec.name!r} remembers {len(self._keys)} keys, and this write brings {more} more",
                 field="key",
@@ -286,14 +286,9 @@ class Writer:
         if self._check_store:
             for number, a, b in rows.spans():
                 order.check_accepted(number, rows.columns[0][a:b])
-        new = rows.numbers < 0
-        if new.any():
-            self.check_room(int(np.count_nonzero(new)))
-            # Nothing was changed so far, and nothing below can fail.
-            names, places = list(compress(rows.names, new.tolist())), np.flatnonzero(new)
-            for a, b in spans_of(len(names), _KEYS):
-                rows.numbers[places[a:b]] = keys.create(names[a:b])
-                yield
+        self.check_room(int(np.count_nonzero(rows.numbers < 0)))
+        # Nothing was changed so far, and nothing below can fail.
+        yield from self._create(rows)
         if self._cascades:
             yield from self._cascades.insert_steps(sent, partials)
         if self._rollups and entries:
@@ -303,27 +298,48 @@ class Writer:
         written, sessions = rows.numbers, self._slide.sessions
         if sessions is not None:
             ended = sessions.ends_of_rows(rows.numbers, rows.lengths, rows.columns[0])
-        if len(written) == 1:
-            yield from self._insert_of_key(written.item(), rows.columns)
-        elif len(written):
-            yield from self._insert_of_keys(rows)
+        yield from self._insert_sorted(rows)
         lengths = rows.lengths
         if rows.replaced:
             written = np.union1d(written, [number for number, _ in rows.replaced])
             lengths = np.full(len(written), entries)
-        if self._idle_ns is not None:
-            keys.touched[written] = self._clock.now_ns()
+        self._touch(written)
         before = self._counts.evicted
         if sessions is not None:
             sessions.evict(rows.numbers, ended)
         evicted = self._counts.evicted - before
-        if len(written) == 1:
-            evicted += self._slide.after(written.item(), entries)
-        else:
-            for a, b in spans_of(len(written), _KEYS):
-                evicted += self._slide.after_each(written[a:b], lengths[a:b])
-                yield
+        evicted += yield from self._slid(written, np.array([entries]) if len(written) == 1 else lengths)
         return WriteResult(entries, rows.late, evicted, rows.duplicates)
+
+    def _touch(self, written: Numbers) -> None:
+        """Note when keys were written."""
+        if self._idle_ns is not None:
+            self._keys.touched[written] = self._clock.now_ns()
+
+    def _slid(self, written: Numbers, lengths: Numbers) -> Steps[int]:
+        """Evict what the policy says from keys that were sent so many entries each; return how many left."""
+        if len(written) == 1:
+            return self._slide.after(written.item(), lengths.item())
+        evicted = 0
+        for a, b in spans_of(len(written), _KEYS):
+            evicted += self._slide.after_each(written[a:b], lengths[a:b])
+            yield
+        return evicted
+
+    def _create(self, rows: Rows) -> Steps[None]:
+        """Create the keys that are not there yet."""
+        new = rows.numbers < 0
+        names, places = list(compress(rows.names, new.tolist())), np.flatnonzero(new)
+        for a, b in spans_of(len(names), _KEYS):
+            rows.numbers[places[a:b]] = self._keys.create(names[a:b])
+            yield
+
+    def _insert_sorted(self, rows: Rows) -> Steps[None]:
+        """Insert rows that are on time, of keys that are there."""
+        if len(rows.numbers) == 1:
+            yield from self._insert_of_key(rows.numbers.item(), rows.columns)
+        elif len(rows.numbers):
+            yield from self._insert_of_keys(rows)
 
     def _insert_of_key(self, number: int, columns: Sequence[Array]) -> Steps[None]:
         """Insert the rows of one key: times, then a column per field."""

@@ -13,6 +13,7 @@ from sash_engine.windows.questions import Comparison, Having, Matcher, Top, Wher
 from sash_wire.labels import read_condition, read_having
 
 __all__ = [
+    "Aggregates",
     "By",
     "Grouping",
     "HavingTexts",
@@ -57,6 +58,13 @@ Limit = Annotated[
     Parameter("The largest number of groups, or of keys, to answer.", limits={"minimum": 1, "maximum": MAX_ANSWERS}),
 ]
 Position = Annotated[str, Parameter("Where to go on: `next` of the previous answer.")]
+Aggregates = Annotated[
+    Sequence[str],
+    Parameter(
+        "The name of an aggregate: only those that are named are computed and answered. May be repeated; without it, "
+        "all. `top` and `having` may compare others.",
+    ),
+]
 
 
 class Grouping(TypedDict):
@@ -68,11 +76,12 @@ class Grouping(TypedDict):
     having: Sequence[Having]
     limit: int | None
     position: str
+    aggregates: Sequence[str]
 
 
 _N = 10
 """How many with `top`, where nothing is said."""
-_PLAIN: Grouping = {"where": (), "by": None, "top": None, "having": (), "limit": None, "position": ""}
+_PLAIN: Grouping = {"where": (), "by": None, "top": None, "having": (), "limit": None, "position": "", "aggregates": ()}
 
 
 @refusing
@@ -92,10 +101,11 @@ def grouping(
     having: Sequence[str],
     limit: int | None,
     position: str,
+    aggregates: Sequence[str],
 ) -> Grouping:
     """Return how a question selects and groups keys; the window checks it."""
     if not (where or by or having or top is not None or limit is not None or position) and (n, order) == (_N, "desc"):
-        return _PLAIN
+        return {**_PLAIN, "aggregates": aggregates} if aggregates else _PLAIN
     first = Top(top or "entries", n, cast(Any, order))
     check_top(first)
     comparisons = [read_having(text) for text in having]
@@ -106,4 +116,5 @@ def grouping(
         "having": tuple([Having(name, cast(Comparison, op), value) for name, op, value in comparisons]),
         "limit": limit,
         "position": position,
+        "aggregates": aggregates,
     }

@@ -19,6 +19,7 @@ from sash.rest.long import answers_json, series_groups_json, series_json
 from sash.rest.parameters import Parameter
 from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN, Name, begun, streamed
 from sash.rest.routes.grouping import (
+    Aggregates,
     By,
     Grouping,
     HavingTexts,
@@ -100,9 +101,10 @@ async def query(
     having: HavingTexts = (),
     limit: Limit = None,
     position: Position = "",
+    aggregate: Aggregates = (),
     partial: _Partial = "",
 ) -> bytes:
-    how = grouping(where, by, top, n, order, having, limit, position)
+    how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     with allowing(partial) as missing:
         found = await _answers(call, name, _question(key, all_keys, combine, lookback, as_of, partials, how))
     return _told(found, missing)
@@ -139,9 +141,10 @@ async def range_query(
     having: HavingTexts = (),
     limit: Limit = None,
     position: Position = "",
+    aggregate: Aggregates = (),
     partial: _Partial = "",
 ) -> dict[str, Any] | bytes:
-    how = grouping(where, by, top, n, order, having, limit, position)
+    how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     one, several = _keys(key, all_keys)
     question = RangeQuery(start, end, one, several, partials, end_exclusive, **how)
     spec = await call.plane.look_up(name) if partials else None
@@ -197,9 +200,10 @@ async def series(
     having: HavingTexts = (),
     limit: Limit = None,
     position: Position = "",
+    aggregate: Aggregates = (),
     partial: _Partial = "",
 ) -> bytes | Response:
-    how = grouping(where, by, top, n, order, having, limit, position)
+    how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     one, several = _keys(key, all_keys)
     question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, **how)
     if question.is_grouped:
@@ -258,8 +262,9 @@ async def watch(
     having: HavingTexts = (),
     limit: Limit = None,
     position: Position = "",
+    aggregate: Aggregates = (),
 ) -> Response:
-    how = grouping(where, by, top, n, order, having, limit, position)
+    how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     question = _question(key, all_keys, combine, lookback, as_of, partials, how)
     check_interval(interval, "interval")
 
@@ -267,7 +272,7 @@ async def watch(
         return await _answers(call, name, question)
 
     await look()  # refuses a wrong question before the stream begins
-    chosen = (tuple(where), tuple(by), top, n, order, tuple(having), limit, position)
+    chosen = (tuple(where), tuple(by), top, n, order, tuple(having), limit, position, tuple(aggregate))
     asked = ("json", name, tuple(key), all_keys, combine, tuple(lookback), as_of, partials, interval, chosen)
     may = partial(call.plane.check_may, name, "query")
     changes = call.plane.watches.changes(asked, look, interval, call.edge.closing, QUIET_S, may)

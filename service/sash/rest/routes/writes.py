@@ -18,7 +18,16 @@ from sash.rest.ndjson import NdjsonReader
 from sash.rest.parameters import Parameter
 from sash.rest.problems import of_error
 from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, NUMBERED, STORING, UNKNOWN, Name
-from sash.rest.schemas import ANSWER_EXAMPLE, COMMIT, COUNT_EXAMPLE, ENTRY_EXAMPLES, EVICTION, ORIGIN, PUNCTUATION
+from sash.rest.schemas import (
+    ANSWER_EXAMPLE,
+    COMMIT,
+    COUNT_EXAMPLE,
+    ENTRY_EXAMPLES,
+    EVICTION,
+    ORIGIN,
+    PUNCTUATION,
+    SCHEMAS,
+)
 from sash.rest.separated import CsvReader
 from sash_engine.errors import SashError
 from sash_engine.windows.batch import AnyBatch, Origin
@@ -34,6 +43,18 @@ _CONFLICTS: tuple[Problems, ...] = (
     NUMBERED,
 )
 _COLUMNS = {JSON: reference("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}), ARROW: BINARY}
+_NAMES = {
+    JSON: {
+        "schema": {
+            **SCHEMAS["Columns"],
+            "description": "The columns that name entries, of one length: `time`, `key` where keyed, and the identity; "
+            "for an update, every field. Without `time`, the newest entry of the key with the identity is meant.",
+            "required": [],
+        },
+        "example": {"time": [17, 18], "order_id": ["order 4711", "order 4712"]},
+    },
+    ARROW: BINARY,
+}
 _LINES = {
     NDJSON: {"schema": {"type": "string", "description": 'A line: `{"time": 17, "value": 4}`'}},
     CSV: {"schema": {"type": "string", "description": "The first line: `time,value`. Each other line: `17,4`"}},
@@ -152,7 +173,7 @@ async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
     "/v1/windows/{name}/retract",
     "Remove single entries, in a window with an identity",
     right="write",
-    body=Body(_COLUMNS),
+    body=Body(_NAMES),
     answers={200: answer("How many were removed, and how many were not there", "Changed", _CHANGED)},
     errors=(INVALID, UNKNOWN, NUMBERED, _NO_IDENTITY, STORING),
 )
@@ -163,9 +184,13 @@ async def retract(
     sequence: Annotated[int | None, _beside("sequence")] = None,
     epoch: Annotated[int | None, _beside("epoch")] = None,
 ) -> dict[str, Any]:
-    """The only column beside time and key is the identity. Entries that are not there are counted as `missing`."""
+    """The only column beside time and key is the identity. Entries that are not there are counted as `missing`.
+
+    Without `time`, the newest entry of the key that has the identity leaves. The service reads the entries of the key
+    from the newest on to find it.
+    """
     spec = named(await call.plane.look_up(name, "retract"))
-    batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
+    batch, origin = await _numbered(call, spec, (producer, sequence, epoch), True)
     return change_document(await unbroken(call.plane.retract(name, batch, origin)))
 
 
@@ -174,7 +199,7 @@ async def retract(
     "/v1/windows/{name}/update",
     "Give single entries other values, in a window with an identity",
     right="write",
-    body=Body(_COLUMNS),
+    body=Body(_NAMES),
     answers={200: answer("How many were corrected, and how many were not there", "Changed", _CHANGED)},
     errors=(INVALID, UNKNOWN, NUMBERED, _NO_IDENTITY, STORING),
 )
@@ -185,23 +210,32 @@ async def update(
     sequence: Annotated[int | None, _beside("sequence")] = None,
     epoch: Annotated[int | None, _beside("epoch")] = None,
 ) -> dict[str, Any]:
-    """Columns are those of bulk-insert. Time, key and identity name an entry, which stays in its place."""
+    """Columns are those of bulk-insert. Time, key and identity name an entry, which stays in its place.
+
+    Without `time`, the newest entry of the key that has the identity is corrected, as in a retraction.
+    """
     spec = await call.plane.look_up(name, "update")
-    batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
+    named(spec)
+    batch, origin = await _numbered(call, spec, (producer, sequence, epoch), True)
     return change_document(await unbroken(call.plane.update(name, batch, origin)))
 
 
 async def _numbered(
-    call: Call, spec: WindowSpec, beside: tuple[str | None, int | None, int | None]
+    call: Call, spec: WindowSpec, beside: tuple[str | None, int | None, int | None], names: bool = False
 ) -> tuple[AnyBatch, Origin | None]:
-    """Return the columns of a body and who sends them; `beside` is what the parameters say of that."""
+    """Return the columns of a body and who sends them.
+
+    Args:
+        beside: what the parameters say of who sends them.
+        names: whether the rows name entries: `time` may be missing then.
+    """
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
         document = await call.json(columns=True)
         origin = columns.taken_origin(document, spec)
-        return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max)), origin
+        return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max, names)), origin
     origin = origin_of(*beside)
-    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max)), origin
+    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max, names)), origin
 
 
 @WRITES.route(

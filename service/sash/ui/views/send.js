@@ -70,7 +70,7 @@ export function send({ name }) {
       type,
       box:
         type === "bool"
-          ? select(["true", "false"], "true")
+          ? select([...(mayBeNull(each) ? [["", "null"]] : []), "true", "false"], "true")
           : input("", { inputmode: type === "string" ? null : "decimal" }),
     }));
     const form = el(
@@ -84,7 +84,12 @@ export function send({ name }) {
           const at =
             time.value.trim() === "" ? String(BigInt(nowIn())) : (ticksText(time.value, spec.time_unit) ?? time.value);
           const body = key === null ? {} : keyMembers(key.get() ?? "");
-          const values = Object.fromEntries(boxes.map(({ each, type, box }) => [each, valueOf(box.value, type)]));
+          const values = Object.fromEntries(
+            boxes.map(({ each, type, box }) => [
+              each,
+              mayBeNull(each) && type !== "string" && box.value.trim() === "" ? null : valueOf(box.value, type),
+            ]),
+          );
           Object.assign(body, "fields" in spec.fields ? values : { fields: values });
           post(form, "/insert", withTime(at, body));
         },
@@ -101,13 +106,14 @@ export function send({ name }) {
               : `ticks (${spec.time_unit}), or ISO 8601; empty: now`,
         }),
         key?.element ?? null,
-        boxes.map(({ each, type, box }) => field(`${each} (${type})`, box, { name: each })),
+        boxes.map(({ each, type, box }) => field(`${each} (${type}${mayBeNull(each) ? ", may be null" : ""})`, box, { name: each })),
       ),
       el("div", { class: "row" }, el("button", { class: "main" }, "Insert")),
     );
     return form;
   }
 
+  const mayBeNull = (name) => (spec.nullable ?? []).includes(name);
   const keyMembers = (key) => ({
     key: spec.keys ? Object.fromEntries(spec.keys.map((part, i) => [part, partsOf(key)[i] ?? ""])) : key,
   });

@@ -1,4 +1,4 @@
-"""Joins the staged parts of a batch as they are read: one part at a time is in memory beside the whole.
+"""Joins the parts of a write as they come: one part at a time is in memory beside the whole.
 
     part 1, part 2, …  ──▶  times   [ 1 1 1 2 2 … ]      columns of their final length
                             values  [ 1 1 1 2 2 … ]
