@@ -159,6 +159,21 @@ def test_blocks_and_large_partials_that_are_stored(rows, names, share):
     same(window, names, share)
 
 
+@pytest.mark.parametrize("question", [Query(), Query(lookbacks=[99]), RangeQuery(7, 140), SeriesQuery(0, 200, 50)])
+def test_stored_partials_of_others_are_not_loaded(question):
+    def misses(names):
+        shelf = Shelf()
+        window = window_of("no keys", [("a", "x", i, i % 9) for i in range(200)], cold=shelf.cold)
+        window.query()  # makes the nodes
+        shelf.store(window)
+        window, shelf = shelf.reopened(shelf.parts(window), clock=ManualClock())
+        before = shelf.cold.cache.misses
+        answer(window, replace(question, aggregates=names))
+        return shelf.cold.cache.misses - before
+
+    assert misses(["sum"]) < misses(["users"]) <= misses([])
+
+
 class Folded(Exception):
     """An aggregate was folded that nobody asked for."""
 
