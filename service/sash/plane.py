@@ -175,16 +175,22 @@ class Plane(OneProcess):
 
     async def window(self, name: str) -> WindowInfo:
         """As `describe`, over all shards."""
-        return self.describe(name)
+        return await self.describe_view(name) if self._storage.is_view(name) else self.describe(name)
 
     async def windows(self) -> builtins.list[WindowInfo]:
         """As `list`, over all shards."""
-        return self.list()
+        self._access.require("list", None)
+        return [window for window in await self._storage.all_described() if self._access.sees(window.spec.name)]
 
     @_observed_at_once
     def describe(self, name: str) -> WindowInfo:
         """Show one window; raises NotFound."""
         return self._storage.info(self._storage.find(name))
+
+    @observed
+    async def describe_view(self, name: str) -> WindowInfo:
+        """As `describe`, of a view, in slices: its entries are counted."""
+        return await self._storage.described(name)
 
     @observed
     async def delete(self, name: str) -> int:

@@ -250,4 +250,4 @@ def test_a_process_starts_although_redis_breaks_its_first_connections(
     monkeypatch.setattr(LeaseTable, "beat", broken)
     with running_service(data=deployment.redis.url, shards=2) as running:
         assert left[0] < 0
-        assert httpx.get(f"http://127.0.0.1:{running.rest_port}/v1/windows", trust_env=False).status_code == 200
+        assert running.http().get("/v1/windows").status_code == 200

@@ -67,7 +67,7 @@ def two(*arguments: str) -> Iterator[tuple[Served, Served]]:
             made.append(served)
             if len(made) == 1:
                 served.wait()
-                httpx.post(f"{served.url}/v1/windows", json=SPEC, trust_env=False).raise_for_status()
+                httpx.post(f"{served.url}/v1/windows", json=SPEC, timeout=WAIT_S, trust_env=False).raise_for_status()
         made[1].waits()
         yield made[0], made[1]
 

@@ -8,7 +8,13 @@ import pytest
 from sash.durability.export import export
 from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract
 from sash_engine.clock import ManualClock
-from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unsupported
+from sash_engine.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Unsupported,
+)
 from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
 from sash_engine.windows.spec import WindowSpec

@@ -9,7 +9,6 @@ import sys
 from contextlib import suppress
 
 import grpc
-import httpx
 import pytest
 
 from sash.version import engine, version
@@ -41,9 +40,9 @@ def demo(service, tmp_path):
     with Client(service.grpc_target) as client:
         client.create_window(SPEC)
     columns = {"time": [0, 50, 100], "key": ["JFK", "JFK", "LGA"], "value": [1, 4, 9]}
-    httpx.post(f"{service.rest_url}/v1/windows/demo/bulk-insert", json=columns, trust_env=False).raise_for_status()
+    service.http().post("/v1/windows/demo/bulk-insert", json=columns).raise_for_status()
     yield path
-    httpx.delete(f"{service.rest_url}/v1/windows/demo", trust_env=False)
+    service.http().delete("/v1/windows/demo")
 
 
 def test_create_list_query_delete(sash, service, demo):
@@ -202,7 +201,7 @@ def test_watch_shows_changes_only(sash, service, demo):
     ) as watching:
         assert json.loads(watching.stdout.readline())["entries"] == 2
         entry = {"time": 60, "key": "JFK", "fields": {"value": 7}}
-        httpx.post(f"{service.rest_url}/v1/windows/demo/insert", json=entry, trust_env=False).raise_for_status()
+        service.http().post("/v1/windows/demo/insert", json=entry).raise_for_status()
         assert json.loads(watching.stdout.readline())["entries"] == 3
         watching.send_signal(signal.SIGINT)
         assert watching.wait(WAIT_S) == 130

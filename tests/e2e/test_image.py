@@ -155,7 +155,7 @@ def config(images):
 
 @contextmanager
 def served(images, config, volume):
-    """Run a container with a volume, as an engine would: yields the address, and what stops it."""
+    """Run a container with a volume, as an engine would: yields a client of it, and what stops it."""
     with images.container() as root:
         (user,) = [
             line.split(":")
@@ -181,7 +181,8 @@ def served(images, config, volume):
             line = process.stdout.readline()
             found = re.search(r"REST and page on http://0\.0\.0\.0:(\d+)/", line)
             assert found, line + process.stderr.read()
-            yield f"http://127.0.0.1:{found[1]}", stop
+            with httpx.Client(base_url=f"http://127.0.0.1:{found[1]}", timeout=WAIT_S, trust_env=False) as http:
+                yield http, stop
         finally:
             if process.poll() is None:
                 process.kill()
@@ -192,15 +193,15 @@ def test_it_serves_stops_and_starts_with_what_it_stored(images, config, tmp_path
     volume = tmp_path / "data"
     volume.mkdir()
     spec = {"name": "w", "time_unit": "s", "fields": {"value": "float64"}, "aggregates": {"n": {"function": "count"}}}
-    with served(images, config, volume) as (address, stop):
-        assert httpx.post(f"{address}/v1/windows", json=spec).status_code == 201
+    with served(images, config, volume) as (http, stop):
+        assert http.post("/v1/windows", json=spec).status_code == 201
         for time in range(3):
-            assert httpx.post(f"{address}/v1/windows/w/insert", json={"time": time, "value": 1.0}).status_code == 200
-        assert httpx.get(f"{address}/").headers["content-type"].startswith("text/html")
-        assert httpx.get(f"{address}/docs").status_code == 200
+            assert http.post("/v1/windows/w/insert", json={"time": time, "value": 1.0}).status_code == 200
+        assert http.get("/").headers["content-type"].startswith("text/html")
+        assert http.get("/docs").status_code == 200
         stop()
-    with served(images, config, volume) as (address, stop):
-        answer = httpx.get(f"{address}/v1/windows/w/query").json()
+    with served(images, config, volume) as (http, stop):
+        answer = http.get("/v1/windows/w/query").json()
         assert '"n": 3' in json.dumps(answer) or '"n":3' in json.dumps(answer)
         stop()
 

@@ -2,7 +2,6 @@
 
 import json
 
-import httpx
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -262,20 +261,27 @@ def test_top_and_having_leave_nulls_out(http):
 
 
 def test_prometheus(service, http):
-    now = 1_700_000_000_000
-    entry = {"key": "a", "fields": {"x": 2.0}}
+    """A null is no sample; a sketch says that it is approximate."""
+    now, half = 1_700_000_000_000, {"half": {"function": "quantile", "field": "x", "q": 0.5}}
+    assert http.post("/v1/windows/w/aggregates", json=half).status_code == 200
     for at, fields in ((now - 2000, {"x": 2.0}), (now - 1000, {"n": 1}), (now, {"n": 2})):
-        assert http.post("/v1/windows/w/insert", json={**entry, "time": at, "fields": fields}).status_code == 200
+        assert http.post("/v1/windows/w/insert", json={"key": "a", "fields": fields, "time": at}).status_code == 200
+
+    def ask(query):
+        asked = {"query": query, "time": now / 1000}
+        return http.get("/prometheus/api/v1/query", params=asked).json()
 
     def value(query):
-        asked = {"query": query, "time": now / 1000}
-        found = httpx.get(f"{service.rest_url}/prometheus/api/v1/query", params=asked).json()
-        return [sample["value"][1] for sample in found["data"]["result"]]
+        return [sample["value"][1] for sample in ask(query)["data"]["result"]]
 
     assert value("count_over_time(w:x[10s])") == ["1"]
+    assert value("count_over_time(w:n[10s])") == ["2"]
     assert value("sum_over_time(w:x[10s])") == ["2"]
     assert value("w:x") == ["2"]
     assert value("sum_over_time(w:x[500ms])") == []
+    assert value("quantile_over_time(0.5, w:x[10s])") == ["2"]
+    assert "approximate" in ask("quantile_over_time(0.5, w:x[10s])")["warnings"][0]
+    assert value("w:max") == ["2"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet", "arrow"])

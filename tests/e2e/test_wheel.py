@@ -3,13 +3,18 @@
 Run it with `-s` to see how large each environment is.
 """
 
+from __future__ import annotations
+
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tomllib
 import venv
 import zipfile
+from collections.abc import Callable
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -75,16 +80,46 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Callable[[str], Environment]:
+    """The client alone, with the newest or the oldest packages; made once."""
+    path = tmp_path_factory.mktemp("clients")
+    return cache(lambda age: Environment(path / age, wheel, "", *(OLDEST if age == "oldest" else ())))
+
+
+@pytest.fixture(scope="module")
+def engine(
+    tmp_path_factory: pytest.TempPathFactory, wheel: Path, client: Callable[[str], Environment]
+) -> Callable[[str], Environment]:
+    """The engine alone, likewise. It is made from that client, because it needs the same packages and more."""
+    path = tmp_path_factory.mktemp("engines")
+    return cache(
+        lambda age: Environment(
+            path / age, wheel, "engine", *(OLDEST_ENGINE if age == "oldest" else ()), base=client(age)
+        )
+    )
+
+
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 class Environment:
-    """A fresh environment with the wheel, and nothing of this checkout."""
+    """A fresh environment with the wheel, and nothing of this checkout.
 
-    def __init__(self, path: Path, wheel: Path, extra: str = "", *versions: str) -> None:
+    Args:
+        base: an environment that has some of the same packages. They are linked instead of installed again.
+    """
+
+    def __init__(
+        self, path: Path, wheel: Path, extra: str = "", *versions: str, base: Environment | None = None
+    ) -> None:
         self.path = path
-        venv.create(path)
+        if base is None:
+            venv.create(path)
+        else:
+            # Scripts in bin go on to name the Python of the base. pip replaces files and never writes into them.
+            shutil.copytree(base.path, path, symlinks=True, copy_function=os.link)
         wanted = [f"{wheel}[{extra}]" if extra else str(wheel), *versions]
         done = self._pip("install", "--quiet", "--no-compile", *wanted)  # bytecode of all is half of the time
         if done.returncode and "Could not find a version" in done.stderr:
@@ -133,14 +168,14 @@ def test_the_wheel_has_the_packages_of_the_page_and_the_repository_has_not(wheel
         assert max(map(len, lines)) <= 120, name
 
 
-@pytest.mark.parametrize("versions", [[], OLDEST], ids=["newest", "oldest"])
-def test_the_client_alone(tmp_path, wheel, versions):
-    client = Environment(tmp_path / "env", wheel, "", *versions)
+@pytest.mark.parametrize("age", ["newest", "oldest"])
+def test_the_client_alone(client, age):
+    client = client(age)
     assert client.packages() <= {
         *("sash", "numpy", "grpcio", "protobuf", "googleapis-common-protos", "pyyaml", "xxhash", "typing_extensions"),
     }
     with local_service(wait_s=600) as service:
-        done = client.run("-W", "error", "-c", CLIENT, service.target, f"client-{len(versions)}")
+        done = client.run("-W", "error", "-c", CLIENT, service.target, f"client-{age}")
     assert done.returncode == 0, done.stderr
     answer, missing, imported = done.stdout.splitlines()
     assert answer == "3.0 ['a', 'b', 'a']"
@@ -152,8 +187,8 @@ def test_the_client_alone(tmp_path, wheel, versions):
     assert "pip install 'sash[cli]'" in command.stderr
 
 
-def test_the_command_line_without_a_server(tmp_path, wheel):
-    cli = Environment(tmp_path / "env", wheel, "cli")
+def test_the_command_line_without_a_server(tmp_path, wheel, client):
+    cli = Environment(tmp_path / "env", wheel, "cli", base=client("newest"))
     with local_service(wait_s=600) as service:
         done = cli.run("-m", "sash.main", "list", "--target", service.target)
         assert done.returncode == 0, done.stderr
@@ -166,20 +201,20 @@ def test_the_command_line_without_a_server(tmp_path, wheel):
     assert "pip install 'sash[load]'" in done.stderr
 
 
-@pytest.mark.parametrize("versions", [[], OLDEST_ENGINE], ids=["newest", "oldest"])
-def test_the_engine_alone(tmp_path, wheel, versions):
-    engine = Environment(tmp_path / "env", wheel, "engine", *versions)
+@pytest.mark.parametrize("age", ["newest", "oldest"])
+def test_the_engine_alone(engine, age):
+    engine = engine(age)
     done = engine.run("-W", "error", "-c", ENGINE)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "5.0\n"
     assert not engine.packages() & {"fastapi", "uvicorn", "lmdb", "redis", "pyarrow"}
 
 
-def test_executors_of_spark_need_no_server(tmp_path, wheel):
+def test_executors_of_spark_need_no_server(tmp_path, wheel, engine):
     """A cluster has pyspark itself, on the path of its workers."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     brought = [each for each in extras["spark"] if not each.startswith(("sash", "pyspark"))]
-    executor = Environment(tmp_path / "env", wheel, "engine", *brought)
+    executor = Environment(tmp_path / "env", wheel, "engine", *brought, base=engine("newest"))
     without = executor.run("-c", "import sash_spark; sash_spark.register")
     assert "No module named 'pyspark'" in without.stderr
     cluster = tmp_path / "cluster"
@@ -195,8 +230,8 @@ def test_executors_of_spark_need_no_server(tmp_path, wheel):
     assert not executor.packages() & (SERVER_PARTS - {"sash"})
 
 
-def test_the_server(tmp_path, wheel):
-    server = Environment(tmp_path / "env", wheel, "server")
+def test_the_server(tmp_path, wheel, engine):
+    server = Environment(tmp_path / "env", wheel, "server", base=engine("newest"))
     program = (
         "from sash_client.local import local_service\nwith local_service(data='data', wait_s=600) as s: print(s.target)"
     )

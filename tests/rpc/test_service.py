@@ -170,7 +170,7 @@ def test_many_clients_at_once(service, stub, window):
             own.BulkInsert(bulk(window, [i, i], [worker, worker]))
 
     def over_rest(worker):
-        with httpx.Client(trust_env=False) as own:
+        with httpx.Client(timeout=WAIT_S, trust_env=False) as own:
             for i in range(50):
                 own.post(http_window, json={"time": i, "value": worker}).raise_for_status()
 

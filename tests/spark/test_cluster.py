@@ -16,7 +16,7 @@ import pytest
 from tests.support.clients import client_of
 from tests.support.servers import running_service
 from tests.support.spark_cluster import WAYS, Driver, cluster, kill_executor, wait
-from tests.support.spark_streams import KEYED, Stream, assert_fold, rows, staged_parts
+from tests.support.spark_streams import KEYED, Stream, assert_fold, rows, staged_bytes, staged_parts
 
 pytestmark = pytest.mark.spark
 
@@ -81,6 +81,7 @@ def test_killed_drivers_and_executors_lose_and_double_nothing(tmp_path, way):
         finally:
             driver.kill()
         assert_fold(window, pd.concat(stream.fed))
+        assert staged_bytes(service.rest_url)() == 0  # the last commit has dropped what killed tasks had sent
     kills = f"{killed['driver']} drivers and {killed['executor']} executors killed"
     print(f"\n{way}: {kills}, {fed()} rows once each, {time.monotonic() - began:.0f} s, {driver.failures} failures")
 

@@ -7,7 +7,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sash_client import InvalidArgument
 from sash_spark import BatchReport, register, sash_sink
+from sash_spark.pipeline import Pipeline
 from sash_spark.preaggregate import check_preaggregation
+from tests.support.pipelines import SPEC, config_in, feed, record
 
 pytestmark = pytest.mark.spark
 
@@ -147,3 +149,12 @@ def test_changes_set_and_take_away_values(client, target):
     assert write(0, ("insert", 1, 1, 2.0), ("insert", 2, 2, None)) == {"rows": 2, "sum": 2.0}
     assert write(1, ("update", 1, 1, None), ("update", 2, 2, 5.0)) == {"rows": 2, "sum": 5.0}
     assert write(2, ("update", 2, 2, None), ("delete", 1, 1, None)) == {"rows": 1, "sum": None}
+
+
+def test_a_pipeline_follows_the_spec_that_it_creates_its_window_from(spark, client, target, tmp_path):
+    feed(tmp_path, record(1, v=2.0), record(2, v=None), record(3, k=None, v=None))
+    spec = {**SPEC, "nullable": ["v"], "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
+    bad = {"path": str(tmp_path / "bad")}
+    total = Pipeline(config_in(tmp_path, target, windows=[{"spec": spec}], bad_records=bad), spark).run()
+    assert total.bad == {"key (k) is null": 1}
+    assert client.window("w").query(key="x")[0].aggregates == {"n": 2, "sum": 2.0}

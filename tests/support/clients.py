@@ -11,7 +11,7 @@ __all__ = ["client_of"]
 @contextmanager
 def client_of(target: str, grpc_target: str | None = None) -> Iterator[Client]:
     """A client that deletes the service's windows in the end."""
-    with Client(target, grpc_target=grpc_target) as client:
+    with Client(target, grpc_target=grpc_target, timeout_s=120) as client:
         yield client
         for window in client.list_windows():
             client.delete_window(window.name)

@@ -6,7 +6,17 @@ import uuid
 import pandas as pd
 from pyspark.errors import StreamingQueryException
 
-__all__ = ["KEYED", "Stream", "assert_fold", "began_too_late", "killer", "rows", "settled", "staged_parts"]
+__all__ = [
+    "KEYED",
+    "Stream",
+    "assert_fold",
+    "began_too_late",
+    "killer",
+    "rows",
+    "settled",
+    "staged_bytes",
+    "staged_parts",
+]
 
 KEYED = {
     "name": "w",
@@ -100,9 +110,18 @@ def settled(start, query=None, wait=lambda query: query.processAllAvailable()):
 
 def staged_parts(address):
     """Return a function that says how many parts the service at a URL was sent; tasks can call it, too."""
+    return _metric(address, r'seconds_count\{operation="stage".*\} (\S+)')
+
+
+def staged_bytes(address):
+    """Return a function that says how many bytes of parts wait at the service for a commit, or to expire."""
+    return _metric(address, r'sash_memory_bytes\{part="staged"\} (\S+)')
+
+
+def _metric(address, pattern):
     url = f"{address}/metrics"
 
-    def count():
+    def total():
         import re
         import urllib.request
 
@@ -110,9 +129,9 @@ def staged_parts(address):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=60) as response:
             text = response.read().decode()
-        return sum(map(float, re.findall(r'seconds_count\{operation="stage".*\} (\S+)', text)))
+        return sum(map(float, re.findall(pattern, text)))
 
-    return count
+    return total
 
 
 def killer(died, staged):

@@ -19,7 +19,7 @@ from sash.tiers.redis import RedisTier
 from sash_engine.errors import SashError, Unavailable
 from tests.support.redis_servers import BINARIES, shared_redis
 
-__all__ = ["KINDS", "Faulty", "LmdbStored", "MemoryStored", "RedisStored", "Stored"]
+__all__ = ["EVERY_KIND", "KINDS", "Faulty", "LmdbStored", "MemoryStored", "RedisStored", "Stored"]
 
 
 class Stored(contextlib.ExitStack):
@@ -84,8 +84,9 @@ class RedisClusterStored(RedisStored):
 KINDS: dict[str, type[Stored]] = {"memory": MemoryStored, "lmdb": LmdbStored}
 if BINARIES:
     KINDS |= {"redis": RedisStored, "redis cluster": RedisClusterStored}
-if len(BINARIES) > 1:
-    KINDS["redis installed"] = InstalledRedisStored
+
+EVERY_KIND = KINDS | ({"redis installed": InstalledRedisStored} if len(BINARIES) > 1 else {})
+"""For the suite of tiers. What is above them finds both Redis servers the same."""
 
 
 class Faulty:

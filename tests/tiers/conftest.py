@@ -9,14 +9,14 @@ from sash.durability.tier import ColdTier
 from sash.tiers.lmdb import LmdbTier
 from tests.support.redis_servers import BINARIES, EVERYSEC, RedisServer, redis_server
 from tests.support.redis_tiers import Tiers
-from tests.support.tiers import KINDS
+from tests.support.tiers import EVERY_KIND
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(params=sorted(EVERY_KIND))
 def make_tier(request, tmp_path) -> Iterator[Callable[[], ColdTier]]:
     """Opens tiers on the same store, not acquired; all are closed in the end."""
     opened: list[ColdTier] = []
-    with KINDS[request.param](tmp_path) as stored:
+    with EVERY_KIND[request.param](tmp_path) as stored:
 
         def make() -> ColdTier:
             opened.append(stored.open())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.errors import FailedPrecondition, SashError, Unavailable
-from tests.support.tiers import KINDS, Faulty
+from tests.support.tiers import EVERY_KIND, Faulty
 
 MIB = 2**20
 
@@ -187,11 +187,11 @@ commits = st.tuples(st.dictionaries(keys, values, max_size=5), st.lists(keys, ma
 
 
 @given(history=st.lists(st.one_of(commits, st.just("restart")), max_size=8))
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(EVERY_KIND))
 def test_any_history_is_that_of_a_dictionary(kind, history, tmp_path_factory):
     model: dict[bytes, bytes] = {}
     everything = [b"%d" % number for number in range(8)]
-    with KINDS[kind](tmp_path_factory.mktemp("history")) as stored:
+    with EVERY_KIND[kind](tmp_path_factory.mktemp("history")) as stored:
         tier = stored.open()
         tier.acquire()
         try:

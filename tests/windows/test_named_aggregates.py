@@ -14,11 +14,13 @@ from sash_engine.steps import finished
 from sash_engine.windows import named_aggregates
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, SeriesQuery, Top, Where
+from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.shelf import Shelf
+from tests.support.stored import StorageServer
 from tests.support.twins import a_share_of_examples
 
 AGGREGATES = {
@@ -157,6 +159,21 @@ def test_blocks_and_large_partials_that_are_stored(rows, names, share):
     same(window, names, share)
 
 
+@pytest.mark.parametrize("question", [Query(), Query(lookbacks=[99]), RangeQuery(7, 140), SeriesQuery(0, 200, 50)])
+def test_stored_partials_of_others_are_not_loaded(question):
+    def misses(names):
+        shelf = Shelf()
+        window = window_of("no keys", [("a", "x", i, i % 9) for i in range(200)], cold=shelf.cold)
+        window.query()  # makes the nodes
+        shelf.store(window)
+        window, shelf = shelf.reopened(shelf.parts(window), clock=ManualClock())
+        before = shelf.cold.cache.misses
+        answer(window, replace(question, aggregates=names))
+        return shelf.cold.cache.misses - before
+
+    assert misses(["sum"]) < misses(["users"]) <= misses([])
+
+
 class Folded(Exception):
     """An aggregate was folded that nobody asked for."""
 
@@ -228,6 +245,18 @@ def test_parts_of_a_reader_are_kept_and_their_number_is_bounded(monkeypatch):
     for names in (["sum", "n"], ["n", "sum", "n"], list(AGGREGATES), ["low"], ["n", "sum"], ["mean"], ["n", "sum"]):
         window.query(aggregates=names)
     assert made == [("n", "sum"), ("low",), ("mean",), ("n", "sum")]
+
+
+async def test_a_service_keeps_the_parts(monkeypatch):
+    storage = await StorageServer().start()
+    await storage.create(spec_of("no keys"))
+    made = []
+    original = Reader._made
+    monkeypatch.setattr(Reader, "_made", lambda self, *given: made.append(given[-1]) or original(self, *given))
+    for _ in range(3):
+        storage.find("w").query(aggregates=["sum"])
+    assert made == [("sum",)]
+    await storage.stop()
 
 
 def test_a_limit_of_memory_holds_for_parts_that_are_there_already():

@@ -118,6 +118,11 @@ def test_every_aggregate_is_over_the_entries_with_values(aggregates, granularity
         if entries:
             same(spec, w.query(key)[0], entries)
             same(spec, w.range_query(4, end + 3, key), [each for each in entries if each["time"] >= 4])
+    copy = Window(spec, block=4, pages=(2, 4))
+    for bulk in w.entries(keys=ALL_KEYS):
+        copy.bulk_insert(bulk)
+    for key in (key for key in KEYS if held[key]):
+        same(spec, copy.query(key)[0], held[key])
     w.check_invariants(lambda monoid, one, other: close(monoid.lower(one), monoid.lower(other), 1e-7))
 
 
@@ -163,6 +168,23 @@ def test_nan_is_a_value_and_a_placeholder_is_none():
     masked = np.ma.masked_array([7.0, 8.0], [True, False])
     w.bulk_insert(Batch.of(spec, [3, 4], {"x": masked, "n": [1, 2], "s": ["b", "c"]}))
     assert w.query(lookbacks=[2])[0].aggregates == {"last": "c", "sum": 8.0, "max": 2, "n": 2, "nx": 1}
+
+
+@pytest.mark.parametrize("equal_times", ["first", "last"])
+def test_entries_of_equal_times(equal_times):
+    spec = WindowSpec.parse(document(SMALL, keyed=False, order={"equal_times": equal_times}))
+    w = Window(spec, block=2)
+    held = {}
+    rows = [(i, float(i), i) for i in range(6)] + [(1, None, 7), (5, 50.0, None), (3, None, None), (4, 1.0, 1)]
+    for time, x, n in rows:
+        w.insert(time, {"x": x, "n": n})
+        held[time] = held[time] if time in held and equal_times == "first" else {"x": x, "n": n, "s": None}
+    bulk = [(3, 2.0, None), (4, None, 3), (4, None, None), (9, None, 2)]
+    columns = {"x": [x for _, x, _ in bulk], "n": [n for _, _, n in bulk], "s": [None] * 4}
+    w.bulk_insert(Batch.of(spec, [time for time, _, _ in bulk], columns))
+    for time, x, n in bulk:
+        held[time] = held[time] if time in held and equal_times == "first" else {"x": x, "n": n, "s": None}
+    same(spec, w.query()[0], [{"time": time} | held[time] for time in sorted(held)])
 
 
 def refused(**parts):

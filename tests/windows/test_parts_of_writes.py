@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,23 @@ def test_parts_are_let_go_as_their_rows_are_taken_in(small: None) -> None:
     for _ in steps:
         left.add(sum(each() is not None for each in held))
     assert len(left) > 10, "they do not go all at once"
+
+
+@pytest.mark.parametrize("rows", [5, 10**6])
+@pytest.mark.parametrize("nulls_first", [True, False])
+def test_parts_with_and_without_nulls_are_one_write(
+    monkeypatch: pytest.MonkeyPatch, nulls_first: bool, rows: int
+) -> None:
+    cut_small(monkeypatch, rows)
+    aggregates = {"n": {"function": "count", "field": "n"}, "sum": {"function": "sum", "field": "n"}}
+    document = {"name": "w", "time_unit": "none", "keyed": True, "fields": FIELDS, "aggregates": aggregates}
+    window = Window(WindowSpec.parse(document | {"nullable": ["n"]}))
+    parts = bulks([[("a", time, "x") for time in range(i, 40, 2)] for i in range(2)], 100, 0, True)
+    mark = np.arange(20) % 4 > 0
+    with_nulls = replace(parts[0], columns={**parts[0].columns, "n?": mark})  # type: ignore[union-attr]
+    parts = [with_nulls, parts[1]] if nulls_first else [parts[1], with_nulls]
+    assert finished(window.bulk_insert_parts_steps(parts)).inserted == 40
+    (answer,) = window.query("a", [], None)
+    values = [100 + i for i in range(20) if i % 4] + list(range(120, 140))
+    assert (answer.entries, answer.aggregates["sum"]) == (40, sum(values))
+    window.check_invariants()

@@ -54,6 +54,16 @@ def test_now_is_that_of_the_window(source):
 @pytest.mark.parametrize(
     "slide", [{"max_count": 5}, {"max_gap": "5m"}, {"when": "old.n > 5"}, {"adaptive": {"field": "v"}}]
 )
+def test_a_view_has_no_slide_by_which_entries_are_gone_for_good(slide):
+    (name,) = slide
+    with pytest.raises(InvalidArgument, match=f"cannot know which entries {name} has evicted for good") as caught:
+        made({"slide": slide}, {"slide": None, "identity": None, "aggregates": COUNT})
+    assert (caught.value.field, caught.value.limit) == (f"slide.{name}", "max_age, every")
+
+
+@pytest.mark.parametrize(
+    "slide", [{"max_count": 5}, {"max_gap": "5m"}, {"when": "old.n > 5"}, {"adaptive": {"field": "v"}}]
+)
 def test_a_view_without_a_slide_goes_with_any_window(slide):
     rest = {"identity": None, "aggregates": COUNT}
     assert (

@@ -24,8 +24,8 @@ from sash_engine.windows.window import Window
 
 __all__ = ["check_deletable", "check_writable", "create", "delete", "redirected"]
 
-Apply = Callable[[HostedWindow, Operation], Awaitable[tuple[WriteResult, int]]]
-"""Applies a write in slices."""
+Apply = Callable[[HostedWindow, AddView], Awaitable[tuple[WriteResult, int]]]
+"""Applies a write in slices, or refuses it where there is no memory for it."""
 
 
 def check_writable(window: Window | View) -> None:

@@ -19,7 +19,7 @@ from sash.durability import cascading, records, sharing
 from sash.durability.catalogue import Catalogue
 from sash.durability.columns import size_of
 from sash.durability.export import Importer, export
-from sash.durability.footprint import COPIES, ROW_BYTES, footprint
+from sash.durability.footprint import COPIES, ROW_BYTES, footprint, view_footprint
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
 from sash.durability.journal import MIB
 from sash.durability.memory_storage import MemoryStorage
@@ -205,6 +205,31 @@ class Storage:
         """Return all windows as `list` shows them."""
         return [self.info(window) for window in self._catalogue.all()]
 
+    def is_view(self, name: str) -> bool:
+        """Whether there is a view of that name."""
+        return self._catalogue.view(name) is not None
+
+    async def described(self, name: str) -> WindowInfo:
+        """As `info`, of a view, in slices: its entries are counted. Raises as `find`."""
+        async with self.shared(name) as view:
+            assert isinstance(view, View), "others have counts"
+            info = await self.slices.run(view.info_steps(), lambda: self.check_same(name, view))
+        self.store.describe(info)
+        return info
+
+    async def all_described(self) -> list[WindowInfo]:
+        """As `all`, with the entries of views counted in slices."""
+        found = []
+        for window in self._catalogue.all():
+            name = window.spec.name
+            if isinstance(window, View):
+                with contextlib.suppress(SashError):  # it answers nothing, or it is gone
+                    found.append(await self.described(name))
+                    continue
+            if name in self._catalogue and self._catalogue.find(name) is window:
+                found.append(self.info(window))
+        return found
+
     def kept(self) -> list[WindowInfo]:
         """Return the windows that keep entries: all but views, whose entries would count twice."""
         return [self.info(window) for window in self._catalogue.all() if isinstance(window, Window)]
@@ -307,6 +332,8 @@ class Storage:
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = _footprint(hosted.window, [operation.batch], size)
+        elif isinstance(operation, AddView):
+            needed += _view_footprint(hosted.window, operation)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
         if records.takes_long(operation, size > _LONG_BYTES):
@@ -390,8 +417,11 @@ class Storage:
         """Count the staged parts no more that a window has no more: they were committed, or have expired."""
         self._staged.keep(window.spec.name, (part.number for part in window.ledger.parts.values()))
 
-    async def _apply_view(self, hosted: HostedWindow, operation: Operation) -> tuple[WriteResult, int]:
-        return await self._apply_in_slices(hosted, operation, 0)
+    async def _apply_view(self, hosted: HostedWindow, operation: AddView) -> tuple[WriteResult, int]:
+        """Add a view, if there is memory for it."""
+        needed = COPIES * operation.size + _view_footprint(hosted.window, operation)
+        self._memory.check(needed)
+        return await self._apply_in_slices(hosted, operation, needed)
 
     async def _apply_in_slices(
         self, hosted: HostedWindow, operation: Operation, needed: int, origin: Origin | None = None
@@ -493,6 +523,13 @@ class Storage:
 def _footprint(window: Window, batches: Sequence[AnyBatch], written: int) -> int:
     """`footprint` of a window and of those that it feeds."""
     return sum(footprint(each.spec, batches, written) for each in (window, *window.cascades))
+
+
+def _view_footprint(window: Window, operation: AddView) -> int:
+    """`view_footprint` of what an operation adds to a window, or to one that it feeds."""
+    spec = WindowSpec.parse(operation.document)
+    source = window.part(spec.of or "")
+    return 0 if source is None else view_footprint(source, spec)
 
 
 def _shielded(steps: Steps[T]) -> Steps[T]:

@@ -31,6 +31,7 @@ from sash.prometheus.selectors import (
 )
 from sash.prometheus.times import Times
 from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells, merged, unnamed
+from sash_engine.monoids import IgnoresNulls
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_wire.nulls import mark_of
@@ -292,7 +293,8 @@ def _aggregate_for(metric: Metric, function: str, q: Array | None) -> tuple[str 
         if wanted is not None and monoid.function == wanted:
             return name, None
         if function == "quantile_over_time" and monoid.function == "quantile" and q is not None:
-            ranks, asked = getattr(monoid, "ranks", []), float(q[0])
+            ranks = getattr(monoid.inner if isinstance(monoid, IgnoresNulls) else monoid, "ranks", [])
+            asked = float(q[0])
             if asked in ranks and (q == asked).all():
                 return name, ranks.index(asked) if monoid.answer is list else None
     return None, None

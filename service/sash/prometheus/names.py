@@ -20,6 +20,7 @@ from sash_engine.errors import InvalidArgument, NotFound
 from sash_engine.monoids import Monoid
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.labels import join, split
+from sash_wire.nulls import is_mark
 
 __all__ = ["KEY", "RESERVED", "Catalogue", "Metric", "key_of", "labels_of", "metrics_of", "written_key"]
 
@@ -128,7 +129,8 @@ def metrics_of(spec: WindowSpec) -> dict[str, Metric]:
     for aggregate, (monoid, columns) in spec.monoids().items():
         if monoid.answer in _NUMBERS:
             name = f"{spec.name}:{aggregate}"
-            field = columns[0] if len(columns) == 1 and columns[0] != "time" else None
+            own = [column for column in columns if not is_mark(column)]
+            field = own[0] if len(own) == 1 and own[0] != "time" else None
             found[name] = Metric(name, spec, aggregate, field, monoid)
     for field, kind in spec.fields.items():
         if kind in _FIELD_TYPES and spec.algorithm is None:

@@ -26,6 +26,7 @@ from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
 from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
 from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells
 from sash_engine.errors import InvalidArgument
+from sash_engine.monoids import IgnoresNulls
 from sash_engine.monoids.sketches import DistinctCount, Quantile
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Series
@@ -245,7 +246,8 @@ class Selectors:
         """Note that an answer is approximate."""
         spec = metric.spec
         monoid = None if aggregate is None else spec.monoids()[aggregate][0]
-        if monoid is not None and isinstance(monoid, _APPROXIMATE):
+        plain = monoid.inner if isinstance(monoid, IgnoresNulls) else monoid
+        if monoid is not None and isinstance(plain, _APPROXIMATE):
             self.warnings[f"{spec.name}:{aggregate} is approximate: a sketch answers {monoid.function}"] = None
         if spec.granularity is not None:
             self.warnings[f"{spec.name} keeps panes of {spec.granularity}: ranges take whole panes, by their start"] = (

@@ -31,7 +31,7 @@ from sash_engine.forest.directory import Directory
 from sash_engine.forest.head_tail import Tail
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.segments import starts_of_runs
-from sash_engine.monoids import Monoid, Partial, Partials
+from sash_engine.monoids import IgnoresNulls, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.steps import Steps, spans_of
@@ -272,7 +272,9 @@ def free_steps(partials: Sequence[Partials], answers: Sequence[Array]) -> Steps[
 
 def at_once(monoid: Monoid, method: str) -> int:
     """How many partials a vectorised method of an aggregate makes in one step of 1 to 2 ms."""
-    inner = monoid.inner if isinstance(monoid, Pane) else monoid
+    inner = monoid
+    while isinstance(inner, Pane | IgnoresNulls):
+        inner = inner.inner
     if inner.large:
         return _LARGE
     return _SCALARS if getattr(type(inner), method) is getattr(Monoid, method) else _COLUMNS

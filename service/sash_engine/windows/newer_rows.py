@@ -13,7 +13,7 @@ from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.key_table import NEVER
-from sash_engine.windows.store import KeyStore
+from sash_engine.windows.store import KeyStore, ReadableForest, ReadableStore
 
 __all__ = ["Newer", "NewerRows"]
 
@@ -21,7 +21,7 @@ _LAST = 2**63 - 1
 """No row is newer."""
 
 
-class Newer:
+class Newer(ReadableStore):
     """The rows of a store that are newer than a time; see `ReadableStore`."""
 
     __slots__ = ("_after", "_count", "_layout", "_store")
@@ -71,7 +71,7 @@ class Newer:
         return self._store.capture(first, end) if end is None or first <= end else []
 
 
-class NewerRows:
+class NewerRows(ReadableForest):
     """The rows of a forest that are newer than a time; see `ReadableForest`."""
 
     __slots__ = ("_after", "_forest")

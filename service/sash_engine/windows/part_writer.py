@@ -14,6 +14,7 @@ algorithm, and those that reject entries or keep one per time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,6 +45,9 @@ class PartWriter(Writer):
                 them. Emptied as they are taken in.
         """
         rows = sum(len(part.times) for part in parts)
+        for i, part in enumerate(parts):
+            if isinstance(part, Batch) and part.columns.keys() != self._spec.columns.keys():
+                parts[i] = replace(part, columns=self._with_marks(part))
         if rows > _SLICE_ROWS and self._takes_slices() and not any(part.of_partials for part in parts):
             some = yield from self._rows_of_slice(parts)
             if some < rows:
@@ -54,6 +58,11 @@ class PartWriter(Writer):
         steps = self.bulk_insert_steps(whole)
         del whole
         return (yield from steps)
+
+    def _with_marks(self, part: Batch) -> dict[str, Array | Coded]:
+        """The columns of a part, all with a mark of what is null that may be: a part without nulls may lack it."""
+        there = np.ones(len(part.times), np.bool_)
+        return {name: part.columns.get(name, there) for name in self._spec.columns}
 
     def _takes_slices(self) -> bool:
         """Whether the window may take some rows of a write before it has seen the others."""
@@ -105,7 +114,7 @@ class PartWriter(Writer):
     def _dictionaries(self, part: AnyBatch) -> tuple[list[str] | None, dict[int, Array]]:
         """The keys that codes stand for, None where there are none; and of each column of strings its texts."""
         assert isinstance(part, Batch)
-        columns = [part.columns[name] for name in self._spec.fields]
+        columns = [part.columns[name] for name in self._spec.columns]
         texts = {i: object_array(each.dictionary) for i, each in enumerate(columns, 1) if isinstance(each, Coded)}
         return (None if part.keys is None else part.keys.dictionary), texts
 
@@ -114,7 +123,7 @@ class PartWriter(Writer):
         found = []
         for part in _taken(parts):
             assert isinstance(part, Batch)
-            fields = [part.columns[name] for name in self._spec.fields]
+            fields = [part.columns[name] for name in self._spec.columns]
             columns = [part.times, *([] if part.keys is None else [part.keys.codes])]
             columns += [each.codes if isinstance(each, Coded) else each for each in fields]
             if np.count_nonzero(part.times[1:] < part.times[:-1]):

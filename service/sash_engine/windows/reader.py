@@ -89,8 +89,9 @@ class Reader(NamedAggregates):
 
         It raises if they are too many.
         """
-        self._costs.check_memory = check
-        self._parts.clear()
+        if check != self._costs.check_memory:
+            self._costs.check_memory = check
+            self._parts.clear()
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""

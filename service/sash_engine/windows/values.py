@@ -45,7 +45,9 @@ class Fields:
             extra = next(name for name in fields if name not in names)
             known = ", ".join(names)
             raise InvalidArgument(f"window {self._window!r} has no field {extra!r}; it has {known}", field=extra)
-        return values + [fields.get(name) is not None for name in self._nullable]
+        if self._nullable:
+            values += [fields.get(name) is not None for name in self._nullable]
+        return values
 
 
 def _checked_value(value: Any, kind: FieldType, name: str) -> Any:

@@ -110,7 +110,12 @@ def _check_slide(spec: WindowSpec, source: WindowSpec) -> None:
     hint = "leave slide out, and the view has all entries of its window"
     for name, value in spec.slide:
         if value is not None and name not in _BY_AGE:
-            raise InvalidArgument(f"slide.{name}: a view slides by max_age; {hint}", field=f"slide.{name}")
+            raise InvalidArgument(
+                f"slide.{name}: a view keeps nothing, and cannot know which entries {name} has evicted for good; it "
+                f"slides by max_age. Or {hint}",
+                field=f"slide.{name}",
+                limit="max_age, every",
+            )
     for name, value in source.slide:
         if value is not None and name not in _BY_AGE:
             raise InvalidArgument(

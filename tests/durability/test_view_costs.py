@@ -1,0 +1,131 @@
+"""What views cost: they are refused where there is no memory for them, and their entries are counted in steps."""
+
+import asyncio
+import itertools
+
+import numpy as np
+import pytest
+
+from sash import slices
+from sash.durability.footprint import view_footprint
+from sash.durability.records import AddAggregates, BulkInsert, Retract
+from sash.limits.memory import MemoryBudget
+from sash_engine.errors import OutOfRoom, TooLarge
+from sash_engine.windows import views
+from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.questions import ALL_KEYS
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.view_spec import completed
+from tests.durability.test_views import SHORT, SOURCE, SUMS, bulk
+from tests.support.stored import StorageServer
+
+
+def filled(n=400):
+    """A bulk of one large key and of many small ones."""
+    keys = ["large|y"] * (n // 2) + [f"small{i}|y" for i in range(n // 2)]
+    values = np.arange(n)
+    columns = {"v": values, "w": Coded.of([f"u{value % 7}" for value in values])}
+    return Batch(np.full(n, 50), columns, Coded.of(keys))
+
+
+QUANTILES = {f"p{i}": {"function": "quantile", "field": "v", "q": i / 10, "k": 200 + i} for i in range(1, 9)}
+
+
+@pytest.mark.parametrize("wider", [False, True])
+async def test_a_view_for_which_there_is_no_memory_is_refused_and_changes_nothing(wider):
+    budget = MemoryBudget(100_000_000, {"staged": (10**6, "")}, used=lambda: 0, monotonic_s=itertools.count().__next__)
+    server = StorageServer(memory=budget)
+    storage = await server.start()
+    await storage.create(SOURCE)
+    await storage.write("requests", BulkInsert(filled()))
+    document = {**SHORT.document(), "aggregates": SHORT.document()["aggregates"] | ({} if wider else QUANTILES)}
+    if wider:
+        await storage.create(SHORT)
+    slots = storage.find("requests").layout.keys
+
+    async def add():
+        if wider:
+            await storage.write("short", AddAggregates(QUANTILES))
+        else:
+            await storage.create(WindowSpec.parse(document))
+
+    budget.limit_bytes, budget._full_bytes = 4_000_000, 4_000_000
+    with pytest.raises((OutOfRoom, TooLarge), match="of memory"):
+        await add()
+    assert storage.find("requests").layout.keys == slots
+    assert ("short" in server.catalogue) is wider
+    budget.limit_bytes, budget._full_bytes = 10**11, 10**11
+    await add()
+    (answer,) = storage.find("short").query("large|y")
+    assert answer.entries == 200
+    assert QUANTILES.keys() <= answer.aggregates.keys()
+    await storage.stop()
+
+
+async def test_a_view_with_aggregates_that_are_there_needs_little():
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SOURCE)
+    await storage.write("requests", BulkInsert(filled()))
+    source = storage.find("requests")
+    same, sketches, listed = (
+        view_footprint(source, completed(WindowSpec.parse({"name": "x", "of": "requests", "aggregates": each}), SOURCE))
+        for each in (SUMS, QUANTILES, {"all": SHORT.document()["aggregates"]["all"]})
+    )
+    assert same <= 60 * 201
+    assert sketches - same > 8 * 4_000 * 200 // source.block  # eight sketches of each block
+    assert listed - same > 200 * 8
+    await storage.stop()
+
+
+async def test_the_entries_of_a_view_are_counted_in_steps(monkeypatch):
+    """With the same outcome as at once, and other calls between two steps."""
+    monkeypatch.setattr(views, "_KEYS", 1)
+    monkeypatch.setattr(slices, "_SLICE_S", 0.0)
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SOURCE)
+    whole = WindowSpec.parse({"name": "whole", "of": "requests", "aggregates": SUMS})
+    await storage.create(SHORT)
+    await storage.create(whole)
+    random = np.random.default_rng(5)
+    for step in range(3):
+        await storage.write("requests", BulkInsert(bulk(random, step)))
+    await storage.write("requests", Retract(Batch(np.array([1]), {"v": np.array([-1])}, Coded.of(["x|y"]))))
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    going_on = asyncio.create_task(others())
+    for name in ("short", "whole"):
+        before = turns
+        assert await storage.described(name) == storage.info(storage.find(name))
+        assert turns - before >= len(storage.find(name).keys)
+    expected = [storage.info(storage.find(name)) for name in ("requests", "short", "whole")]
+    assert await storage.all_described() == expected
+    going_on.cancel()
+    entries = [len(batch.times) for batch in storage.find("short").entries(keys=ALL_KEYS)]
+    assert expected[1].entries == sum(entries)
+    assert expected[2].counts == expected[0].counts
+    assert not storage.is_view("requests")
+    await storage.stop()
+
+
+async def test_a_view_that_goes_while_others_are_described_is_left_out(monkeypatch):
+    monkeypatch.setattr(views, "_KEYS", 1)
+    monkeypatch.setattr(slices, "_SLICE_S", 0.0)
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SOURCE)
+    await storage.create(SHORT)
+    await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 0)))
+    described = asyncio.create_task(storage.all_described())
+    await asyncio.sleep(0)
+    await storage.delete("short")
+    assert [info.spec.name for info in await described] in (["requests"], ["requests", "short"])
+    assert [info.spec.name for info in await storage.all_described()] == ["requests"]
+    await storage.stop()
