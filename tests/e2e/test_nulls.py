@@ -264,6 +264,26 @@ def test_no_part_of_a_partial_is_null(service, http):
     http.delete("/v1/windows/p")
 
 
+@pytest.mark.parametrize("size", [1, 9_000, 20_000])
+def test_anything_may_stand_in_the_place_of_a_null(service, window, size):
+    """Also in long dictionaries, which are read in another way."""
+    request = pb.BulkInsertRequest(window="w", time=np.arange(2).astype("<i8").tobytes())
+    request.key.CopyFrom(pb.Strings(dictionary=["a"], codes=bytes(8)))
+    dictionary = [f"text {i}" for i in range(size)]
+    request.fields["x"].float64, request.fields["x"].valid = np.array([np.nan, 1.5]).tobytes(), b"\0\1"
+    request.fields["n"].int64, request.fields["n"].valid = np.array([99, 7], "<i8").tobytes(), b"\0\1"
+    request.fields["s"].string.dictionary.extend(dictionary)
+    request.fields["s"].string.codes = np.array([2**32 - 1, size - 1], "<u4").tobytes()
+    request.fields["s"].valid = b"\0\1"
+    request.fields["b"].bool, request.fields["b"].valid = b"\7\1", b"\0\1"
+    service.stub().BulkInsert(request)
+    assert window.query(key="a")[0].aggregates == A | {"texts": [dictionary[-1]]}
+    for valid, told in ((b"\1\1", "has a code outside its dictionary"), (b"\0", "has 2 values, and 1 in valid")):
+        request.fields["s"].valid = valid
+        with pytest.raises(Exception, match=told):
+            service.stub().BulkInsert(request)
+
+
 def test_an_entry_of_nulls_alone(window, http):
     window.insert(1, fields={}, key="a")
     assert http.post("/v1/windows/w/insert", json={"time": 2, "key": "a"}).is_success
