@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sash.durability import joined_texts, write_path
@@ -50,6 +50,7 @@ def test_a_column_is_read_as_it_was(columns: list[tuple[list[str], list[int]]], 
         assert (found.dictionary, found.codes.tolist()) == (texts, codes)
 
 
+@example(columns=[(["a", "b", "a"], [0, 2, 1])], forms=[coded_to])  # one part, which has a text twice
 @given(columns=COLUMNS, forms=st.lists(FORMS, min_size=5, max_size=5))
 def test_parts_have_one_dictionary_with_each_text_once(
     columns: list[tuple[list[str], list[int]]], forms: list[Any]
