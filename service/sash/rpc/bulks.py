@@ -169,6 +169,8 @@ def _valid(column: pb.Column, name: str, n: int) -> Array:
 @refusing
 def _part(column: pb.Column, name: str) -> Array:
     """One part of n partials; blobs as objects."""
+    if column.valid:
+        raise InvalidArgument(f"column {name!r} has valid; no part of a partial may be null", field=name)
     found = read_column(column, name)
     if isinstance(found, Coded):
         raise InvalidArgument(f"column {name!r} has strings; partials are numbers or blobs", field=name)

@@ -49,6 +49,7 @@ class IgnoresNulls(Monoid):
         kinds: list[FieldType] = ["bool"] * marks
         self.types = (*inner.types, *kinds)
         self.function = inner.function  # type: ignore[misc]
+        self.blob = f"8 bytes, how many entries have a value; then, if there are any, {inner.blob}"  # type: ignore[misc]
         self.commutative, self.exact, self.answer = inner.commutative, inner.exact, inner.answer
         self.invertible, self.values_per_entry = inner.invertible, inner.values_per_entry
         self.large, self.sparse_suffixes = inner.large, inner.sparse_suffixes
