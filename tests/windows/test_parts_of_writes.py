@@ -220,7 +220,7 @@ def test_parts_of_partials_with_and_without_counts_are_one_write(counts_first: b
 def test_keys_that_only_late_rows_have_are_not_counted(small: None) -> None:
     window = Window(spec("punctuation"), max_keys=2)
     window.punctuate(10)
-    parts: list[Any] = [[("a", 20, "x"), ("b", 3, "x"), ("c", 4, "x")], [("d", 21, "x")] * 9]
+    parts: list[Any] = [[("a", 20, "x"), ("b", 3, "x"), ("c", 10, "x")], [("d", 21, "x")] * 9]
     result = finished(window.bulk_insert_parts_steps(bulks(parts, 0, 0, True)))
     assert (result.inserted, result.late, sorted(window.keys.names())) == (10, 2, ["a", "d"])
 
