@@ -264,6 +264,12 @@ def test_no_part_of_a_partial_is_null(service, http):
     http.delete("/v1/windows/p")
 
 
+def test_an_entry_of_nulls_alone(window, http):
+    window.insert(1, fields={}, key="a")
+    assert http.post("/v1/windows/w/insert", json={"time": 2, "key": "a"}).is_success
+    assert window.query(key="a")[0].aggregates == A | {"sum": None, "max": None, "values": 0, "texts": [], "flags": []}
+
+
 @pytest.mark.parametrize("edges", [("rest", "grpc"), ("grpc", "rest")])
 def test_a_write_that_is_repeated_on_another_edge_is_applied_once(service, http, edges):
     """A null may be said or left out."""

@@ -29,7 +29,7 @@ def test_laws(inner, data):
     laws.check(wrapped, [*values, *marks], tolerance=tolerance)
     there = np.logical_and.reduce(marks)
     kept = inner.lower(inner.reduce([column[there] for column in values]))
-    nothing = None if inner.function == "sum" else inner.lower(inner.identity)
+    nothing = None if inner.function in ("sum", "decayed_sum") else inner.lower(inner.identity)
     found = wrapped.lower(wrapped.reduce([*values, *marks]))
     assert laws.close(kept if there.any() else nothing, found, tolerance or 1e-9)
 
@@ -54,3 +54,11 @@ def test_bytes_that_are_no_partial_are_refused():
         for data in (b"", b"\1", (0).to_bytes(8, "little") + b"[]", (-1).to_bytes(8, "little", signed=True) + b"[1]"):
             with pytest.raises(InvalidArgument):
                 wrapped.decode(data)
+
+
+@pytest.mark.parametrize("inner", CASES, ids=label)
+def test_what_the_engine_asks_of_an_aggregate_is_what_the_inner_one_says(inner):
+    wrapped = IgnoresNulls(inner, 1)
+    for name in ("commutative", "exact", "answer", "schema", "large", "external", "values_per_entry"):
+        assert getattr(wrapped, name) == getattr(inner, name), name
+    assert wrapped.sparse_suffixes == inner.sparse_suffixes

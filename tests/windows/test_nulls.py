@@ -94,7 +94,7 @@ def expected(spec, entries):
         for each in some:
             values = tuple([each[column] for column in columns])
             total = monoid.combine(total, monoid.lift(values if len(values) > 1 else values[0]))
-        out[name] = None if monoid.function == "sum" and not some else monoid.lower(total)
+        out[name] = None if monoid.function in ("sum", "decayed_sum") and not some else monoid.lower(total)
     return out
 
 
