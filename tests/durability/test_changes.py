@@ -105,6 +105,28 @@ async def test_recovery_applies_the_times_that_were_found_and_looks_nothing_up(m
     await storage.stop()
 
 
+@pytest.mark.parametrize("step", ["retract", "update"])
+async def test_a_long_change_loads_its_blocks_in_slices(step, monkeypatch):
+    """All names were looked up in one go: with 2^18 of them, every window waited for 0.8 s."""
+    monkeypatch.setattr("sash_engine.windows.changes._NAMES", 4)
+    server, storage = await started(cache_bytes=0, store_entries=1)
+    await server.settled()
+    storage.trim()
+    loaded, read = [], server.tier.get_many
+    monkeypatch.setattr(server.tier, "get_many", lambda keys: loaded.append(len(keys)) or read(keys))
+    places, window = np.arange(1, 39), storage.find("w")
+    steps = (
+        window.retract_steps(named(places)) if step == "retract" else window.update_steps(named(places, value=places))
+    )
+    most = before = 0
+    for _ in steps:
+        most, before = max(most, sum(loaded) - before), sum(loaded)
+    assert before >= 9
+    assert most <= 5, "4 names, in blocks of 4 entries, and blocks behind them"
+    assert window.info().entries == (2 if step == "retract" else 40)
+    await storage.stop()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_blocks_that_wait_to_be_folded_are_stored_as_they_are(kind, tmp_path):
     """Nobody asks between the changes and the image: it has the folds of the rows that are left."""

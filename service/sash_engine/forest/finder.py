@@ -35,6 +35,9 @@ _SCANNED = 8
 """Blocks that are looked through in one step: 0.1 to 0.3 ms in memory. Where they are stored, it is one round trip, and
 1 to 3 ms to read them."""
 
+_PREPARED = 4_096
+"""Values that are made ready for the look in one step: 1 to 3 ms."""
+
 
 class Hits(NamedTuple):
     """Rows that were found, sorted by place, each once.
@@ -112,6 +115,7 @@ class BlockFinder(BlockWriter):
             int64 (m,): the times, `BEFORE_ALL` where there is no entry.
         """
         directory, wanted = self._directory, Wanted(values, once)
+        yield from wanted.prepared()
         if wanted.left:
             skip = self._skip if directory.head == directory.tail else 0
             wanted.take(self._tail.columns[0], self._tail.columns[column], skip, self._tail.rows, ())
@@ -184,18 +188,26 @@ class Wanted:
     """Values that are looked for, and the times of those that were found.
 
     Args:
-        values: m values.
+        values: m values; they are wanted once `prepared` has ended.
         once: whether an entry is found once.
     """
 
     def __init__(self, values: Sequence[Any], once: bool) -> None:
         self.times: Array = np.full(len(values), BEFORE_ALL, np.int64)
         self.left: dict[Any, list[int]] = {}
-        """Each value that is not found yet, with its numbers."""
-        for i, value in enumerate(values):
-            self.left.setdefault(value, []).append(i)
+        """Each value that is not found yet, with its numbers, the first of them last."""
+        self._values = values
         self._once = once
-        self._sorted: Array | None = None
+        self._sorted: Array | None = None  # of integers: all that are looked for, and which of them are left
+        self._open: Array = np.empty(0, np.bool_)
+
+    def prepared(self) -> Steps[None]:
+        """Sort the values by what they are, in steps."""
+        left, values = self.left, self._values
+        for i in range(len(values) - 1, -1, -1):
+            left.setdefault(values[i], []).append(i)
+            if not i % _PREPARED:
+                yield
 
     def take(self, times: Array, names: Array, start: int, stop: int, gone: Sequence[int]) -> None:
         """Look through the rows start..stop of a block, all older than those before."""
@@ -206,21 +218,24 @@ class Wanted:
             rows = [row for row, name in enumerate(names[start:stop].tolist(), start) if name in left]
         else:
             if self._sorted is None:
-                self._sorted = np.array(sorted(left), names.dtype)
+                self._sorted = np.array(list(left), names.dtype)
+                self._sorted.sort()
+                self._open = np.ones(len(self._sorted), np.bool_)
             some = names[start:stop]
             at = np.minimum(self._sorted.searchsorted(some), len(self._sorted) - 1)
-            rows = (np.flatnonzero(self._sorted[at] == some) + start).tolist()
+            rows = (np.flatnonzero((self._sorted[at] == some) & self._open[at]) + start).tolist()
         for row in reversed(rows):
             name = names.item(row)
             if row in gone or name not in left:
                 continue
-            numbers = left[name]
-            if self._once and len(numbers) > 1:
-                self.times[numbers.pop(0)] = times[row]
-            else:
-                self.times[numbers] = times[row]
+            numbers, time = left[name], times.item(row)
+            self.times[numbers.pop()] = time
+            if numbers and not self._once:
+                self.times[numbers] = time
+            if not numbers or not self._once:
                 del left[name]
-                self._sorted = None
+                if self._sorted is not None:
+                    self._open[at[row - start]] = False
 
 
 def _hits(found: Sequence[tuple[int, int, int, bool]]) -> Hits:

@@ -42,8 +42,8 @@ __all__ = ["SCANNED_MAX", "Changes", "checked", "named", "times_of"]
 SCANNED_MAX = 2**26
 """Entries that a change without times may have to look through: 0.1 to 2 s, during which the window is held."""
 _NAMES = 1_024
-"""Names of one key that one step changes: 1 to 3 ms if each is in a block of its own, and now and then 10 ms more, when
-blocks that wait are folded (`sash_engine.forest.stale`)."""
+"""Names of one key that one step loads, or changes: 1 to 3 ms if each is in a block of its own, and now and then 10 ms
+more, when blocks that wait are folded (`sash_engine.forest.stale`)."""
 
 
 def named(spec: WindowSpec) -> WindowSpec:
@@ -274,7 +274,7 @@ class Changes:
             self._slide.by_age_each(numbers)
         if len(numbers):
             identities = rows[1 if retracts else self._column].tolist()
-            self._keys.load_named(numbers, lengths, rows[0], self._column, identities)
+            yield from self._keys.load_named_steps(numbers, lengths, rows[0], self._column, identities, _NAMES)
         return _Names(numbers, lengths, rows, len(times) - len(rows[0]))
 
     def _parts(self, names: _Names) -> list[tuple[int, int, int]]:

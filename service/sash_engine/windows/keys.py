@@ -191,15 +191,23 @@ class Keys(KeyReader):
             self._note_evicted(numbers.item(i), store)
         return evicted
 
-    def load_named(self, numbers: Numbers, lengths: Numbers, times: Array, column: int, values: Sequence[Any]) -> None:
+    def load_named_steps(
+        self, numbers: Numbers, lengths: Numbers, times: Array, column: int, values: Sequence[Any], most: int
+    ) -> Steps[None]:
         """Load what `remove` and `correct` of named rows of k keys read: of key i the next lengths[i] names.
 
         Raises what loading a block does; nothing has changed then.
+
+        Args:
+            most: names of one step.
         """
         ends = np.cumsum(lengths)
         for i, store in self._own_among(numbers):
-            a, b = int(ends[i] - lengths[i]), int(ends[i])
-            store.load_named(times[a:b], column, values[a:b])
+            stop = int(ends[i])
+            for a in range(stop - int(lengths[i]), stop, most):
+                b = min(a + most, stop)
+                store.load_named(times[a:b], column, values[a:b])
+                yield
 
     def remove(self, number: int, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove named rows of a key; see `KeyStore.remove`."""

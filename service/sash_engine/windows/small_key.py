@@ -110,8 +110,8 @@ class SmallKey:
     def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
         """Find the times of the newest rows with some values; see `KeyStore.newest_steps`."""
         columns, wanted = self.columns(), Wanted(values, once)
+        yield from wanted.prepared()
         wanted.take(columns[0], columns[column], 0, len(columns[0]), ())
-        yield
         return wanted.times
 
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
