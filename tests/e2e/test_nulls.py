@@ -278,6 +278,12 @@ def test_anything_may_stand_in_the_place_of_a_null(service, window, size):
     request.fields["b"].bool, request.fields["b"].valid = b"\7\1", b"\0\1"
     service.stub().BulkInsert(request)
     assert window.query(key="a")[0].aggregates == A | {"texts": [dictionary[-1]]}
+    (kept,) = service.stub().Entries(pb.EntriesRequest(window="w", key="a"))
+    texts = kept.fields["s"].string
+    assert np.frombuffer(kept.fields["x"].float64).tolist() == [0.0, 1.5]
+    assert np.frombuffer(kept.fields["n"].int64, "<i8").tolist() == [0, 7]
+    assert [texts.dictionary[code] for code in np.frombuffer(texts.codes, "<u4")] == ["", dictionary[-1]]
+    assert kept.fields["b"].bool == b"\0\1"
     for valid, told in ((b"\1\1", "has a code outside its dictionary"), (b"\0", "has 2 values, and 1 in valid")):
         request.fields["s"].valid = valid
         with pytest.raises(Exception, match=told):
