@@ -52,7 +52,7 @@ def batch_steps(
             columns[name] = yield from _strings(column.string, name, column.valid)
         else:
             columns[name] = _field(column, name)
-        if column.valid or name in (spec.nullable or ()):
+        if column.valid:
             there = _valid(column, name, len(columns[name]))
             columns[name], columns[mark_of(name)] = without_nulls(columns[name], there), there
     keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
