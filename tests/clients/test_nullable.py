@@ -45,6 +45,18 @@ def test_nulls_of_every_kind(values, kind, found):
     assert with_nulls(column, there) == found
 
 
+def test_nan_of_pandas_is_a_value_among_numbers():
+    column, there = to_nullable(pd.Series([1.0, np.nan]), "float64", "f")
+    assert there is None
+    assert np.isnan(column).tolist() == [False, True]
+
+
+def test_a_placeholder_stands_in_the_place_of_a_null():
+    column, there = to_nullable([None, 5], "int64", "f")
+    assert there is not None
+    assert column.tolist() == [0, 5]
+
+
 @pytest.mark.parametrize("mask", [[[False, False]], [[False, True]]])
 def test_a_masked_array_of_two_dimensions_is_refused(mask):
     with pytest.raises(InvalidArgument) as caught:

@@ -249,45 +249,6 @@ def test_staged_parts_with_and_without_nulls_are_one_batch(window):
     }
 
 
-def test_no_part_of_a_partial_is_null(service, http):
-    assert http.post("/v1/windows", json={**SPEC, "name": "p", "nullable": ["x"], "granularity": 5}).status_code == 201
-    stub = service.stub()
-    assert http.post("/v1/windows/p/bulk-insert", json=ROWS | {"n": [1] * 3, "s": [""] * 3, "b": [True] * 3}).is_success
-    (sent,) = stub.Entries(pb.EntriesRequest(window="p", all_keys=True))
-    sent.window = "p"
-    wrong = pb.BulkInsertRequest()
-    wrong.CopyFrom(sent)
-    wrong.partials["sum"].columns[1].valid = b"\1" * len(wrong.entries)
-    with pytest.raises(Exception, match=r"column 'partials.sum' has valid; no part of a partial may be null"):
-        stub.BulkInsert(wrong)
-    assert stub.BulkInsert(sent).inserted == 3
-    http.delete("/v1/windows/p")
-
-
-def test_an_entry_of_nulls_alone(window, http):
-    window.insert(1, fields={}, key="a")
-    assert http.post("/v1/windows/w/insert", json={"time": 2, "key": "a"}).is_success
-    assert window.query(key="a")[0].aggregates == A | {"sum": None, "max": None, "values": 0, "texts": [], "flags": []}
-
-
-@pytest.mark.parametrize("edges", [("rest", "grpc"), ("grpc", "rest")])
-def test_a_write_that_is_repeated_on_another_edge_is_applied_once(service, http, edges):
-    """A null may be said or left out."""
-    values = {"x": pb.Value(float64=1.5), "n": pb.Value()}
-
-    def rest():
-        document = {"time": 1, "key": "a", "fields": {"x": 1.5, "s": None}, "producer": "p", "sequence": 1}
-        assert http.post("/v1/windows/w/insert", json=document).is_success
-
-    def grpc():
-        request = pb.InsertRequest(window="w", time=1, key="a", fields=values, producer="p", sequence=1)
-        service.stub().Insert(request)
-
-    for edge in edges:
-        {"rest": rest, "grpc": grpc}[edge]()
-    assert http.get("/v1/windows/w").json()["entries"] == 1
-
-
 def test_top_and_having_leave_nulls_out(http):
     as_json(http)
     path = "/v1/windows/w/query"
