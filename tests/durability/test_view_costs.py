@@ -101,6 +101,7 @@ async def test_the_entries_of_a_view_are_counted_in_steps(monkeypatch):
             await asyncio.sleep(0)
 
     going_on = asyncio.create_task(others())
+    assert await storage.described("requests") == storage.info(storage.find("requests"))
     for name in ("short", "whole"):
         before = turns
         assert await storage.described(name) == storage.info(storage.find(name))

@@ -202,9 +202,10 @@ def test_no_other_aggregate_is_folded(kind, monkeypatch):
         answer(view, Query(key=join(("a", "x")) if window.spec.keyed else None))
 
 
-def test_an_order_dependent_aggregate_that_is_not_named_is_in_nobodys_way():
+@pytest.mark.parametrize("kind", ["small keys and forests", "panes"])
+def test_only_named_aggregates_must_be_commutative(kind):
     aggregates = {"sum": AGGREGATES["sum"], "first": {"function": "first", "field": "v"}}
-    window = fill(Window(spec_of("small keys and forests", aggregates)), [("a", "x", 1, 4), ("b", "x", 2, 5)])
+    window = fill(Window(spec_of(kind, aggregates)), [("a", "x", 1, 4), ("b", "x", 2, 5)])
     (found,) = window.query(keys=ALL_KEYS, combine=True, aggregates=["sum"])
     assert found.aggregates == {"sum": 9}
     for names in ((), ["first"], ["first", "sum"]):

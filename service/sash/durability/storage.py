@@ -210,9 +210,10 @@ class Storage:
         return self._catalogue.view(name) is not None
 
     async def described(self, name: str) -> WindowInfo:
-        """As `info`, of a view, in slices: its entries are counted. Raises as `find`."""
+        """As `info`, in slices for a view: its entries are counted. Raises as `find`."""
         async with self.shared(name) as view:
-            assert isinstance(view, View), "others have counts"
+            if not isinstance(view, View):  # it may have taken the view's name meanwhile
+                return self.info(view)
             info = await self.slices.run(view.info_steps(), lambda: self.check_same(name, view))
         self.store.describe(info)
         return info

@@ -20,6 +20,7 @@ from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import Layout
 from sash_engine.forest.series import answers_of
 from sash_engine.monoids.base import Array
+from sash_engine.monoids.pane import Pane
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
@@ -163,8 +164,9 @@ class GroupReader:
         compared = [self._monoids[name] for name in names_compared(question) if name in self._monoids]
         for monoid in (*self._layout.answering_monoids, *compared):
             if not monoid.commutative:
+                function = monoid.inner.function if isinstance(monoid, Pane) else monoid.function
                 raise Unsupported(
-                    f"{monoid.function} depends on the order of entries, and keys have none between them: "
+                    f"{function} depends on the order of entries, and keys have none between them: "
                     f"window {self._spec.name!r} cannot answer over several keys together",
                     field="keys",
                 )
