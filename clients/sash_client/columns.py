@@ -166,6 +166,8 @@ def _plain(values: Any, name: str) -> npt.NDArray[Any]:
         array = values if isinstance(values, pa.Array) else _combined(pa, values)
         refuse_missing(array.is_null().to_numpy(zero_copy_only=False) if array.null_count else np.zeros(0, bool), name)
         return np.asarray(array.to_numpy(zero_copy_only=False))
+    if isinstance(values, np.ma.MaskedArray):
+        refuse_missing(np.ma.getmaskarray(values), name)
     return np.asarray(values)
 
 

@@ -16,8 +16,8 @@ __all__ = ["to_nullable"]
 
 Mask = npt.NDArray[np.bool_]
 
-_NULLS = ("NoneType", "NAType", "NaTType")
-"""The types of None, and of pandas' NA and NaT."""
+_NULLS = ("NoneType", "NAType", "NaTType", "MaskedConstant")
+"""The types of None, of pandas' NA and NaT, and of NumPy's masked value."""
 
 
 def to_nullable(values: Any, kind: str, name: str) -> tuple[npt.NDArray[Any] | Coded, Mask | None]:
@@ -50,33 +50,35 @@ def to_nullable(values: Any, kind: str, name: str) -> tuple[npt.NDArray[Any] | C
 
 
 def _missing(values: Any, kind: str, name: str) -> Mask:
-    """Which values are null, bool (n,)."""
+    """Which values are null, bool (n,); none of what has another number of dimensions, which `to_column` refuses."""
     if is_polars(values):
         return np.asarray(values.is_null().to_numpy(), dtype=bool)
     if is_pandas(values) and not isinstance(values.dtype, np.dtype):
         return np.asarray(values.isna(), dtype=bool)
     if is_arrow(values):
-        return _missing_in_arrow(values, name)
-    if isinstance(values, np.ma.MaskedArray):
-        return np.asarray(np.ma.getmaskarray(values), dtype=bool)
+        nulls = _plain_arrow(values, name).is_null()
+        return np.asarray(nulls.to_numpy(zero_copy_only=False) if hasattr(nulls, "buffers") else nulls)
+    if isinstance(values, np.ma.MaskedArray) and values.ndim == 1:
+        return np.asarray(np.ma.getmaskarray(values), dtype=bool) | _missing(values.data, kind, name)
     if not isinstance(values, list | tuple):
         values = np.asarray(values)
-        if not values.dtype.hasobject:
-            return np.zeros(len(values), bool)
+        if not values.dtype.hasobject or values.ndim != 1:
+            return np.zeros(len(values) if values.ndim else 0, bool)
     nan = kind == "string"
     return np.array(
         [type(each).__name__ in _NULLS or (nan and isinstance(each, float) and each != each) for each in values], bool
     )
 
 
-def _missing_in_arrow(values: Any, name: str) -> Mask:
+def _plain_arrow(values: Any, name: str) -> Any:
+    """An Arrow column whose nulls are all its own: not those of a dictionary, or of runs."""
     pa = imported("pyarrow", f"the column {name!r}, a {type(values).__name__},")
     whole = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.chunked_array(values)
-    if pa.types.is_dictionary(whole.type):  # which may have a null in it
+    if pa.types.is_dictionary(whole.type):
         whole = whole.cast(whole.type.value_type)
-    return np.asarray(
-        whole.is_null().to_numpy(zero_copy_only=False) if isinstance(whole, pa.Array) else whole.is_null()
-    )
+    elif pa.types.is_run_end_encoded(whole.type):
+        whole = imported("pyarrow.compute", f"the column {name!r}").run_end_decode(whole)
+    return whole.cast(pa.large_string()) if pa.types.is_string_view(whole.type) else whole
 
 
 def _taken(values: Any, there: Mask, rows: npt.NDArray[np.intp], name: str) -> Any:
@@ -87,10 +89,7 @@ def _taken(values: Any, there: Mask, rows: npt.NDArray[np.intp], name: str) -> A
         return values[there]
     if is_arrow(values):
         pa = imported("pyarrow", f"the column {name!r}, a {type(values).__name__},")
-        whole = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.chunked_array(values)
-        if pa.types.is_dictionary(whole.type):
-            whole = whole.cast(whole.type.value_type)
-        return whole.filter(pa.array(there))
+        return _plain_arrow(values, name).filter(pa.array(there))
     if isinstance(values, np.ma.MaskedArray):
         return values.data[rows]
     if isinstance(values, list | tuple):

@@ -46,7 +46,7 @@ def read_column(column: pb.Column, name: str) -> Column:
         name: what to call the column in an error.
 
     Raises:
-        WireError: no data, bytes that are no whole number of values, or a bool that is neither 0 nor 1.
+        WireError: no data, bytes that are no whole number of values, or a bool that is neither 0 nor 1 and not null.
     """
     match column.WhichOneof("data"):
         case "float64":
@@ -54,9 +54,9 @@ def read_column(column: pb.Column, name: str) -> Column:
         case "int64":
             return _read(column.int64, _INT64, name)
         case "string":
-            return read_strings(column.string, name)
+            return read_strings(column.string, name, column.valid)
         case "bool":
-            return _bools(column.bool, name)
+            return _bools(column.bool, name, column.valid)
         case "blob":
             return list(column.blob.items)
         case _:
@@ -75,13 +75,16 @@ def read_int64(data: bytes, name: str) -> npt.NDArray[np.int64]:
     return _read(data, _INT64, name)
 
 
-def read_strings(strings: pb.Strings, name: str) -> Coded:
+def read_strings(strings: pb.Strings, name: str, valid: bytes = b"") -> Coded:
     """Return n strings; each string has one code, also if the message has it twice. Codes are not checked.
+
+    Args:
+        valid: as of `Column`; a null has the code 0.
 
     Raises:
         WireError: bytes that are no whole number of codes.
     """
-    codes = _read(strings.codes, _CODE, name)
+    codes = _zeroed(_read(strings.codes, _CODE, name), valid)
     if len(strings.dictionary) > _DICTIONARY_MAX + 4 * len(codes):
         return _used(strings, codes)
     dictionary = list(strings.dictionary)
@@ -133,8 +136,15 @@ def to_bytes(array: Array, dtype: npt.DTypeLike = _INT64) -> bytes:
     return array.astype(dtype, copy=False).tobytes()
 
 
-def _bools(data: bytes, name: str) -> npt.NDArray[np.bool_]:
-    bits = np.frombuffer(data, np.uint8)
+def _zeroed(values: Array, valid: bytes) -> Array:
+    """Return values with 0 in the place of each null; the message may have anything there."""
+    if len(valid) != len(values):
+        return values  # none is null, or `read_valid` refuses it
+    return np.where(np.frombuffer(valid, np.uint8) > 0, values, values.dtype.type(0))
+
+
+def _bools(data: bytes, name: str, valid: bytes = b"") -> npt.NDArray[np.bool_]:
+    bits = _zeroed(np.frombuffer(data, np.uint8), valid)
     if len(bits) and bits.max() > 1:
         raise WireError(f"column {name!r} has a bool that is not 0 or 1", field=name, limit="0 to 1")
     return bits.view(np.bool_)

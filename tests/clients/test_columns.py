@@ -183,6 +183,8 @@ def test_what_does_not_fit_the_field_is_refused(values, kind, says):
         (pl.Series([1.0, 2.0, None, None]), "float64"),
         (pa.array([1, 2, None, 4]), "int64"),
         (pa.chunked_array([[1, 2], [None, 4]]), "int64"),
+        (np.ma.masked_array([1.0, 2.0, 3.0], [False, False, True]), "float64"),
+        (np.ma.masked_array([1, 2, 3], [False, False, True]), "int64"),
         (["a", "b", None], "string"),
         (pd.Series(["a", "b", np.nan, None]), "string"),
         (pd.Series(["a", "b", pd.NA], dtype="string"), "string"),

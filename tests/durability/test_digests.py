@@ -82,6 +82,16 @@ def test_the_order_of_fields_does_not_count():
     assert of_entry(1, values, "a") == of_entry(1, dict(reversed(values.items())), "a")
 
 
+def test_a_null_is_what_is_left_out_and_a_mark_of_all_values_is_no_mark():
+    assert of_entry(1, {"x": 1.0, "y": None}, "a") == of_entry(1, {"x": 1.0}, "a")
+    assert of_entry(1, {"x": 1.0, "y": 0.0}, "a") != of_entry(1, {"x": 1.0}, "a")
+    plain = of_bulk(bulk(x=floats(1, 2)))
+    marks = [np.array(mark) for mark in ([True, True], [True, False], [False, True])]
+    first, *others = [of_bulk(bulk(**{"x": floats(1, 2), "x?": mark})) for mark in marks]
+    assert first == plain
+    assert len({plain, *others}) == 3
+
+
 def test_what_is_not_a_number_is_the_same_whatever_its_bits():
     assert len({of_bulk(bulk((1,), "a", x=NAN[i : i + 1])) for i in range(3)}) == 1
     assert len({of_entry(1, {"x": NAN[i].item()}, None) for i in range(3)}) == 1

@@ -29,7 +29,7 @@ def test_laws(inner, data):
     laws.check(wrapped, [*values, *marks], tolerance=tolerance)
     there = np.logical_and.reduce(marks)
     kept = inner.lower(inner.reduce([column[there] for column in values]))
-    nothing = None if inner.function == "sum" else inner.lower(inner.identity)
+    nothing = None if inner.function in ("sum", "decayed_sum") else inner.lower(inner.identity)
     found = wrapped.lower(wrapped.reduce([*values, *marks]))
     assert laws.close(kept if there.any() else nothing, found, tolerance or 1e-9)
 
@@ -54,3 +54,29 @@ def test_bytes_that_are_no_partial_are_refused():
         for data in (b"", b"\1", (0).to_bytes(8, "little") + b"[]", (-1).to_bytes(8, "little", signed=True) + b"[1]"):
             with pytest.raises(InvalidArgument):
                 wrapped.decode(data)
+
+
+@pytest.mark.parametrize("inner", CASES, ids=label)
+def test_what_the_engine_asks_of_an_aggregate_is_what_the_inner_one_says(inner):
+    wrapped = IgnoresNulls(inner, 1)
+    for name in ("commutative", "exact", "answer", "schema", "large", "external", "values_per_entry"):
+        assert getattr(wrapped, name) == getattr(inner, name), name
+    assert wrapped.sparse_suffixes == inner.sparse_suffixes
+
+
+def test_partials_that_cannot_be_are_implausible():
+    """Fewer than no values, more values than entries, and a partial that the inner aggregate refuses."""
+    for wrapped in (IgnoresNulls(Mean(), 1), IgnoresNulls(Collect(), 1)):
+        value = (3.5,) if wrapped.fixed else ((1.0, 2.0),)
+        found = [(-1, *(value if not wrapped.fixed else (-1, *value))), wrapped.identity]
+        found += [(rows, *((inside, *value) if wrapped.fixed else value)) for rows, inside in ((2, 2), (4, 4))]
+        assert wrapped.implausible(wrapped.pack(found), np.full(4, 3)).tolist() == [True, False, False, True]
+    wrong = IgnoresNulls(Mean(), 1).pack([(2, 3, 3.5), (2, 2, 3.5)])
+    assert IgnoresNulls(Mean(), 1).implausible(wrong, np.array([3, 3])).tolist() == [True, False]
+
+
+def test_what_was_stored_is_restored_without_the_checks_of_what_is_sent(monkeypatch):
+    inner = Collect()
+    wrapped, partial = IgnoresNulls(inner, 1), (2, (1.0, 2.0))
+    monkeypatch.setattr(inner, "restore", lambda data: ("restored", data))
+    assert wrapped.restore(wrapped.encode(partial)) == (2, ("restored", inner.encode(partial[1])))

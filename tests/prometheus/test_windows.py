@@ -54,6 +54,23 @@ def test_all_time_units_answer_alike(http: httpx.Client) -> None:
             assert "'values': []" not in found[0]
 
 
+@pytest.mark.parametrize("nullable", [None, ["v"]])
+def test_a_rank_of_an_aggregate_of_several(http: httpx.Client, nullable: list[str] | None) -> None:
+    name, ranks = f"ranks-{nullable is None}", {"function": "quantile", "field": "v", "q": [0.0, 0.5, 1.0]}
+    create(http, name, aggregates={"ranks": ranks}, nullable=nullable)
+    insert(http, name, [T + 50, T + 55, T + 60], [1.0, 2.0, 9.0])
+    for rank, value in ((0.0, 1.0), (0.5, 2.0), (1.0, 9.0)):
+        query = f'quantile_over_time({rank}, {{__name__="{name}:v"}}[15s])'
+        for path, key in (("query", "value"), ("query_range", "values")):
+            (found,) = data(http, query, path)["data"]["result"]
+            last = found[key] if path == "query" else found[key][-1]
+            assert float(last[1]) == value
+    if nullable:
+        insert(http, name, [T + 500], [None])
+        nothing = data(http, f'quantile_over_time(0.5, {{__name__="{name}:v"}}[5s])', time=T + 500)
+        assert nothing["data"]["result"] == []
+
+
 @pytest.mark.parametrize(("unit", "per_ms"), [("ms", 1), ("us", 10**3), ("ns", 10**6)])
 @pytest.mark.parametrize("base", [0, T])
 def test_samples_have_the_milliseconds_of_their_entries(http: httpx.Client, unit: str, per_ms: int, base: int) -> None:

@@ -94,7 +94,7 @@ def expected(spec, entries):
         for each in some:
             values = tuple([each[column] for column in columns])
             total = monoid.combine(total, monoid.lift(values if len(values) > 1 else values[0]))
-        out[name] = None if monoid.function == "sum" and not some else monoid.lower(total)
+        out[name] = None if monoid.function in ("sum", "decayed_sum") and not some else monoid.lower(total)
     return out
 
 
@@ -168,6 +168,14 @@ def test_nan_is_a_value_and_a_placeholder_is_none():
     masked = np.ma.masked_array([7.0, 8.0], [True, False])
     w.bulk_insert(Batch.of(spec, [3, 4], {"x": masked, "n": [1, 2], "s": ["b", "c"]}))
     assert w.query(lookbacks=[2])[0].aggregates == {"last": "c", "sum": 8.0, "max": 2, "n": 2, "nx": 1}
+
+
+def test_aggregates_of_one_field_with_other_parameters_are_apart():
+    ranks = {f"q{q}": {"function": "quantile", "field": "x", "q": q} for q in (0.0, 0.5, 1.0)}
+    spec = WindowSpec.parse(document(ranks, keyed=False))
+    w = Window(spec)
+    w.bulk_insert(Batch.of(spec, [1, 2, 3, 4], {"x": [1.0, None, 2.0, 5.0], "n": [None] * 4, "s": [None] * 4}))
+    assert w.query()[0].aggregates == {"q0.0": 1.0, "q0.5": 2.0, "q1.0": 5.0}
 
 
 @pytest.mark.parametrize("equal_times", ["first", "last"])

@@ -16,7 +16,7 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
 from sash_engine.steps import finished
 from sash_engine.windows import part_writer, time_slices
-from sash_engine.windows.batch import AnyBatch, Batch, Coded
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.part_writer import PartWriter
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
@@ -49,6 +49,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     "rejects late": {"slide": {"max_age": 12}, "order": {"late": "reject"}},
     "one per time": {"order": {"equal_times": "last"}},
     "guard": {"order": {"ahead": "10s"}, "time_unit": "s"},
+    "adaptive": {"slide": {"adaptive": {"field": "n", "every": 1, "delta": 0.5, "range": 1}}},
     "panes": {"slide": {"max_age": 20}, "granularity": 3},
     "sessions": {"slide": {"max_gap": 4}},
     "algorithm": {"algorithm": "fiba"},
@@ -193,10 +194,33 @@ def test_too_many_keys_are_refused_before_anything_changes(small: None) -> None:
     assert finished(window.bulk_insert_parts_steps(bulks(parts, 0, 0, True))).inserted == 12
 
 
+def test_a_key_with_two_codes_is_refused_before_anything_changes(small: None) -> None:
+    window = Window(spec("plain"))
+    before = window.info()
+    (part,) = bulks([[("a", time, "x") for time in range(20)]], 0, 0, True)
+    codes = np.array([0] * 19 + [2])
+    parts = [replace(part, keys=Coded(["a", "b", "a"], codes))]  # type: ignore[list-item]
+    with pytest.raises(SashError, match="repeats a key"):
+        finished(window.bulk_insert_parts_steps(parts))
+    assert window.info() == before
+
+
+@pytest.mark.parametrize("counts_first", [True, False])
+def test_parts_of_partials_with_and_without_counts_are_one_write(counts_first: bool) -> None:
+    aggregates = {"n": {"function": "count"}, "high": {"function": "max", "field": "n"}}
+    document = {"name": "w", "time_unit": "none", "fields": FIELDS, "aggregates": aggregates, "granularity": 10}
+    window, one = Window(WindowSpec.parse(document)), np.array([1])
+    without: AnyBatch = PartialBatch(np.array([0]), {"high": (np.array([4]),)}, one)
+    with_counts: AnyBatch = PartialBatch(np.array([10]), {"n": (one,), "high": (np.array([3]),)}, one)
+    parts = [with_counts, without] if counts_first else [without, with_counts]
+    assert finished(window.bulk_insert_parts_steps(parts)).inserted == 2
+    assert window.query(None, [], None)[0].aggregates == {"n": 2, "high": 4}
+
+
 def test_keys_that_only_late_rows_have_are_not_counted(small: None) -> None:
     window = Window(spec("punctuation"), max_keys=2)
     window.punctuate(10)
-    parts: list[Any] = [[("a", 20, "x"), ("b", 3, "x"), ("c", 4, "x")], [("d", 21, "x")] * 9]
+    parts: list[Any] = [[("a", 20, "x"), ("b", 3, "x"), ("c", 10, "x")], [("d", 21, "x")] * 9]
     result = finished(window.bulk_insert_parts_steps(bulks(parts, 0, 0, True)))
     assert (result.inserted, result.late, sorted(window.keys.names())) == (10, 2, ["a", "d"])
 

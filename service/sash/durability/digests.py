@@ -7,7 +7,8 @@
 
 A digest depends on the meaning of a write, and not on its encoding: all edges make the same digest of the same entries.
 So fields are ordered by name, the codes of a string column by first appearance, all NaNs are equal, and an integer
-equals the float64 of the same value. Partials count as they were sent: as numbers or as blobs.
+equals the float64 of the same value. A null equals a field that is left out of an entry, and a mark that says that all
+values are there equals no mark. Partials count as they were sent: as numbers or as blobs.
 
 A digest has four bytes, because a ledger keeps many of them. Of 2^32 writes with a used number and other data, one is
 taken for a retry.
@@ -29,6 +30,7 @@ from sash.durability.formats import pack
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.ledger import DIGEST_BYTES
+from sash_wire.nulls import is_mark
 
 __all__ = ["of_bulk", "of_entry", "of_evict", "of_evict_range"]
 
@@ -38,7 +40,8 @@ _EXACT = 2**53
 
 def of_entry(time: int, values: Mapping[str, Any], key: str | None) -> bytes:
     """The digest of one entry."""
-    return _digest([pack(["entry", time, key, [[name, _scalar(values[name])] for name in sorted(values)]])])
+    given = [[name, _scalar(values[name])] for name in sorted(values) if values[name] is not None]
+    return _digest([pack(["entry", time, key, given])])
 
 
 def of_evict(time: int, key: str | None) -> bytes:
@@ -68,7 +71,7 @@ def _scalar(value: Any) -> Any:
         return float(value)
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value
-    return value if isinstance(value, int | str) else None  # a null; or no field accepts it, and the write is refused
+    return value if isinstance(value, int | str) else None  # no field accepts it, and the write is refused
 
 
 def _bulk(batch: AnyBatch, kind: bytes) -> Iterator[bytes | Array]:
@@ -76,7 +79,9 @@ def _bulk(batch: AnyBatch, kind: bytes) -> Iterator[bytes | Array]:
     yield from _column("time", "", batch.times)
     if isinstance(batch, Batch):
         for name in sorted(batch.columns):
-            yield from _column("field", name, batch.columns[name])
+            column = batch.columns[name]
+            if not (is_mark(name) and isinstance(column, np.ndarray) and column.all()):
+                yield from _column("field", name, column)
     if batch.keys is not None:
         yield from _column("key", "", batch.keys)
     if isinstance(batch, PartialBatch):

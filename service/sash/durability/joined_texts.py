@@ -98,11 +98,13 @@ def _joined(columns: Sequence[Coded | _Unread]) -> Iterator[Coded]:
     """Yield the columns with one dictionary: of the texts that were different, in the order in which they came."""
     if not columns:
         return
-    found = pa.chunked_array([_with_own_dictionary(column) for column in columns]).unify_dictionaries()
+    chunks = [_with_own_dictionary(column) for column in columns]
+    # With a part of no rows: Arrow leaves one dictionary alone as it is, which may have a text twice.
+    found = pa.chunked_array([*chunks, chunks[0][:0]]).unify_dictionaries()
     _, ends, data = found.chunk(0).dictionary.buffers()
     lengths = np.diff(np.frombuffer(ends, np.int32, len(found.chunk(0).dictionary) + 1)).astype(_LENGTH)
     dictionary = _listed(b"" if data is None else data.to_pybytes()[: int(lengths.sum())], lengths)
-    for column, new in zip(columns, found.iterchunks(), strict=True):
+    for column, new in zip(columns, found.iterchunks(), strict=False):
         yield Coded(dictionary, new.indices.to_numpy().astype(np.uint32)[column.codes])
 
 

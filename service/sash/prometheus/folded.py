@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.monoids.base import Array
+from sash_engine.monoids.base import Array, object_array
 from sash_engine.windows.answers import Answer, Series
 
 __all__ = ["Folded", "no_series", "nothing"]
@@ -42,7 +42,7 @@ class Folded:
         values = np.zeros(self.entries.shape)
         there = self.entries > 0
         for row, answers in enumerate(self.aggregates[name]):
-            column = np.asarray(answers)
+            column = np.asarray(answers) if member is None else object_array(list(answers))
             if column.dtype.hasobject:
                 missing = np.fromiter((each is None for each in answers), np.bool_, len(answers))
                 there[row] &= ~missing

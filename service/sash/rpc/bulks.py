@@ -49,10 +49,10 @@ def batch_steps(
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
         if column.WhichOneof("data") == "string":
-            columns[name] = yield from _strings(column.string, name)
+            columns[name] = yield from _strings(column.string, name, column.valid)
         else:
             columns[name] = _field(column, name)
-        if column.valid or name in (spec.nullable or ()):
+        if column.valid:
             there = _valid(column, name, len(columns[name]))
             columns[name], columns[mark_of(name)] = without_nulls(columns[name], there), there
     keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
@@ -103,11 +103,11 @@ def _int64(data: bytes, name: str) -> Array:
     return read_int64(data, name)
 
 
-def _strings(strings: pb.Strings, name: str) -> Steps[Coded]:
+def _strings(strings: pb.Strings, name: str, valid: bytes = b"") -> Steps[Coded]:
     """The strings of a column or of the keys; each string has one code."""
     if len(strings.dictionary) <= ROWS:
-        return _few_strings(strings, name)
-    codes = _codes(strings, name)
+        return _few_strings(strings, name, valid)
+    codes = _codes(strings, name, valid)
     used = yield from _used(codes, len(strings.dictionary))
     if used is None:
         return Coded([], codes)  # the check of codes that follows refuses it
@@ -142,13 +142,13 @@ def _used(codes: Array, size: int) -> Steps[Array | None]:
 
 
 @refusing
-def _few_strings(strings: pb.Strings, name: str) -> Coded:
-    return read_strings(strings, name)
+def _few_strings(strings: pb.Strings, name: str, valid: bytes) -> Coded:
+    return read_strings(strings, name, valid)
 
 
 @refusing
-def _codes(strings: pb.Strings, name: str) -> Array:
-    return read_strings(pb.Strings(codes=strings.codes), name).codes
+def _codes(strings: pb.Strings, name: str, valid: bytes) -> Array:
+    return read_strings(pb.Strings(codes=strings.codes), name, valid).codes
 
 
 @refusing
@@ -169,6 +169,8 @@ def _valid(column: pb.Column, name: str, n: int) -> Array:
 @refusing
 def _part(column: pb.Column, name: str) -> Array:
     """One part of n partials; blobs as objects."""
+    if column.valid:
+        raise InvalidArgument(f"column {name!r} has valid; no part of a partial may be null", field=name)
     found = read_column(column, name)
     if isinstance(found, Coded):
         raise InvalidArgument(f"column {name!r} has strings; partials are numbers or blobs", field=name)

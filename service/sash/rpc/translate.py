@@ -117,7 +117,8 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
     """Return the fields of one entry as Python scalars; None where a value is not set, and the field may be null.
 
     Raises:
-        InvalidArgument: neither `value` nor `fields`, both of them, or a value that is not a scalar.
+        InvalidArgument: neither `value` nor `fields`, and a field may not be null; both of them; or a value that is
+            not a scalar.
     """
     if request.HasField("value"):
         if request.fields:
@@ -128,9 +129,9 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
                 field="value",
             )
         return {next(iter(spec.fields)): request.value}
-    if not request.fields:
-        raise InvalidArgument("the entry has neither value nor fields", field="value")
     nullable = spec.nullable or ()
+    if not request.fields and len(nullable) < len(spec.fields):
+        raise InvalidArgument("the entry has neither value nor fields", field="value")
     return {
         name: None if name in nullable and value.WhichOneof("kind") is None else _scalar(value, f"fields.{name}")
         for name, value in request.fields.items()

@@ -22,6 +22,8 @@ __all__ = ["IgnoresNulls"]
 
 _OBJECT = (np.dtype(object),)
 _COUNT = np.dtype("<i8")
+_SUMS = ("sum", "decayed_sum")
+"""Aggregates that answer 0 over no rows, and do not count."""
 
 
 class IgnoresNulls(Monoid):
@@ -49,6 +51,7 @@ class IgnoresNulls(Monoid):
         kinds: list[FieldType] = ["bool"] * marks
         self.types = (*inner.types, *kinds)
         self.function = inner.function  # type: ignore[misc]
+        self.blob = f"8 bytes, how many entries have a value; then, if there are any, {inner.blob}"  # type: ignore[misc]
         self.commutative, self.exact, self.answer = inner.commutative, inner.exact, inner.answer
         self.invertible, self.values_per_entry = inner.invertible, inner.values_per_entry
         self.large, self.sparse_suffixes = inner.large, inner.sparse_suffixes
@@ -62,7 +65,7 @@ class IgnoresNulls(Monoid):
             self.parts = ("valid", *part_names(inner))
             self.identity = (0, *(np.zeros(1, dtype).item() for dtype in inner.dtypes))
         self._parameters = repr((type(inner), sorted(vars(inner).items(), key=lambda item: item[0])))
-        self._nothing = None if inner.function == "sum" else inner.lower(inner.identity)
+        self._nothing = None if inner.function in _SUMS else inner.lower(inner.identity)
 
     @property
     def schema(self) -> Schema | None:

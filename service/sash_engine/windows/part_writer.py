@@ -8,7 +8,8 @@ A slice is newer than those before it, so each key is sent its entries in order.
 after one bulk with all rows. One bulk would have the rows twice while it sorts them, and sort them in one long step.
 
 Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups, cascades or an
-algorithm, and those that reject entries or keep one per time.
+algorithm, those that reject entries or keep one per time, and those that slide by ADWIN, which cuts between the blocks
+that a bulk has made.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import WriteResult
@@ -46,8 +48,7 @@ class PartWriter(Writer):
         """
         rows = sum(len(part.times) for part in parts)
         for i, part in enumerate(parts):
-            if isinstance(part, Batch) and part.columns.keys() != self._spec.columns.keys():
-                parts[i] = replace(part, columns=self._with_marks(part))
+            parts[i] = self._uniform(part)
         if rows > _SLICE_ROWS and self._takes_slices() and not any(part.of_partials for part in parts):
             some = yield from self._rows_of_slice(parts)
             if some < rows:
@@ -59,6 +60,14 @@ class PartWriter(Writer):
         del whole
         return (yield from steps)
 
+    def _uniform(self, part: AnyBatch) -> AnyBatch:
+        """A part with the columns that all parts have."""
+        if isinstance(part, Batch):
+            uniform = part.columns.keys() == self._spec.columns.keys()
+            return part if uniform else replace(part, columns=self._with_marks(part))
+        counts = [name for name, (monoid, _) in self._spec.monoids().items() if monoid.counts_entries]
+        return replace(part, partials={name: each for name, each in part.partials.items() if name not in counts})
+
     def _with_marks(self, part: Batch) -> dict[str, Array | Coded]:
         """The columns of a part, all with a mark of what is null that may be: a part without nulls may lack it."""
         there = np.ones(len(part.times), np.bool_)
@@ -68,7 +77,7 @@ class PartWriter(Writer):
         """Whether the window may take some rows of a write before it has seen the others."""
         order = self._order
         decides = order.guards or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
-        gathers = self._panes is not None or self._slide.sessions is not None
+        gathers = self._panes is not None or self._slide.sessions is not None or self._spec.slide.adaptive is not None
         return not (decides or gathers or self._rollups or self._cascades)
 
     def _rows_of_slice(self, parts: list[AnyBatch]) -> Steps[int]:
@@ -136,9 +145,16 @@ class PartWriter(Writer):
         return found
 
     def _check_new(self, names: list[str] | None, parts: list[list[Array]], floor: int) -> None:
-        """Raise ResourceExhausted if the keys of these rows are too many."""
+        """Check what `_rows` and `_create` would refuse, as the keys of all slices must be right before the first one.
+
+        Raises:
+            InvalidArgument: two codes stand for one key.
+            ResourceExhausted: the keys of these rows are too many.
+        """
         if names is None:
             return
+        if len(set(names)) < len(names):
+            raise InvalidArgument("the dictionary of column 'key' repeats a key", field="key")
         present = np.zeros(len(names), np.bool_)
         for times, codes, *_ in parts:
             present[codes if floor == NEVER else codes[times > floor]] = True
