@@ -310,6 +310,7 @@ WRONG = {
         InvalidArgument,
         "key",
     ),
+    "fewer identities": ({}, lambda w: w.retract(Batch(untimed(2), {"id": Coded.of(["x"])})), InvalidArgument, "id"),
     "partials": (
         {},
         lambda w: w.retract(PartialBatch(np.array([1]), {}, np.array([1]), Coded.of(["a"]))),
@@ -327,6 +328,7 @@ def test_a_refused_change_names_the_field_and_changes_nothing(case):
     with pytest.raises(error) as caught:
         call(w)
     assert caught.value.field == field
+    assert "time has" not in str(caught.value), "a batch may have no times"
     assert (w.info().entries, w.counts.retracted, w.counts.corrected) == (1, 0, 0)
 
 
