@@ -176,8 +176,7 @@ def test_evicted_entries_are_not_found(entries, most, oldest):
         w.bulk_insert(Batch(some, {"id": some, "value": some}))
         if entries == 65 and some[0] == 0:
             assert w.retract(Batch(np.array([21]), {"id": np.array([21])})).retracted == 1
-    names = Batch(untimed(entries), {"id": times})
-    batch, missing = finished(w.timed_steps(names, True))
+    batch, missing = finished(w.timed_steps(Batch(untimed(entries), {"id": times}), True))
     assert (batch.times.tolist(), missing) == (list(range(oldest, entries)), oldest)
 
 
