@@ -135,6 +135,16 @@ def test_a_block_that_becomes_small_in_its_middle_does_not_wait(at_once):
     lockstep.check()
 
 
+@pytest.mark.parametrize(("gone", "counts"), [(6, [10, 16]), (4, [12, 16])])
+def test_the_head_is_small_or_empty_without_its_evicted_rows(gone, counts):
+    """[0 .. 9 evicted | 10 .. 15] [16 .. 19 26 .. 31]"""
+    lockstep = filled()
+    lockstep.run([("remove", list(range(20, 26))), ("evict", 10), ("remove", list(range(gone)))], check_every=9)
+    directory = lockstep.forest._directory
+    assert [directory.count(directory.head + i) for i in (0, 1)] == counts
+    lockstep.check()
+
+
 @pytest.mark.parametrize(
     ("drop", "left"), [(("evict_between", -110, 40), {1, 4, 5}), (("bulk", [-110] + [0] * 12), {1, 8, 9})]
 )
