@@ -218,7 +218,7 @@ def _check_lengths(columns: Columns) -> None:
     for name, column in named:
         if column is not None and len(column) != n:
             raise InvalidArgument(
-                f"column {name!r} has {len(column)} values where time has {n}", field=name, limit=str(n)
+                f"column {name!r} has {len(column)} values, and there are {n} rows", field=name, limit=str(n)
             )
 
 

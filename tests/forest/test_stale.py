@@ -123,6 +123,28 @@ def test_first_and_last_rows_and_small_blocks_do_not_wait():
     lockstep.check()
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_block_that_becomes_small_in_its_middle_does_not_wait(at_once):
+    """[16 .. 31] [32 .. 33 44 .. 47]   its first and last row stay, and it goes together with the next block"""
+    lockstep = filled()
+    directory = lockstep.forest._directory
+    lockstep.run([("remove", list(range(34, 44)))], check_every=9)
+    steps = [("remove", list(range(17, 30)))] if at_once else [("remove", [17])] * 13
+    lockstep.run(steps, check_every=99)
+    assert [directory.count(position) for position in (0, 1, 2)] == [16, 9, 16]
+    lockstep.check()
+
+
+@pytest.mark.parametrize(("gone", "counts"), [(6, [10, 16]), (4, [12, 16])])
+def test_the_head_is_small_or_empty_without_its_evicted_rows(gone, counts):
+    """[0 .. 9 evicted | 10 .. 15] [16 .. 19 26 .. 31]"""
+    lockstep = filled()
+    lockstep.run([("remove", list(range(20, 26))), ("evict", 10), ("remove", list(range(gone)))], check_every=9)
+    directory = lockstep.forest._directory
+    assert [directory.count(directory.head + i) for i in (0, 1)] == counts
+    lockstep.check()
+
+
 @pytest.mark.parametrize(
     ("drop", "left"), [(("evict_between", -110, 40), {1, 4, 5}), (("bulk", [-110] + [0] * 12), {1, 8, 9})]
 )

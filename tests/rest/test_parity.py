@@ -149,6 +149,21 @@ def test_both_edges_mean_the_same(service, kind, history):
     assert shown[0] == shown[1]
 
 
+def test_the_time_that_stands_for_none_cannot_be_given(service):
+    for edge in (OverRest(service, SPECS["commutative"]), OverGrpc(service, SPECS["commutative"])):
+        name = f"timeless{type(edge).__name__}"
+        edge.create(name)
+        columns = {"f": [1.0], "i": [1], "s": ["x"], "b": [True]}
+        edge.insert(name, 1, "a", {field: values[0] for field, values in columns.items()}, None, {})
+        for refused in (
+            edge.retract(name, [-(2**63)], ["a"], ["x"], {}),
+            edge.update(name, [-(2**63)], ["a"], columns, {}),
+        ):
+            assert "refused" in refused
+            assert "time" in refused
+        assert edge.describe(name)["entries"] == 1
+
+
 good_row = st.tuples(
     times, keys, floats, st.integers(-(2**63), 2**63 - 1), st.sampled_from(["", "ü", "x"]), st.booleans()
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
 from sash_engine.forest.finder import Wanted
+from sash_engine.steps import finished
 from sash_engine.windows import changes
 from sash_engine.windows.batch import UNKNOWN_TIME, Batch, Coded, PartialBatch, untimed
 from sash_engine.windows.spec import WindowSpec
@@ -95,6 +96,7 @@ untimed_steps = st.one_of(
     st.tuples(st.just("insert"), st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 20), st.integers(0, 5)))),
     st.tuples(st.sampled_from(["retract", "update"]), st.lists(name, max_size=4)),
     st.tuples(st.just("evict"), st.integers(0, 12)),
+    st.just(("ask", None)),
 )
 
 
@@ -104,7 +106,13 @@ def test_any_history_of_changes_without_times_equals_the_fold(history, block, ki
     w = window(block, fields={"value": "int64", "id": kind})
     held = {key: [] for key in KEYS}
     value = 0
-    for step, what in history:
+    for step, what in [*history, ("ask", None)]:
+        if step == "ask":
+            for key in KEYS:
+                (answer,) = w.query(key)
+                assert answer.aggregates["all"] == [v for _, _, v in held[key]]
+            w.check_invariants()
+            continue
         if step == "evict":
             w.bulk_evict(what)
             held = {key: [each for each in entries if each[0] > what] for key, entries in held.items()}
@@ -130,10 +138,46 @@ def test_any_history_of_changes_without_times_equals_the_fold(history, block, ki
             del batch.columns["value"]
         result = w.retract(batch) if step == "retract" else w.update(batch)
         assert (result.retracted + result.corrected, result.missing) == (found, len(what) - found)
-        for key in KEYS:
-            (answer,) = w.query(key)
-            assert answer.aggregates["all"] == [v for _, _, v in held[key]]
-        w.check_invariants()
+
+
+def test_entries_that_are_gone_but_still_in_their_block_are_not_found_again():
+    """[0 1 2 3 0 1 2 3 …] [4 5 6 7 4 5 …]   nobody asks in between, so what was found is noted only"""
+    w, gone = window(16, keyed=False, fields={"id": "int64", "value": "int64"}), set()
+    ids = np.arange(64) // 16 * 4 + np.arange(64) % 4
+    w.bulk_insert(Batch(np.arange(64), {"id": ids, "value": np.arange(64)}))
+    for back in range(2, 16, 4):
+        places = np.array([32 - back, 48 - back])
+        gone |= set(places.tolist())
+        assert w.retract(Batch(untimed(2), {"id": ids[places]})).retracted == 2
+    assert w.query()[0].aggregates["all"] == [each for each in range(64) if each not in gone]
+
+
+def test_an_entry_that_is_gone_but_still_in_its_block_is_not_taken_for_the_next_of_its_time():
+    """[… 9x 9x 9x …]   three of one time and identity leave one after the other, and nobody asks in between"""
+    w = window(16, keyed=False, fields={"id": "int64", "value": "int64"})
+    times = np.array([*range(20), 25, 25, 25, *range(30, 60)])
+    w.bulk_insert(Batch(times, {"id": times, "value": np.arange(53)}))
+    for left in (2, 1, 0):
+        name = Batch(np.array([25]), {"id": np.array([25])})
+        assert w.update(Batch(name.times, {"id": name.columns["id"], "value": np.array([-left])})).corrected == 1
+        assert w.retract(name).retracted == 1
+    assert w.retract(name).missing == 1
+    assert w.query()[0].aggregates["all"] == [*range(20), *range(23, 53)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "most", "oldest"), [(3, 2, 1), (40, 12, 28), (65, 40, 25)], ids=["tail", "head", "head with a gone row"]
+)
+def test_evicted_entries_are_not_found(entries, most, oldest):
+    """[0..15] [16 .. 21 gone .. 24 | 25 .. 31] …   rows that were evicted are in the head, or the tail, still"""
+    w = window(16, keyed=False, fields={"id": "int64", "value": "int64"}, slide={"max_count": most})
+    times = np.arange(entries)
+    for some in np.split(times, [40]):
+        w.bulk_insert(Batch(some, {"id": some, "value": some}))
+        if entries == 65 and some[0] == 0:
+            assert w.retract(Batch(np.array([21]), {"id": np.array([21])})).retracted == 1
+    batch, missing = finished(w.timed_steps(Batch(untimed(entries), {"id": times}), True))
+    assert (batch.times.tolist(), missing) == (list(range(oldest, entries)), oldest)
 
 
 def test_times_are_found_once_and_in_steps():
@@ -168,6 +212,7 @@ def test_many_values_are_sorted_once_and_in_steps():
     first = wanted._sorted
     wanted.take(np.arange(0, 16), names, 0, 16, ())
     assert wanted._sorted is first
+    assert np.count_nonzero(wanted._open) == len(wanted.left)
     assert wanted.times[-16:].tolist() == [*range(15, 7, -1), 7, 6, 5, 4, 3, 2, 1, 0]
     assert set(wanted.left) == set(range(n - 16))
 
@@ -264,6 +309,7 @@ WRONG = {
         InvalidArgument,
         "key",
     ),
+    "fewer identities": ({}, lambda w: w.retract(Batch(untimed(2), {"id": Coded.of(["x"])})), InvalidArgument, "id"),
     "partials": (
         {},
         lambda w: w.retract(PartialBatch(np.array([1]), {}, np.array([1]), Coded.of(["a"]))),
@@ -281,6 +327,7 @@ def test_a_refused_change_names_the_field_and_changes_nothing(case):
     with pytest.raises(error) as caught:
         call(w)
     assert caught.value.field == field
+    assert "time has" not in str(caught.value), "a batch may have no times"
     assert (w.info().entries, w.counts.retracted, w.counts.corrected) == (1, 0, 0)
 
 

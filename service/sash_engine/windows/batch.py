@@ -297,7 +297,7 @@ def check_key(key: str) -> None:
 
 def _check_length(found: int, n: int, name: str) -> None:
     if found != n:
-        raise InvalidArgument(f"column {name!r} has {found} values where time has {n}", field=name, limit=str(n))
+        raise InvalidArgument(f"column {name!r} has {found} values, and there are {n} rows", field=name, limit=str(n))
 
 
 def _check_no_null(mark: Array | Coded, name: str) -> None:
