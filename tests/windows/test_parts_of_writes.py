@@ -55,6 +55,8 @@ WHOLE: dict[str, dict[str, Any]] = {
     "algorithm": {"algorithm": "fiba"},
     "rollups": {"keyed": False, "keys": ["key", "other"], "rollups": [["key"]]},
 }
+FEEDING: dict[str, Any] = {"aggregates": {"rows": {"function": "count"}}}
+FED = FEEDING | {"from": {"window": "w", "granularity": 5}}
 
 ROW = st.tuples(st.sampled_from(KEYS), st.integers(0, 40), st.sampled_from(["x", "y", "ü"]))
 PART = st.lists(ROW, max_size=12)
@@ -162,6 +164,16 @@ def test_the_windows_above_are_written_in_slices(small: None, monkeypatch: pytes
         parts: list[Any] = [[("a", 1, "x")] * 4, [("a", 2, "x")] * 4]
         outcome(lambda window=window, parts=parts: finished(window.bulk_insert_parts_steps(bulks(parts, 0, 100, True))))
     assert taken == list(SLICED)
+
+
+def test_a_window_that_feeds_another_gets_parts_together(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartWriter, "_insert_slices", None)
+    window = Window(WindowSpec.parse({"name": "w", "time_unit": "none", "keyed": True, "fields": FIELDS} | FEEDING))
+    window.add_cascade(WindowSpec.parse({"name": "fed", "time_unit": "none", "keyed": True, "fields": FIELDS} | FED))
+    parts: list[Any] = [[("a", 1, "x")] * 4, [("a", 2, "x")] * 4]
+    finished(window.bulk_insert_parts_steps(bulks(parts, 0, 100, True)))
+    (answer,) = window.query(key="a")
+    assert answer.aggregates == {"rows": 8}
 
 
 @pytest.mark.parametrize("name", [name for name in WHOLE if name not in ("algorithm", "rollups")])
