@@ -106,7 +106,9 @@ export function send({ name }) {
               : `ticks (${spec.time_unit}), or ISO 8601; empty: now`,
         }),
         key?.element ?? null,
-        boxes.map(({ each, type, box }) => field(`${each} (${type}${mayBeNull(each) ? ", may be null" : ""})`, box, { name: each })),
+        boxes.map(({ each, type, box }) =>
+          field(`${each} (${type}${mayBeNull(each) ? ", may be null" : ""})`, box, { name: each }),
+        ),
       ),
       el("div", { class: "row" }, el("button", { class: "main" }, "Insert")),
     );
