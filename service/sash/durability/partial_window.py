@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -52,11 +53,11 @@ class PartialWindow(StoredWindow):
         forest.refold(refolded)
         return forest
 
-    def read_parts(self, parts: Sequence[Part]) -> Iterator[AnyBatch]:
-        """Yield the entries of staged parts, without those that are damaged or missing."""
+    def _payloads(self, parts: Sequence[Part]) -> Iterator[Any]:
+        """Yield what staged parts are read from, without those that are damaged or missing."""
         for part in parts:
             try:
-                yield from super().read_parts([part])
+                yield from super()._payloads([part])
             except DataLoss:
                 self.parts_left_out[part.number] = part.entries
 

@@ -315,6 +315,7 @@ class StoredWindow:
         return (batch_from(payload, coded_from) for payload in self._payloads(parts))
 
     def _payloads(self, parts: Sequence[Part]) -> Iterator[Any]:
+        """Yield what staged parts are read from, in their order."""
         for start in range(0, len(parts), _PARTS_PER_TRIP):
             some = parts[start : start + _PARTS_PER_TRIP]
             keys = [values.staged_key(self.number, part.number) for part in some]
