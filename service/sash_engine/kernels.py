@@ -124,14 +124,12 @@ def find_named(
         int64 (m,): the row, `ABSENT` where there is none, and `UNCLEAR` where the time is wanted more than once, or the
         row is not the only one of its time in its block, or is the last, so that the next block may have that time.
     """
-    asked, before = wanted.tolist(), None
-    found = list[int]()
-    for time, after, block, value in zip(asked, [*asked[1:], None], blocks.tolist(), values, strict=True):
-        if time in (before, after):
+    asked, found = wanted.tolist(), list[int]()
+    neighbours = zip([None, *asked[:-1]], [*asked[1:], None], strict=True)
+    for time, beside, block, value in zip(asked, neighbours, blocks.tolist(), values, strict=True):
+        if time in beside:
             found.append(UNCLEAR)
-            before = time
             continue
-        before = time
         held, stop = times[block], stops[block]
         row = bisect_left(held.data, time, 0 if block else skip, stop)
         if row == stop or held.item(row) != time:

@@ -187,13 +187,7 @@ class Changes:
             return batch, 0
         rows = checked(self._spec, batch, retracts)
         n, values = len(rows[0]), rows[1 if retracts else self._column]
-        if batch.keys is None:
-            order, lengths = np.arange(n), np.array([n])
-            number = self._keys.find(UNKEYED)
-            numbers = np.array([-1 if number is None else number])
-        else:
-            keys, lengths, order = yield from grouped(batch.keys, rows[0])
-            numbers = self._keys.find_each(keys)
+        numbers, lengths, order = yield from self._by_key(batch, rows[0])
         ends = np.cumsum(lengths)
         spans = [
             (self._keys.store(number), order[a:b])
@@ -258,13 +252,7 @@ class Changes:
         times = rows[0]
         if not len(times):
             return _Names(np.array([], np.int64), np.array([], np.int64), rows, 0)
-        if batch.keys is None:
-            order, lengths = np.argsort(times, kind="stable"), np.array([len(times)])
-            number = self._keys.find(UNKEYED)
-            numbers = np.array([-1 if number is None else number])
-        else:
-            keys, lengths, order = yield from grouped(batch.keys, times)
-            numbers = self._keys.find_each(keys)
+        numbers, lengths, order = yield from self._by_key(batch, times)
         rows = [each[order] for each in rows]
         there = numbers >= 0
         if not there.all():
@@ -276,6 +264,15 @@ class Changes:
             identities = rows[1 if retracts else self._column].tolist()
             yield from self._keys.load_named_steps(numbers, lengths, rows[0], self._column, identities, _NAMES)
         return _Names(numbers, lengths, rows, len(times) - len(rows[0]))
+
+    def _by_key(self, batch: AnyBatch, times: Array) -> Steps[tuple[Numbers, Numbers, Array]]:
+        """The keys of a batch, -1 for those that are not there; the rows of each; and all rows by key, then time."""
+        if batch.keys is None:
+            number = self._keys.find(UNKEYED)
+            numbers = np.array([-1 if number is None else number])
+            return numbers, np.array([len(times)]), np.argsort(times, kind="stable")
+        keys, lengths, order = yield from grouped(batch.keys, times)
+        return self._keys.find_each(keys), lengths, order
 
     def _parts(self, names: _Names) -> list[tuple[int, int, int]]:
         """A key's number and its rows, at most `_NAMES`: the first, and the one behind the last."""
