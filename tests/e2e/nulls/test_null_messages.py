@@ -3,30 +3,8 @@
 import numpy as np
 import pytest
 
-from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
-from tests.e2e.test_nulls import FIELDS, ROWS, SPEC, A
-from tests.support.servers import running_service
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
-
-
-@pytest.fixture
-def http(service):
-    http = service.http()
-    assert http.post("/v1/windows", json={**SPEC, "nullable": list(FIELDS)}).status_code == 201
-    yield http
-    http.delete("/v1/windows/w")
-
-
-@pytest.fixture
-def window(service, http):
-    with Client(service.grpc_target) as client:
-        yield client.window("w")
+from tests.support.nulls import ROWS, SPEC, A
 
 
 def test_no_part_of_a_partial_is_null(service, http):

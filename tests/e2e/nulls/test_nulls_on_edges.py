@@ -11,27 +11,9 @@ import pytest
 
 from sash_client import Client, InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.servers import problem, running_service
+from tests.support.nulls import FIELDS, ROWS, SPEC, A
+from tests.support.servers import problem
 
-FIELDS = {"x": "float64", "n": "int64", "s": "string", "b": "bool"}
-AGGREGATES = {
-    "entries": {"function": "count"},
-    "sum": {"function": "sum", "field": "x"},
-    "max": {"function": "max", "field": "n"},
-    "values": {"function": "count", "field": "x"},
-    "texts": {"function": "collect", "field": "s"},
-    "flags": {"function": "collect", "field": "b"},
-}
-SPEC = {"name": "w", "time_unit": "ms", "keyed": True, "fields": FIELDS, "aggregates": AGGREGATES}
-ROWS = {
-    "time": [1, 2, 3],
-    "key": ["a", "a", "b"],
-    "x": [1.5, None, None],
-    "n": [None, 7, None],
-    "s": ["p", None, ""],
-    "b": [None, True, False],
-}
-A = {"entries": 2, "sum": 1.5, "max": 7, "values": 1, "texts": ["p"], "flags": [True]}
 B = {"entries": 1, "sum": None, "max": None, "values": 0, "texts": [""], "flags": [False]}
 COLUMNS = {name: ROWS[name] for name in FIELDS}
 TABLE = pa.table(
@@ -44,26 +26,6 @@ TABLE = pa.table(
         "b": ROWS["b"],
     }
 )
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
-
-
-@pytest.fixture
-def http(service):
-    http = service.http()
-    assert http.post("/v1/windows", json={**SPEC, "nullable": list(FIELDS)}).status_code == 201
-    yield http
-    http.delete("/v1/windows/w")
-
-
-@pytest.fixture
-def window(service, http):
-    with Client(service.grpc_target) as client:
-        yield client.window("w")
 
 
 def answers(http):
