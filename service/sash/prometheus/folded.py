@@ -54,12 +54,14 @@ class Folded:
 
 
 def no_series(names: Sequence[str], count: int) -> Series:
+    """The series of a key without entries, at `count` times."""
     none = np.full(count, None)
     zeros = np.zeros(count, np.int64)
     return Series(None, zeros, 0, zeros, dict.fromkeys(names, none))
 
 
 def nothing(names: Sequence[str], series: int, count: int) -> Folded:
+    """The answers where there is no entry, for so many series at `count` times."""
     return Folded(
         np.zeros((series, count), np.int64), {name: [[None] * count for _ in range(series)] for name in names}
     )

@@ -37,7 +37,7 @@ _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 _PARTS: dict[str, FieldType] = {"f": "float64", "i": "int64", "b": "bool", "O": "int64"}
 
 
-def batch_of(body: bytes, spec: WindowSpec, entries_max: int, names: bool = False) -> AnyBatch:
+def batch_of(body: bytes, spec: WindowSpec, entries_max: int, named: bool = False) -> AnyBatch:
     """The columns of a stream: ``time``, ``key`` or each part of it where keyed, and each field by its name.
 
     ``time`` is integers (ticks) or timestamps (converted to the window's unit); strings may be dictionary-coded. Where
@@ -45,13 +45,13 @@ def batch_of(body: bytes, spec: WindowSpec, entries_max: int, names: bool = Fals
     part of each aggregate, or ``partials.NAME.blob``.
 
     Args:
-        names: whether the rows name entries, by their identity and perhaps their ``time``.
+        named: whether the rows name entries, by their identity and perhaps their ``time``.
 
     Raises:
         InvalidArgument: no such stream, or names the column that is wrong.
         TooLarge: more than `entries_max` entries.
     """
-    return batch_of_table(_table(body, spec, entries_max), spec, names)
+    return batch_of_table(_table(body, spec, entries_max), spec, named)
 
 
 def batch_of_table(table: Any, spec: WindowSpec, named: bool = False) -> AnyBatch:
