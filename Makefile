@@ -50,12 +50,11 @@ coverage: setup ## line and branch coverage of each room, from a shorter pass of
 	$(BIN)/python -m coverage json -q -o build/coverage/files.json
 	@$(BIN)/python -m tests.support.rooms build/coverage/files.json
 
-check: setup ## format, lint, types, import contract, lengths of files, stub freshness
+check: setup ## format, lint, types, import contract, stub freshness
 	$(BIN)/ruff format --check $(ROOMS)
 	$(BIN)/ruff check $(ROOMS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m tests.support.lengths
 	@rm -rf build/proto && mkdir -p build/proto && cp -r proto/sash_proto build/proto/
 	@$(MAKE) --no-print-directory proto PROTO=build/proto
 	diff -r -x __pycache__ proto/sash_proto build/proto/sash_proto && echo "stubs are fresh"

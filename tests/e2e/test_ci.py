@@ -20,7 +20,7 @@ def test_ci_runs_all_with_a_profile_of_its_own(tmp_path):
         command = ["bash", str(ROOT / ".ci" / "run")]
         return subprocess.run(command, cwd=tmp_path, env=environment | further, capture_output=True, text=True)
 
-    lines = [f"ci {target} {ROOT}" for target in ("check", "test", "coverage")]
+    lines = [f"ci {target} {ROOT}" for target in ("check", "test")]
     done = run()
     assert (done.returncode, done.stdout.splitlines()) == (0, lines)
     failed = run(FAILS="test")
@@ -55,37 +55,3 @@ def test_a_table_of_rooms(tmp_path):
         "sash_spark                  200   100.0     1,000      89.9  below 90 %",
         "all                       2,410    90.8     1,110      90.0",
     ]
-
-
-def test_files_that_are_too_long_are_named(tmp_path):
-    def lengths(longest, **exceptions):
-        listed = "".join(f'"{name}" = "{reason}"\n' for name, reason in exceptions.items())
-        settings = f"[tool.sash.file-length]\nlongest = {longest}\n[tool.sash.file-length.exceptions]\n{listed}"
-        (tmp_path / "pyproject.toml").write_text(settings)
-        command = [sys.executable, "-m", "tests.support.lengths", str(tmp_path)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        return done.returncode, done.stderr.splitlines()
-
-    short, long = "service/sash/short.py", "tests/support/long.py"
-    for name, lines in {short: 3, long: 4}.items():
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("x = 1\n" * lines)
-    assert lengths(4) == (0, [])
-    assert lengths(3, **{long: "a table"}) == (0, [])
-    too_long = f"{long} has 4 lines, and 3 are allowed: split it, or give a reason in pyproject.toml"
-    assert lengths(3) == (1, [too_long])
-    assert lengths(3, **{long: ""}) == (1, [f"{long} has an exception without a reason in pyproject.toml"])
-    needless = {short: "none", long: "a table", "gone.py": "none"}
-    assert lengths(3, **needless) == (
-        1,
-        [
-            f"{short} has 3 lines: remove its exception from pyproject.toml",
-            "gone.py does not exist: remove its exception from pyproject.toml",
-        ],
-    )
-
-
-def test_make_check_looks_at_the_lengths_of_files():
-    """What it runs is what the tests above run."""
-    shown = subprocess.run(["make", "-n", "check"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "-m tests.support.lengths\n" in shown
