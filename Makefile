@@ -5,7 +5,6 @@ SHELL := /bin/bash
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 # One more process than cores: many tests wait for disks and for processes that they start.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 ROOMS := service clients proto tests bench loadtest docs deploy
@@ -21,16 +20,16 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## install everything into .venv (and, where it may, Debian's Python venv and Java)
+setup: $(VENV)/.has-dev ## install everything into .venv, and, where it may, what tests need of Debian
 
-$(STAMP): pyproject.toml constraints.txt deploy/setup.sh
-	PYTHON=$(PYTHON) VENV=$(VENV) deploy/setup.sh
-	@touch $@
+# What serves, what the demo needs as well, everything: each is installed once, and again when one of these files changes.
+$(VENV)/.has-%: pyproject.toml constraints.txt deploy/setup.sh
+	PYTHON=$(PYTHON) VENV=$(VENV) deploy/setup.sh $*
 
-demo: setup ## real flights through Spark into windows, every answer compared with pandas (about two minutes)
+demo: $(VENV)/.has-demo ## real flights through Spark into windows, every answer compared with pandas (about two minutes)
 	$(BIN)/python -m sash_spark.demo
 
-run: setup ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
+run: $(VENV)/.has-server ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
 	$(BIN)/sash serve
 
 # Spark's JVMs live for seconds here: what its second compiler makes of them never pays.
@@ -82,6 +81,10 @@ bench: setup ## all benchmarks at real size, pinned to one core where they measu
 	$(BIN)/python -m bench.overload
 	$(BIN)/python -m bench.spark
 
+pins: setup ## resolve constraints.txt anew, for the oldest Python that pyproject.toml promises; UPGRADE=--upgrade takes newer ones
+	$(BIN)/uv pip compile --quiet $(UPGRADE) --python-version 3.11.0 --all-extras --no-annotate --no-emit-package sash \
+		--custom-compile-command "make pins" -o constraints.txt pyproject.toml
+
 docs: setup ## build the documentation into build/docs; a broken link fails (docs run as tests with `make test`)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/docs/index.html; to search, serve it: $(BIN)/python -m http.server -d build/docs"
@@ -107,4 +110,4 @@ wheel: setup ## a wheel with the engine compiled, into dist/: for this kind of m
 clean: ## remove what was built and installed
 	rm -rf $(VENV) build dist service/sash/ui/packages .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo run test coverage check format soak bench docs load proto wheel clean
+.PHONY: help setup demo run test coverage check format soak bench pins docs load proto wheel clean

@@ -1,24 +1,30 @@
 #!/usr/bin/env bash
-# Make a virtual environment with everything Sash and its tests need. The build of the package fetches the page's charts
-# with npm, see deploy/page/hook.py.
+# deploy/setup.sh server|demo|dev: make a virtual environment with what serves, with what the demo needs too, or with
+# everything that Sash and its tests need. The build of the package fetches the page's charts with npm, see page/hook.py.
 #
-# Two things come from Debian where they are missing and this may install them (as root): Python's venv module and a
-# Java 17 runtime for Spark. Where it may not, it says what to install.
+# What comes from Debian is installed where it is missing and this may install it (as root). Elsewhere this names it: the
+# setup ends without what it cannot do without, which is Python's venv module, and goes on without the rest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+WANTED=${1:?server, demo or dev}
 PYTHON=${PYTHON:-python3.11}
 VENV=${VENV:-.venv}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
-debian() {  # debian PACKAGE WHY
+debian() {  # debian WHY PACKAGE...
+	local why=$1
+	shift
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-		say "installing $1: $2"
-		apt-get update -qq
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >/dev/null
+		say "installing $*: $why"
+		[ -n "${UPDATED:-}" ] || apt-get update -qq
+		UPDATED=1
+		# Level 1: a package that brings a service does not start it.
+		RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
 	else
-		say "please install $1 ($2), then run this again: sudo apt-get install $1"
+		say "$* is missing ($why); as root: apt-get install $*"
 		return 1
 	fi
 }
@@ -30,22 +36,59 @@ command -v "$PYTHON" >/dev/null || PYTHON=python3
 }
 
 if [ ! -x "$VENV/bin/python" ]; then
-	"$PYTHON" -c 'import ensurepip' 2>/dev/null || debian python3-venv "Python's venv module"
+	"$PYTHON" -c 'import ensurepip' 2>/dev/null || debian "Python's venv module" python3-venv
 	"$PYTHON" -m venv "$VENV"
 fi
 
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-
-if ! command -v java >/dev/null && [ -z "${JAVA_HOME:-}" ]; then
-	debian openjdk-17-jre-headless "Spark's runtime" || say "without Java everything works but Spark"
+# Tools that only tests use: the file or command that each package brings. Without one, its tests are skipped.
+if [ "$WANTED" = dev ]; then
+	while read -r brought package; do
+		command -v "$brought" >/dev/null || [ -e "$brought" ] || debian "for tests" "$package" ||
+			say "without $package, its tests are skipped"
+	done <<-END
+		curl curl
+		gcc gcc
+		/usr/include/stdlib.h libc6-dev
+		$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h python3-dev
+		openssl openssl
+		strace strace
+		ip iproute2
+		npm npm
+		chromium chromium
+		promtool prometheus
+		buildah buildah
+		mmdebstrap mmdebstrap
+	END
 fi
 
-# Connect's tools for TypeScript, which one test uses.
-if command -v npm >/dev/null; then
-	mkdir -p build/node
-	cp tests/connect/node/package.json build/node/
-	npm install --prefix build/node --silent --no-progress --no-package-lock --no-audit --no-fund ||
-		say "without Connect's packages of npm, its test for TypeScript is skipped"
-else
-	say "without Node and npm, the test of Connect for TypeScript is skipped"
+"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$WANTED]"
+
+if [ "$WANTED" != server ] && ! command -v java >/dev/null && [ -z "${JAVA_HOME:-}" ]; then
+	debian "Spark's runtime" default-jre-headless || say "without Java everything works but Spark"
 fi
+
+if [ "$WANTED" = dev ]; then
+	# Connect's tools for TypeScript, which one test uses.
+	if command -v npm >/dev/null; then
+		mkdir -p build/node
+		cp tests/connect/node/package.json build/node/
+		npm install --prefix build/node --silent --no-progress --no-package-lock --no-audit --no-fund ||
+			say "without Connect's packages of npm, its test for TypeScript is skipped"
+	else
+		say "without Node and npm, the test of Connect for TypeScript is skipped"
+	fi
+	# Older releases of PySpark, which tests/spark/test_versions.py tries. py4j is part of none of them.
+	for pinned in pyspark==3.5.7,py4j==0.10.9.7 pyspark==4.0.1; do
+		there=build/pyspark/${pinned%%,*}
+		[ -e "$there" ] || { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+			--target "$there.part" ${pinned//,/ } && mv "$there.part" "$there"; } ||
+			say "without $pinned, its test is skipped"
+	done
+fi
+
+# Who has everything has the rest.
+case $WANTED in
+	dev) touch "$VENV/.has-server" "$VENV/.has-demo" "$VENV/.has-dev" ;;
+	demo) touch "$VENV/.has-server" "$VENV/.has-demo" ;;
+	server) touch "$VENV/.has-server" ;;
+esac
