@@ -44,6 +44,8 @@ _UNREACHABLE = re.compile(
     r"(?P<reason>.*)",
     re.DOTALL,
 )
+# What gRPC for asyncio says of a stream whose connection broke off while it sent a message.
+_BROKEN_OFF = ("INTERNAL", "Internal error from Core")
 _DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN = "sash"
 
@@ -172,6 +174,8 @@ _BY_STATUS: dict[str, type[SashClientError]] = {cls.status: cls for cls in SashC
 def from_rpc(error: grpc.RpcError) -> SashClientError:
     """Return the exception for a failed call, with all that its status details say."""
     code = error.code().name
+    if (code, error.details()) == _BROKEN_OFF:
+        return Unavailable("the connection broke off")
     found = described(code, error.details() or code, _details(error))
     lost = _UNREACHABLE.match(found.message) if isinstance(found, Unavailable) else None
     return unreachable(lost["reason"]) if lost else found

@@ -10,6 +10,7 @@ from google.rpc import error_details_pb2
 
 import sash_client
 from sash_client import Client, DeadlineExceeded, InvalidArgument, SashClientError, Unavailable, WriteResult
+from sash_client.errors import from_rpc
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.connect_server import address
 from tests.support.recorder import recording, status
@@ -56,6 +57,20 @@ def test_every_status_has_its_exception(service, code, kind):
     assert type(error) is kind
     assert (error.code, error.message, str(error)) == (code.name, "so it is", "so it is")
     assert (error.reason, error.field, error.limit, error.retry_after_s) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        (grpc.StatusCode.INTERNAL, "Internal error from Core", Unavailable),
+        (grpc.StatusCode.INTERNAL, "Internal error from Core: more", SashClientError),
+        (grpc.StatusCode.UNKNOWN, "Internal error from Core", SashClientError),
+    ],
+)
+def test_a_connection_that_breaks_off_is_no_defect_of_the_service(code, message, kind):
+    error = from_rpc(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), message))
+    assert type(error) is kind
+    assert error.code == (code.name if kind is SashClientError else "UNAVAILABLE")
 
 
 def test_details_are_decoded(service):

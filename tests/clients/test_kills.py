@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import itertools
 import os
 import random
 import threading
@@ -15,7 +16,7 @@ import threading
 import numpy as np
 import pytest
 
-from sash_client import Client, SashClientError, Unavailable
+from sash_client import Bulk, Client, SashClientError, Unavailable
 from sash_client.aio import AsyncClient
 from tests.support.servers import WAIT_S, service_process
 
@@ -94,6 +95,34 @@ def run(read, target, reading):
     found = read(target, reading)
     if found is not None:
         asyncio.run(found)
+
+
+async def inserted(target, kill, after):
+    """Insert bulks over one call, and kill the service after so many answers: the error that ends the stream."""
+
+    def bulks():
+        for number in itertools.count():
+            yield Bulk(np.arange(1000) + 1000 * number, np.zeros(1000))
+
+    async with AsyncClient(target, timeout_s=TIMEOUT_S) as client:
+        window = client.window("w")
+        answers = 0
+        try:
+            async for _ in window.insert_stream(bulks()):
+                answers += 1
+                if answers == after:
+                    kill()
+        except SashClientError as error:
+            return error
+
+
+@pytest.mark.parametrize("kill", range(KILLS))
+def test_a_stream_of_inserts_ends_as_any_call_does(kill):
+    with service_process() as service:
+        with Client(service.grpc_target) as client:
+            client.create_window({"name": "w", "time_unit": "s", "aggregates": {"n": {"function": "count"}}})
+        error = asyncio.run(inserted(service.grpc_target, service.process.kill, random.Random(kill).randrange(1, 40)))
+    assert type(error) is Unavailable, error.message
 
 
 @pytest.mark.parametrize("kill", range(KILLS))
