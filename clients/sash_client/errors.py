@@ -65,6 +65,8 @@ class SashClientError(Exception):
         field: path of the offending field, such as ``"aggregates.p95.q"``.
         limit: the bound that was passed, such as ``"64 MiB"``.
         retry_after_s: seconds after which the same call may succeed.
+        unchanged: whether the service says that nothing was changed, so that any call may be made again. Of
+            `Unavailable`; all other errors of the service change nothing.
         request_id: the id of the call, by which the service's log names it; see `sash_client.request_id`. None if the
             error does not come from the service.
     """
@@ -80,6 +82,7 @@ class SashClientError(Exception):
         field: str | None = None,
         limit: str | None = None,
         retry_after_s: float | None = None,
+        unchanged: bool = False,
         request_id: str | None = None,
     ) -> None:
         super().__init__(message)
@@ -89,6 +92,7 @@ class SashClientError(Exception):
         self.field = field
         self.limit = limit
         self.retry_after_s = retry_after_s
+        self.unchanged = unchanged
         self.request_id = request_id
         self.applied: WriteResult | None = None
         """What the earlier messages of the same bulk have done; None if the call is not a bulk insert."""
@@ -183,7 +187,7 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
 
 def unreachable(reason: str) -> Unavailable:
     """Return the exception for a service that cannot be connected to."""
-    error = Unavailable(f"the service cannot be reached: {reason}")
+    error = Unavailable(f"the service cannot be reached: {reason}", unchanged=True)
     error.unreachable = True
     return error
 
@@ -196,7 +200,7 @@ def described(code: str, message: str, details: Iterable[Any]) -> SashClientErro
         message: the service's own.
         details: standard details, each packed into a `google.protobuf.Any`.
     """
-    reason, field, limit, retry_after_s = None, None, None, None
+    reason, field, limit, retry_after_s, unchanged = None, None, None, None, False
     request_id: str | None = None
     for detail in details:
         bad_request, info, retry, request = (
@@ -212,6 +216,7 @@ def described(code: str, message: str, details: Iterable[Any]) -> SashClientErro
                 reason = (info.reason or None) if info.domain == _DOMAIN else None
                 field = field or info.metadata.get("field")
                 limit = info.metadata.get("limit")
+                unchanged = info.metadata.get("unchanged") == "true"
             elif detail.Unpack(retry):
                 retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
             elif detail.Unpack(request):
@@ -223,6 +228,7 @@ def described(code: str, message: str, details: Iterable[Any]) -> SashClientErro
         field=field,
         limit=limit,
         retry_after_s=retry_after_s,
+        unchanged=unchanged,
         request_id=request_id,
     )
 

@@ -262,8 +262,8 @@ def targets_of(topology: Topology, service: str) -> dict[int, str]:
 
 
 def is_safe_elsewhere(method: str, error: SashClientError) -> bool:
-    """Whether a call may be made at another process after an error: it changes nothing, or never arrived."""
-    return isinstance(error, Unavailable) and (method in _READS or error.unreachable)
+    """Whether a call may be made at another process after an error: it changes nothing, or has changed nothing."""
+    return isinstance(error, Unavailable) and (method in _READS or error.unchanged)
 
 
 def _away(reason: str) -> Unavailable:

@@ -14,8 +14,9 @@ When a call is made again:
                                                            by up to a half, so that clients of a service that
                                                            comes back do not all come at once
 
-Only what changes nothing when it is done twice is sent again: reads, writes with a producer's number, parts of a
-batch (the service drops a part that no commit names), and commits. gRPC itself retries reads with one answer, as
+Only what changes nothing when it is done twice is sent again after any loss: reads, writes with a producer's number,
+parts of a batch (the service drops a part that no commit names), and commits. Other writes are sent again where the
+service says that it changed nothing, and where it could not be reached. gRPC itself retries reads with one answer, as
 `connection` tells it to. `Restarts` retries reads over Connect, and reads that answer with a stream.
 """
 
@@ -101,17 +102,26 @@ def asked_again(
     request: Any,
     now_s: Callable[[], float] = time.monotonic,
     owner: int | None = None,
+    idempotent: bool = True,
 ) -> Plan[Any]:
-    """Make a call that may be made twice, until it is answered or the client's `timeout_s` is over."""
-    deadline_s = now_s() + client.timeout_s
-    for pause_s in pauses_s():
+    """Make a call again until it is answered or the client's `timeout_s` is over.
+
+    Args:
+        idempotent: whether it may be made twice. One that may not is made again only after errors that say that nothing
+            was changed, and as often as reads are.
+    """
+    left_s = client.timeout_s
+    deadline_s = now_s() + left_s
+    for attempt, pause_s in enumerate(pauses_s(), 1):
         try:
-            return (yield Ask(method, request, max(deadline_s - now_s(), 0.001), owner))
+            return (yield Ask(method, request, max(left_s, 0.001), owner))
         except SashClientError as error:
             pause_s = max(pause_s, error.retry_after_s or 0.0)
-            if not may_pass(error) or client._is_closed or now_s() + pause_s >= deadline_s:
+            again = may_pass(error) if idempotent else error.unchanged and attempt < READ_ATTEMPTS
+            if not again or client._is_closed or now_s() + pause_s >= deadline_s:
                 raise
         yield Pause(pause_s)
+        left_s = deadline_s - now_s()
     raise AssertionError("pauses do not end")
 
 

@@ -19,7 +19,7 @@ from sash_client.frames import bulk_of
 from sash_client.handle import Handle, known, tick_of
 from sash_client.keys import Key, text
 from sash_client.parts import key_text
-from sash_client.plans import Ask, Plan, Together, asked_again
+from sash_client.plans import Plan, Together, asked_again
 from sash_client.questions import to_lookbacks
 from sash_client.times import Duration, TimeLike
 from sash_client.wire import fill_scalar, from_write
@@ -353,10 +353,8 @@ def messages_of(window: Handle, columns: Columns) -> Iterator[pb.BulkInsertReque
 
 
 def send_write(window: Handle, method: str, request: Any, numbered: bool, owner: int | None = None) -> Plan[Any]:
-    """Send a write; again while the service is away, if a producer has numbered it."""
-    if numbered:
-        return (yield from asked_again(window._client, method, request, owner=owner))
-    return (yield Ask(method, request, owner=owner))
+    """Send a write; again while the service is away, if a producer has numbered it or nothing was changed."""
+    return (yield from asked_again(window._client, method, request, owner=owner, idempotent=numbered))
 
 
 def numbers_from(sequence: int | None) -> Iterator[int | None]:

@@ -156,9 +156,13 @@ def _ended(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def going() -> Unavailable:
-    """What those are told who have a stream open when the service ends; another one may be back in a moment."""
-    return Unavailable("the service is shutting down", retry_after_s=1.0)
+def going(unchanged: bool = False) -> Unavailable:
+    """The error of calls that the service refuses, and of streams that it ends, while it shuts down.
+
+    Args:
+        unchanged: whether it is the refusal of a call that has not begun.
+    """
+    return Unavailable("the service is shutting down", retry_after_s=1.0, unchanged=unchanged)
 
 
 def check_interval(interval_ms: int, field: str) -> None:

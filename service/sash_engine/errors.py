@@ -35,6 +35,8 @@ class SashError(Exception):
         field: path of the offending field in the request, such as ``"aggregates.p95.q"``.
         limit: the bound that was passed, such as ``"64 MiB"`` or ``"2^63 - 1"``.
         retry_after_s: seconds after which the same call may succeed.
+        unchanged: of `Unavailable`: whether nothing was changed, so that any call may be made again. All other
+            refusals change nothing.
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class SashError(Exception):
         field: str | None = None,
         limit: str | None = None,
         retry_after_s: float | None = None,
+        unchanged: bool = False,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
         self.limit = limit
         self.retry_after_s = retry_after_s
+        self.unchanged = unchanged
 
     @classmethod
     def reason(cls) -> str:
@@ -106,7 +110,10 @@ class PermissionDenied(SashError):
 
 
 class Unavailable(SashError):
-    """The service, or a tier it needs, cannot serve this now; retry after `retry_after_s`."""
+    """The service, or a tier it needs, cannot serve this now; retry after `retry_after_s`.
+
+    A write may be applied, unless the error says that it is `unchanged`.
+    """
 
 
 class DataLoss(SashError):

@@ -128,6 +128,39 @@ def test_a_write_that_was_seen_is_not_sent_again(service):
     assert len(recorder.of(pb.InsertRequest)) == 1
 
 
+def unchanged(message="moving", says="true", domain="sash"):
+    info = error_details_pb2.ErrorInfo(domain=domain, reason="UNAVAILABLE", metadata={"unchanged": says})
+    again = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(nanos=1_000_000))
+    return status(grpc.StatusCode.UNAVAILABLE, message, info, again)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_write_that_changed_nothing_is_sent_again(service, times):
+    recorder, client = service
+    recorder.failures += [unchanged()] * times
+    assert client.window("w").insert(1, 1.0).inserted == 1
+    assert len(recorder.of(pb.InsertRequest)) == times + 1
+
+
+def test_a_write_that_changed_nothing_is_not_sent_for_ever(service):
+    recorder, client = service
+    recorder.failures += [unchanged()] * 10
+    with pytest.raises(Unavailable, match="moving") as caught:
+        client.window("w").insert(1, 1.0)
+    assert caught.value.unchanged
+    assert len(recorder.of(pb.InsertRequest)) == 4
+
+
+def test_a_write_that_may_have_changed_something_is_not_sent_again(service):
+    recorder, client = service
+    for failure in (unchanged(says="false"), status(grpc.StatusCode.UNAVAILABLE, "perhaps")):
+        recorder.failures += [unchanged(), failure]
+        with pytest.raises(Unavailable) as caught:
+            client.window("w").insert(1, 1.0)
+        assert not caught.value.unchanged
+    assert len(recorder.of(pb.InsertRequest)) == 4
+
+
 def test_a_failed_bulk_says_what_was_applied(recorded):
     recorder, where = recorded
     with Client(**where, bulk_entries_max=10) as client:

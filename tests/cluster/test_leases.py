@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from sash.shards.fair import Member, Table
 from sash.shards.lease_table import LeaseTable
-from sash_client import Client, DataLoss, InvalidArgument
+from sash_client import Client, DataLoss, InvalidArgument, SashClientError
 from sash_client import Unavailable as ClientUnavailable
 from sash_engine.errors import Unavailable
 from sash_wire.placement import shard_of
@@ -92,6 +94,51 @@ def test_shards_move_when_processes_come_and_go_while_producers_write(deployment
     for producer in producers:  # the direct one asks others than the process that it was given
         producer.rounds(2)
     check(first, *[producer.end() for producer in producers])
+
+
+def test_a_restart_of_a_process_fails_no_call_that_can_be_made_again(deployment: Deployment) -> None:
+    """Writes without numbers are sent again where nothing was changed, and reads wherever they fail."""
+    first, second = deployment.add(), deployment.add()
+    deployment.settle(4, 4)
+    made(first)
+    ended = threading.Event()
+    applied, perhaps = Counter[str](), Counter[str]()
+    failed: list[SashClientError] = []
+
+    def call() -> None:
+        with Client(first.target, timeout_s=WAIT_S) as client:
+            window = client.window("w")
+            for time in itertools.count():
+                if ended.is_set():
+                    break
+                key = KEYS[time % len(KEYS)]
+                try:
+                    window.insert(time, fields={"value": 1}, key=key)
+                    applied[key] += 1
+                except ClientUnavailable as error:
+                    perhaps[key] += 1
+                    if error.unchanged:
+                        failed.append(error)
+                try:
+                    window.query(key=key)
+                except SashClientError as error:
+                    failed.append(error)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    try:
+        for _ in range(2):
+            second.process.send_signal(signal.SIGTERM)
+            assert second.process.wait(WAIT_S) == 0
+            second = deployment.add()
+            deployment.settle(4, 4)
+    finally:
+        ended.set()
+        caller.join()
+    assert failed == []
+    assert sum(applied.values()) > len(KEYS)
+    for key, (entries, _) in first.answers().items():
+        assert applied[key] <= entries <= applied[key] + perhaps[key]
 
 
 def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:

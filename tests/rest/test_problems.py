@@ -303,6 +303,28 @@ def test_both_edges_give_an_error_the_same_reason(name):
     assert document["reason"] == info.reason == type(error).reason()
 
 
+@pytest.mark.parametrize(
+    ("error", "again", "unchanged"),
+    [
+        (errors.Unavailable("away"), "1", None),
+        (errors.Unavailable("away", retry_after_s=2.5), "3", None),
+        (errors.Unavailable("moving", retry_after_s=2, unchanged=True), "2", "true"),
+        (errors.ResourceExhausted("quota", retry_after_s=2), "2", None),
+        (errors.NotFound("gone"), None, None),
+    ],
+)
+def test_both_edges_say_whether_to_come_again(error, again, unchanged):
+    response = of_error(error, "GET", "/")
+    assert response.headers.get("retry-after") == again
+    assert json.loads(response.body).get("unchanged") == (unchanged and True)
+    metadata = dict(status_of(error, "Query").trailing_metadata)
+    info = error_details_pb2.ErrorInfo()
+    assert status_pb2.Status.FromString(metadata["grpc-status-details-bin"]).details[0].Unpack(info)
+    assert info.metadata.get("unchanged") == unchanged
+    waits = isinstance(error, errors.Unavailable) and error.retry_after_s is not None
+    assert metadata.get("grpc-retry-pushback-ms") == (str(int(error.retry_after_s * 1000)) if waits else None)
+
+
 def test_a_defect_has_a_reason_on_both_edges():
     document = json.loads(of_error(ZeroDivisionError(), "GET", "/").body)
     detail, _ = status_pb2.Status.FromString(status_of(ZeroDivisionError(), "Insert").trailing_metadata[0][1]).details

@@ -54,13 +54,15 @@ def test_questions() -> None:
     assert unpack(pack(question)) == question
 
 
+@pytest.mark.parametrize("unchanged", [False, True])
 @pytest.mark.parametrize("name", list(errors.__all__))
-def test_errors(name: str) -> None:
-    sent = getattr(errors, name)("m", field="f", limit="l", retry_after_s=1.5)
+def test_errors(name: str, unchanged: bool) -> None:
+    sent = getattr(errors, name)("m", field="f", limit="l", retry_after_s=1.5, unchanged=unchanged)
     found = unpack(pack(sent))
     assert type(found) is type(sent)
     assert isinstance(found, SashError)
     assert (found.message, found.field, found.limit, found.retry_after_s) == ("m", "f", "l", 1.5)
+    assert found.unchanged is unchanged
 
 
 @pytest.mark.parametrize(

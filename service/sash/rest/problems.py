@@ -50,6 +50,8 @@ STATUSES: Mapping[type[errors.SashError], HTTPStatus] = {
 
 # An error may quote what the caller sent, which may be megabytes.
 TEXT_CHARACTERS_MAX = 500
+RETRY_S = 1.0
+"""After which an error that says nothing about it may have passed."""
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +101,10 @@ def of_error(error: Exception, method: str, path: str, more: Mapping[str, object
     kind = kind_of(error)
     reason = kind.reason()
     words = reason.replace("_", " ").lower()
-    headers = {} if error.retry_after_s is None else {"retry-after": str(ceil(error.retry_after_s))}
+    again_s = error.retry_after_s
+    if again_s is None and kind is errors.Unavailable:
+        again_s = RETRY_S
+    headers = {} if again_s is None else {"retry-after": str(ceil(again_s))}
     if kind is errors.Unauthenticated:
         headers["www-authenticate"] = "Bearer"
     return Problem(
@@ -111,7 +116,7 @@ def of_error(error: Exception, method: str, path: str, more: Mapping[str, object
         field=error.field,
         limit=error.limit,
         headers=headers,
-        more=more,
+        more={"unchanged": True, **(more or {})} if error.unchanged else more,
     )
 
 

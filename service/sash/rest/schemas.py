@@ -158,6 +158,10 @@ SCHEMAS: dict[str, Any] = {
             },
             "field": {"type": "string", "description": "Path of the field that is wrong."},
             "limit": {"type": "string", "description": "The limit that was passed."},
+            "unchanged": {
+                "type": "boolean",
+                "description": "Of `UNAVAILABLE`: nothing was changed, so any call may be made again.",
+            },
             "request_id": {
                 "type": "string",
                 "description": "The id of the request, as the service's log has it: what `X-Request-Id` said, or a new "

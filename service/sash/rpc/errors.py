@@ -1,14 +1,15 @@
 """Errors as gRPC statuses: the one place where this edge maps them.
 
 Every status carries google.rpc details: an ErrorInfo (reason, and the field and limit as metadata; for a stream of
-writes `applied`, how many were answered), a BadRequest where a field is to blame, a RetryInfo where trying again
-may help, a RequestInfo with the id of the request.
+writes `applied`, how many were answered; `unchanged` where any call may be made again), a BadRequest where a field is
+to blame, a RetryInfo where trying again may help, a RequestInfo with the id of the request.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
@@ -55,8 +56,13 @@ def status_of(error: Exception, method: str, applied: int | None = None) -> grpc
         any_ = any_pb2.Any()
         any_.Pack(detail)
         packed.append(any_)
-    status: grpc.Status = rpc_status.to_status(status_pb2.Status(code=code.value[0], message=message, details=packed))
-    return status
+    status: Any = rpc_status.to_status(status_pb2.Status(code=code.value[0], message=message, details=packed))
+    again_s = error.retry_after_s if isinstance(error, errors.Unavailable) else None
+    if again_s is not None:
+        # gRPC's own retries of reads wait as long as this says, where their own pauses would be over too soon.
+        pushback = ("grpc-retry-pushback-ms", str(int(again_s * 1000)))
+        status = status._replace(trailing_metadata=(*status.trailing_metadata, pushback))
+    return status  # type: ignore[no-any-return]
 
 
 def described(
@@ -89,6 +95,8 @@ def described(
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if error.limit is not None:
         info.metadata["limit"] = _short(error.limit)
+    if error.unchanged:
+        info.metadata["unchanged"] = "true"
     if error.retry_after_s is not None:
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after_s * 1e9))

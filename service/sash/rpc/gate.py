@@ -26,12 +26,12 @@ class Gate:
     def check(self) -> None:
         """Raise `Unavailable` where the call would be refused now: before its message is read."""
         if self._closing.is_set():
-            raise going()
+            raise going(unchanged=True)
         self._places.check(caller_of())
 
     def __enter__(self) -> None:
         if self._closing.is_set():
-            raise going()
+            raise going(unchanged=True)
         self._places.enter(caller_of())
 
     def __exit__(self, *error: object) -> None:

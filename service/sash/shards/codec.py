@@ -76,7 +76,8 @@ def _known(value: Any) -> Any:
     if isinstance(value, WindowSpec):
         return _ext(_SPEC, value.document())
     if isinstance(value, SashError):
-        return _ext(_ERROR, [type(value).__name__, value.message, value.field, value.limit, value.retry_after_s])
+        error = [type(value).__name__, value.message, value.field, value.limit, value.retry_after_s]
+        return _ext(_ERROR, [*error, True] if value.unchanged else error)
     if isinstance(value, answers.Page):
         return _ext(_PAGE, [list(value), value.position])
     name = type(value).__name__
@@ -116,8 +117,10 @@ def _value(kind: int, data: bytes) -> Any:
     if kind == _SPEC:
         return WindowSpec.parse(content)
     if kind == _ERROR:
-        name, message, field, limit, retry_after_s = content
-        return _ERRORS[name](message, field=field, limit=limit, retry_after_s=retry_after_s)
+        name, message, field, limit, retry_after_s, *unchanged = content
+        return _ERRORS[name](
+            message, field=field, limit=limit, retry_after_s=retry_after_s, unchanged=bool(unchanged and unchanged[0])
+        )
     if kind == _TUPLE:
         return tuple(content)
     if kind == _LARGE:

@@ -210,7 +210,9 @@ def _added(statuses: Sequence[StorageStatus]) -> StorageStatus:
 
 def nobody(shard: int, what: str = "is moving or starting") -> Unavailable:
     """The error for a shard that nobody serves now."""
-    return Unavailable(f"shard {shard} {what}; nothing was changed on it", field="shard", retry_after_s=_RETRY_S)
+    return Unavailable(
+        f"shard {shard} {what}; nothing was changed on it", field="shard", retry_after_s=_RETRY_S, unchanged=True
+    )
 
 
 class _ShardPlane(Plane):

@@ -205,7 +205,9 @@ class Peer:
     def _away(self, error: Exception | None, perhaps: bool) -> Unavailable:
         why = error.details() if isinstance(error, grpc.aio.AioRpcError) else error or "it has ended the connection"
         told = "; the call may have taken place" if perhaps else ""
-        return Unavailable(f"{self._called} cannot be reached ({why}){told}", retry_after_s=_RETRY_S)
+        return Unavailable(
+            f"{self._called} cannot be reached ({why}){told}", retry_after_s=_RETRY_S, unchanged=not perhaps
+        )
 
 
 def _said() -> dict[str, str]:

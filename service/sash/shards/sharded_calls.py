@@ -31,6 +31,7 @@ __all__ = ["Call", "ShardedCalls", "wrong_shard"]
 
 R = TypeVar("R")
 
+
 Call = Callable[[ShardPlane], Awaitable[R]]
 
 

@@ -267,7 +267,7 @@ class ShardedWrites(ShardedCalls):
         if not errors:
             return merged_writes([found[shard] for shard in sorted(found)])
         error = worst(errors.values())
-        if not found and not any(isinstance(other, Unavailable) for other in errors.values()):
+        if not found and all(other.unchanged or not isinstance(other, Unavailable) for other in errors.values()):
             raise error
         failed = ", ".join(map(str, sorted(errors)))
         told = f"the write is applied on {len(found)} of its {len(calls)} shards, and not, or perhaps, on {failed}"
