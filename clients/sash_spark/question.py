@@ -20,12 +20,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sash_client import ALL_KEYS, Client, InvalidArgument, Unsupported, WindowInfo
+from sash_client.errors import refusing
 from sash_client.times import to_tick
 from sash_spark.columns import FIELD_TYPES, AnswerColumn, time_type
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.names import meant
 from sash_spark.options import Options
 from sash_wire.coded import Coded
+from sash_wire.durations import parse_duration
 from sash_wire.key_parts import key_columns
 
 __all__ = ["Question", "Shape"]
@@ -36,6 +38,18 @@ _OPTIONS = {
     *LOGIN_OPTIONS,
 }
 _TABLES = ("entries", "answers", "series")
+_APPLIES = {
+    "lookback": ("answers",),
+    "as_of": ("answers",),
+    "start": ("entries", "series"),
+    "end": ("entries", "series"),
+    "step": ("series",),
+    "width": ("series",),
+    "combine": ("answers", "series"),
+    "aggregates": ("answers", "series"),
+}
+"""Options that only some tables have: option -> their `what`. With another one they are refused, not ignored."""
+_DURATION = refusing(parse_duration)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS = {"us": 1, "ms": 1000, "s": 1_000_000}
@@ -90,6 +104,11 @@ class Question:
         )
         if found.what not in _TABLES:
             raise InvalidArgument(f"what is one of {', '.join(_TABLES)}, not {found.what!r}", field="what")
+        for name, tables in _APPLIES.items():
+            if found.what not in tables and options.text(name) is not None:
+                raise InvalidArgument(
+                    f"{name} is an option of {' and '.join(tables)}, and what is {found.what}", field=name
+                )
         if found.what == "series":
             options.required("step")
         return found
@@ -129,14 +148,16 @@ class Shape:
         """Find the columns of a question's rows.
 
         Raises:
-            InvalidArgument: an aggregate does not exist, or has the name of another column.
+            InvalidArgument: an aggregate does not exist, or has the name of another column; an option is no time or
+                duration of the window's unit.
             Unsupported: the question asks for entries, and the window stores panes.
         """
         spec = info.spec
         unit, keyed, fields = spec["time_unit"], spec["keyed"], spec["fields"]
         if not keyed and (question.keys is not None or question.combine):
             raise InvalidArgument(f"window {info.name!r} is not keyed", field="keys" if question.keys else "combine")
-        by_key = keyed and not (question.combine and question.what != "entries")
+        _check_times(question, unit)
+        by_key = keyed and not question.combine
         instant = time_type(unit)
         parts = tuple(spec.get("keys") or ())
         columns = dict.fromkeys(parts or ("key",), pa.string()) if by_key else {}
@@ -184,15 +205,7 @@ class Shape:
 
     def tick(self, text: str, name: str) -> int:
         """Parse an option that is a time: ticks, or ISO 8601 (UTC unless it has an offset)."""
-        try:
-            return int(text)
-        except ValueError:
-            pass
-        try:
-            instant = datetime.fromisoformat(text)
-        except ValueError:
-            raise InvalidArgument(f"{name} {text!r} is neither ticks nor a time (ISO 8601)", field=name) from None
-        return to_tick(instant if instant.tzinfo else instant.replace(tzinfo=UTC), self.unit, name)
+        return _tick(text, self.unit, name)
 
     def pushed(self, value: Any) -> int | None:
         """Return the last tick that is not after a value of the column `time`, or None for a value of another type."""
@@ -204,3 +217,27 @@ class Shape:
     def key_filter(self, keys: Sequence[str] | None) -> Any:
         """Return the argument `keys` of the client's calls."""
         return (list(keys) if keys is not None else ALL_KEYS) if self.keyed else None
+
+
+def _check_times(question: Question, unit: str) -> None:
+    """Refuse times and durations on the driver: the tasks, which use them, would fail only later, and each of them."""
+    for lookback in question.lookbacks:
+        _DURATION(lookback, unit, "lookback")
+    for name in ("step", "width"):
+        if (duration := getattr(question, name)) is not None:
+            _DURATION(duration, unit, name)
+    for name in ("start", "end", "as_of"):
+        if (instant := getattr(question, name)) is not None:
+            _tick(instant, unit, name)
+
+
+def _tick(text: str, unit: str, name: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(f"{name} {text!r} is neither ticks nor a time (ISO 8601)", field=name) from None
+    return to_tick(instant if instant.tzinfo else instant.replace(tzinfo=UTC), unit, name)

@@ -65,14 +65,21 @@ _OPTIONS = {
 }
 
 
+_REACHED_S = 10.0
+"""How long `save` tries to reach the service before it fails: a wrong target is the likely reason."""
+
+
 def register(spark: SparkSession) -> None:
-    """Register `format("sash")` in a session."""
+    """Register `format("sash")` in a session, unless Spark has found it in `pyspark_sash` by itself."""
+    session = getattr(spark, "_jsparkSession", None)  # Spark Connect has none; its server knows what it has found
+    if session is not None and session.sessionState().dataSourceManager().dataSourceExists("sash"):
+        return  # to replace it changes nothing, and Spark would warn of it
     try:
         spark.dataSource.register(SashDataSource)
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-        # Spark 4.0 has found it in `pyspark_sash` by itself. Later versions register it again.
+        # The server of Spark Connect 4.0 has found it. Later versions register it again.
 
 
 class SashDataSource(DataSource):
@@ -129,7 +136,7 @@ class SashDataSource(DataSource):
         query = options.text("query")
         if query is None and batch:
             raise InvalidArgument("a batch is one of a query: name it, too", field="query")
-        return _BatchWriter(_route(options, schema, overwrite), query or f"save-{uuid.uuid4()}", batch)
+        return _BatchWriter(_route(options, schema, overwrite, waits=False), query or f"save-{uuid.uuid4()}", batch)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of a streaming query."""
@@ -141,7 +148,7 @@ class SashDataSource(DataSource):
             ) from None
         options = Options(self.options)
         options.only(_OPTIONS - {"batch"} | {"checkpointlocation", "queryname"})  # Spark passes these, too
-        return StreamWriter(_route(options, schema, overwrite), options.text("query"))
+        return StreamWriter(_route(options, schema, overwrite, waits=True), options.text("query"))
 
 
 @dataclass(frozen=True)
@@ -164,7 +171,12 @@ class _BatchWriter(DataSourceArrowWriter):
         """Leave the parts to expire: another attempt stages its own."""
 
 
-def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
+def _route(options: Options, schema: StructType, overwrite: bool, *, waits: bool) -> Route:
+    """Read the options.
+
+    Args:
+        waits: whether a service that is away now is waited for when rows come; else that is an error here.
+    """
     if overwrite:
         raise InvalidArgument('a window is appended to: write with mode("append")', field="mode")
     route = Route(
@@ -182,8 +194,11 @@ def _route(options: Options, schema: StructType, overwrite: bool) -> Route:
         op=options.text("op"),
         nulls=check_nulls(options.text("nulls") or "fail"),
     )
-    with suppress(Unavailable, DeadlineExceeded):
-        # This only finds errors early. A commit waits for a service that is away for a while.
+    # A stream outlives a service that is away for a while, and finds its errors later.
+    with suppress(*((Unavailable, DeadlineExceeded) if waits else ())):
+        if not waits:
+            with route.client() as client:
+                client.wait_until_ready(min(route.timeout_s, _REACHED_S))
         route = route.fitted(schema)
     for column in [route.key] if route.key else (route.parts or {}).values():
         kind = find(schema, column)[1]

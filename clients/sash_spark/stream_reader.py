@@ -11,8 +11,10 @@ Two things could make a stream lose entries. Both are looked for:
     evicted    After a task has read, the window's slide policy must not have evicted entries that are newer than
                `start`. Otherwise the task fails. Entries that somebody evicts or retracts are not looked for.
     late       An entry that comes when the stream has read past its time is never read. The option `delay` says how
-               much older than the newest entry such an entry may be. Where entries come in order, it is not needed.
-               Where a window is punctuated, the stream reads up to there, and no entry comes later.
+               much older than the newest entry such an entry may be. Where entries come in order, it is not needed,
+               unless keys are on several shards: a write that meets a process that ends is on some of them at once,
+               and on the others when its producer has sent it again. Where a window is punctuated, the stream reads
+               up to there, and no entry comes later.
 
 Cost: each task is one call of `entries` (or `series`), and one description of the window.
 """
@@ -83,6 +85,16 @@ class StreamReader(DataSourceStreamReader):
             raise InvalidArgument(
                 f"window {question.window!r} is punctuated: a stream reads up to there, without a delay", field="delay"
             )
+        if not (self._is_punctuated or question.delay) and spec["keyed"]:
+            with question.client() as client:
+                shards = client.topology().shards
+            if shards > 1:
+                raise InvalidArgument(
+                    f"the keys of window {question.window!r} are on {shards} shards, which get their share of a write "
+                    "at different moments. Say how much older than the newest entry another one may be: the time that "
+                    "a producer may need to send a write again after a process has ended",
+                    field="delay",
+                )
         self._delay = _DURATION(question.delay, self._unit, "delay") if question.delay else 0
         self._step = _DURATION(question.step, self._unit, "step") if question.what == "series" and question.step else 1
         self._first = None if question.start is None else reader.shape.tick(question.start, "start") - 1

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from sash_client import InvalidArgument
+from sash_client import InvalidArgument, Unavailable
 from sash_spark import register
-from sash_spark.options import Options
 from sash_spark.parts import Part, Route
 from sash_spark.source import SashDataSource
 from tests.support.spark_streams import KEYED, Stream, assert_fold, killer, rows, staged_parts
@@ -209,6 +209,12 @@ def test_logical_time_is_integers(spark, client, target):
     assert caught.value.field == "at"
 
 
+def test_what_spark_has_found_by_itself_is_not_registered_again(spark, monkeypatch):
+    """Spark would warn that it replaces a data source."""
+    monkeypatch.setattr(type(spark.dataSource), "register", lambda *_: pytest.fail("registered again"))
+    register(spark)
+
+
 def test_a_table_without_rows(spark, window, options):
     frame = spark.createDataFrame([], "at timestamp, k string, v long")
     frame.write.format("sash").options(**options, query="load").mode("append").save()
@@ -244,12 +250,19 @@ def test_windows_in_sql(spark, window, target):
         spark.sql("DROP TABLE IF EXISTS listed")
 
 
-def test_a_service_that_is_away_is_waited_for_later(spark, options):
+AWAY = {"target": "127.0.0.1:1", "timeout_s": "0.2"}
+ROWS = StructType().add("at", "timestamp").add("k", "string").add("v", "long")
+
+
+def test_a_stream_waits_for_a_service_that_is_away(options):
     """The checks on the driver are for early errors only."""
-    away = Options(options | {"target": "127.0.0.1:1", "timeout_s": "0.2"})
-    schema = spark.createDataFrame([], "at timestamp, k string, v long").schema
-    writer = SashDataSource(dict(away._options)).writer(schema, overwrite=False)
+    writer = SashDataSource(options | AWAY).streamWriter(ROWS, overwrite=False)
     assert writer.route.fields is None
+
+
+def test_what_is_saved_to_a_wrong_target_fails_on_the_driver(options):
+    with pytest.raises(Unavailable, match=r"no service at 127\.0\.0\.1:1 within 0\.2 s"):
+        SashDataSource(options | AWAY).writer(ROWS, overwrite=False)
 
 
 def test_names_of_parts_are_what_is_committed(client, window, target):

@@ -339,15 +339,31 @@ def test_a_series_of_more_keys_than_one_call_answers(read, client, monkeypatch):
         ({"keys": "[1"}, "keys"),
         ({"what": "answers", "aggregates": "count,nope"}, "aggregates"),
         ({"start": "soon"}, "start"),
+        ({"lookback": "1h"}, "lookback"),
+        ({"as_of": "5"}, "as_of"),
+        ({"step": "5s"}, "step"),
+        ({"width": "5s"}, "width"),
+        ({"combine": "true"}, "combine"),
+        ({"aggregates": "count"}, "aggregates"),
+        ({"what": "answers", "start": "90"}, "start"),
+        ({"what": "answers", "end": "90"}, "end"),
+        ({"what": "answers", "step": "5s"}, "step"),
+        ({"what": "series", "step": "5s", "as_of": "5"}, "as_of"),
+        ({"what": "series", "step": "5s", "lookback": "1h"}, "lookback"),
+        ({"what": "answers", "lookback": "1h,soon"}, "lookback"),
+        ({"what": "answers", "as_of": "soon"}, "as_of"),
+        ({"what": "series", "step": "soon"}, "step"),
+        ({"what": "series", "step": "5s", "width": "soon"}, "width"),
+        ({"what": "series", "step": "5s", "end": "soon"}, "end"),
         ({"what": "answers", "window": "taken"}, "aggregates"),
         ({"keys": "a", "window": "taken"}, "keys"),
-        ({"combine": "true", "window": "taken"}, "combine"),
+        ({"what": "answers", "combine": "true", "window": "taken"}, "combine"),
     ],
 )
 def test_options_that_do_not_fit_are_named(client, keyed, reader, options, field):
     client.create_window({"name": "taken", "aggregates": {"Entries": {"function": "count"}}})
     with pytest.raises(InvalidArgument) as caught:
-        reader(**options).partitions()
+        reader(**options)
     assert caught.value.field == field
 
 

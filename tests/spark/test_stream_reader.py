@@ -3,8 +3,11 @@
 Most tests drive the reader as Spark does, without Spark.
 """
 
+import os
 import pickle
 import random
+import signal
+from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -14,6 +17,8 @@ from sash_spark import register
 from sash_spark.options import Options
 from sash_spark.question import Question
 from sash_spark.source import SashDataSource
+from tests.support.clients import client_of
+from tests.support.servers import service_process
 
 pytestmark = pytest.mark.spark
 
@@ -117,6 +122,23 @@ def test_a_punctuated_window_is_read_up_to_there(client, target):
     assert query.rows == [(1, 1), (5, 2)]
     with pytest.raises(InvalidArgument, match="without a delay"):
         Query(target, delay="5").reader()
+
+
+def test_keys_on_several_shards_need_a_delay(tmp_path):
+    """Parts of a write that meets a process that ends are applied at different moments, so no time is final."""
+    with (
+        service_process("--processes", "2", SASH_DATA=str(tmp_path)) as service,
+        client_of(service.grpc_target) as client,
+    ):
+        client.create_window(KEYED)
+        client.create_window(WINDOW | {"name": "plain"})
+        client.create_window(KEYED | {"name": "told", "slide": {"max_age": "100", "until": "punctuation"}})
+        with pytest.raises(InvalidArgument, match=r"on \d+ shards") as caught:
+            Query(service.grpc_target).reader()
+        assert caught.value.field == "delay"
+        Query(service.grpc_target, delay="5").reader()
+        Query(service.grpc_target, window="plain").reader()
+        Query(service.grpc_target, window="told").reader()
 
 
 def test_a_series_has_each_bucket_once(client, target):
@@ -234,6 +256,22 @@ def test_a_read_takes_no_delay(client, target):
 
 
 def test_a_query_goes_on_from_its_checkpoint(spark, client, target, tmp_path):
+    goes_on_from_its_checkpoint(spark, client, target, tmp_path, lambda: None)
+
+
+def test_a_query_over_several_shards_goes_on_after_a_process_has_died(spark, tmp_path):
+    data = {"SASH_DATA": str(tmp_path / "data")}
+    with service_process("--processes", "2", **data) as service, client_of(service.grpc_target) as client:
+
+        def die():
+            pid = service.process.pid
+            worker = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
+            os.kill(int(worker), signal.SIGKILL)
+
+        goes_on_from_its_checkpoint(spark, client, service.grpc_target, tmp_path, die)
+
+
+def goes_on_from_its_checkpoint(spark, client, target, tmp_path, between):
     register(spark)
     window = client.create_window(KEYED | {"time_unit": "s", "slide": {"max_age": "1h"}})
 
@@ -243,7 +281,9 @@ def test_a_query_goes_on_from_its_checkpoint(spark, client, target, tmp_path):
         writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
 
     def insert(*times):
-        window.bulk_insert(list(times), {"v": list(times)}, keys={"a": ["x", "y"] * (len(times) // 2), "b": "p"})
+        keys = {"a": [f"{time % 7}" for time in times], "b": "p"}
+        with window.producer(f"p-{times[0]}") as producer:
+            producer.bulk_insert(list(times), {"v": list(times)}, keys=keys)
 
     def written():
         return sorted(row.v for row in spark.read.parquet(str(tmp_path / "out")).collect())
@@ -251,6 +291,7 @@ def test_a_query_goes_on_from_its_checkpoint(spark, client, target, tmp_path):
     insert(100, 101, 102, 103, 120, 130)
     run()
     assert written() == [100, 101, 102, 103]
+    between()
     insert(122, 121, 131, 150)
     run()
     assert written() == [100, 101, 102, 103, 120, 121, 122, 130, 131]
