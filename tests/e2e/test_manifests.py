@@ -12,6 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.grafana.make import FILE, dashboard
+from deploy.helm.make import CHART, MODES, VALUES, applies, files, manifests, place, tool
 from docs.generate.service import ask
 from sash.settings import Settings
 
@@ -24,8 +25,8 @@ RECORDED = re.compile(r"\bsash:\w+:\w+")
 KUBERNETES = "1.33"
 
 
-def needs(tool):
-    return pytest.mark.skipif(not shutil.which(tool), reason=f"{tool} is not installed")
+def needs(name):
+    return pytest.mark.skipif(not shutil.which(tool(name)), reason=f"{name} is not installed")
 
 
 def done(*command):
@@ -95,23 +96,129 @@ def test_the_schemas_would_notice():
         kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
 
 
+@pytest.fixture(scope="module")
+def built():
+    """The manifests of each mode, by kind and name."""
+    return {mode: {(each["kind"], each["metadata"]["name"]): each for each in manifests(mode)} for mode in MODES}
+
+
 @needs("kubectl")
-@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
-def test_kubernetes_overlays_are_built_and_follow_the_schemas(overlay):
-    documents = list(yaml.safe_load_all(done("kubectl", "kustomize", overlay)))
-    kinds = {document["kind"]: document for document in documents}
-    assert set(kinds) == {"ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Service", "StatefulSet"}
-    for document in documents:
+@pytest.mark.parametrize("mode", MODES)
+def test_kubernetes_overlays_are_built_and_follow_the_schemas(built, mode):
+    assert sorted(MODES.values()) == OVERLAYS
+    documents = built[mode]
+    kinds = {"ConfigMap", "NetworkPolicy", "PodDisruptionBudget", "Service", "StatefulSet"}
+    assert {kind for kind, _ in documents} == kinds - ({"PodDisruptionBudget"} if mode == "standby" else set())
+    for document in documents.values():
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
-    pod = kinds["StatefulSet"]["spec"]["template"]["spec"]
+    stateful = documents["StatefulSet", "sash"]["spec"]
+    pod = stateful["template"]["spec"]
     (container,) = pod["containers"]
     mounted = {each["name"] for each in container["volumeMounts"]}
-    claims = {each["metadata"]["name"] for each in kinds["StatefulSet"]["spec"].get("volumeClaimTemplates") or ()}
+    claims = {each["metadata"]["name"] for each in stateful.get("volumeClaimTemplates") or ()}
     assert mounted == claims | {each["name"] for each in pod["volumes"]}
-    if overlay.name == "redis":
+    assert ("Service", stateful["serviceName"]) in documents
+    assert set(documents["ConfigMap", "sash"]["data"]) <= SETTINGS
+    names = {each["name"] for each in container.get("env", ())}
+    assert {name for name in names if name.startswith("SASH_")} <= SETTINGS
+    if mode != "volume":
         assert not claims
-        assert {each["name"] for each in container["env"]} == {"SASH_DATA"}
-        assert "6379" in json.dumps(kinds["NetworkPolicy"]["spec"]["egress"])
+        assert "SASH_DATA" in names
+        assert "6379" in json.dumps(documents["NetworkPolicy", "sash"]["spec"]["egress"])
+
+
+@needs("kubectl")
+def test_pods_that_share_shards_reach_each_other(built):
+    """By a name of each, on a port that the policy opens, and as the certificate allows."""
+    documents = built["sharded"]
+    stateful = documents["StatefulSet", "sash"]["spec"]
+    settings = documents["ConfigMap", "sash"]["data"]
+    (container,) = stateful["template"]["spec"]["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    peers = documents["Service", "sash-peers"]["spec"]
+    assert (stateful["replicas"], stateful["serviceName"], stateful["podManagementPolicy"]) == (
+        3,
+        "sash-peers",
+        "Parallel",
+    )
+    assert env["SASH_ADDRESS"] == "$(POD_NAME).sash-peers"
+    assert (peers["clusterIP"], peers["publishNotReadyAddresses"]) == ("None", True)
+    assert peers["selector"] == stateful["template"]["metadata"]["labels"]
+    assert int(settings["SASH_SHARDS"]) >= 4 * stateful["replicas"]
+    port = int(settings["SASH_PEER_PORT"])
+    assert {each["name"]: each["containerPort"] for each in container["ports"]}["peer"] == port
+    assert port in {each["port"] for each in peers["ports"]}
+    policy = documents["NetworkPolicy", "sash"]["spec"]
+    own = [{"podSelector": {"matchLabels": peers["selector"]}}]
+    assert [each["ports"] for each in policy["ingress"] if each["from"] == own] == [
+        [{"port": "peer", "protocol": "TCP"}]
+    ]
+    assert [each["ports"] for each in policy["egress"] if each["to"] == own] == [[{"port": port, "protocol": "TCP"}]]
+    assert settings["SASH_TLS_PEER_NAME"] in settings["SASH_ALLOWED_HOSTS"].split(",")
+    budget = documents["PodDisruptionBudget", "sash"]["spec"]
+    assert (budget["maxUnavailable"], budget.get("minAvailable")) == (1, None)
+
+
+@needs("kubectl")
+def test_a_standby_is_waited_for(built):
+    documents = built["standby"]
+    stateful = documents["StatefulSet", "sash"]["spec"]
+    (container,) = stateful["template"]["spec"]["containers"]
+    assert documents["ConfigMap", "sash"]["data"]["SASH_STANDBY"] == "1"
+    assert (stateful["replicas"], stateful["podManagementPolicy"]) == (2, "Parallel")
+    assert stateful["updateStrategy"] == {"type": "OnDelete"}, "a standby is never ready"
+    probe = container["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > 365 * 86400
+
+
+# -------------------------------------------------------------------- Helm
+
+
+def rendered(mode, *given):
+    text = done(tool("helm"), "template", "x", CHART, "--set", f"mode={mode}", *given)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def by_name(documents):
+    return {(each["kind"], each["metadata"]["name"]): each for each in documents}
+
+
+@needs("kubectl")
+def test_the_chart_is_made_of_the_manifests():
+    for path, text in files():
+        assert path.read_text() == text, "python -m deploy.helm.make"
+
+
+@needs("helm")
+@pytest.mark.parametrize("mode", MODES)
+def test_the_chart_renders_the_manifests(built, mode):
+    assert by_name(rendered(mode)) == built[mode]
+
+
+@needs("helm")
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_of_the_chart_is_in_its_place(built, name):
+    """In every mode that has it, and nothing else changes."""
+    path, _ = VALUES[name]
+    for mode in MODES:
+        given, expected = {
+            "resources": (["--set", "resources.limits.memory=4Gi"], lambda old: old | {"limits": {"memory": "4Gi"}}),
+            "settings": (["--set", "settings.SASH_CACHE_BYTES=7"], lambda old: old | {"SASH_CACHE_BYTES": "7"}),
+            "replicas": (["--set", "replicas=7"], lambda old: 7),
+        }.get(name, (["--set", f"{name}=other"], lambda old: "other"))
+        wanted = [json.loads(json.dumps(document)) for document in built[mode].values()]
+        if applies(name, mode):
+            inside, last = place(wanted, path)
+            inside[last] = expected(inside[last])
+        assert by_name(rendered(mode, *given)) == by_name(wanted)
+
+
+@needs("helm")
+def test_the_chart_has_no_other_modes():
+    ran = subprocess.run([tool("helm"), "template", "x", CHART, "--set", "mode=none"], capture_output=True, text=True)
+    assert ran.returncode != 0
+    assert "mode is one of volume, redis, sharded, standby" in ran.stderr
+    done(tool("helm"), "lint", CHART)
 
 
 def test_kubernetes_manifests_agree_with_the_service_and_the_image():

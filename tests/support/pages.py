@@ -36,7 +36,7 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 LEFT_OUT = re.compile(
-    r"\s*(make|git|cd|docker|npm|python3? -m|\S*pip|sash serve|sash watch|systemctl|kubectl|cp|spark-submit)\b"
+    r"\s*(make|git|cd|docker|npm|python3? -m|\S*pip|sash serve|sash watch|systemctl|kubectl|helm|cp|spark-submit)\b"
 )
 """Lines of shell that set a machine up, or run until they are stopped: they have tests of their own."""
 
