@@ -18,6 +18,7 @@ import pytest
 import sash_engine
 from deploy import compile_engine
 from sash import version
+from tests.support.every_question import asked
 from tests.support.servers import WAIT_S, service_process
 
 ROOT = Path(__file__).parents[2]
@@ -54,12 +55,17 @@ pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.fixture(scope="module")
-def run():
-    """Runs Python with the compiled engine, or without."""
+def made():
+    """The directory with the compiled engine."""
     try:
-        made = compile_engine.compiled()
+        return compile_engine.compiled()
     except compile_engine.NoCompiler as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def run(made):
+    """Runs Python with the compiled engine, or without."""
 
     def run(*arguments, pure=False):
         places = [] if pure else [str(made)]
@@ -93,6 +99,15 @@ def test_it_says_that_it_is_compiled(run):
     )
     assert re.fullmatch(r"True builtin_function_or_method .+\.so\n", run("-c", program).stdout)
     assert re.fullmatch(r"False function .+\.py\n", run("-c", program, pure=True).stdout)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "pure Python"])
+def test_every_kind_of_question_on_every_edge(made, kind):
+    path = [str(made)] * (kind == "compiled") + [str(ROOT / room) for room in ("service", "clients", "proto")]
+    with service_process(PYTHONPATH=os.pathsep.join(path)) as running:
+        metrics = httpx.get(f"{running.rest_url}/metrics", trust_env=False, timeout=WAIT_S).text
+        assert f'engine="{kind}"' in metrics
+        assert asked(running.grpc_target, running.rest_url) > 1_000
 
 
 @pytest.mark.parametrize(
