@@ -16,8 +16,8 @@ Left out, and why; microseconds of processor time, the lowest of several runs in
                 It takes a third more time to compile, two thirds more memory, and closes classes that others
                 derive from; `PageAllocator` refers to a method weakly.
 
-`compiled` keeps what it has built in build/compiled until a source changes. Tests and benchmarks call it, and so does
-the build of a wheel where `COMPILE_SASH=1` is set, as `make wheel` does.
+`compiled` keeps what it has built in build/compiled until a source changes. `make test` and benchmarks call it, and so
+does the build of a wheel where `COMPILE_SASH=1` is set, as `make wheel` does.
 
 The compiler is `cc`, or what CC says, or that of the package ziglang.
 """
@@ -59,7 +59,7 @@ setup(name=library, packages=[], ext_modules=modules, script_args=["--quiet", "b
 
 
 class NoCompiler(Exception):
-    """There is no C compiler."""
+    """There is no C compiler, or nothing that it could compile for Python with."""
 
 
 def requires() -> list[str]:
@@ -79,13 +79,15 @@ def modules() -> list[str]:
 
 
 def compiler() -> str:
-    """Return the command of a C compiler; raise NoCompiler where there is none."""
+    """Return the command of a C compiler; raise NoCompiler if there is none that can compile for this Python."""
     given = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if given:
-        return given
-    if importlib.util.find_spec("ziglang"):
-        return f"{sys.executable} -m ziglang cc"
-    raise NoCompiler("no C compiler: install gcc, or the package ziglang")
+    if not given and importlib.util.find_spec("ziglang"):
+        given = f"{sys.executable} -m ziglang cc"
+    if not given:
+        raise NoCompiler("no C compiler: install gcc, or the package ziglang")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        raise NoCompiler("no header files of Python: install python3-dev")
+    return given
 
 
 def compile_into(out: Path) -> None:
@@ -135,5 +137,13 @@ def _make(kept: Path) -> None:
         made.rename(kept)
 
 
+def main() -> None:
+    """Print the directory; where there is no compiler, print nothing, and say so on standard error."""
+    try:
+        print(compiled())
+    except NoCompiler as missing:
+        print(f"the engine is not compiled, and runs as Python: {missing}", file=sys.stderr)
+
+
 if __name__ == "__main__":
-    print(compiled())
+    main()

@@ -25,13 +25,12 @@ UNUSED = (
         "numpy/f2py",
     ),
     *("grpc/_cython/_cygrpc", "uvloop/*.p[xy][xdi]", "uvloop/*.c", "uvloop/handles", "uvloop/loop.c"),
-    # A prompt for expressions, which other packages bring for themselves.
-    *("prompt_toolkit", "wcwidth"),
     # Tests of their own.
     *("*/tests", "*/*/tests", "*/testing/tests"),
 )
 USED = (
     *("sash.service", "sash.main", "sash.load_files", "sash.check", "sash_client.aio", "numpy.testing"),
+    "cel",  # only a window with `when` imports it; it imports a prompt, which it does not use here
     *("pyarrow.csv", "pyarrow.json", "pyarrow.parquet", "pyarrow.compute", "pyarrow.ipc", "pyarrow.dataset"),
 )
 

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
+from sash import version
+
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=40, deadline=None, suppress_health_check=slow)
 settings.register_profile("ci", max_examples=50, deadline=None, suppress_health_check=slow, derandomize=True)
@@ -35,6 +37,10 @@ LONG = (
     "tests/windows",
 )
 """They begin first, the longest before the others, so that no process is left with one when the others are done."""
+
+
+def pytest_report_header(config):
+    return f"engine: {version.engine()}"
 
 
 @pytest.fixture(params=("grpc", "connect"))

@@ -397,9 +397,10 @@ powers(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
         deviations[i] = numbers[i] - mean;
     double m2 = dot(deviations, deviations, n), close = mean * CLOSE;
     if (m2 <= (double)n * close * close) {
-        mean += dot(deviations, ones, n) / (double)n;
+        double rest = dot(deviations, ones, n) / (double)n;
+        mean += rest;
         for (npy_intp i = 0; i < n; i++)
-            deviations[i] = numbers[i] - mean;
+            deviations[i] -= rest;
         m2 = dot(deviations, deviations, n);
     }
     return moments(n, mean, m2);

@@ -201,8 +201,9 @@ def _powers(column: Array, n: int, mean: float, order: int) -> tuple[int | float
     m2 = _dot(deviations, deviations)
     close = mean * _CLOSE
     if m2 <= n * close * close:
-        mean += total(deviations, 0, n) / n
-        deviations = column - mean
+        rest = total(deviations, 0, n) / n
+        mean += rest
+        deviations -= rest  # not those from the new mean, which is rounded to a float64 again
         m2 = _dot(deviations, deviations)
     if order == 2:
         return n, mean, m2

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,6 +27,30 @@ def test_ci_runs_all_with_a_profile_of_its_own(tmp_path):
     assert (done.returncode, done.stdout.splitlines()) == (0, lines)
     failed = run(FAILS="test")
     assert (failed.returncode, failed.stdout.splitlines()) == (1, lines[:2])
+
+
+@pytest.mark.parametrize(("engine", "passes"), [("/engine", 2), ("", 1)])
+def test_tests_run_on_the_compiled_engine_and_those_of_the_engine_as_python_too(tmp_path, engine, passes):
+    """Where nothing can be compiled, all run once, as Python."""
+    python = tmp_path / "python"
+    tests = f'echo "$PYTHONPATH: $*" >>{tmp_path}/said; [ "$8" != "$FAILS" ]'
+    python.write_text(f'#!/bin/sh\nif [ "$2" = deploy.compile_engine ]; then echo {engine}; else {tests}; fi\n')
+    python.chmod(0o755)
+    (tmp_path / "stamp").touch()
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MAKEFLAGS")}
+
+    def said(**further):
+        (tmp_path / "said").write_text("")
+        command = ["make", "test", f"BIN={tmp_path}", f"STAMP={tmp_path}/stamp", "WORKERS=4"]
+        done = subprocess.run(command, cwd=ROOT, env=environment | further, capture_output=True, text=True)
+        return done.returncode == 0, (tmp_path / "said").read_text().splitlines()
+
+    all_tests = "-m pytest -n 4 --dist loadfile"
+    lines = [f"{engine}: {all_tests}", f": {all_tests} tests/laws tests/forest tests/windows"][:passes]
+    assert said(FAILS="none") == (True, lines)
+    assert said(FAILS="") == (False, lines[:1])
+    if passes == 2:
+        assert said(FAILS="tests/forest") == (False, lines)
 
 
 def test_a_table_of_rooms(tmp_path):

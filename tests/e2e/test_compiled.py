@@ -1,6 +1,7 @@
-"""The engine compiled by mypyc: forests and windows pass their tests on it, and its answers are the same.
+"""The engine compiled by mypyc: its answers are the same, and processes that tests start run it as the tests do.
 
-It is compiled into build/compiled once for each state of its sources, which takes a minute. Skipped without a compiler.
+`make test` runs all tests on it. It is compiled into build/compiled once for each state of its sources, which takes a
+minute. Skipped without a compiler.
 """
 
 import os
@@ -11,15 +12,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
+import sash_engine
 from deploy import compile_engine
+from sash import version
+from tests.support.every_question import asked
+from tests.support.servers import WAIT_S, service_process
 
 ROOT = Path(__file__).parents[2]
-SUITES = (
-    "tests/forest",
-    *(f"tests/windows/test_{name}.py" for name in ("pages", "panes", "steps", "window")),
-)
 
 HISTORY = """
 import hashlib
@@ -53,12 +55,17 @@ pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.fixture(scope="module")
-def run():
-    """Runs Python with the compiled engine, or without."""
+def made():
+    """The directory with the compiled engine."""
     try:
-        made = compile_engine.compiled()
+        return compile_engine.compiled()
     except compile_engine.NoCompiler as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def run(made):
+    """Runs Python with the compiled engine, or without."""
 
     def run(*arguments, pure=False):
         places = [] if pure else [str(made)]
@@ -94,9 +101,42 @@ def test_it_says_that_it_is_compiled(run):
     assert re.fullmatch(r"False function .+\.py\n", run("-c", program, pure=True).stdout)
 
 
-def test_forests_and_windows_pass_their_tests(run):
-    done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *SUITES)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+@pytest.mark.parametrize("kind", ["compiled", "pure Python"])
+def test_every_kind_of_question_on_every_edge(made, kind):
+    path = [str(made)] * (kind == "compiled") + [str(ROOT / room) for room in ("service", "clients", "proto")]
+    with service_process(PYTHONPATH=os.pathsep.join(path)) as running:
+        metrics = httpx.get(f"{running.rest_url}/metrics", trust_env=False, timeout=WAIT_S).text
+        assert f'engine="{kind}"' in metrics
+        assert asked(running.grpc_target, running.rest_url) > 1_000
+
+
+@pytest.mark.parametrize(
+    ("lacks", "words"), [("which", "no C compiler: install gcc"), ("headers", "no header files of Python")]
+)
+def test_without_a_compiler_there_is_none_and_one_line_says_so(monkeypatch, capsys, tmp_path, lacks, words):
+    monkeypatch.setattr(compile_engine, "once", lambda kept, make: make(kept))
+    monkeypatch.delenv("CC", raising=False)
+    if lacks == "which":
+        monkeypatch.setattr(compile_engine.shutil, "which", lambda name: None)
+        monkeypatch.setattr(compile_engine.importlib.util, "find_spec", lambda name: None)
+    else:
+        monkeypatch.setattr(compile_engine.shutil, "which", lambda name: "/usr/bin/cc")
+        monkeypatch.setattr(compile_engine.sysconfig, "get_path", lambda name: str(tmp_path))
+    compile_engine.main()
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"the engine is not compiled, and runs as Python: {words}")
+    assert said.err.count("\n") == 1
+
+
+def test_processes_run_the_engine_that_the_tests_run(tmp_path):
+    """Wherever they start, and with all that `service_process` gives them."""
+    program = "import sash_engine; print(sash_engine.compiled(), sash_engine.__file__)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sash_engine.compiled()} {sash_engine.__file__}\n"
+    with service_process() as running:
+        engine = httpx.get(f"{running.rest_url}/metrics", trust_env=False, timeout=WAIT_S).text
+    assert f'engine="{version.engine()}"' in engine
 
 
 def test_it_computes_the_same(run):

@@ -1,4 +1,4 @@
-"""The image is built and run: it serves, stops, starts anew with what its volume has, and is small.
+"""The image is built and run: it serves, answers every kind of question, starts anew with its volume, and is small.
 
 Its base is made of Debian's packages, under the name that the Dockerfile has, so no registry is asked. A container runs
 in namespaces of its own, with the image's user, variables and command. It is skipped where a tool is missing.
@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from deploy import compile_engine
+from tests.support.every_question import asked
 from tests.support.servers import WAIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +156,7 @@ def config(images):
 
 @contextmanager
 def served(images, config, volume):
-    """Run a container with a volume, as an engine would: yields a client of it, and what stops it."""
+    """Run a container with a volume, as an engine would: yields a client of it, its gRPC target, and what stops it."""
     with images.container() as root:
         (user,) = [
             line.split(":")
@@ -179,10 +180,10 @@ def served(images, config, volume):
 
         try:
             line = process.stdout.readline()
-            found = re.search(r"REST and page on http://0\.0\.0\.0:(\d+)/", line)
+            found = re.search(r"gRPC on 0\.0\.0\.0:(\d+), REST and page on http://0\.0\.0\.0:(\d+)/", line)
             assert found, line + process.stderr.read()
-            with httpx.Client(base_url=f"http://127.0.0.1:{found[1]}", timeout=WAIT_S, trust_env=False) as http:
-                yield http, stop
+            with httpx.Client(base_url=f"http://127.0.0.1:{found[2]}", timeout=WAIT_S, trust_env=False) as http:
+                yield http, f"127.0.0.1:{found[1]}", stop
         finally:
             if process.poll() is None:
                 process.kill()
@@ -193,16 +194,26 @@ def test_it_serves_stops_and_starts_with_what_it_stored(images, config, tmp_path
     volume = tmp_path / "data"
     volume.mkdir()
     spec = {"name": "w", "time_unit": "s", "fields": {"value": "float64"}, "aggregates": {"n": {"function": "count"}}}
-    with served(images, config, volume) as (http, stop):
+    with served(images, config, volume) as (http, _, stop):
         assert http.post("/v1/windows", json=spec).status_code == 201
         for time in range(3):
             assert http.post("/v1/windows/w/insert", json={"time": time, "value": 1.0}).status_code == 200
         assert http.get("/").headers["content-type"].startswith("text/html")
         assert http.get("/docs").status_code == 200
         stop()
-    with served(images, config, volume) as (http, stop):
+    with served(images, config, volume) as (http, _, stop):
         answer = http.get("/v1/windows/w/query").json()
         assert '"n": 3' in json.dumps(answer) or '"n":3' in json.dumps(answer)
+        stop()
+
+
+def test_every_kind_of_question_on_every_edge(images, config, tmp_path):
+    """Its engine is compiled."""
+    volume = tmp_path / "data"
+    volume.mkdir()
+    with served(images, config, volume) as (http, grpc_target, stop):
+        assert 'engine="compiled"' in http.get("/metrics").text
+        assert asked(grpc_target, str(http.base_url)) > 1_000
         stop()
 
 

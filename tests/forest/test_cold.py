@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.forest import Layout
 from sash_engine.monoids import Last, Min, Sum
-from tests.support.cold_model import ColdLockstep, referred, storing
+from tests.support.cold_model import COLD_LAYOUTS, ColdLockstep, referred, storing
 from tests.support.cooled import AGGREGATES, FIELDS, Cooled
-from tests.support.forest_model import LAYOUTS, commuting_layout, histories, ordered_layout
+from tests.support.forest_model import commuting_layout, histories, ordered_layout
 
 BLOCKS = (1, 2, 3, 8)
 BUDGETS = (0, 1, 1000)
 
 
-@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("kind", COLD_LAYOUTS)
 @pytest.mark.parametrize("block", BLOCKS)
 @given(steps=histories(between=storing()), budget=st.sampled_from(BUDGETS), check_every=st.sampled_from([1, 4, 100]))
 def test_any_history_answers_as_in_memory(kind, block, steps, budget, check_every):
-    lockstep = ColdLockstep(LAYOUTS[kind](block), budget)
+    lockstep = ColdLockstep(COLD_LAYOUTS[kind](block), budget)
     for number, step in enumerate(steps, 1):
         lockstep.run([step], check_every=1 if number % check_every == 0 else 2)
         lockstep.trim()
@@ -32,14 +32,14 @@ def test_any_history_answers_as_in_memory(kind, block, steps, budget, check_ever
     lockstep.check()
 
 
-@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("kind", COLD_LAYOUTS)
 @given(steps=histories(), check_every=st.integers(1, 7), loads=st.integers(0, 2))
 @example(  # the last sealed block is cut, and all of the tail but its end stays
     steps=[("bulk", []), ("bulk", []), ("bulk", [0, 0, 0, 0, 1]), ("evict_between", 0, 0)], check_every=1, loads=1
 )
 def test_whatever_cannot_be_loaded_changes_nothing(kind, steps, check_every, loads):
     """Every step is refused first, with nothing in memory that is stored."""
-    lockstep = ColdLockstep(LAYOUTS[kind](3), 1)
+    lockstep = ColdLockstep(COLD_LAYOUTS[kind](3), 1)
     for number, step in enumerate(steps, 1):
         lockstep.refused(step, loads)
         if number % check_every == 0:
@@ -65,16 +65,16 @@ def test_whatever_cannot_be_loaded_changes_nothing(kind, steps, check_every, loa
     ],
 )
 def test_a_refused_step_can_be_tried_again(kind, step):
-    lockstep = ColdLockstep(LAYOUTS[kind](8), 0)
+    lockstep = ColdLockstep(COLD_LAYOUTS[kind](8), 0)
     lockstep.run([("bulk", [1] * 100), ("evict", 3), ("cool",)])
     assert lockstep.refused(step)
     lockstep.check()
 
 
-@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("kind", COLD_LAYOUTS)
 @given(steps=histories(length=15), more=histories(between=storing()))
 def test_relayout_of_what_is_stored(kind, steps, more):
-    lockstep = ColdLockstep(LAYOUTS[kind](2), 1)
+    lockstep = ColdLockstep(COLD_LAYOUTS[kind](2), 1)
     lockstep.run(steps, check_every=5)
     lockstep.cool()
     lockstep.relayout(commuting_layout(2))
@@ -85,10 +85,10 @@ def test_relayout_of_what_is_stored(kind, steps, more):
     lockstep.check()
 
 
-@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("kind", COLD_LAYOUTS)
 @given(steps=histories(between=storing()))
 def test_a_dropped_forest_leaves_nothing_behind(kind, steps):
-    lockstep = ColdLockstep(LAYOUTS[kind](2), 3)
+    lockstep = ColdLockstep(COLD_LAYOUTS[kind](2), 3)
     lockstep.run(steps, check_every=100)
     lockstep.forest.drop()
     assert (len(lockstep.forest), lockstep.forest.newest) == (0, None)

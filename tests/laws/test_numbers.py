@@ -1,5 +1,6 @@
 """Numbers that are known: cancellation, exact integers, NaN and inf that leave, and independent references."""
 
+import itertools
 import math
 import statistics
 from fractions import Fraction
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import catalogue
 from tests.support.aggregates import every_case, label
 
@@ -62,6 +64,61 @@ def test_variance_of_close_values_far_from_zero(offset, error):
     assert answer("variance", 1e9 + np.array([0.0, 1.0])) == 0.5
 
 
+def exact_variance(column):
+    """Of the numbers that the floats are, without rounding."""
+    exact = [Fraction(x) for x in column.tolist()]
+    mean = sum(exact) / len(exact)
+    return sum((x - mean) ** 2 for x in exact) / (len(exact) - 1)
+
+
+@pytest.mark.parametrize("offset", [1e3, -1e9, 1e12, 1e15, 4e15])
+@pytest.mark.parametrize("n", [2, 3, 64, 1000, 5000])
+def test_moments_of_a_column_are_right_to_the_last_digits_however_far_it_is_from_zero(offset, n):
+    column = offset + np.random.default_rng(n).normal(size=n) * 2
+    small = column - offset  # exact, as floats of nearly one size are
+    variance = float(exact_variance(column))
+    assert answer("variance", column) == pytest.approx(variance, rel=1e-12)
+    for function in ("skewness", "kurtosis"):
+        assert answer(function, column) == pytest.approx(answer(function, small), rel=1e-9, abs=1e-9)
+    for function in ("covariance", "correlation"):
+        monoid = of(function)
+        both = [monoid.lower(monoid.reduce([each, each[::-1].copy()])) for each in (column, small)]
+        assert both[0] == pytest.approx(both[1], rel=1e-9, abs=1e-9)
+    for function in ("variance", "covariance", "linear_regression", "kurtosis"):
+        monoid = of(function)
+        columns = [column, column[::-1].copy()][: len(monoid.reads)]
+        for starts in (np.arange(0, n, 2), np.array([0, n // 3 + 1])[: n - 1]):
+            parts = monoid.reduce_segments(columns, starts)
+            for i, (a, b) in enumerate(itertools.pairwise([*starts.tolist(), n])):
+                alone = monoid.reduce([each[a:b] for each in columns])
+                assert monoid.take(parts, i)[2:] == pytest.approx(alone[2:], rel=1e-9, abs=1e-9 * (b - a))
+
+
+@given(
+    values=st.lists(st.floats(-100, 100), min_size=2, max_size=40),
+    offset=st.sampled_from([1e6, -1e9, 1e12, 1e14, 1e15, 8e15]),
+)
+def test_variance_is_off_by_no_more_than_the_rounding_of_the_means_that_were_joined(values, offset):
+    column = offset + np.array(values)
+    exact = exact_variance(column)
+    if not exact:
+        return
+    off = len(column) * 2.0**-53 * abs(offset) * 1.01 / math.sqrt(exact)
+    monoid = of("variance")
+    for partial in spread_in_every_way("variance", column):
+        assert abs(Fraction(monoid.lower(partial)) - exact) <= exact * Fraction(3 * off + off * off + 1e-12)
+
+
+@pytest.mark.parametrize(("offset", "error"), [(1e6, 1e-10), (1e9, 1e-7), (1e12, 1e-4)])
+def test_variance_of_a_window_that_is_asked_after_each_entry_is_as_right_as_its_page_says(offset, error):
+    column = offset + np.random.default_rng(7).normal(size=1500)
+    forest = Forest(Layout({"value": "float64"}, {"variance": (of("variance"), ["value"])}))
+    for time, value in enumerate(column.tolist()):
+        forest.insert(time, (value,))
+        forest.query()
+    assert forest.query()[0] == pytest.approx(float(exact_variance(column)), rel=error)
+
+
 @pytest.mark.parametrize("value", [0.1, 1e9 / 3, -1e-7, 1e300, 0.0, -0.0, 5e-324])
 @pytest.mark.parametrize("n", [2, 3, 1000, 1024, 5000])
 def test_equal_values_have_no_spread_at_all(value, n):
@@ -74,9 +131,8 @@ def test_equal_values_have_no_spread_at_all(value, n):
 def test_mean_and_spread_of_a_long_column_against_exact_fractions():
     random = np.random.default_rng(3)
     column = 1e6 + random.standard_normal(20_000)
-    exact = [Fraction(x) for x in column.tolist()]
-    mean = sum(exact) / len(exact)
-    variance = float(sum((x - mean) ** 2 for x in exact) / (len(exact) - 1))
+    variance = float(exact_variance(column))
+    mean = sum(map(Fraction, column.tolist())) / len(column)
     assert answer("mean", column) == pytest.approx(float(mean), rel=1e-15)
     assert answer("variance", column) == pytest.approx(variance, rel=1e-13)
     monoid = of("variance")

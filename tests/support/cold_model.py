@@ -6,6 +6,8 @@
     ("dump",)          stores all, takes an image, deletes what nobody refers to any more
     ("restore",)       the process was killed: what came after the last dump is gone
     ("refused", step, 1)   nothing is in memory, one load succeeds, no other: the step is tried; then it is tried again
+    ("at_each_load", step) so with no load, with one, with two, …, until it succeeds
+    ("loaded", step)       what it needs is loaded before, and then there is no tier
 
 An id is given once. What the tier has must never change, whoever still has the arrays; what it gives cannot be written
 to. After each check what is stored, referred to and released must add up.
@@ -21,7 +23,22 @@ from hypothesis import strategies as st
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.forest import Cache, Cold, Forest, Layout
 from sash_engine.forest.tiered import DeferredBlock
-from tests.support.forest_model import ForestLockstep, Step
+from sash_engine.monoids import Sum
+from tests.support.forest_model import LAYOUTS, Bag, ForestLockstep, Step
+
+
+class LargeBag(Bag):
+    """A bag that is stored in a tier, as sketches are."""
+
+    large = True
+
+
+def stored_layout(block):
+    """Aggregates that all commute, one of which has large partials: splices are deferred, and folds load."""
+    return Layout({"value": "int64"}, {"bag": (LargeBag("int64"), ["value"]), "sum": (Sum("int64"), ["value"])}, block)
+
+
+COLD_LAYOUTS = LAYOUTS | {"stored": stored_layout}
 
 
 class Tier:
@@ -170,28 +187,66 @@ class ColdLockstep(ForestLockstep):
 
     def refused(self, step: Step, loads: int = 0) -> bool:
         """Return whether the step needed more loads than there were."""
+        if self._fails(step, loads):
+            getattr(self, step[0])(*step[1:])
+            return True
+        return False
+
+    def at_each_load(self, step: Step) -> int:
+        """Take a step whose first load fails, then whose second one does, and so on; return how many it needs."""
+        loads = 0
+        while self._fails(step, loads):
+            loads += 1
+        return loads
+
+    def _fails(self, step: Step, loads: int) -> bool:
+        """Take a step with nothing in memory and a tier that goes away after some loads; return whether it failed."""
         self.empty()
-        before = self._state()
+        stale = set(self.forest._directory.stale)  # whose partials a question may write, whether it fails or not
+        before = self._state(stale)
         self.tier.failing = loads
         try:
             getattr(self, step[0])(*step[1:])
         except Unavailable:
-            assert self._state() == before, f"{step} was refused and has changed something"
-        else:
-            return False
+            assert self._state(stale) == before, f"{step} was refused and has changed something"
+            return True
         finally:
             self.tier.down, self.tier.failing = False, None
-        getattr(self, step[0])(*step[1:])
-        return True
+        return False
 
-    def _state(self) -> tuple:
-        """What may not change where a step is refused; it says nothing of which blocks are in memory."""
+    def loaded(self, step: Step) -> None:
+        """Load what a step needs, in as many loads as that takes; then take it without a tier."""
+        forest, (name, *given) = self.forest, step
+        match name:
+            case "bulk_evict":
+                load, arguments = forest.load_evicted, (self.now + given[0],)
+            case "evict_between":
+                load, arguments = forest.load_between, (self.now + given[0], self.now + sum(given))
+            case "remove" | "correct":
+                asked = self.named(given[0])
+                load, arguments = forest.load_named, (np.array([time for time, _ in asked]), 1, [v for _, v in asked])
+        self.empty()
+        load(*arguments)
+        self.tier.down = True
+        getattr(self, name)(*given)
+        self.tier.down = False
+
+    def _state(self, stale: set[int]) -> tuple:
+        """What may not change where a step is refused; it says nothing of which blocks are in memory.
+
+        Args:
+            stale: blocks whose partials are left out.
+        """
         forest = self.forest
         directory, tail = forest._directory, forest._tail
         live = slice(directory.head - directory.base, directory.tail - directory.base)
-        columns = [directory._first, directory._last, directory.counts, *sum(directory.columns, ())]
+        spans = [column[live].tolist() for column in (directory._first, directory._last, directory.counts)]
+        known = [
+            position - directory.base for position in range(directory.head, directory.tail) if position not in stale
+        ]
+        partials = [part[known].tolist() for part in sum(directory.columns, ())]
         rows = [column[: tail.rows].tolist() for column in tail.columns]
-        return forest._skip, len(forest), forest._newest, directory.dirty, [c[live].tolist() for c in columns], rows
+        return forest._skip, len(forest), forest._newest, directory.dirty, spans, partials, rows
 
 
 def storing() -> st.SearchStrategy[Step]:

@@ -11,6 +11,7 @@ random history is mostly in order and never far from it.
     ("remove", [0, 7, -1])      the entries with these places in the list, by time and value; and one that is not there
     ("correct", [0, 7, -1])     those entries get values of their own; two of one entry: the second
     ("evict_while", 20)         the longest prefix of values with a sum of at most 20
+    ("ask",)                    nothing changes; ask about all
     ("range", -9, 4)            nothing changes; ask about now - 9 and the 4 ticks behind
     ("series", -9, 4, 2, 5)     4 ranges from now - 9 on, one every 2 ticks, each 5 wide
 """
@@ -143,14 +144,18 @@ class ForestLockstep:
         assert self.forest.evict_between(start, end) == len(self.entries) - len(kept)
         self.entries = kept
 
-    def remove(self, places: list[int]) -> None:
+    def named(self, places: list[int]) -> list[tuple[int, int]]:
+        """The entries with these places in the list, and one that is not there."""
         size = len(self.entries)
-        gone = sorted({self.entries[place % size] for place in places}) if size else []
-        asked = sorted([*gone, (self.now - 3, -1)])
+        there = {self.entries[place % size] for place in places} if size else set()
+        return sorted([*there, (self.now - 3, -1)])
+
+    def remove(self, places: list[int]) -> None:
+        asked = self.named(places)
         times, values = np.array([time for time, _ in asked]), [value for _, value in asked]
         found = self.forest.remove(times, 1, values)
         assert found.tolist() == [value >= 0 for value in values]
-        self.entries = [entry for entry in self.entries if entry not in gone]
+        self.entries = [entry for entry in self.entries if entry not in asked]
 
     def correct(self, places: list[int]) -> None:
         size = len(self.entries)
@@ -184,6 +189,9 @@ class ForestLockstep:
         assert len(asked) <= 6 * max(size, 2).bit_length()
         assert asked == [1] or count or not size
         del self.entries[:count]
+
+    def ask(self) -> None:
+        assert self.forest.query() == self.answers(self.entries)
 
     def range(self, after: int, width: int) -> None:
         start, end = self.now + after, self.now + after + width

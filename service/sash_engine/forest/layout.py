@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -35,6 +34,7 @@ class Layout:
         aggregates: name -> (monoid, the columns it reads by name, "time" for the time).
         block: entries in a sealed block, >= 1.
         hidden: aggregates that have partials and no answers.
+        like: a layout to be the same as; then the other arguments say nothing.
     """
 
     open_row: ClassVar[bool] = False
@@ -48,7 +48,12 @@ class Layout:
         aggregates: Mapping[str, tuple[Monoid, Sequence[str]]],
         block: int = BLOCK,
         hidden: Sequence[tuple[Monoid, Sequence[str]]] = (),
+        *,
+        like: Layout | None = None,
     ) -> None:
+        if like is not None:
+            self._take(like)
+            return
         assert block >= 1
         number = {"time": 0} | {name: i for i, name in enumerate(fields, 1)}
         self.block = block
@@ -104,9 +109,22 @@ class Layout:
         self.is_small_part = False
         """Whether it is made of few slots of a layout whose others cost much to fold."""
 
+    def _copy(self) -> Layout:
+        """The same layout once more, to be given other slots or answers: `copy.copy` cannot copy compiled classes."""
+        return Layout({}, {}, like=self)
+
+    def _take(self, other: Layout) -> None:
+        """Have all that another layout has."""
+        self.block, self.dtypes, self._number = other.block, other.dtypes, other._number
+        self.slots, self.keys, self.monoids, self.reads = other.slots, other.keys, other.monoids, other.reads
+        self.identities, self.commutative, self.used = other.identities, other.commutative, other.used
+        self._first, self._combines, self._lifts = other._first, other._combines, other._lifts
+        self._reduces, self.is_small_part = other._reduces, other.is_small_part
+        self.names, self.answers, self.hidden, self._lowers = other.names, other.answers, other.hidden, other._lowers
+
     def answering(self, aggregates: Mapping[str, tuple[Monoid, Sequence[str]]]) -> Layout:
         """A layout of the same columns and slots with other answers: those of aggregates that have slots here."""
-        other, answers = copy(self), list[int]()
+        other, answers = self._copy(), list[int]()
         for monoid, columns in aggregates.values():
             numbers = tuple([self._number[column] for column in columns])
             key = (type(monoid), numbers, _parameters(monoid))
@@ -137,13 +155,13 @@ class Layout:
 
     def named(self, names: Sequence[str]) -> Layout:
         """A layout of the same columns and slots that answers some of the names."""
-        other, slots = copy(self), dict(zip(self.names, self.answers, strict=True))
+        other, slots = self._copy(), dict(zip(self.names, self.answers, strict=True))
         other._answer(tuple(names), [slots[name] for name in names])
         return other
 
     def only(self, slots: Sequence[int]) -> Layout:
         """A layout of some slots, in this order, to fold these alone: the same columns, and no answers."""
-        narrow, first_of = copy(self), dict[int, int]()
+        narrow, first_of = self._copy(), dict[int, int]()
         monoids = narrow.monoids = tuple([self.monoids[slot] for slot in slots])
         narrow.keys = tuple([self.keys[slot] for slot in slots])
         narrow.reads = tuple([self.reads[slot] for slot in slots])

@@ -226,17 +226,17 @@ class BlockRemover(BlockFinder):
         moving = [position for position in sorted(gone) if position in joined or not kept[position]]
         moving = [position for position in moving if position - 1 not in joined]  # it goes with the one before it
         others = [p for p in sorted(gone) if kept[p] and p not in joined and p - 1 not in joined]
+        if moving:
+            self._levels.truncate(moving[0])  # first: else ancestors of the others would be made of what moves
         if others:
             lost = [self._rewrite(position, self._kept_rows(position, gone[position])) for position in others]
             self._stale.lose(np.array(others), np.array(lost))
-        if moving:
-            for position in reversed(moving):  # from the newest to the oldest, so that positions stay as they are
-                columns = list[list[Array]]()
-                if position in joined:
-                    parts = [self._kept_rows(each, gone.get(each, [])) for each in (position, position + 1)]
-                    columns = [[np.concatenate(both) for both in zip(*parts, strict=True)]]
-                directory.exchange(position, 1 + len(columns), columns, [layout.reduce(each) for each in columns])
-            self._levels.truncate(moving[0])
+        for position in reversed(moving):  # from the newest to the oldest, so that positions stay as they are
+            columns = list[list[Array]]()
+            if position in joined:
+                parts = [self._kept_rows(each, gone.get(each, [])) for each in (position, position + 1)]
+                columns = [[np.concatenate(both) for both in zip(*parts, strict=True)]]
+            directory.exchange(position, 1 + len(columns), columns, [layout.reduce(each) for each in columns])
         self._sealed_changed(min(gone))
 
     def _kept_rows(self, position: int, rows: list[int]) -> list[Array]:

@@ -20,7 +20,7 @@ import numpy as np
 from sash_engine.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import in_chunks, lengths, quiet, total
 
-__all__ = ["Correlation", "Covariance", "CovariancePopulation", "deviations_of", "mean_of"]
+__all__ = ["Correlation", "Covariance", "CovariancePopulation", "centred", "centred_segments"]
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -52,15 +52,14 @@ class _Comoments(Monoid):
         n = len(x)
         if not n:
             return None
-        mean_x, mean_y = mean_of(x), mean_of(y)
-        x, y = x - mean_x, y - mean_y
+        (mean_x, x), (mean_y, y) = centred(x), centred(y)
         return n, mean_x, mean_y, total(x * x), total(y * y), total(x * y)
 
     @in_chunks(32_768)
     @quiet
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         sizes = lengths(starts, len(values[0]))
-        (mean_x, x), (mean_y, y) = (deviations_of(column, starts, sizes) for column in values)
+        (mean_x, x), (mean_y, y) = (centred_segments(column, starts, sizes) for column in values)
         return (
             sizes,
             mean_x,
@@ -102,20 +101,26 @@ def _join(older: Any, newer: Any) -> Any:
     )
 
 
-def mean_of(column: Array) -> float:
-    """Return the mean of n >= 1 floats, corrected by the mean of the deviations from it."""
+def centred(column: Array) -> tuple[float, Array]:
+    """Return the mean of n >= 1 floats, and their deviations from it as it is before it is rounded to a float64."""
     mean = total(column) / len(column)
-    rest = total(column - mean) / len(column)
-    return mean + rest if math.isfinite(rest) else mean
+    deviations = column - mean
+    rest = total(deviations) / len(column)
+    if math.isfinite(rest):
+        mean += rest
+        deviations -= rest
+    return mean, deviations
 
 
-def deviations_of(column: Array, starts: Array, sizes: Array) -> tuple[Array, Array]:
-    """Return the mean of each segment, as `mean_of`, and each row's deviation from it."""
+def centred_segments(column: Array, starts: Array, sizes: Array) -> tuple[Array, Array]:
+    """As `centred`, of each segment: the means, and the deviation of each row."""
     column = column.astype(np.float64, copy=False)
     means = np.add.reduceat(column, starts) / sizes
-    rest = np.add.reduceat(column - np.repeat(means, sizes), starts) / sizes
-    means = np.where(np.isfinite(rest), means + rest, means)
-    return means, column - np.repeat(means, sizes)
+    deviations = column - np.repeat(means, sizes)
+    rest = np.add.reduceat(deviations, starts) / sizes
+    rest[~np.isfinite(rest)] = 0.0
+    deviations -= np.repeat(rest, sizes)
+    return means + rest, deviations
 
 
 class Covariance(_Comoments):

@@ -5,8 +5,15 @@
               m2 = m2_a + m2_b + d^2 n_a n_b / n
 
 A column takes two passes: the mean first, then the deviations. If the spread is below 1e-7 of the mean, a third pass
-removes the rounding error of the mean. So the variance of 1e9 + {0, 1} is right to the last digits, and the variance of
-equal values is exactly 0. int64 fields are read as float64.
+removes the rounding error of the mean from the deviations. So the variance of a column is right to the last digits, as
+that of 1e9 + {0, 1} is, and the variance of equal values is exactly 0. int64 fields are read as float64.
+
+Joined sets lose digits where the values are far from zero and close to each other, because a partial has its mean as a
+float64. Let e be k 2^-53 |mean| / deviation, for k sets that are joined one after the other. Then the relative error of
+the variance is at most about 3 e + e^2. A window joins some dozens of sets, and the entries of the open block, up to
+1,024, one by one if it is asked after each. Measured in the latter case, with a deviation of 1: 3e-11 around 1e6, 5e-8
+around 1e9, 3e-5 around 1e12, and a third around 1e15. A mean in two parts would lose less, in partials of another form
+than those that are stored and sent.
 
 A NaN or an infinity among the values makes the answer NaN until it leaves the window.
 

@@ -80,8 +80,9 @@ def powers_of_segments(column: Array, starts: Array, order: int) -> tuple[Array,
     close = means * _CLOSE
     if (m2 <= sizes * close * close).any():
         deviations = _deviations(column, grid, means, sizes)
-        means = means + np.add.reduceat(deviations.ravel(), starts) / sizes
-        deviations = _deviations(column, grid, means, sizes)
+        rest = np.add.reduceat(deviations.ravel(), starts) / sizes
+        means = means + rest
+        deviations -= rest[:, None] if grid is not None else np.repeat(rest, sizes)
         m2 = _squares(deviations, starts, order)
     if order == 2:
         return sizes, means, m2

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sash_engine.monoids.base import NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
-from sash_engine.monoids.comoments import deviations_of, mean_of
+from sash_engine.monoids.comoments import centred, centred_segments
 from sash_engine.monoids.numerics import in_chunks, lengths, quiet, total
 
 __all__ = ["LinearRegression"]
@@ -100,16 +100,15 @@ class LinearRegression(Monoid):
         n = len(values[0])
         if not n:
             return None
-        columns = [column.astype(np.float64, copy=False) for column in values]
-        means = [mean_of(column) for column in columns]
-        columns = [column - mean for column, mean in zip(columns, means, strict=True)]
-        return (n, *means, *(total(columns[i] * columns[j]) for i, j in self.pairs))
+        found = [centred(column.astype(np.float64, copy=False)) for column in values]
+        sums = (total(found[i][1] * found[j][1]) for i, j in self.pairs)
+        return (n, *(mean for mean, _ in found), *sums)
 
     @in_chunks(32_768)
     @quiet
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         sizes = lengths(starts, len(values[0]))
-        found = [deviations_of(column, starts, sizes) for column in values]
+        found = [centred_segments(column, starts, sizes) for column in values]
         sums = [np.add.reduceat(found[i][1] * found[j][1], starts) for i, j in self.pairs]
         return (sizes, *(means for means, _ in found), *sums)
 

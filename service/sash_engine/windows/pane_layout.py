@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sash_engine.forest import Layout
-from sash_engine.monoids import Count, Monoid, Partials
+from sash_engine.monoids import Count, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, FieldType, object_array
 from sash_engine.monoids.pane import Pane
 
@@ -36,12 +35,20 @@ class PaneLayout(Layout):
 
     Args:
         entries: the layout that a window of the same spec without granularity has.
+        like: as for `Layout`.
     """
 
     open_row: ClassVar[bool] = True
     rows_are_entries: ClassVar[bool] = False
+    joins: tuple[tuple[Callable[[Partial, Partial], Partial], int, int], ...]
+    """For each slot but the first its combine, its first column and how many it has."""
+    _inner: tuple[Monoid, ...]
 
-    def __init__(self, entries: Layout) -> None:
+    def __init__(self, entries: Layout, *, like: PaneLayout | None = None) -> None:
+        if like is not None:
+            super().__init__({}, {}, like=like)
+            self.joins, self._inner = like.joins, like._inner
+            return
         counted: tuple[Monoid, list[str]] = (Pane(Count()), ["entries"])
         fields: dict[str, FieldType] = {"entries": "int64"}
         panes = []
@@ -60,12 +67,14 @@ class PaneLayout(Layout):
             (monoid.combine, reads[0], len(reads))
             for monoid, reads in zip(entries.monoids, self.reads[1:], strict=True)
         )
-        """For each slot but the first its combine, its first column and how many it has."""
         self._inner = (Count(), *entries.monoids)
+
+    def _copy(self) -> PaneLayout:
+        return PaneLayout(self, like=self)
 
     def renamed(self, of: Mapping[str, str]) -> PaneLayout:
         """The same panes with other answers: by new name, the name of an aggregate that there is."""
-        other = copy(self)
+        other = self._copy()
         slots = dict(zip(self.names, self.answers[1:], strict=True))
         other._answer(tuple(of), [slots[name] for name in of.values()])
         other.answers = (0, *other.answers)
