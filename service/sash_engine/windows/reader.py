@@ -15,6 +15,7 @@ policies would count entries that no answer shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,10 @@ from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
 from sash_engine.windows.bounds import buckets_of, check_sessions, last_of, trailing
+from sash_engine.windows.choosing import chosen_answers
 from sash_engine.windows.costs import costs_of
 from sash_engine.windows.entries import BULK_ROWS, Entries
-from sash_engine.windows.group_reader import GroupReader, Span
+from sash_engine.windows.group_reader import Chosen, GroupReader, Span
 from sash_engine.windows.grouped import fold_together
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
@@ -154,9 +156,14 @@ class Reader(NamedAggregates):
         self._groups.check(question)
         if question.combine:
             return (yield from self._combined(question, spans))
-        if question.selects:
+        if question.where or question.by is not None:
             return (yield from self._groups.queries(question, spans))
-        names = yield from self._asked.names(keys, len(spans))
+        found: Chosen | None = None
+        if question.selects:
+            found = yield from self._groups.keys(question, spans)
+            names = found.texts(self._keys)
+        else:
+            names = yield from self._asked.names(keys, len(spans))
         answers, values = list[Answer](), 0
         for name in names:
             of_key = self._answers(name, name, spans, as_of, partials)
@@ -165,7 +172,16 @@ class Reader(NamedAggregates):
                 self._costs.check_values(values)
             answers += of_key
             yield
-        return answers
+        if found is None:
+            return answers
+        # Each key is answered as without a choice. What compared them all may have rounded other than that.
+        return found.page((yield from chosen_answers(self._shown(question), answers, max(len(spans), 1))))
+
+    def _shown(self, question: Query) -> Query:
+        """A question that compares only what it answers."""
+        shown = {"entries", *self._layout.names}
+        top = question.top if question.top is not None and question.top.by in shown else None
+        return replace(question, top=top, having=[each for each in question.having if each.aggregate in shown])
 
     @narrowed
     def range_query(self, question: RangeQuery) -> Answer:

@@ -120,6 +120,8 @@ class RollupReader(Reader):
         now = keys.now[numbers]
         if slide.wall:
             now = np.minimum(now, slide.now())
+        elif slide.until:
+            now = np.full(len(now), slide.punctuated)
         return bool((oldest(now) > horizons).all() and keys.filled_each(numbers).all())
 
     def _oldest(self, question: Query, now: Numbers) -> Numbers | int:
