@@ -206,9 +206,9 @@ def asked(monkeypatch):
 
     counts, whole = [], grouped.fold_groups
 
-    def counted(keys, layout, numbers, *more):
+    def counted(keys, layout, numbers, *more, **named):
         counts.append(len(numbers))
-        return whole(keys, layout, numbers, *more)
+        return whole(keys, layout, numbers, *more, **named)
 
     for module in ("group_reader", "grouped"):
         monkeypatch.setattr(f"sash_engine.windows.{module}.fold_groups", counted)

@@ -47,6 +47,7 @@ from sash_engine.windows.together import KEYS, series_steps
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
 MAX_LOOKBACKS = 64
+MAX_KEY_NAMES = 100_000
 
 
 class Reader(NamedAggregates):
@@ -285,6 +286,10 @@ class Reader(NamedAggregates):
             InvalidArgument: start > end; or start >= end, where the end is exclusive.
             Unsupported: the window's algorithm keeps no values.
         """
+        return finished(self.entries_steps(question, rows))
+
+    def entries_steps(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Steps[Entries]:
+        """As `entries`; the keys are found in steps."""
         start, end, key, keys = question.start, question.end, question.key, question.keys
         if start is not None:
             check_time(start, "start")
@@ -292,16 +297,25 @@ class Reader(NamedAggregates):
         if keys or question.where:
             self._asked.check_several(key)
             self._labels.check(question.where, None)
-            numbers = finished(self._groups.numbers(question.where, keys))
+            numbers = yield from self._groups.numbers(question.where, keys)
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
         return Entries(self._spec, self._keys, numbers, start, last, self._cold, rows)
 
-    def select_steps(self, where: Sequence[Where]) -> Steps[None]:
-        """Make what `entries` and `key_names` need to find keys by these conditions, which take long the first time."""
+    def key_names_steps(
+        self, prefix: str, limit: int, position: int, where: Sequence[Where]
+    ) -> Steps[tuple[list[str], int | None]]:
+        """A page of the names of keys, and where to go on; see `Plane.keys`."""
+        if not self._spec.keyed:
+            raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="window")
+        if not 1 <= limit <= MAX_KEY_NAMES:
+            raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
+        if position < 0:
+            raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
         self._labels.check(where, None)
-        yield from self._labels.select(where, None)
+        conditions = yield from self._labels.conditions(where)
+        return (yield from self._keys.page_steps(prefix, limit, position, self._slide.late_through(), conditions))
 
     def spans(self, lookbacks: Sequence[str | int]) -> list[Span]:
         """Lookbacks as they were asked for, and in ticks."""

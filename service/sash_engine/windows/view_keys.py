@@ -20,6 +20,8 @@ import numpy.typing as npt
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
+from sash_engine.windows.conditions import Condition
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.newer_rows import Newer
@@ -244,11 +246,10 @@ class ViewKeys(ReadableKeys):
 
     # ---------------------------------------------------------------- several keys
 
-    def page(
-        self, prefix: str, limit: int, position: int, floor: int = NEVER, among: Numbers | None = None
-    ) -> tuple[list[str], int | None]:
-        """See `KeyReader.page`."""
-        return self._keys.page(prefix, limit, position, floor, among, self.newest_each)
+    def page_steps(
+        self, prefix: str, limit: int, position: int, floor: int = NEVER, conditions: Sequence[Condition] = ()
+    ) -> Steps[tuple[list[str], int | None]]:
+        return self._keys.page_steps(prefix, limit, position, floor, conditions, self.newest_each)
 
     @property
     def filled(self) -> int:
