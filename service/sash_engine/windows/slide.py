@@ -89,7 +89,7 @@ class Slide:
     def gone_through(self) -> int:
         """Entries of this time and older have left every key; `NEVER` where each key has a now of its own."""
         if self.until and self._max_age is not None:
-            return max(self.through(self.punctuated), NEVER)
+            return max(int(self.through(self.punctuated)), NEVER)
         return self.late_through()
 
     def refused_through(self) -> int:
