@@ -29,7 +29,7 @@ from sash.metrics import Metrics
 from sash.topology import OneProcess
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
-from sash_engine.steps import Steps
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
@@ -346,10 +346,15 @@ class Plane(OneProcess):
     async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]:
         """The entries as of now, in bulks of bounded size; raises as `Reader.entries`."""
         self._access.require("entries", name)
-        if question.where:
-            await self._in_slices(name, lambda reader: reader.select_steps(question.where))
+
+        def captured(reader: Reader) -> Steps[Parts[AnyBatch]]:
+            found = yield from reader.entries_steps(question)
+            return self._storage.pinned(name, iter(found))
+
+        if question.keys or question.where:
+            return await self._in_slices(name, captured)
         await self._storage.whole(name)
-        return self._storage.entries(name, question)
+        return finished(captured(self._storage.find(name).reader))
 
     async def export(self, name: str) -> Parts[bytes]:
         """The window as it is now, as the parts of a file that `restore` reads."""
@@ -395,6 +400,6 @@ class Plane(OneProcess):
         """
         self._access.require("keys", name)
         if where:
-            await self._in_slices(name, lambda reader: reader.select_steps(where))
+            return await self._in_slices(name, lambda reader: reader.key_names_steps(prefix, limit, position, where))
         await self._storage.whole(name)
-        return self._storage.find(name).key_names(prefix, limit, position, where)
+        return self._storage.find(name).key_names(prefix, limit, position)

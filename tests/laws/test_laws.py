@@ -123,3 +123,24 @@ def test_documented(cls: type[Monoid]):
     instances = [monoid for monoid in CASES if type(monoid) is cls]
     for flag in ("commutative", "invertible", "exact"):
         assert (flag in flags) == any(getattr(monoid, flag) for monoid in instances), flag
+
+
+@pytest.mark.parametrize("monoid", [each for each in every_case() if not each.large], ids=label)
+def test_the_fold_of_a_segment_does_not_depend_on_the_others(monoid):
+    """To the last bit: a question about some groups answers of them what a question about all does."""
+    random = np.random.default_rng(1)
+    for case in range(24):
+        sizes = random.integers(1, 30, random.integers(1, 5)) if case % 2 else np.full(4, random.integers(1, 30))
+        n, starts = int(sizes.sum()), np.cumsum(sizes) - sizes
+        far = 1e9 if case % 3 == 0 else 1.0
+        kinds = {
+            "float64": np.abs(random.normal(size=n) * 10.0 ** random.integers(-3, 6)) + np.repeat(starts + far, sizes),
+            "int64": np.sort(random.integers(0, 10**9, n)),
+            "bool": random.integers(0, 2, n).astype(np.bool_),
+            "string": np.array([f"{each}" for each in random.integers(0, 9, n)], object),
+        }
+        values = [kinds[kind] for kind in monoid.types]
+        whole = monoid.unpack(monoid.reduce_segments(values, starts))
+        for partial, start, size in zip(whole, starts.tolist(), sizes.tolist(), strict=True):
+            alone = monoid.reduce_segments([column[start : start + size] for column in values], np.array([0]))
+            assert repr(monoid.unpack(alone)[0]) == repr(partial)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,28 @@ from tests.prometheus.conftest import T
 
 GRAFANA = Path(__file__).parents[2] / "deploy" / "grafana"
 DASHBOARD = json.loads((GRAFANA / "dashboards" / "windows.json").read_text())
-VARIABLES = {"window": "w", "metric": "w:total", "key": ".*", "lookback": "5m"}
+VARIABLES = {"window": "w", "metric": "w:total", "part": "key", "value": ".*", "lookback": "5m"}
 TARGETS = [(panel["title"], target) for panel in DASHBOARD["panels"] for target in panel["targets"]]
 
 
-def filled(text: str) -> str:
-    for name, value in VARIABLES.items():
+def filled(text: str, **others: str) -> str:
+    for name, value in (VARIABLES | others).items():
         text = text.replace(f"${name}", value)
     assert "$" not in text
     return text
 
 
-def label_values(http: httpx.Client, query: str) -> list[str]:
-    """As the data source asks for `label_values(selector, label)`: in whole seconds, by GET."""
-    found = re.fullmatch(r"label_values\((.*), (\w+)\)", filled(query))
-    assert found is not None
-    parameters = {"match[]": found[1], "start": T, "end": T + 600}
-    answer = http.get(f"/prometheus/api/v1/label/{found[2]}/values", params=parameters).json()
+def options(http: httpx.Client, query: str, **others: str) -> list[str]:
+    """As the data source asks for `label_values(selector, label)` and `label_names(metric)`: in seconds, by GET."""
+    query = filled(query, **others)
+    if named := re.fullmatch(r"label_names\((.*)\)", query):
+        path, selector = "labels", f'{{__name__=~".*{named[1]}.*"}}'
+    else:
+        found = re.fullmatch(r"label_values\((.*), (\w+)\)", query)
+        assert found is not None
+        path, selector = f"label/{found[2]}/values", found[1]
+    parameters = {"match[]": selector, "start": T, "end": T + 600}
+    answer = http.get(f"/prometheus/api/v1/{path}", params=parameters).json()
     assert answer["status"] == "success"
     values: list[str] = answer["data"]
     return values
@@ -39,11 +45,55 @@ def label_values(http: httpx.Client, query: str) -> list[str]:
 
 def test_the_variables_of_the_dashboard_have_values(http: httpx.Client) -> None:
     variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
-    names = label_values(http, variables["window"]["query"]["query"])
+    names = options(http, variables["window"]["query"]["query"])
     windows = {found[1] for name in names if (found := re.match(variables["window"]["regex"].strip("/"), name))}
     assert windows == {"w"}
-    assert label_values(http, variables["metric"]["query"]["query"]) == ["w:n", "w:p99", "w:total"]
-    assert label_values(http, variables["key"]["query"]["query"]) == ["a", "b"]
+    assert options(http, variables["metric"]["query"]["query"]) == ["w:n", "w:p99", "w:total"]
+    part, value = variables["part"]["query"]["query"], variables["value"]["query"]["query"]
+    assert (options(http, part), options(http, value)) == (["__name__", "key"], ["a", "b"])
+    assert variables["part"]["sort"] == 2, "the name comes last; only a window without keys has no other"
+    assert "key" not in variables
+
+
+@pytest.fixture
+def parts(http: httpx.Client) -> Iterator[None]:
+    """A window with parts, and one without keys."""
+    common = {"time_unit": "s", "fields": {"v": "int64"}, "aggregates": {"total": {"function": "sum"}}}
+    for spec in ({"name": "ports", "keys": ["airport", "carrier"]}, {"name": "bare"}):
+        assert http.post("/v1/windows", json=common | spec).status_code == 201
+    times = [T + 590, T + 595, T + 598]
+    rows = {"time": times, "v": [1, 2, 4], "airport": ["JFK", "LGA", "JFK"], "carrier": ["AA", "AA", "B6"]}
+    assert http.post("/v1/windows/ports/bulk-insert", json=rows).status_code == 200
+    assert http.post("/v1/windows/bare/bulk-insert", json={"time": times, "v": [1, 2, 4]}).status_code == 200
+    yield
+    for name in ("ports", "bare"):
+        assert http.delete(f"/v1/windows/{name}").status_code == 200
+
+
+@pytest.mark.usefixtures("parts")
+def test_the_variables_are_the_parts_of_keys(http: httpx.Client) -> None:
+    variables = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+    part, value = variables["part"]["query"]["query"], variables["value"]["query"]["query"]
+    ports = {"window": "ports", "metric": "ports:total"}
+    assert options(http, part, **ports) == ["__name__", "airport", "carrier"]
+    assert options(http, value, **ports, part="airport") == ["JFK", "LGA"]
+    assert options(http, part, window="bare", metric="bare:total") == ["__name__"]
+
+    def answered(target: dict[str, Any], **others: str) -> list[dict[str, Any]]:
+        form = {"query": filled(target["expr"], **others), "time": T + 600}
+        answer = http.post("/prometheus/api/v1/query", data=form).json()
+        assert answer["status"] == "success", answer
+        found: list[dict[str, Any]] = answer["data"]["result"]
+        return found
+
+    (by_key,) = [target for panel, target in TARGETS if panel == "$metric by key"]
+    for part, value, totals in (("airport", "JFK", "14"), ("carrier", "AA", "12"), ("carrier", ".*", "124")):
+        series = answered(by_key, **ports, part=part, value=value)
+        assert sorted(each["value"][1] for each in series) == list(totals)
+        assert all({"airport", "carrier"} <= set(each["metric"]) for each in series)
+    for _, target in TARGETS:
+        if "offset" not in target["expr"]:
+            assert answered(target, window="bare", metric="bare:total", part="__name__")
 
 
 @pytest.mark.parametrize(("panel", "target"), TARGETS)

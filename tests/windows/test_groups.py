@@ -11,6 +11,7 @@ from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
 from sash_engine.windows import asked_keys, group_reader, grouped, label_table, labels, together
+from sash_engine.windows import conditions as finding
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import (
     ALL_KEYS,
@@ -128,6 +129,9 @@ def small_steps(monkeypatch):
         (grouped, "_MANY"),
         (group_reader, "_KEYS"),
         (group_reader, "_ANSWERS"),
+        (finding, "_NUMBERS"),
+        (finding, "_TEXTS"),
+        (finding, "_VALUES"),
         (labels, "_NUMBERS"),
         (labels, "_TEXTS"),
         (label_table, "_VALUES"),
@@ -268,19 +272,19 @@ def filled(keys, **more):
 def test_a_step_asks_a_regular_expression_for_a_bounded_time():
     """Where the expression takes RE2's slow way and the values are long, a step is a few of them."""
     long, short = ["ab" * 200] * 300, ["AA"] * 300
-    steps = [sum(1 for _ in labels._fitting("(a|b)*a(a|b){20}c", values)) for values in (long, short)]
+    steps = [sum(1 for _ in finding._fitting("(a|b)*a(a|b){20}c", values)) for values in (long, short)]
     assert (steps[0] > 40, steps[1] < 4) == (True, True)
 
 
 def test_a_long_regular_expression_is_asked_about_one_value_in_a_step():
     values = ["ab" * 250] * 40
-    assert labels.pattern("(?:[ab]?){800}c").programsize > 1_000
-    assert sum(1 for _ in labels._fitting("(?:[ab]?){800}c", values)) >= len(values) - 1
+    assert finding.pattern("(?:[ab]?){800}c").programsize > 1_000
+    assert sum(1 for _ in finding._fitting("(?:[ab]?){800}c", values)) >= len(values) - 1
 
 
 def test_a_regular_expression_is_asked_about_new_values_only(monkeypatch):
     asked = []
-    compiled = labels.pattern
+    compiled = finding.pattern
 
     class Counted:
         def __init__(self, text):
@@ -290,7 +294,7 @@ def test_a_regular_expression_is_asked_about_new_values_only(monkeypatch):
             asked.append(value)
             return self._found.fullmatch(value)
 
-    monkeypatch.setattr(labels, "pattern", Counted)
+    monkeypatch.setattr(finding, "pattern", Counted)
     window = filled(["a|x|y", "b|x|y"])
     question = Query(where=[Where("airport", "=~", ["a.*"])])
     assert [answer.key for answer in window.reader.query(question)] == ["a|x|y"]

@@ -206,21 +206,25 @@ def asked(monkeypatch):
 
     counts, whole = [], grouped.fold_groups
 
-    def counted(keys, layout, numbers, *more):
+    def counted(keys, layout, numbers, *more, **named):
         counts.append(len(numbers))
-        return whole(keys, layout, numbers, *more)
+        return whole(keys, layout, numbers, *more, **named)
 
     for module in ("group_reader", "grouped"):
         monkeypatch.setattr(f"sash_engine.windows.{module}.fold_groups", counted)
     return counts
 
 
+def filled_with(window, keys):
+    window.bulk_insert(Batch.of(window.spec, [i // 100 for i in range(len(keys))], {"v": range(len(keys))}, keys))
+    return window
+
+
 @pytest.mark.parametrize("slide", ["none", "age", "panes"])
 def test_questions_by_the_parts_of_a_rollup_fold_its_groups(slide, asked):
     """A thousand keys in two groups: a question by the group looks at two."""
-    window = window_of(slide)
     keys = [f"a{i}|c{i % 2}|x" for i in range(1000)]
-    window.bulk_insert(Batch.of(window.spec, [i // 100 for i in range(1000)], {"v": range(1000)}, keys))
+    window, plain = filled_with(window_of(slide), keys), filled_with(window_of(slide, False), keys)
     for question in (
         Query(by=["carrier"], lookbacks=[5]),
         Query(by=["carrier"]),
@@ -228,10 +232,15 @@ def test_questions_by_the_parts_of_a_rollup_fold_its_groups(slide, asked):
         Query(keys=ALL_KEYS, combine=True, lookbacks=[3]),
         RangeQuery(2, 7, by=["carrier"]),
         RangeQuery(2, 7, keys=ALL_KEYS),
+        RangeQuery(2, 7, where=[Where("carrier", "=", ["c1"])]),
+        SeriesQuery(2, 7, 1, where=[Where("carrier", "=", ["c1"])]),
     ):
-        ask(window, question)
-        assert max(asked) <= 2, question
         asked.clear()
+        ask(window, question)
+        assert max(asked, default=0) <= 2, question
+    for question in (RangeQuery(2, 7), SeriesQuery(2, 7, 1), Query(), RangeQuery(2, 7, keys=keys[:3], by=["carrier"])):
+        assert ask(window, question) == ask(plain, question), "they name no group of a rollup"
+    asked.clear()
     ask(window, Query(by=["airport"]))
     assert max(asked) == 1000, "no rollup has the airport alone, and the one with the kind has as many groups"
 

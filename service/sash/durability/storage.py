@@ -43,7 +43,6 @@ from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger
-from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
@@ -473,9 +472,9 @@ class Storage:
 
     # ---------------------------------------------------------------- whole windows out and in
 
-    def entries(self, name: str, question: EntriesQuery) -> Iterator[AnyBatch]:
-        """See `Plane.entries`."""
-        return self.store.pinned(name, iter(self.find(name).reader.entries(question)))
+    def pinned(self, name: str, parts: Iterator[AnyBatch]) -> Iterator[AnyBatch]:
+        """Parts of a window that is kept until they are read."""
+        return self.store.pinned(name, parts)
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""

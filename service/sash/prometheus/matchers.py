@@ -12,7 +12,7 @@ from sash.prometheus.errors import BadData
 from sash.prometheus.parsing import pattern_of
 from sash.prometheus.values import LOOKBACK, NAME, Labels
 from sash_engine.steps import Steps
-from sash_engine.windows.labels import MAX_PATTERN
+from sash_engine.windows.conditions import MAX_PATTERN
 from sash_engine.windows.questions import Where
 from sash_engine.windows.spec import WindowSpec
 

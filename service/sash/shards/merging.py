@@ -9,7 +9,6 @@ Only commutative aggregates are merged: the shards have refused the others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -17,17 +16,14 @@ import numpy as np
 
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.monoids import Monoid
-from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import exported, imported
-from sash_engine.steps import Steps, finished
+from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-from sash_engine.windows.choosing import chosen, passing
 from sash_engine.windows.partials import partials_of_buckets
-from sash_engine.windows.questions import Grouped
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.together import PaneFolds
 
-__all__ = ["chosen_groups", "merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
+__all__ = ["merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
 
 
 def merged_writes(results: Sequence[WriteResult]) -> WriteResult:
@@ -126,27 +122,3 @@ def merged_series_steps(spec: WindowSpec, parts: Sequence[Series], partials: boo
     entries, answers, columns = yield from folds.answers(np.arange(n), np.arange(1, n + 1))
     out = partials_of_buckets(layout, entries, columns) if partials else None
     return Series(None, times, parts[0].width, entries, dict(zip(layout.names, answers, strict=True)), out)
-
-
-def chosen_groups(spec: WindowSpec, question: Grouped, groups: Sequence[Sequence[Answer]]) -> list[Sequence[Answer]]:
-    """Return the groups of answers that `having` and `top` leave, in order; the first answer of each is compared."""
-    names = {having.aggregate for having in question.having} | ({question.top.by} if question.top else set())
-    counts = {"entries"}
-    if spec.granularity is None:  # a store of panes has no count where there are no entries
-        counts |= {name for name, (monoid, _) in spec.monoids().items() if monoid.counts_entries}
-    values = {name: _compared([answers[0] for answers in groups], name, name in counts) for name in names}
-    left = passing(question.having, values, len(groups))
-    if question.top is not None:
-        left = finished(chosen(question.top, values[question.top.by], left))
-    return [groups[place] for place in left.tolist()]
-
-
-def _compared(answers: Sequence[Answer], name: str, counts: bool) -> Array:
-    """What is compared, int64 or float64 (n,); NaN where there is no answer."""
-    if counts:
-        return np.array([answer.entries for answer in answers], np.int64)
-    found = [answer.aggregates[name] if answer.entries else None for answer in answers]
-    whole = all(isinstance(value, int) and -(2**63) <= value < 2**63 for value in found)
-    if whole:
-        return np.array(found, np.int64)
-    return np.array([math.nan if value is None else float(value) for value in found], np.float64)

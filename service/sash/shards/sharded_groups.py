@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 from sash.missing import MISSING
 from sash.plane import observed
-from sash.shards.merging import chosen_groups, merged_answers, merged_series_steps
+from sash.shards.merging import merged_answers, merged_series_steps
 from sash.shards.parts import ShardPlane
 from sash.shards.sharded_calls import ShardedCalls
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.bounds import buckets_of
-from sash_engine.windows.choosing import names_compared
+from sash_engine.windows.choosing import chosen_answers, names_compared
 from sash_engine.windows.costs import costs_of
 from sash_engine.windows.questions import Grouped, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
@@ -99,14 +99,16 @@ class ShardedGroups(ShardedCalls):
         if question.by is None:
             return await self._query_keys(spec, question, asked)
         times = max(len(question.lookbacks), 1)
-        has_now = bool(question.lookbacks) and question.as_of is None and spec.slide.clock != "wall"
+        asks_now = bool(question.lookbacks) and question.as_of is None
+        has_now = asks_now and spec.slide.clock != "wall" and spec.slide.until is None
         limit = None if has_now else _pushed(question)
         first: dict[str, int] | None = {} if has_now else None
         plain = _whole(replace(_compared_too(question), top=None, having=(), limit=limit, partials=True, nows=first))
         found = await self._ask(asked, self._asking(spec.name, plain))
         groups = _by_values(question.by, found, times)
         if has_now:
-            nows = {join(values): max(part[0].end or 0 for part in parts.values()) for values, parts in groups.items()}
+            ends = {values: [part[0].end for part in parts.values()] for values, parts in groups.items()}
+            nows = {join(values): max(end for end in of_group if end is not None) for values, of_group in ends.items()}
             behind = {
                 shard: asked[shard]
                 for shard in found
@@ -120,6 +122,12 @@ class ShardedGroups(ShardedCalls):
                 for values, parts in groups.items()
                 if any(part[0].start is not None for part in parts.values())
             }
+        elif asks_now and spec.slide.until is not None:
+            finals = {answer.end for answers in found.values() for answer in answers}
+            if len(finals) > 1:  # a punctuation has not come to all shards: the newest counts
+                final = max(end for end in finals if end is not None)
+                found = await self._ask(asked, self._asking(spec.name, replace(plain, as_of=final)))
+                groups = _by_values(question.by, found, times)
         return self._page(spec, question, groups, times, _more(found))
 
     async def _query_keys(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
@@ -127,12 +135,10 @@ class ShardedGroups(ShardedCalls):
         if question.limit is None:
             found = await self._ask(asked, self._asking(spec.name, _compared_too(question)))
             times = max(len(question.lookbacks), 1)
-            groups = [
-                found[shard][at : at + times] for shard in sorted(found) for at in range(0, len(found[shard]), times)
-            ]
-            chosen = chosen_groups(spec, replace(question, having=()), groups)
-            costs_of(spec).check_answers(len(chosen), len(question.lookbacks))
-            return Page([_named(answer, question) for group in chosen for answer in group])
+            answers = [answer for shard in sorted(found) for answer in found[shard]]
+            chosen = await self.in_slices(chosen_answers(replace(question, having=()), answers, times))
+            costs_of(spec).check_answers(len(chosen) // times, len(question.lookbacks))
+            return Page([_named(answer, question) for answer in chosen])
         at, inner = _place(question.position)
         page, left = Page[Answer](), question.limit
         times = max(len(question.lookbacks), 1)
@@ -168,13 +174,14 @@ class ShardedGroups(ShardedCalls):
     ) -> Page[Answer]:
         """Merge groups, and choose among them."""
         after = _after(question)
-        merged: list[Sequence[Answer]] = []
+        merged = list[Answer]()
         for values in sorted(groups):
             if after is not None and values <= after:
                 continue
             parts = list(groups[values].values())
-            merged.append([_merged(spec, [part[i] for part in parts], question.partials) for i in range(times)])
-        found = [[_named(answer, question) for answer in group] for group in chosen_groups(spec, question, merged)]
+            merged += [_merged(spec, [part[i] for part in parts], question.partials) for i in range(times)]
+        chosen = [_named(answer, question) for answer in finished(chosen_answers(question, merged, times))]
+        found = [chosen[at : at + times] for at in range(0, len(chosen), times)]
         limit = question.limit
         position = None
         if limit is not None and found and (len(found) > limit or (len(found) == limit and more)):

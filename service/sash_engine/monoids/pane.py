@@ -26,7 +26,7 @@ import numpy as np
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Values, object_array
-from sash_engine.monoids.numerics import lengths
+from sash_engine.monoids.numerics import lengths, quiet
 
 __all__ = ["Pane", "exported", "imported", "part_names", "partials_table"]
 
@@ -70,6 +70,7 @@ class Pane(Monoid):
     def reduce(self, values: Values) -> Partial:
         return self.inner.fold(tuple(values))
 
+    @quiet
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         if len(starts) == len(values[0]):
             return tuple(values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.batch import AnyBatch
@@ -18,8 +17,6 @@ from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.view_keys import ViewKeys, ViewSlide
 
 __all__ = ["AskedWindow"]
-
-MAX_KEY_NAMES = 100_000
 
 
 class AskedWindow:
@@ -92,12 +89,4 @@ class AskedWindow:
         self, prefix: str, limit: int, position: int = 0, where: Sequence[Where] = ()
     ) -> tuple[list[str], int | None]:
         """See `Plane.keys`."""
-        if not self.spec.keyed:
-            raise InvalidArgument(f"window {self.spec.name!r} is not keyed", field="window")
-        if not 1 <= limit <= MAX_KEY_NAMES:
-            raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
-        if position < 0:
-            raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
-        self._labels.check(where, None)
-        among = finished(self._labels.select(where, None)) if where else None
-        return self._keys.page(prefix, limit, position, self._slide.late_through(), among)
+        return finished(self._reader.key_names_steps(prefix, limit, position, where))

@@ -13,7 +13,7 @@ from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.readable_keys import Now
 from sash_engine.windows.spec import TICK_MAX, WindowSpec, check_time, parse_duration
 
-__all__ = ["bounds_of", "buckets_of", "check_sessions", "last_of", "trailing"]
+__all__ = ["bounds_of", "buckets_of", "check_sessions", "last_of", "trailing", "trailing_each"]
 
 
 def check_sessions(question: SeriesQuery) -> None:
@@ -92,3 +92,12 @@ def trailing(slide: Now, as_of: int | None, mark: int | None) -> tuple[int, int]
         now = slide.now()
         return now, now if mark is None else max(now, mark)
     return None if mark is None else (mark, mark)
+
+
+def trailing_each(slide: Now, as_of: int | None, marks: Numbers) -> tuple[Numbers, Numbers] | None:
+    """As `trailing`, of many groups of keys: their nows, and the newer ends of their lookbacks, int64 (g,)."""
+    if as_of is None and not slide.until:
+        now = np.full(len(marks), slide.now()) if slide.wall else marks
+        return now, np.maximum(now, marks)
+    both = trailing(slide, as_of, None)
+    return None if both is None else (np.full(len(marks), both[0]), np.full(len(marks), both[1]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -25,9 +26,10 @@ from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys
+from sash_engine.windows.bounds import trailing, trailing_each
 from sash_engine.windows.choosing import Compared, check_choice, chosen, names_compared, passing
 from sash_engine.windows.costs import MAX_ANSWERS, Costs
-from sash_engine.windows.grouped import Bounds, fold_groups
+from sash_engine.windows.grouped import Bounds, fold_groups, nothing_of
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
@@ -63,6 +65,7 @@ class Chosen:
         of: int64 (k,), the group of each.
         groups: what the groups are called; None: each key is one.
         names: the groups that are answered, in order, as numbers of `groups`; `of` counts in these.
+        among: int64, rising: the keys of all groups that there were to choose from; None where each key is a group.
         position: where the next page begins; None after the last.
         empty: the groups that have no entries, as numbers of `groups`.
     """
@@ -71,6 +74,7 @@ class Chosen:
     of: Numbers
     groups: Groups | None
     names: Numbers
+    among: Numbers | None = None
     position: str | None = None
     empty: frozenset[int] = frozenset()
 
@@ -81,12 +85,13 @@ class Chosen:
         """Some of the groups, in this order."""
         if self.groups is None:  # each is a key
             numbers = self.numbers[groups]
-            return Chosen(numbers, np.arange(len(numbers)), None, numbers, self.position)
+            return Chosen(numbers, np.arange(len(numbers)), None, numbers, None, self.position)
         to = np.full(len(self.names), -1)
         to[groups] = np.arange(len(groups))
         of = to[self.of]
         there = of >= 0
-        return Chosen(self.numbers[there], of[there], self.groups, self.names[groups], self.position, self.empty)
+        numbers, of, names = self.numbers[there], of[there], self.names[groups]
+        return Chosen(numbers, of, self.groups, names, self.among, self.position, self.empty)
 
     def first(self, n: int) -> Chosen:
         """The first groups, and where the next ones begin."""
@@ -105,6 +110,10 @@ class Chosen:
         if self.groups is not None:
             return self.groups.key(number)
         return keys.name(number)
+
+    def texts(self, keys: ReadableKeys) -> list[str]:
+        """The names of groups each of which is one key."""
+        return [keys.name(number) for number in self.names.tolist()]
 
     def page(self, answers: Sequence[T]) -> Page[T]:
         """Some answers, with where the next ones begin."""
@@ -210,6 +219,8 @@ class GroupReader:
 
     def _grouped(self, question: Grouped, numbers: Numbers) -> Steps[Chosen]:
         """All groups that have entries."""
+        if question.by is not None and (numbers[1:] < numbers[:-1]).any():
+            numbers = np.sort(numbers)
         filled = np.empty(len(numbers), np.bool_)
         for a, b in spans_of(len(numbers), _KEYS):
             filled[a:b] = self._keys.filled_each(numbers[a:b])
@@ -220,7 +231,8 @@ class GroupReader:
                 numbers = np.sort(numbers)  # pages go on behind a number
             return Chosen(numbers, np.arange(len(numbers)), None, numbers)
         of, groups = yield from self._labels.group(question.by, numbers)
-        found = Chosen(numbers, of, groups, np.arange(len(groups)) if len(numbers) else np.empty(0, np.int64))
+        names = np.arange(len(groups)) if len(numbers) else np.empty(0, np.int64)
+        found = Chosen(numbers, of, groups, names, numbers)
         if filled.all():
             return found
         there = np.zeros(len(found), np.bool_)
@@ -249,33 +261,26 @@ class GroupReader:
         compared = Compared(question, self._whole, self._monoids)
         self._costs.check_compared(len(found), [self._whole.monoids[slot] for slot in compared.slots])
         totals = yield from fold_groups(
-            self._keys, self._whole, found.numbers, found.of, len(found), bounds, compared.slots
+            self._keys, self._whole, found.numbers, found.of, len(found), bounds, compared.slots, found.among
         )
-        values = yield from compared.values(totals)
-        left = passing(question.having, values, len(found))
-        yield
+        columns = yield from compared.columns(totals)
+        left = yield from passing(question.having, columns, len(found))
         if question.top is not None:
-            left = yield from chosen(question.top, values[question.top.by], left)
+            named = (lambda place: found.key(place, self._keys)) if found.groups is None else None
+            left = yield from chosen(question.top, columns[question.top.by], left, named)
         return found.only(left)
 
     # ---------------------------------------------------------------- answering
 
-    def _trailing(self, found: Chosen, question: Query, span: int) -> Bounds:
-        """A lookback of each group, from its now on; see `Reader`."""
-        n, as_of = len(found), question.as_of
-        if as_of is not None:
-            now = end = np.full(n, as_of)
-        else:
-            end = np.full(n, NEVER)
-            np.maximum.at(end, found.of, self._keys.now[found.numbers])
-            if question.nows and found.groups is not None:
-                nows = [question.nows.get(join(found.groups.texts(name)), NEVER) for name in found.names.tolist()]
-                end = np.maximum(end, nows)
-            now = end
-            if self._slide.wall:
-                now = np.full(n, self._slide.now())
-                end = np.maximum(now, end)
-        return np.maximum(now, TICK_MIN + span - 1) - (span - 1), end
+    def _trailing(self, found: Chosen, question: Query, span: int) -> Bounds | None:
+        """A lookback of each group, from its now on; None where there is no now yet. See `Reader`."""
+        marks = np.full(len(found), NEVER)
+        np.maximum.at(marks, found.of, self._keys.now[found.numbers])
+        if question.nows and found.groups is not None:
+            nows = [question.nows.get(join(found.groups.texts(name)), NEVER) for name in found.names.tolist()]
+            marks = np.maximum(marks, nows)
+        bounds = trailing_each(self._slide, question.as_of, marks)
+        return None if bounds is None else (np.maximum(bounds[0], TICK_MIN + span - 1) - (span - 1), bounds[1])
 
     def _everything(self, as_of: int | None, n: int) -> Bounds | None:
         """All entries, or those up to a time."""
@@ -286,7 +291,7 @@ class GroupReader:
     ) -> Steps[list[Answer]]:
         """The answer of each group over some time; None: over all entries."""
         n, layout = len(found), self._layout
-        totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds)
+        totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds, among=found.among)
         self._costs.check_entries(int(totals.entries.sum()))
         filled = np.flatnonzero(totals.there)
         columns = [rows_of(each, filled) for each in totals.partials]
@@ -329,19 +334,26 @@ class GroupReader:
             yield
         return oldest.tolist(), newest.tolist()
 
+    def _over(self, found: Chosen, question: Query, span: Span | None) -> Bounds | None:
+        """The times that a query asks about, of each group: a lookback, or everything."""
+        if span is None:
+            return self._everything(question.as_of, len(found))
+        return self._trailing(found, question, span[1]) or nothing_of(len(found))
+
+    def keys(self, question: Query, spans: Sequence[Span]) -> Steps[Chosen]:
+        """The keys that a query without `by` chooses."""
+        first = spans[0] if spans else None
+        return (yield from self.choose(question, len(spans), lambda found: self._over(found, question, first)))
+
     def queries(self, question: Query, spans: Sequence[Span]) -> Steps[Page[Answer]]:
         """The answers of a query: those of a group one after the other, one for each lookback."""
-        as_of = question.as_of
-
-        def bounds(found: Chosen, span: Span | None) -> Bounds | None:
-            return self._everything(as_of, len(found)) if span is None else self._trailing(found, question, span[1])
-
-        asked: Sequence[Span | None] = spans or (None,)
-        found = yield from self.choose(question, len(spans), lambda found: bounds(found, asked[0]))
+        as_of, asked = question.as_of, spans or (None,)
+        has_now = not spans or trailing(self._slide, as_of, NEVER) is not None
+        found = yield from self.choose(question, len(spans), lambda found: self._over(found, question, asked[0]))
         answers = list[list[Answer]]()
         for span in asked:
             text = None if span is None else span[0]
-            answers.append((yield from self.answers(found, bounds(found, span), text, question.partials)))
+            answers.append((yield from self.answers(found, self._over(found, question, span), text, question.partials)))
         if not spans and as_of is not None:
             oldest, _ = yield from self._spans(found)
             for answer, start in zip(answers[0], oldest, strict=True):
@@ -349,6 +361,8 @@ class GroupReader:
         for group in np.flatnonzero(np.isin(found.names, list(found.empty))).tolist() if found.empty else ():
             for of_span in answers:
                 of_span[group].start = None
+        for answer in () if has_now else chain.from_iterable(answers):
+            answer.start = answer.end = None
         return found.page([answer for of_group in zip(*answers, strict=True) for answer in of_group])
 
     def ranges(self, question: RangeQuery, last: int) -> Steps[Page[Answer]]:

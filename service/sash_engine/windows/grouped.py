@@ -15,6 +15,7 @@ Requires: commutativity where a group has several keys.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from sash_engine.windows.pages import Numbers
 from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.totals import Totals
 
-__all__ = ["Bounds", "fold_groups", "fold_together"]
+__all__ = ["Bounds", "fold_groups", "fold_together", "nothing_of"]
 
 _KEYS, _ROWS = 65_536, 32_768
 """Keys that one step looks at, and rows of small keys that it folds."""
@@ -41,6 +42,11 @@ Bounds = tuple[Numbers, Numbers]
 """For each group, int64 (n,): the first and the last time of its entries that count."""
 
 
+def nothing_of(n: int) -> Bounds:
+    """The bounds of n groups none of whose entries count."""
+    return np.full(n, 1), np.full(n, 0)
+
+
 def fold_groups(
     keys: ReadableKeys,
     layout: Layout,
@@ -49,6 +55,7 @@ def fold_groups(
     n: int,
     bounds: Bounds | None = None,
     slots: Sequence[int] | None = None,
+    among: Numbers | None = None,
 ) -> Steps[Totals]:
     """Fold the entries of k distinct keys by group.
 
@@ -58,14 +65,22 @@ def fold_groups(
         of: int64 (k,), the group of each, below `n`.
         bounds: only entries of these times; None: all.
         slots: which aggregates; None: all of the layout.
+        among: int64, rising, with `numbers`, which rise, too. The work is cut into steps as if these were asked about,
+            so that a group has the same answer as among all groups, to the last bit; None: `numbers`.
     """
+    among = numbers if among is None else among
     picked = layout.slots if slots is None else slots
     some_layout = layout if slots is None else layout.only(slots)
     totals = Totals(some_layout, n)
     wanted = sorted({i for reads in some_layout.reads for i in reads})
     stores = _Stores(some_layout)
-    kept = keys.kept_totals(picked) if len(picked) and len(numbers) >= _MANY else None
-    for a, b in spans_of(len(numbers), _KEYS):
+    kept = keys.kept_totals(picked) if len(picked) and len(among) >= _MANY else None
+    for a, b in spans_of(len(among), _KEYS):
+        cuts = _cuts(keys.shared_rows(among[a:b]))
+        if among is not numbers:
+            cuts = numbers.searchsorted(np.append(among[a:b], among[b - 1] + 1)[cuts])
+            a, b = cuts[[0, -1]].tolist()
+            cuts -= a
         counts = keys.shared_rows(numbers[a:b])
         yield from stores.take(keys, numbers[a:b], of[a:b], bounds)
         if kept is not None:
@@ -73,15 +88,10 @@ def fold_groups(
             some = slice(a, b) if whole.all() else a + np.flatnonzero(whole)
             yield from _fold_kept(keys, totals, kept, picked, numbers[some], of[some], counts[whole])
             counts[whole] = 0
-        ends = np.cumsum(counts)
-        at = 0
-        while at < len(ends):
-            before = int(ends[at - 1]) if at else 0
-            stop = max(int(ends.searchsorted(before + _ROWS, "right")), at + 1)
+        for at, stop in pairwise(cuts.tolist()):
             here = slice(a + at, a + stop)
-            if ends[stop - 1] > before:
+            if counts[at:stop].any():
                 yield from _fold_some(keys, totals, wanted, numbers[here], of[here], counts[at:stop], bounds)
-            at = stop
         yield
     yield from stores.into(totals)
     return totals
@@ -97,6 +107,15 @@ def fold_together(
         return 0, list(layout.identities)
     entries = int(layout.entries_of(totals.entries, totals.partials)[0])
     return entries, totals.of(0)
+
+
+def _cuts(counts: Numbers) -> Numbers:
+    """Where to cut keys of so many rows into runs of at most `_ROWS`, or of one key: from 0 to their number."""
+    ends, cuts = np.cumsum(counts), [0]
+    while cuts[-1] < len(ends):
+        before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
+        cuts.append(max(int(ends.searchsorted(before + _ROWS, "right")), cuts[-1] + 1))
+    return np.array(cuts)
 
 
 def _whole(

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished
+from sash_engine.windows.conditions import Condition, only_of
 from sash_engine.windows.key_table import NEVER, KeyTable
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.pages import PAGES, Numbers
@@ -22,7 +24,7 @@ from sash_engine.windows.stores import EntryStores, Stores
 __all__ = ["KeyReader"]
 
 PAGE_NAMES = 32_768
-"""Names that one call of `KeyReader.page` looks at: 3 ms of a million's 100, where none of them fits the prefix."""
+"""Names that one page of a listing looks at: 3 ms of a million's 100, where none of them fits the prefix."""
 
 _NAMES_AT_ONCE = 1_024
 _KEPT_BYTES = 40
@@ -87,43 +89,49 @@ class KeyReader(KeyTable):
         there = self.newest_each(self.numbers()) > floor
         return list(compress(self._numbers, there.tolist()))
 
-    def page(
+    def page(self, prefix: str, limit: int, position: int, floor: int = NEVER) -> tuple[list[str], int | None]:
+        """As `page_steps`, of all keys, at once: the time does not depend on how many keys there are."""
+        return finished(self.page_steps(prefix, limit, position, floor))
+
+    def page_steps(
         self,
         prefix: str,
         limit: int,
         position: int,
         floor: int = NEVER,
-        among: Numbers | None = None,
+        conditions: Sequence[Condition] = (),
         newest_each: Callable[[Numbers], Numbers] | None = None,
-    ) -> tuple[list[str], int | None]:
+    ) -> Steps[tuple[list[str], int | None]]:
         """Up to `limit` names that start with `prefix`, by number from `position` on, and where to go on.
 
-        Only keys with entries newer than `floor` are named. No more than `PAGE_NAMES` are looked at, so that the time
-        this takes does not depend on how many keys there are; None where there are no more.
+        Only keys with entries newer than `floor` are named. No more than `PAGE_NAMES` are looked at, whatever was asked
+        for; None where there are no more.
 
         Args:
-            among: sorted numbers, only keys of which are named; None: all.
+            conditions: only keys for which all of these hold are named. They are asked about keys with the prefix.
             newest_each: the times of the newest rows of keys, of those rows that count; None: all do.
         """
-        newest_each = newest_each or self.newest_each
-        numbered = range(position, len(self._names))
-        candidates = numbered if among is None else among[among.searchsorted(position) :]
+        newest_each, among = newest_each or self.newest_each, only_of(conditions)
+        candidates = range(position, len(self._names)) if among is None else among[among.searchsorted(position) :]
         looked = candidates[:PAGE_NAMES]
         stop, found = int(looked[-1]) + 1 if len(looked) else 0, list[str]()
         for start in range(0, len(looked), _NAMES_AT_ONCE):
-            numbers = [
+            fit = [
                 number
                 for number in map(int, looked[start : start + _NAMES_AT_ONCE])
                 if (name := self._names[number]) is not None and name.startswith(prefix)
             ]
-            there = newest_each(np.array(numbers, np.int64)) > floor
-            numbers = list(compress(numbers, there.tolist()))
+            numbers = np.array(fit, np.int64)
+            numbers = numbers[newest_each(numbers) > floor]
+            for condition in conditions:
+                numbers = yield from condition.kept(numbers)
             if len(found) + len(numbers) >= limit:
                 numbers = numbers[: limit - len(found)]
-                found += map(self.name, numbers)
-                stop = numbers[-1] + 1
+                stop = int(numbers[-1]) + 1
+                found += map(self.name, numbers.tolist())
                 break
-            found += map(self.name, numbers)
+            found += map(self.name, numbers.tolist())
+            yield
         return found, stop if len(candidates) and stop <= candidates[-1] else None
 
     # ---------------------------------------------------------------- stores

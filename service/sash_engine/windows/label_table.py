@@ -15,6 +15,7 @@ To make it: some 1 µs a key and label, in steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import merge
 from operator import itemgetter
 
@@ -27,7 +28,7 @@ from sash_engine.windows.key_table import KeyTable
 from sash_engine.windows.ragged import grown
 from sash_wire.labels import split
 
-__all__ = ["Label", "LabelTable"]
+__all__ = ["Label", "LabelTable", "in_order_steps"]
 
 _NAMES = 2_048
 """Keys whose labels one step takes in: 2 ms."""
@@ -53,14 +54,14 @@ class Label:
         values: the distinct values, by code.
         index: value -> code.
         codes: int32, by the number of a key; of numbers that no key has they mean nothing.
-        matches: regular expression -> which values it fits, bool, by code; for the first so many of the values.
+        matches: regular expression -> int8, by code: 1 where it fits the value, -1 where not, 0 where it was not asked.
     """
 
     def __init__(self) -> None:
         self.values: list[str] = []
         self.index: dict[str, int] = {}
         self.codes: Codes = np.empty(0, np.int32)
-        self.matches: dict[str, npt.NDArray[np.bool_]] = {}
+        self.matches: dict[str, npt.NDArray[np.int8]] = {}
         self._ranks: Codes = np.empty(0, np.int32)
         self._sorted: list[int] = []
 
@@ -80,22 +81,26 @@ class Label:
         """For each code its place in the order of the values, and for each place its code."""
         n, values = len(self.values), self.values
         if len(self._ranks) != n:
-            if n <= _VALUES:
-                in_order = sorted(range(n), key=values.__getitem__)
-            else:
-                runs = list[list[tuple[str, int]]]()
-                for a, b in spans_of(n, _VALUES):
-                    runs.append(sorted(zip(values[a:b], range(a, b), strict=True)))
-                    yield
-                in_order = []
-                for _, code in merge(*runs, key=itemgetter(0)):
-                    in_order.append(code)
-                    if not len(in_order) % _VALUES:
-                        yield
+            in_order = yield from in_order_steps(values)
             ranks = np.empty(n, np.int32)
             ranks[in_order] = np.arange(n, dtype=np.int32)
             self._ranks, self._sorted = ranks, in_order
         return self._ranks, self._sorted
+
+
+def in_order_steps(texts: Sequence[str]) -> Steps[list[int]]:
+    """The places of texts in their order."""
+    if len(texts) <= _VALUES:
+        return sorted(range(len(texts)), key=texts.__getitem__)
+    runs, in_order = list[list[tuple[str, int]]](), list[int]()
+    for a, b in spans_of(len(texts), _VALUES):
+        runs.append(sorted(zip(texts[a:b], range(a, b), strict=True)))
+        yield
+    for _, place in merge(*runs, key=itemgetter(0)):
+        in_order.append(place)
+        if not len(in_order) % _VALUES:
+            yield
+    return in_order
 
 
 class LabelTable:

@@ -8,51 +8,42 @@ A key with parts has these as labels; a key that is one text has the label `key`
 
 Where: O(keys), 1 ms for a million, and some 2 µs for each distinct value with a regular expression.
 By: O(keys) for each label.
+
+Conditions may also be asked about some keys after the other (`Labels.conditions`): a page of a listing does not look at
+all keys.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import re2
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
+from sash_engine.windows.conditions import Condition, by_codes, by_names, only_of, pattern
 from sash_engine.windows.keys import Keys
-from sash_engine.windows.label_table import Label, LabelTable
+from sash_engine.windows.label_table import Label, LabelTable, in_order_steps
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.questions import Where
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.labels import CONDITIONS, join
 
-__all__ = ["Groups", "Labels", "pattern"]
+__all__ = ["Groups", "Labels"]
 
 MAX_CONDITIONS, MAX_VALUES = 64, 100_000
-MAX_EXPRESSIONS, MAX_PATTERN, MAX_PROGRAM = 16, 1_024, 2_000
+MAX_EXPRESSIONS = 16
 
 _NUMBERS = 262_144
 """Numbers that one step looks at: 1 to 2 ms."""
 _TEXTS = 4_096
-"""Names of keys that one step compares: 1 ms."""
-_WORK, _TEXT_WORK = 140_000, 140
-"""What one step asks a regular expression: 2 ms, or one text. A text takes 2 µs, and at worst 14 ns for each byte and
-instruction, where the expression is too hard for RE2's fast way."""
-_PATTERNS = 8
-"""So many regular expressions are remembered for each label, with a byte for each distinct value."""
+"""Names of keys that one step sorts: 1 to 2 ms."""
 _DENSE = 2**20
 """Up to so many combinations are counted by a table; more are sorted."""
-
-_OPTIONS = re2.Options()
-_OPTIONS.max_mem = 1 << 20
-_OPTIONS.dot_nl = True
-_OPTIONS.log_errors = False
 
 
 class Groups:
@@ -164,57 +155,31 @@ class Labels:
 
     # ---------------------------------------------------------------- selecting
 
+    def conditions(self, where: Sequence[Where]) -> Steps[Sequence[Condition]]:
+        """Make what finds the keys for which conditions hold, among all keys or among some after the other."""
+        labels = (yield from self._labels()) if self._parts and where else []
+        found = list[Condition]()
+        for each in where:
+            if self._parts:
+                found.append((yield from by_codes(each, labels[self._names.index(each.part)], self._keys)))
+            else:
+                found.append((yield from by_names(each, self._keys)))
+        return found
+
     def select(self, where: Sequence[Where], numbers: Numbers | None) -> Steps[Numbers]:
         """The numbers of keys for which all conditions hold.
 
         Args:
             numbers: int64, among which keys; None: all that were ever written.
         """
-        for condition in where:
-            if self._parts:
-                numbers = yield from self._by_codes(condition, numbers)
-            else:
-                numbers = yield from self._by_names(condition, numbers)
-        return self._keys.written() if numbers is None else numbers
-
-    def _by_codes(self, condition: Where, numbers: Numbers | None) -> Steps[Numbers]:
-        labels = yield from self._labels()
-        label = labels[self._names.index(condition.part)]
-        wanted = np.zeros(len(label.values), np.bool_)
-        if condition.op in ("=~", "!~"):
-            wanted = yield from _matching(label, condition.values[0])
-        else:
-            wanted[[code for value in condition.values if (code := label.index.get(value)) is not None]] = True
-        if condition.op in ("!=", "not in", "!~"):
-            wanted = ~wanted
-        if numbers is not None:
-            return numbers[wanted[label.codes[numbers]]]
-        found = [np.empty(0, np.int64)]
-        only = np.flatnonzero(wanted)
-        for a, b in spans_of(self._keys.numbered, _NUMBERS):
-            codes = label.codes[a:b]
-            some = np.flatnonzero(codes == only[0] if len(only) == 1 else wanted[codes]) + a
-            found.append(some[self._keys.is_written(some)])
-            yield
-        return np.concatenate(found)
-
-    def _by_names(self, condition: Where, numbers: Numbers | None) -> Steps[Numbers]:
-        """Conditions on the names of keys that are one text."""
-        keys, values = self._keys, condition.values
-        if condition.op in ("=", "in"):
-            there = keys.find_each(list(dict.fromkeys(values)))
-            there = np.sort(there[there >= 0])
-            return there if numbers is None else numbers[np.isin(numbers, there)]
-        among = keys.written() if numbers is None else numbers
-        if condition.op in ("=~", "!~"):
-            fits = yield from _fitting(values[0], map(keys.name, among.tolist()))
-            return among[np.flatnonzero(np.array(fits, np.bool_) == (condition.op == "=~"))]
-        left_out, found = frozenset(values), [np.empty(0, np.int64)]
-        for a, b in spans_of(len(among), _TEXTS):
-            some = among[a:b]
-            found.append(some[[keys.name(number) not in left_out for number in some.tolist()]])
-            yield
-        return np.concatenate(found)
+        conditions = yield from self.conditions(where)
+        if numbers is None:
+            numbers = only_of(conditions)
+        if numbers is None:
+            numbers = self._keys.written()
+        for condition in conditions:
+            numbers = yield from condition.kept(numbers)
+        return numbers
 
     # ---------------------------------------------------------------- grouping
 
@@ -252,13 +217,17 @@ class Labels:
 
     def _group_names(self, by: Sequence[str], numbers: Numbers) -> Steps[tuple[npt.NDArray[np.int64], Groups]]:
         """Each key that is one text is a group of its own."""
-        names = [self._keys.name(number) for number in numbers.tolist()]
-        yield
-        in_order = sorted(range(len(names)), key=names.__getitem__)
-        yield
-        of = np.empty(len(names), np.int64)
+        names = list[str]()
+        for a, b in spans_of(len(numbers), _TEXTS):
+            names += map(self._keys.name, numbers[a:b].tolist())
+            yield
+        in_order = np.array((yield from in_order_steps(names)), np.int64)
+        of, in_text_order = np.empty(len(names), np.int64), list[str]()
         of[in_order] = np.arange(len(names))
-        return of, Groups(by, [[names[i] for i in in_order]], [np.arange(len(names))], self._spec)
+        for a, b in spans_of(len(names), _TEXTS):
+            in_text_order += map(names.__getitem__, in_order[a:b].tolist())
+            yield
+        return of, Groups(by, [in_text_order], [np.arange(len(names))], self._spec)
 
     def _labels(self) -> Steps[list[Label]]:
         if self._shared is not None:
@@ -266,31 +235,6 @@ class Labels:
         if self._table is None:
             self._table = LabelTable(self._keys, self._parts)
         return (yield from self._table.current())
-
-
-def _fitting(text: str, values: Iterable[str]) -> Steps[list[bool]]:
-    """Whether a regular expression fits each of some values."""
-    compiled = pattern(text)
-    fits, each = compiled.fullmatch, compiled.programsize
-    found, work = list[bool](), 0
-    for value in values:
-        found.append(fits(value) is not None)
-        work += _TEXT_WORK + each * len(value)
-        if work > _WORK:
-            yield
-            work = 0
-    return found
-
-
-def _matching(label: Label, text: str) -> Steps[npt.NDArray[np.bool_]]:
-    """Which values of a label a regular expression fits; it is asked about values that are new since the last time."""
-    known, values = label.matches.pop(text, np.empty(0, np.bool_)), label.values
-    new = yield from _fitting(text, islice(values, len(known), None))
-    wanted = np.concatenate((known, np.array(new, np.bool_)))
-    label.matches[text] = wanted
-    if len(label.matches) > _PATTERNS:
-        del label.matches[next(iter(label.matches))]
-    return wanted
 
 
 class _InOrder(Sequence[str]):
@@ -323,34 +267,3 @@ def _dense(of: Numbers, size: int) -> Steps[tuple[Numbers, int, Numbers]]:
     _, member, dense = np.unique(of, return_index=True, return_inverse=True)
     yield
     return dense.astype(np.int64), len(member), member
-
-
-@lru_cache(16)
-def pattern(text: str, field: str = "where") -> Any:
-    """Compile a regular expression, which takes time linear in what it is asked about.
-
-    Raises:
-        InvalidArgument: it is none, or too large.
-    """
-    if len(text) * 4 > MAX_PATTERN and len(text.encode()) > MAX_PATTERN:
-        raise InvalidArgument(
-            f"{field}: a regular expression of {len(text.encode())} bytes", field=field, limit=f"{MAX_PATTERN} bytes"
-        )
-    try:
-        compiled = re2.compile(text, _OPTIONS)
-    except (re2.error, UnicodeError) as error:
-        reason = (
-            error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
-        )
-        raise InvalidArgument(
-            f"{field}: {text[:100]!r} is no regular expression that can be used: {reason}",
-            field=field,
-            limit="the syntax of RE2",
-        ) from None
-    if compiled.programsize > MAX_PROGRAM:
-        raise InvalidArgument(
-            f"{field}: the regular expression {text[:100]!r} is too large",
-            field=field,
-            limit=f"{MAX_PROGRAM} instructions",
-        )
-    return compiled

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
+from sash_engine.windows.conditions import Condition
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.store import ReadableStore
@@ -56,6 +58,11 @@ class ReadableKeys(Protocol):
 
     def chunks(self, size: int) -> Iterator[tuple[list[str], Numbers]]:
         """All names and their numbers, `size` at a time."""
+
+    def page_steps(
+        self, prefix: str, limit: int, position: int, floor: int, conditions: Sequence[Condition]
+    ) -> Steps[tuple[list[str], int | None]]:
+        """Some names, and where to go on; see `KeyReader.page_steps`."""
 
     def store(self, number: int) -> ReadableStore:
         """The entries of a key."""

@@ -15,6 +15,7 @@ policies would count entries that no answer shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,10 @@ from sash_engine.windows.answering import parts_of
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
 from sash_engine.windows.bounds import buckets_of, check_sessions, last_of, trailing
+from sash_engine.windows.choosing import chosen_answers
 from sash_engine.windows.costs import costs_of
 from sash_engine.windows.entries import BULK_ROWS, Entries
-from sash_engine.windows.group_reader import GroupReader, Span
+from sash_engine.windows.group_reader import Chosen, GroupReader, Span
 from sash_engine.windows.grouped import fold_together
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
@@ -45,6 +47,7 @@ from sash_engine.windows.together import KEYS, series_steps
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
 MAX_LOOKBACKS = 64
+MAX_KEY_NAMES = 100_000
 
 
 class Reader(NamedAggregates):
@@ -154,9 +157,14 @@ class Reader(NamedAggregates):
         self._groups.check(question)
         if question.combine:
             return (yield from self._combined(question, spans))
-        if question.selects:
+        if question.where or question.by is not None:
             return (yield from self._groups.queries(question, spans))
-        names = yield from self._asked.names(keys, len(spans))
+        found: Chosen | None = None
+        if question.selects:
+            found = yield from self._groups.keys(question, spans)
+            names = found.texts(self._keys)
+        else:
+            names = yield from self._asked.names(keys, len(spans))
         answers, values = list[Answer](), 0
         for name in names:
             of_key = self._answers(name, name, spans, as_of, partials)
@@ -165,7 +173,16 @@ class Reader(NamedAggregates):
                 self._costs.check_values(values)
             answers += of_key
             yield
-        return answers
+        if found is None:
+            return answers
+        # Each key is answered as without a choice. What compared them all may have rounded other than that.
+        return found.page((yield from chosen_answers(self._shown(question), answers, max(len(spans), 1))))
+
+    def _shown(self, question: Query) -> Query:
+        """A question that compares only what it answers."""
+        shown = {"entries", *self._layout.names}
+        top = question.top if question.top is not None and question.top.by in shown else None
+        return replace(question, top=top, having=[each for each in question.having if each.aggregate in shown])
 
     @narrowed
     def range_query(self, question: RangeQuery) -> Answer:
@@ -269,6 +286,10 @@ class Reader(NamedAggregates):
             InvalidArgument: start > end; or start >= end, where the end is exclusive.
             Unsupported: the window's algorithm keeps no values.
         """
+        return finished(self.entries_steps(question, rows))
+
+    def entries_steps(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Steps[Entries]:
+        """As `entries`; the keys are found in steps."""
         start, end, key, keys = question.start, question.end, question.key, question.keys
         if start is not None:
             check_time(start, "start")
@@ -276,16 +297,25 @@ class Reader(NamedAggregates):
         if keys or question.where:
             self._asked.check_several(key)
             self._labels.check(question.where, None)
-            numbers = finished(self._groups.numbers(question.where, keys))
+            numbers = yield from self._groups.numbers(question.where, keys)
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
         return Entries(self._spec, self._keys, numbers, start, last, self._cold, rows)
 
-    def select_steps(self, where: Sequence[Where]) -> Steps[None]:
-        """Make what `entries` and `key_names` need to find keys by these conditions, which take long the first time."""
+    def key_names_steps(
+        self, prefix: str, limit: int, position: int, where: Sequence[Where]
+    ) -> Steps[tuple[list[str], int | None]]:
+        """A page of the names of keys, and where to go on; see `Plane.keys`."""
+        if not self._spec.keyed:
+            raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="window")
+        if not 1 <= limit <= MAX_KEY_NAMES:
+            raise InvalidArgument(f"limit {limit} is out of range", field="limit", limit=f"1 to {MAX_KEY_NAMES}")
+        if position < 0:
+            raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
         self._labels.check(where, None)
-        yield from self._labels.select(where, None)
+        conditions = yield from self._labels.conditions(where)
+        return (yield from self._keys.page_steps(prefix, limit, position, self._slide.late_through(), conditions))
 
     def spans(self, lookbacks: Sequence[str | int]) -> list[Span]:
         """Lookbacks as they were asked for, and in ticks."""

@@ -92,9 +92,7 @@ class RollupReader(Reader):
 
     def _rollup_for(self, question: Query | RangeQuery | SeriesQuery) -> Rollup | None:
         """The smallest rollup that has all parts that a question looks at; None where a question names keys."""
-        keys = question.keys
-        all_keys = isinstance(keys, AllKeys) or (not keys and (question.by is not None or bool(question.where)))
-        if question.key is not None or not all_keys:
+        if question.key is not None or (question.keys and not isinstance(question.keys, AllKeys)):
             return None
         looked_at = _looked_at(question)
         able = [rollup for rollup in self._rollups if rollup.parts >= looked_at]
@@ -120,6 +118,8 @@ class RollupReader(Reader):
         now = keys.now[numbers]
         if slide.wall:
             now = np.minimum(now, slide.now())
+        elif slide.until:
+            now = np.full(len(now), slide.punctuated)
         return bool((oldest(now) > horizons).all() and keys.filled_each(numbers).all())
 
     def _oldest(self, question: Query, now: Numbers) -> Numbers | int:

@@ -88,7 +88,7 @@ class Slide:
 
     def gone_through(self) -> int:
         """Entries of this time and older have left every key; `NEVER` where each key has a now of its own."""
-        if self.until and self._max_age is not None and self.punctuated > NEVER + self._max_age:
+        if self.until and self._max_age is not None:
             return max(int(self.through(self.punctuated)), NEVER)
         return self.late_through()
 
@@ -106,8 +106,14 @@ class Slide:
         """The newest time, or times, that `max_age` evicts at some now; the policy has one.
 
         max_age 10, every 5    now 12     5 ...... 12 .. 15      4 and older leave, as does nothing before now is 15
+
+        Of an array it is wrapped around where it is before all time.
         """
-        return now - self._max_age + (self._every - 1 - now % self._every)
+        return now - self._kept(now)
+
+    def _kept(self, now: Any) -> Any:
+        """How far back the window reaches from some now, or nows: `max_age` from the end of the step."""
+        return self._max_age - (self._every - 1 - now % self._every)
 
     def by_age(self, number: int) -> None:
         """Evict the entries of one key that are too old; also done by questions on wall time, which are not logged.
@@ -130,8 +136,8 @@ class Slide:
             now, late_through = keys.now[numbers], keys.late_through[numbers]
             if self.wall or self.until:
                 now = np.full(len(numbers), self.now() if self.wall else self.punctuated)
-            # Where the first is false, now - max_age is before all time, and would be wrapped around.
-            sliding = (now > NEVER + self._max_age) & (self.through(now) > late_through)
+            # Where the first is false, `through` is before all time, and would be wrapped around.
+            sliding = (now > NEVER + self._kept(now)) & (self.through(now) > late_through)
             if sliding.any():
                 some, through = numbers[sliding], self.through(now[sliding])
                 self._counts.evicted += int(keys.bulk_evict_each(some, through).sum())

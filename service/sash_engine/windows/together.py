@@ -61,16 +61,17 @@ def series_steps(
     cuts = sorted_unique(np.concatenate((starts, stops)))
     yield
     panes = PaneFolds(layout, cuts, groups)
+    group_of = np.zeros(len(numbers), np.int64) if of is None else of
     for a, b in spans_of(len(numbers), KEYS):
-        some = numbers[a:b]
-        group_of = (
-            dict.fromkeys(some.tolist(), 0) if of is None else dict(zip(some.tolist(), of[a:b].tolist(), strict=True))
-        )
-        small, lengths, rows = keys.small(some)
-        panes.take(rows, np.repeat([group_of[number] for number in small.tolist()], lengths).astype(np.int64))
+        groups_of = dict(zip(numbers[a:b].tolist(), group_of[a:b].tolist(), strict=True))
+        small, lengths, rows = keys.small(numbers[a:b])
+        panes.take(rows, np.repeat([groups_of[number] for number in small.tolist()], lengths).astype(np.int64))
         yield
-        for number, store in keys.with_own_stores(some):
-            forest, group = store.forest, group_of[number]
+    # Behind all small keys: a pane has its rows in the same order, whichever keys of other groups are asked about.
+    for a, b in spans_of(len(numbers), KEYS):
+        groups_of = dict(zip(numbers[a:b].tolist(), group_of[a:b].tolist(), strict=True))
+        for number, store in keys.with_own_stores(numbers[a:b]):
+            forest, group = store.forest, groups_of[number]
             if len(forest) <= _ROWS_OF_FOREST:
                 columns = forest.columns()
                 panes.take(columns, np.full(len(columns[0]), group))
@@ -79,6 +80,7 @@ def series_steps(
                 entries, filled, partials = yield from forest.fold_steps(cuts[:-1], cuts[1:], layout)
                 if len(filled):
                     yield from panes.totals.add(filled + group * panes.each, entries[filled], partials)
+        yield
     yield from panes.fold()
     begin, end = cuts.searchsorted(starts), cuts.searchsorted(stops)
     if groups != 1:

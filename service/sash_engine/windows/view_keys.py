@@ -20,6 +20,8 @@ import numpy.typing as npt
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
+from sash_engine.windows.conditions import Condition
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.newer_rows import Newer
@@ -70,16 +72,17 @@ class ViewSlide:
         """Let wall time stand still."""
         self._rests_at = self._source.now()
 
-    def _through(self, now: Any) -> Any:
-        """The newest time, or times, that are too old at some now; see `Slide.through`."""
-        return now - self._max_age + (self._every - 1 - now % self._every)
+    def _kept(self, now: Any) -> Any:
+        """How far back the view reaches from some now, or nows; see `Slide.through`."""
+        assert self._max_age is not None
+        return self._max_age - (self._every - 1 - now % self._every)
 
     def after(self, number: int) -> int:
         """The view has only entries of a key that are newer."""
         if self._max_age is None:
             return NEVER
         now = self.now() if self.wall else self.punctuated if self.until else self._keys.now_of[number]
-        return max(int(self._through(now)), NEVER) if now > NEVER + self._max_age else NEVER
+        return max(int(now) - int(self._kept(now)), NEVER)
 
     def after_each(self, numbers: Numbers) -> Numbers:
         """As `after`, of many keys."""
@@ -90,8 +93,8 @@ class ViewSlide:
             after[:] = self.after(-1)
             return after
         now = self._keys.now[numbers]
-        known = now > NEVER + self._max_age
-        after[known] = self._through(now[known])
+        known = now > NEVER + self._kept(now)
+        after[known] = (now - self._kept(now))[known]
         return after
 
     def late_through(self) -> int:
@@ -244,11 +247,10 @@ class ViewKeys(ReadableKeys):
 
     # ---------------------------------------------------------------- several keys
 
-    def page(
-        self, prefix: str, limit: int, position: int, floor: int = NEVER, among: Numbers | None = None
-    ) -> tuple[list[str], int | None]:
-        """See `KeyReader.page`."""
-        return self._keys.page(prefix, limit, position, floor, among, self.newest_each)
+    def page_steps(
+        self, prefix: str, limit: int, position: int, floor: int = NEVER, conditions: Sequence[Condition] = ()
+    ) -> Steps[tuple[list[str], int | None]]:
+        return self._keys.page_steps(prefix, limit, position, floor, conditions, self.newest_each)
 
     @property
     def filled(self) -> int:

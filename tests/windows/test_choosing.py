@@ -1,0 +1,267 @@
+"""`top` and `having` keep of the answers that are shown those for which they hold, exactly, and break ties by name."""
+
+import asyncio
+import operator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_engine.clock import ManualClock
+from sash_engine.errors import InvalidArgument
+from sash_engine.steps import finished
+from sash_engine.windows import choosing, grouped, together
+from sash_engine.windows.batch import Batch
+from sash_engine.windows.choosing import Column
+from sash_engine.windows.costs import MAX_ANSWERS
+from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, SeriesQuery, Top
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
+from sash_wire.labels import join
+from tests.support.asking import answers_of
+from tests.support.sharded import in_process, single
+from tests.support.twins import a_share_of_examples
+
+COMPARE = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+EDGES = (0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63) + 1)
+FLOATS = (0.0, 0.5, -1.5, 2.0**53, 1e300, float("inf"), float("-inf"), float("nan"))
+AGGREGATES = {
+    "n": {"function": "count"},
+    "sum": {"function": "sum", "field": "v"},
+    "fsum": {"function": "sum", "field": "x"},
+    "most": {"function": "max", "field": "v"},
+    "middle": {"function": "median", "field": "v"},
+    "often": {"function": "mode", "field": "v"},
+    "mean": {"function": "mean", "field": "v"},
+    "xmost": {"function": "max", "field": "x"},
+}
+DOCUMENT = {
+    "name": "w",
+    "time_unit": "none",
+    "keys": ["a", "b"],
+    "fields": {"v": "int64", "x": "float64"},
+    "aggregates": AGGREGATES,
+}
+NAMES = [*AGGREGATES, "entries"]
+
+keys_of = st.tuples(st.sampled_from("zyx"), st.sampled_from("qp")).map(join)
+entries_of = st.lists(
+    st.tuples(keys_of, st.integers(0, 9), st.sampled_from(EDGES), st.sampled_from(FLOATS)), max_size=14
+)
+values_of = st.one_of(
+    st.sampled_from(EDGES), st.sampled_from([each for each in FLOATS if each == each]), st.integers(-(2**80), 2**80)
+)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    monkeypatch.setattr(choosing, "_VALUES", 2)
+    monkeypatch.setattr(choosing, "_OBJECTS", 2)
+
+
+def spec_of(**more):
+    return WindowSpec.parse({**DOCUMENT, **more})
+
+
+def batch_of(spec, entries):
+    keys, times, values, floats = zip(*entries, strict=True)
+    return Batch.of(spec, times, {"v": values, "x": floats}, keys)
+
+
+def window_of(entries, **more):
+    window = Window(spec_of(**more), pages=(2, 4), block=4)
+    if entries:
+        window.bulk_insert(batch_of(window.spec, entries))
+    return window
+
+
+def told(answer, name):
+    return answer.entries if name == "entries" else answer.aggregates[name]
+
+
+def known(value):
+    return value is not None and value == value
+
+
+def kept(answers, having):
+    """What the answers that are shown say."""
+    return [
+        answer
+        for answer in answers
+        if all(known(v := told(answer, each.aggregate)) and COMPARE[each.op](v, each.value) for each in having)
+    ]
+
+
+def firsts(answers, top):
+    answers = [answer for answer in answers if known(told(answer, top.by))]
+    sign = 1 if top.order == "asc" else -1
+    named = sorted(answers, key=lambda answer: answer.key or tuple(answer.parts.values()))
+    return sorted(named, key=lambda answer: sign * told(answer, top.by))[: top.n]
+
+
+@given(
+    entries=entries_of,
+    by=st.sampled_from([None, [], ["a"], ["b", "a"]]),
+    lookback=st.sampled_from([None, 2, 30]),
+    as_of=st.sampled_from([None, 3]),
+    having=st.lists(
+        st.builds(Having, st.sampled_from(NAMES), st.sampled_from(list(COMPARE)), values_of), min_size=1, max_size=2
+    ),
+    top=st.builds(Top, st.sampled_from(NAMES), st.integers(1, 4), st.sampled_from(["asc", "desc"])),
+    granularity=st.sampled_from([None, "2"]),
+)
+def test_they_keep_what_the_answers_that_are_shown_say(entries, by, lookback, as_of, having, top, granularity):
+    window = window_of(entries, **({"granularity": granularity} if granularity else {}))
+    which = {"by": by} if by is not None else {"keys": ALL_KEYS}
+    asked = {**which, "lookbacks": [] if lookback is None else [lookback], "as_of": as_of}
+    shown = window.reader.query(Query(**asked))
+    same = [str(answer) for answer in kept(shown, having)]
+    assert [str(answer) for answer in window.reader.query(Query(**asked, having=having))] == same
+    best = [str(answer) for answer in firsts(shown, top)]
+    assert [str(answer) for answer in window.reader.query(Query(**asked, top=top))] == best
+    both = [str(answer) for answer in firsts(kept(shown, having), top)]
+    assert [str(answer) for answer in window.reader.query(Query(**asked, having=having, top=top))] == both
+    if by is not None:
+        ranges = answers_of(window.reader, RangeQuery(3, 5, by=by))
+        again = answers_of(window.reader, RangeQuery(3, 5, by=by, having=having, top=top))
+        assert [str(answer) for answer in again] == [str(answer) for answer in firsts(kept(ranges, having), top)]
+        series = answers_of(window.reader, SeriesQuery(3, 6, 1, by=by, having=having, top=top))
+        assert [each.parts for each in series] == [each.parts for each in again]
+
+
+@a_share_of_examples(3)
+@given(
+    entries=entries_of,
+    by=st.sampled_from([None, [], ["a"], ["b", "a"]]),
+    lookback=st.sampled_from([None, 2]),
+    having=st.lists(st.builds(Having, st.sampled_from(NAMES), st.sampled_from(list(COMPARE)), values_of), max_size=1),
+    top=st.builds(Top, st.sampled_from(NAMES), st.integers(1, 4), st.sampled_from(["asc", "desc"])),
+    granularity=st.sampled_from([None, "2"]),
+)
+def test_shards_keep_the_same(entries, by, lookback, having, top, granularity):
+    spec = spec_of(**({"granularity": granularity} if granularity else {}))
+    which = {"by": by} if by is not None else {"keys": ALL_KEYS}
+    asked = {**which, "lookbacks": [] if lookback is None else [lookback]}
+
+    async def ask(plane):
+        await plane.create(spec)
+        if entries:
+            await plane.bulk_insert("w", batch_of(spec, entries))
+        found = [await plane.query("w", Query(**asked, having=having, top=top))]
+        if by is not None:
+            found.append(await plane.query("w", Query(**asked)))
+            found.append(await plane.range_groups("w", RangeQuery(3, 5, by=by, having=having, top=top)))
+        return [[str(answer) for answer in answers] for answers in found]
+
+    async def both():
+        clock = ManualClock(0)
+        assert await ask(in_process(3, clock)) == await ask(single(clock))
+
+    asyncio.run(both())
+
+
+def test_groups_without_entries_are_compared_as_they_are_shown():
+    window = window_of([("x|p", 9, 5, 1.0), ("y|p", 1, 5, 1.0)])
+    shown = answers_of(window.reader, RangeQuery(8, 9, by=["a"]))
+    assert [(each.parts["a"], each.entries, each.aggregates["sum"]) for each in shown] == [("x", 1, 5), ("y", 0, 0)]
+    for having in (Having("sum", "=", 0), Having("sum", "<", 1), Having("entries", "=", 0), Having("n", "<=", 0)):
+        (answer,) = answers_of(window.reader, RangeQuery(8, 9, by=["a"], having=[having]))
+        assert answer.parts == {"a": "y"}
+    first, _ = answers_of(window.reader, RangeQuery(8, 9, by=["a"], top=Top("sum", 2, "asc")))
+    assert first.parts == {"a": "y"}
+    assert answers_of(window.reader, RangeQuery(8, 9, by=["a"], having=[Having("most", "<", 99)])) == shown[:1]
+
+
+def test_of_equal_answers_those_of_the_first_keys_come_first():
+    keys = [f"{a}|{b}" for a in "dbca" for b in "qp"]
+    window = window_of([(key, 1, i % 2, 0.0) for i, key in enumerate(keys)])
+    for n in range(1, 9):
+        found = window.reader.query(Query(keys=ALL_KEYS, top=Top("sum", n)))
+        assert [each.key for each in found] == [*(f"{a}|p" for a in "abcd"), *(f"{a}|q" for a in "abcd")][:n]
+
+
+def test_the_largest_top():
+    window = window_of([("x|p", 9, 5, 1.0)])
+    assert len(window.reader.query(Query(by=["a"], top=Top("sum", MAX_ANSWERS)))) == 1
+    for n in (0, MAX_ANSWERS + 1):
+        with pytest.raises(InvalidArgument, match=rf"top\.n {n} is out of range") as refused:
+            window.reader.query(Query(by=["a"], top=Top("sum", n)))
+        assert (refused.value.field, refused.value.limit) == ("top.n", f"1 to {MAX_ANSWERS}")
+
+
+@given(st.lists(st.one_of(st.none(), st.booleans(), values_of, st.floats()), max_size=9), st.data())
+def test_columns_lose_nothing(answers, data):
+    column = Column.of(answers)
+    assert column.known.tolist() == [known(answer) for answer in answers]
+    same = [(a, b) for a, b, there in zip(answers, column.values.tolist(), column.known.tolist(), strict=True) if there]
+    assert all(a == b for a, b in same)
+    cut = data.draw(st.integers(0, len(answers)))
+    joined = Column.joined([Column.of(answers[:cut]), Column.of(answers[cut:])])
+    assert [(a, t) for a, t in zip(joined.values.tolist(), joined.known.tolist(), strict=True) if t] == [
+        (a, t) for a, t in zip(column.values.tolist(), column.known.tolist(), strict=True) if t
+    ]
+    having = Having("x", data.draw(st.sampled_from(list(COMPARE))), data.draw(values_of))
+    left = finished(choosing.passing([having], {"x": column}, len(answers)))
+    expected = [i for i, each in enumerate(answers) if known(each) and COMPARE[having.op](each, having.value)]
+    assert left.tolist() == expected
+
+
+MEASURED = {
+    "sum": {"function": "sum", "field": "x"},
+    "mean": {"function": "mean", "field": "x"},
+    "spread": {"function": "stddev", "field": "x"},
+    "tilt": {"function": "skewness", "field": "x"},
+    "slope": {"function": "linear_slope", "field": "x"},
+}
+
+
+@pytest.mark.parametrize("many", [5, 10_000])
+@pytest.mark.parametrize("by", [None, [], ["a"], ["b"]])
+def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monkeypatch, many, by):
+    for module, name, value in ((grouped, "_KEYS", 16), (grouped, "_ROWS", 24), (grouped, "_MANY", many)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(together, "KEYS", 7)
+    monkeypatch.setattr(choosing, "_VALUES", 3)
+    spec = spec_of(aggregates=MEASURED)
+    window = Window(spec, pages=(2, 16), block=8)
+    random = np.random.default_rng(7)
+    of = random.integers(0, 90, 900) ** 2 // 90  # some keys have many entries, and a store of their own
+    keys = [f"a{i % 7}|b{i % 5}" if i < 30 else f"a{i % 9}|c{i}" for i in of.tolist()]
+    values = random.normal(size=900) * 10.0 ** random.integers(-3, 7, 900)
+    window.bulk_insert(Batch.of(spec, np.arange(900), {"v": of, "x": values}, keys))
+    which = {"by": by} if by is not None else {"keys": ALL_KEYS}
+    for more in ({}, {"lookbacks": [400]}, {"as_of": 600}):
+        whole = {shown_of(each): str(each) for each in window.reader.query(Query(**which, **more))}
+        for chosen_by in (
+            *({"top": Top("mean", n, "asc")} for n in range(1, 9)),
+            {"having": [Having("sum", ">", 0)]},
+            {"having": [Having("spread", "<", 1e5)], "aggregates": list(MEASURED)},
+            {"limit": 3},
+        ):
+            some = window.reader.query(Query(**which, **more, **chosen_by))
+            assert [str(each) for each in some] == [whole[shown_of(each)] for each in some]
+    if by is not None:
+        whole = {shown_of(each): values_of_series(each) for each in answers_of(window.reader, series_by(by))}
+        for n in range(1, 9):
+            some = answers_of(window.reader, series_by(by, top=Top("mean", n)))
+            assert [values_of_series(each) for each in some] == [whole[shown_of(each)] for each in some]
+
+
+def series_by(by, **more):
+    return SeriesQuery(0, 900, 90, 180, by=by, **more)
+
+
+def shown_of(answer):
+    return tuple(answer.parts.items())
+
+
+def values_of_series(series):
+    return str({name: column.tolist() for name, column in series.aggregates.items()})
