@@ -31,7 +31,7 @@ from sash.prometheus.values import Scalar, Text, Value, Vector, bytes_of, listed
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
-__all__ = ["Evaluator"]
+__all__ = ["SERVED", "Evaluator"]
 
 V = TypeVar("V", bound=Value)
 
@@ -39,6 +39,14 @@ _TIMES_GIVEN = 3
 """An operation makes a result as large as what it is given, and has as much again meanwhile, twice at most."""
 
 _SAME = "vector cannot contain metrics with the same labelset"
+
+
+_OTHERS = (
+    *("absent", "absent_over_time", "clamp", "clamp_max", "clamp_min", "label_join", "label_replace", "pi", "round"),
+    *("scalar", "sort", "sort_desc", "time", "timestamp", "vector"),
+)
+SERVED = frozenset((*RANGES, *OF_VALUES, *DATES, *_OTHERS))
+"""Functions, by PromQL's names."""
 
 
 class Evaluator:
@@ -141,6 +149,9 @@ class Evaluator:
 
     async def _call(self, expr: Any) -> Value:
         name, given = expr.func.name, list(expr.args)
+        if name not in SERVED:
+            hint = INSTEAD.get(name, "the documentation lists the functions that are")
+            raise Refused(f"{name} is not supported; {hint}", field="query")
         if name in RANGES:
             return await self._of_range(name, given)
         if name in ("absent", "absent_over_time"):
@@ -191,14 +202,14 @@ class Evaluator:
                 into, between, *sources = (_text(each) for each in arguments[1:])
                 vector = _vector(arguments[0])
                 return await self._done(joined(vector, into, between, sources), vector)
-        hint = INSTEAD.get(name, "the documentation lists the functions that are")
-        raise Refused(f"{name} is not supported; {hint}", field="query")
+        raise AssertionError(name)
 
     async def _of_range(self, name: str, given: list[Any]) -> Vector:
-        parameter = None
-        if name == "quantile_over_time":
-            parameter = _scalar(await self.value(given[0]))
-        return await self._fetch.over_time(name, _range(name, given[-1]), self._times, parameter)
+        at = 1 if name == "quantile_over_time" else 0
+        found = await self._values([*given[:at], *given[at + 1 :]])
+        return await self._fetch.over_time(
+            name, _range(name, given[at]), self._times, [_scalar(each) for each in found]
+        )
 
     async def _absent(self, name: str, given: Any) -> Vector:
         while isinstance(given, promql_parser.ParenExpr):

@@ -12,7 +12,7 @@ import numpy as np
 
 from sash.prometheus.documents import Parts, number
 from sash.prometheus.times import Times
-from sash.prometheus.values import NAME, PER_STEP, Labels, Vector
+from sash.prometheus.values import NAME, Labels, Vector, per_step
 from sash_engine.steps import Steps, spans_of
 
 __all__ = ["TEXT", "exposed"]
@@ -41,7 +41,7 @@ def exposed(vectors: Iterable[Vector], times: Times) -> Steps[list[bytes]]:
     for name, samples in rows.items():
         written.append(f"# TYPE {name} untyped\n".encode())
         each = list(samples.values())
-        for a, b in spans_of(len(each), PER_STEP):
+        for a, b in spans_of(len(each), per_step([labels for labels, _ in each])):
             lines = [_line(name, labels, value, times.start_ms) for labels, value in each[a:b]]
             written.append("".join(lines).encode())
             yield

@@ -92,10 +92,6 @@ INSTEAD: Mapping[str, str] = {
     "histogram_fraction": "windows have no native histograms",
     "histogram_stddev": "give the window an aggregate `stddev_population`",
     "histogram_stdvar": "give the window an aggregate `variance_population`",
-    "deriv": "give the window an aggregate `linear_slope`",
-    "predict_linear": "give the window an aggregate `linear_slope`",
-    "double_exponential_smoothing": "use avg_over_time",
-    "mad_over_time": "use stddev_over_time or quantile_over_time",
     "sort_by_label": "use sort",
     "sort_by_label_desc": "use sort_desc",
     "info": "use `* on (…) group_left (…)`",
@@ -139,7 +135,7 @@ _TEMPLATE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})")
 GROUPS_MAX = 100
 """Groups of a pattern of `label_replace`."""
 
-_STEP_NS, _SERIES_NS, _PART_NS = 1_500_000, 4_000, 300
+_STEP_NS, _SERIES_NS, _LABEL_NS, _PART_NS = 1_500_000, 10_000, 600, 300
 _MATCH_NS_MAX = 20_000_000
 """One match cannot be interrupted. One of a key never takes so long: it has 512 bytes at most."""
 
@@ -172,7 +168,7 @@ def replaced(vector: Vector, into: str, template: str, source: str, pattern: str
                 field="query",
                 limit=f"{_MATCH_NS_MAX // 1_000_000} ms",
             )
-        work_ns += _SERIES_NS + match_ns
+        work_ns += _SERIES_NS + _LABEL_NS * len(each) + match_ns
         if (match := regex.fullmatch(value)) is not None:
             work_ns += _PART_NS * len(parts)
             made.check(each, into, sum(len(part) if isinstance(part, str) else _length(match, part) for part in parts))

@@ -22,7 +22,6 @@ import promql_parser
 from sash.prometheus.errors import Refused
 from sash.prometheus.values import (
     NAME,
-    PER_STEP,
     Labels,
     LabelsMade,
     Scalar,
@@ -31,6 +30,7 @@ from sash.prometheus.values import (
     check_cells,
     listed,
     merged,
+    per_step,
     unnamed,
 )
 from sash_engine.monoids.base import Array
@@ -57,6 +57,7 @@ COMPARISONS: Mapping[str, Operate] = {
     ">=": np.greater_equal,
     "<=": np.less_equal,
 }
+_ROWS_PER_STEP = 500
 _MANY = "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
 _GROUPED = "multiple matches for labels: grouping labels must ensure unique matches"
 
@@ -155,7 +156,7 @@ def _set(operator: str, left: Vector, right: Vector, matching: Matching) -> Step
         for row, signature in enumerate(there):
             if signature in present:
                 kept[row] &= ~present[signature]
-            if not row % PER_STEP:
+            if not row % _ROWS_PER_STEP:
                 yield
         check_cells(len(left.labels) + len(right.labels), left.there.shape[1])
         both = Vector(
@@ -171,7 +172,7 @@ def _set(operator: str, left: Vector, right: Vector, matching: Matching) -> Step
             kept[row] &= present[signature] if keeps else ~present[signature]
         elif keeps:
             kept[row] = False
-        if not row % PER_STEP:
+        if not row % _ROWS_PER_STEP:
             yield
     return left.with_values(left.values, kept)
 
@@ -199,7 +200,7 @@ def _vectors(operator: str, left: Vector, right: Vector, matching: Matching) -> 
     if filters:
         there = there & values
         values = a
-    made = LabelsMade(f"group_{matching.many}")
+    made, at_once = LabelsMade(f"group_{matching.many}"), per_step(many.labels)
     for m, o in pairs:
         found = dict(many.labels[m]) if matching.many else matching.kept(many.labels[m])
         if not filters:
@@ -212,7 +213,7 @@ def _vectors(operator: str, left: Vector, right: Vector, matching: Matching) -> 
             last = matching.include[-1]
             made.check(found, last, len(found.get(last, "")))
         made.append(found)
-        if not len(made.labels) % PER_STEP:
+        if not len(made.labels) % at_once:
             yield
     if not matching.many:
         yield from _check_single(of_many, i, there)
@@ -249,10 +250,10 @@ def _unique(one: Vector, matching: Matching) -> Steps[Vector]:
     found = yield from merged(Vector(labels, one.values, one.there), problem)
     if not matching.include:
         return found
-    names = frozenset(matching.include)
+    names, at_once = frozenset(matching.include), per_step(one.labels)
     for row, each in enumerate(one.labels):
         labels[row] = {**labels[row], **{name: value for name, value in each.items() if name in names}}
-        if not row % PER_STEP:
+        if not row % at_once:
             yield
     return (yield from merged(Vector(labels, one.values, one.there), problem))
 
@@ -262,7 +263,7 @@ def _check_single(signatures: list[frozenset[tuple[str, str]]], rows: Array, the
     groups = dict[frozenset[tuple[str, str]], list[int]]()
     for at, row in enumerate(rows.tolist()):
         groups.setdefault(signatures[row], []).append(at)
-        if not at % PER_STEP:
+        if not at % _ROWS_PER_STEP:
             yield
     for group in groups.values():
         if len(group) > 1 and (there[group].sum(0) > 1).any():
@@ -270,10 +271,10 @@ def _check_single(signatures: list[frozenset[tuple[str, str]]], rows: Array, the
 
 
 def _signatures(vector: Vector, matching: Matching) -> Steps[list[frozenset[tuple[str, str]]]]:
-    found = []
+    found, at_once = [], per_step(vector.labels)
     for labels in vector.labels:
         found.append(matching.signature(labels))
-        if not len(found) % PER_STEP:
+        if not len(found) % at_once:
             yield
     return found
 
@@ -286,6 +287,6 @@ def _present(
     for row, signature in enumerate(signatures):
         before = found.get(signature)
         found[signature] = vector.there[row] if before is None else before | vector.there[row]
-        if not row % PER_STEP:
+        if not row % _ROWS_PER_STEP:
             yield
     return found

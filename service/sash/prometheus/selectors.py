@@ -286,7 +286,7 @@ def shifted(selector: promql_parser.VectorSelector, times: Times) -> Times:
             if kind.endswith("Start"):
                 at_ms = times.start_ms
             elif kind.endswith("End"):
-                at_ms = times.end_ms
+                at_ms = times.end_ms if times.until_ms is None else times.until_ms
             else:
                 at_ms = ms_of(at.at.timestamp()) if at.at is not None else 0
             times = Times(at_ms, 1, 1)

@@ -8,7 +8,7 @@ Where `there` is False, the series has no sample at that time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
 
@@ -36,6 +36,7 @@ __all__ = [
     "check_cells",
     "listed",
     "merged",
+    "per_step",
     "unnamed",
 ]
 
@@ -56,8 +57,8 @@ LABELS_BYTES_MAX = 64 * 2**20
 LABELS_LISTED_MAX = 100
 """Labels that one list of an expression may name: `by (…)`, `on (…)`, `group_left (…)`, those that are joined."""
 
-PER_STEP = 500
-"""Series whose labels one step changes: 1 ms."""
+_LABELS_PER_STEP = 3_000
+"""Labels that one step looks at: 1 ms; a series takes as long as two of them."""
 
 Labels = Mapping[str, str]
 
@@ -200,12 +201,17 @@ def check_cells(series: int, count: int) -> None:
         )
 
 
-def unnamed(labels: Iterable[Labels]) -> Steps[list[Labels]]:
+def per_step(labels: Sequence[Labels]) -> int:
+    """How many series are one step, where all of their labels are looked at."""
+    return max(1, _LABELS_PER_STEP // (2 + max(map(len, labels), default=0)))
+
+
+def unnamed(labels: Sequence[Labels]) -> Steps[list[Labels]]:
     """Return labels without the metric's name."""
-    found = list[Labels]()
+    found, at_once = list[Labels](), per_step(labels)
     for each in labels:
         found.append({name: value for name, value in each.items() if name != NAME})
-        if not len(found) % PER_STEP:
+        if not len(found) % at_once:
             yield
     return found
 
@@ -217,12 +223,12 @@ def merged(vector: Vector, problem: str) -> Steps[Vector]:
         Refused: with `problem`, where two of them have a sample at the same time.
     """
     rows: dict[frozenset[tuple[str, str]], int] = {}
-    first, of = list[int](), np.empty(len(vector.labels), np.int64)
+    first, of, at_once = list[int](), np.empty(len(vector.labels), np.int64), per_step(vector.labels)
     for i, labels in enumerate(vector.labels):
         row = of[i] = rows.setdefault(frozenset(labels.items()), len(first))
         if row == len(first):
             first.append(i)
-        if not i % PER_STEP:
+        if not i % at_once:
             yield
     if len(first) == len(of):
         return vector
