@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import orjson
 import pytest
 
 from sash.limits.memory import MemoryBudget
@@ -262,17 +263,52 @@ def test_a_text_that_is_scraped_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         run(exposed([vector], Times(0, 1, 1)))
 
 
-def test_long_entries_are_written_in_steps() -> None:
-    count = 50_000
-    series = [({"a": "b"}, np.arange(count), np.arange(count) / 2)]
+@pytest.mark.parametrize("count", [1, 499, 501, 1_999, 2_000, 2_001, 4_000, 9_999])
+def test_a_series_has_each_of_its_samples_once(count: int) -> None:
+    ms, values = np.arange(count) * 7, np.arange(count) / 4
+    series = [({"a": "0"}, ms, values), ({"a": "1"}, ms[:0], values[:0]), ({"a": "2"}, ms[:3], values[:3])]
     steps, found = run(documents.entries_steps(series, []))
-    assert steps > 20
-    text = b"".join(found)
-    assert text.startswith(
-        b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"a":"b"},"values":['
-    )
-    assert text.count(b"[") == count + 2
-    assert b'[1.999,"999.5"],[2,"1000"],[2.001,"1000.5"]' in text
+    assert steps > count // 2_000
+    assert in_document(found) == [
+        {"metric": labels, "values": [[at / 1000, documents.number(each)] for at, each in zip(some, of, strict=True)]}
+        for labels, some, of in ((labels, some.tolist(), of.tolist()) for labels, some, of in series if len(some))
+    ]
+    there = np.ones((2, count), np.bool_)
+    there[1] = np.arange(count) % 3 == 0
+    vector = Vector([{"a": "1"}, {"a": "0"}], np.stack((values, -values - 1)), there)
+    steps, found = run(documents.range_steps(vector, Times(0, 7, count), ["a warning"]))
+    assert steps > count // 2_000
+    assert in_document(found) == [
+        {
+            "metric": vector.labels[row],
+            "values": [
+                [at / 1000, documents.number(value)]
+                for at, value, here in zip(ms.tolist(), vector.values[row].tolist(), there[row].tolist(), strict=True)
+                if here
+            ],
+        }
+        for row in (1, 0)
+    ]
+
+
+def in_document(parts: list[bytes]) -> Any:
+    document = orjson.loads(b"".join(parts))
+    assert (document["status"], document["data"]["resultType"]) == ("success", "matrix")
+    return document["data"]["result"]
+
+
+def test_many_short_series_take_steps() -> None:
+    one = np.ones(1)
+    series = [({"a": str(i)}, np.zeros(1, np.int64), one) for i in range(1_000)]
+    steps, found = run(documents.entries_steps(series, []))
+    assert steps > 500
+    assert len(in_document(found)) == 1_000
+    vector = Vector([{"a": str(i)} for i in range(1_000)], np.ones((1_000, 1)), np.ones((1_000, 1), np.bool_))
+    assert run(documents.range_steps(vector, Times(0, 1, 1), []))[0] > 10
+    assert run(documents.instant_steps(vector, Times(0, 1, 1), []))[0] > 2
+    long = some(20, 5_000)  # each of them is a step
+    assert run(documents.range_steps(long, Times(0, 1, 1), []))[0] > 20
+    assert run(documents.instant_steps(long, Times(0, 1, 1), []))[0] > 20
 
 
 # ---------------------------------------------------------------- names

@@ -146,6 +146,7 @@ def entries_steps(series: Sequence[tuple[Labels, Array, Array]], warnings: Itera
                 if a:
                     written.append(b",")
                 yield from _samples(written, at, np.arange(b - a), values[a:b])
+                yield
             written.append(b"]}")
             before = b","
     yield
