@@ -139,7 +139,7 @@ class Service:
         places = _places(settings)
         guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
         remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
-        prometheus = PrometheusApp(self.plane, metrics, clock, remote_write)
+        prometheus = PrometheusApp(self.plane, metrics, clock, remote_write, memory)
         guarded_connect = HttpAccess(front(connect), self._access, connect.refuse)
         ahead = {
             PREFIX: guarded_connect,

@@ -3,11 +3,13 @@
 raw:v, raw:c    a gauge and a counter of keys a … e; the window has no aggregate of them
 agg:v, agg:c    the same entries; the window has aggregates that answer functions of ranges
 one:v           a window without keys
+hard:v          keys with what floats and clocks make hard: counters at 1e18, NaN, infinities, sums that cancel, samples
+                that are a millisecond apart, gaps
 """
 
 from __future__ import annotations
 
-__all__ = ["EXPRESSIONS", "LOOKBACKS"]
+__all__ = ["AT_INSTANTS", "EXPRESSIONS", "LOOKBACKS"]
 
 _OVER_TIME = ("avg", "sum", "min", "max", "count", "stddev", "stdvar", "last", "present")
 _RATES = ("rate", "increase", "irate", "delta", "idelta", "changes", "resets")
@@ -45,6 +47,24 @@ EXPRESSIONS = (
     *(f"{name}(agg:v[6m])" for name in _RATES),
     *(f"quantile_over_time({q}, raw:v[10m])" for q in ("0", "0.5", "0.99", "1", "-1", "2", "scalar(one:v) / 1000")),
     "sum_over_time(one:v[1h])",
+    # the same of what is hard; only sums of it are exact in both
+    *(
+        f'{name}(hard:v{{key=~"resets|same"}}[{width}])'
+        for name in ("rate", "increase")
+        for width in ("1m", "7m", "1h")
+    ),
+    *(f"{name}(hard:v[{width}])" for name in (*_RATES[2:], "deriv") for width in ("1m", "7m", "1h")),
+    *(f"{name}_over_time(hard:v[{width}])" for name in ("sum", "min", "max") for width in ("1m", "7m", "1h")),
+    'avg_over_time(hard:v{key!="cancels"}[7m])',
+    *(f'{name}_over_time(hard:v{{key!="large"}}[7m])' for name in ("stddev", "stdvar")),
+    # trends
+    *(f"deriv(raw:{field}[{width}])" for field in "vc" for width in ("1m", "10m")),
+    "deriv(one:v[10m] offset 5m)",
+    "deriv(raw:v[10m] @ end())",
+    *(f"predict_linear(raw:v[10m], {ahead})" for ahead in ("0", "600", "-60", "scalar(one:v)", "time() / 1e9")),
+    *(f"predict_linear(hard:v[{width}] offset 7m, 3600)" for width in ("1m", "1h")),
+    *(f"double_exponential_smoothing(raw:v[10m], {factors})" for factors in ("0.5, 0.5", "0.01, 0.99", "0.9, 0.1")),
+    "double_exponential_smoothing(hard:v[1h], 0.3, scalar(one:v) * 0 + 0.6)",
     'rate(raw:c{key="none"}[5m])',
     # functions of values
     *(f"{name}(raw:v)" for name in _MATH),
@@ -119,6 +139,17 @@ EXPRESSIONS = (
     "one:v - on () group_right raw:v",
     'raw:v * on (key) group_left (other) label_replace(raw:c, "other", "y", "key", ".*")',
     "raw:v > on () group_left one:v",
+    # what is empty matches nothing, whatever the other side is
+    'raw:v{key="none"} / on (nothing) group_left raw:v',
+    'raw:v / on (nothing) group_right raw:v{key="none"}',
+    'raw:v / on (nothing) group_left raw:v{key="none"}',
+    'raw:v{key="none"} / on (nothing) raw:v',
+    "(raw:v > 1e9) * on (nothing) group_left raw:v",
+    "raw:v * on (nothing) group_left () (raw:v > 1e9)",
+    'raw:v * on () group_left (other) label_replace(topk(1, raw:v), "other", "$1", "key", "(.*)")',
+    'raw:v > on () group_left (other) label_replace(topk(1, raw:c), "other", "$1", "key", "(.*)")',
+    'label_replace(topk(1, raw:v), "other", "$1", "key", "(.*)") > on () group_right (other) raw:c',
+    "topk(1, raw:v) + on () topk(1, raw:c)",
     "raw:c - raw:c offset 5m",
     "rate(raw:c[5m]) / rate(agg:c[5m])",
     "sum(raw:v) / count(raw:v) - avg(raw:v)",
@@ -128,6 +159,13 @@ EXPRESSIONS = (
     "raw:v != raw:v",
     "sum(raw:v > 0) or vector(0)",
 )
+
+AT_INSTANTS = (
+    *(f"predict_linear(raw:v[10m] @ {at}, 600)" for at in ("1700003600", "end()")),
+    "quantile_over_time(scalar(one:v) / 1000, raw:v[10m] @ 1700003600)",
+    "double_exponential_smoothing(raw:v[10m] @ 1700003600, 0.3, scalar(one:v) * 0 + 0.6)",
+)
+"""In a range query, this version of Prometheus moves the range that `@` fixes, where another argument may change."""
 
 _AGGREGATES = {"mean": "avg", "total": "sum", "low": "min", "high": "max", "n": "count", "deviation": "stddev"}
 

@@ -9,13 +9,15 @@ import httpx
 import pytest
 
 from sash.prometheus.aggregations import AGGREGATIONS, PARAMETERS
-from sash.prometheus.functions import DATES, INSTEAD, OF_VALUES
+from sash.prometheus.documents import ANSWER_BYTES_MAX
+from sash.prometheus.functions import DATES, GROUPS_MAX, INSTEAD, OF_VALUES
 from sash.prometheus.matchers import MATCHERS_MAX
 from sash.prometheus.parsing import CHARACTERS_MAX, OPERATORS_MAX, PATTERNS_MAX
 from sash.prometheus.ranges import RANGES
+from sash.prometheus.room import HELD_BYTES_MAX
 from sash.prometheus.samples import ENTRIES_MAX
 from sash.prometheus.times import POINTS_MAX
-from sash.prometheus.values import CELLS_MAX, SERIES_MAX
+from sash.prometheus.values import CELLS_MAX, CHARACTERS_OF_SERIES_MAX, LABELS_BYTES_MAX, LABELS_LISTED_MAX, SERIES_MAX
 from tests.prometheus.conftest import T
 from tests.support.pages import DOCS, names_in, table_of
 
@@ -66,6 +68,12 @@ def test_the_page_has_the_operators_and_limits() -> None:
     assert limits["values of a result"] == f"{CELLS_MAX:,}"
     assert limits["entries that a selector reads"] == f"{ENTRIES_MAX:,}"
     assert limits["matchers of a selector"] == str(MATCHERS_MAX)
+    assert limits["labels of a series, where the expression sets one"] == f"{CHARACTERS_OF_SERIES_MAX:,} characters"
+    assert limits["labels of a vector, where the expression sets some"] == f"{LABELS_BYTES_MAX >> 20} MiB"
+    assert limits["labels that one list names: `by`, `on`, `group_left`, `label_join`"] == str(LABELS_LISTED_MAX)
+    assert limits["groups in the pattern of `label_replace`"] == str(GROUPS_MAX)
+    assert limits["parts of an expression that wait for others"] == f"{HELD_BYTES_MAX >> 20} MiB"
+    assert limits["an answer"] == f"{ANSWER_BYTES_MAX >> 20} MiB"
     assert limits["an expression"] == (
         f"{CHARACTERS_MAX:,} characters, {OPERATORS_MAX} operators, calls and parentheses, "
         f"{PATTERNS_MAX} regular expressions"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sash.prometheus.errors import Refused
-from sash.prometheus.ranges import quantile_of
-from sash.prometheus.values import NAME, PER_STEP, Labels, Vector
+from sash.prometheus.ranges import exact_mean, exact_sum, is_sure, quantile_of
+from sash.prometheus.values import NAME, Labels, Vector, per_step
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 
@@ -23,7 +23,7 @@ __all__ = ["AGGREGATIONS", "PARAMETERS", "aggregated", "picked"]
 PARAMETERS = frozenset(("topk", "bottomk", "quantile"))
 _CALLS = 200
 _SORTED = 20_000
-"""Values that one step sorts: 2 ms."""
+"""Values that one step sorts, or adds exactly: 2 ms."""
 
 Fold = Callable[[Array, Array], Array]
 """Of the values of one group (k, n) and where they are there: a value at each time; only where one is there."""
@@ -56,6 +56,8 @@ AGGREGATIONS: Mapping[str, Fold] = {
     "stdvar": _variance,
 }
 
+_EXACT = {"sum": exact_sum, "avg": exact_mean}
+
 
 def aggregated(
     operator: str, vector: Vector, by: tuple[str, ...], without: bool, parameter: Array | None
@@ -78,6 +80,8 @@ def aggregated(
                 yield from _quantiles(some, present, parameter, values[row])
             else:
                 values[row] = AGGREGATIONS[operator](some, present)
+                if operator in _EXACT:
+                    yield from _corrected(_EXACT[operator], some, present, values[row])
         yield
     return Vector(labels, values, there)
 
@@ -116,16 +120,30 @@ def picked(operator: str, vector: Vector, by: tuple[str, ...], without: bool, pa
 
 def _groups(vector: Vector, by: tuple[str, ...], without: bool) -> Steps[tuple[list[Labels], list[list[int]]]]:
     rows = dict[frozenset[tuple[str, str]], list[int]]()
-    left_out = (*by, NAME)
+    left_out, at_once = (*by, NAME), per_step(vector.labels)
     for row, labels in enumerate(vector.labels):
         if without:
             group = frozenset(item for item in labels.items() if item[0] not in left_out)
         else:
             group = frozenset((name, labels[name]) for name in by if name in labels)
         rows.setdefault(group, []).append(row)
-        if not row % PER_STEP:
+        if not row % at_once:
             yield
     return [dict(group) for group in rows], list(rows.values())
+
+
+def _corrected(exact: Callable[[Array], Steps[float]], values: Array, there: Array, into: Array) -> Steps[None]:
+    """Fold one by one where NumPy's sum is not sure."""
+    given = np.where(there, values, 0.0)
+    counts = there.sum(0)
+    unsure = (counts > 0) & ~is_sure(given.sum(0), np.abs(given).sum(0), counts)
+    read = 0
+    for i in np.flatnonzero(unsure).tolist():
+        into[i] = yield from exact(values[there[:, i], i])
+        read += len(values)
+        if read > _SORTED:
+            yield
+            read = 0
 
 
 def _at_once(series: int) -> int:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import promql_parser
 
 from sash.limits.caller import caller_of
+from sash.limits.memory import MemoryBudget
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.prometheus.documents import entries_steps, failure, instant_steps, range_steps, success
@@ -35,9 +36,10 @@ from sash.prometheus.names import Catalogue
 from sash.prometheus.parsing import parsed, parsed_selector, pretty
 from sash.prometheus.remote_write import RemoteWrite
 from sash.prometheus.requests import Gone, Parameters, Receive, Scope, parameters_of
+from sash.prometheus.room import Room
 from sash.prometheus.selectors import Selectors
 from sash.prometheus.times import Times, duration_ms, ms_of, range_steps_of, time_ms
-from sash.prometheus.values import Text
+from sash.prometheus.values import Text, Vector
 from sash.requests import HEADER, request_id
 from sash.version import version
 from sash_engine.clock import Clock
@@ -66,15 +68,19 @@ class PrometheusApp:
         metrics: counts requests that end in an error.
         clock: says what now is, where a request does not.
         remote_write: takes samples.
+        memory: what expressions may take.
     """
 
-    def __init__(self, plane: Plane, metrics: Metrics, clock: Clock, remote_write: RemoteWrite) -> None:
+    def __init__(
+        self, plane: Plane, metrics: Metrics, clock: Clock, remote_write: RemoteWrite, memory: MemoryBudget
+    ) -> None:
         self._plane = plane
+        self._memory = memory
         self._remote_write = remote_write
         self._metrics = metrics
         self._clock = clock
         self._catalogue = Catalogue()
-        self._metadata = Metadata(plane, self._catalogue)
+        self._metadata = Metadata(plane, self._catalogue, memory)
         both, reads = ("GET", "POST"), ("GET",)
         self._routes: Mapping[str, tuple[Sequence[str], Callable[[Parameters], Awaitable[Answer]]]] = {
             "query": (both, self._query),
@@ -163,7 +169,7 @@ class PrometheusApp:
         expr = parsed(given.text("query"))
         at = given.text("time", "")
         times = Times(time_ms(at, "time") if at else ms_of(self._clock.now_ns() / 1e9), 1, 1)
-        selectors = Selectors(self._plane, self._catalogue)
+        selectors = Selectors(self._plane, self._catalogue, Room(self._memory))
         fetch = Fetch(self._plane, selectors)
         if isinstance(expr, promql_parser.MatrixSelector):
             series = await fetch.entries(expr, times)
@@ -183,7 +189,7 @@ class PrometheusApp:
                 "instant Vector",
                 field="query",
             )
-        selectors = Selectors(self._plane, self._catalogue)
+        selectors = Selectors(self._plane, self._catalogue, Room(self._memory))
         fetch = Fetch(self._plane, selectors)
         fetch.expect(expr)
         value = await Evaluator(self._plane, fetch, times).value(expr)
@@ -225,12 +231,16 @@ class PrometheusApp:
 
     async def _federate(self, given: Parameters) -> Answer:
         times = Times(ms_of(self._clock.now_ns() / 1e9), 1, 1)
-        fetch = Fetch(self._plane, Selectors(self._plane, self._catalogue))
+        fetch = Fetch(self._plane, Selectors(self._plane, self._catalogue, Room(self._memory)))
         asked = [parsed_selector(text) for text in self._metadata.selectors(given)]
         for selector in asked:
             fetch.expect(selector)
-        vectors = [await fetch.instant(selector, times) for selector in asked]
-        return await self._plane.in_slices(exposed(vectors, times))
+        vectors = list[Vector]()
+        with contextlib.ExitStack() as waiting:
+            for selector in asked:
+                vectors.append(await fetch.instant(selector, times))
+                waiting.enter_context(fetch.selectors.room.held(vectors[-1]))
+            return await self._plane.in_slices(exposed(vectors, times))
 
     def _nothing(self, data: Any) -> Callable[[Parameters], Awaitable[Answer]]:
         answer = success(data)

@@ -11,19 +11,25 @@ from typing import Any
 import numpy as np
 import orjson
 
-from sash.prometheus.errors import kind_of
+from sash.prometheus.errors import Refused, kind_of
 from sash.prometheus.times import Times
 from sash.prometheus.values import Labels, Scalar, Text, Value, Vector
 from sash_engine.errors import SashError
 from sash_engine.monoids.base import Array
-from sash_engine.steps import Steps
+from sash_engine.steps import Steps, spans_of
 
-__all__ = ["entries_steps", "failure", "instant_steps", "number", "range_steps", "success"]
+__all__ = ["ANSWER_BYTES_MAX", "Parts", "entries_steps", "failure", "instant_steps", "number", "range_steps", "success"]
 
 _CELLS = 2_000
 """Samples that one step writes: 1 ms."""
 
+_LONG_BYTES = 4_000
+"""Labels that are longer are a step of their own."""
+
 _MESSAGE_CHARACTERS_MAX = 1000
+
+ANSWER_BYTES_MAX = 128 * 2**20
+"""Bytes of an answer: 67 for each of the `CELLS_MAX` values that one may have."""
 
 
 def success(data: Any, warnings: Iterable[str] = ()) -> bytes:
@@ -66,6 +72,29 @@ def seconds(ms: int) -> str:
     return f"{sign}{whole}.{part:03}".rstrip("0") if part else f"{sign}{whole}"
 
 
+class Parts:
+    """The text of an answer in parts, as it grows."""
+
+    def __init__(self) -> None:
+        self.parts = list[bytes]()
+        self._bytes = 0
+
+    def append(self, part: bytes) -> None:
+        """Append a part.
+
+        Raises:
+            Refused: the answer is too long.
+        """
+        self._bytes += len(part)
+        if self._bytes > ANSWER_BYTES_MAX:
+            raise Refused(
+                f"the answer has more than {ANSWER_BYTES_MAX >> 20} MiB; narrow the selectors or make the step longer",
+                field="query",
+                limit=f"{ANSWER_BYTES_MAX} bytes",
+            )
+        self.parts.append(part)
+
+
 def instant_steps(value: Value, times: Times, warnings: Iterable[str]) -> Steps[list[bytes]]:
     """Write the answer of an instant query, in parts."""
     at = seconds(times.start_ms)
@@ -75,15 +104,15 @@ def instant_steps(value: Value, times: Times, warnings: Iterable[str]) -> Steps[
     if isinstance(value, Text):
         yield
         return _whole("string", [f"[{at},".encode() + orjson.dumps(value.text) + b"]"], warnings)
-    parts = list[bytes]()
+    written = Parts()
     values, before = value.values[:, 0].tolist(), b"["
     for row in np.flatnonzero(value.there[:, 0]).tolist():
         metric = orjson.dumps(value.labels[row])
-        parts.append(before + b'{"metric":' + metric + f',"value":[{at},"{number(values[row])}"]}}'.encode())
+        written.append(before + b'{"metric":' + metric + f',"value":[{at},"{number(values[row])}"]}}'.encode())
         before = b","
-        if not row % (_CELLS // 4):
+        if not row % (_CELLS // 4) or len(metric) > _LONG_BYTES:
             yield
-    return _whole("vector", [*parts, b"]" if parts else b"[]"], warnings)
+    return _whole("vector", _listed(written), warnings)
 
 
 def range_steps(value: Scalar | Vector, times: Times, warnings: Iterable[str]) -> Steps[list[bytes]]:
@@ -93,40 +122,48 @@ def range_steps(value: Scalar | Vector, times: Times, warnings: Iterable[str]) -
     at = [f'[{seconds(ms)},"' for ms in times.ms.tolist()]
     yield
     order = yield from _by_labels(value.labels, value.there)
-    parts, before = list[bytes](), b"["
-    for written, row in enumerate(order):
-        parts.append(before + b'{"metric":' + orjson.dumps(value.labels[row]) + b',"values":[')
+    written, before = Parts(), b"["
+    for place, row in enumerate(order):
+        metric = orjson.dumps(value.labels[row])
+        written.append(before + b'{"metric":' + metric + b',"values":[')
         there = value.there[row]
-        yield from _samples(parts, at, np.flatnonzero(there), value.values[row][there])
-        parts.append(b"]}")
+        yield from _samples(written, at, np.flatnonzero(there), value.values[row][there])
+        written.append(b"]}")
         before = b","
-        if not written % 100:
+        if not place % 100 or len(metric) > _LONG_BYTES:
             yield
-    return _whole("matrix", [*parts, b"]" if parts else b"[]"], warnings)
+    return _whole("matrix", _listed(written), warnings)
 
 
 def entries_steps(series: Sequence[tuple[Labels, Array, Array]], warnings: Iterable[str]) -> Steps[list[bytes]]:
     """Write the entries of a range, in parts."""
-    parts, before = list[bytes](), b"["
+    written, before = Parts(), b"["
     for labels, ms, values in series:
         if len(ms):
-            parts.append(before + b'{"metric":' + orjson.dumps(labels) + b',"values":[')
-            at = [f'[{seconds(each)},"' for each in ms.tolist()]
-            yield
-            yield from _samples(parts, at, np.arange(len(ms)), values)
-            parts.append(b"]}")
+            written.append(before + b'{"metric":' + orjson.dumps(labels) + b',"values":[')
+            for a, b in spans_of(len(ms), _CELLS):
+                at = [f'[{seconds(each)},"' for each in ms[a:b].tolist()]
+                if a:
+                    written.append(b",")
+                yield from _samples(written, at, np.arange(b - a), values[a:b])
+                yield
+            written.append(b"]}")
             before = b","
     yield
-    return _whole("matrix", [*parts, b"]" if parts else b"[]"], warnings)
+    return _whole("matrix", _listed(written), warnings)
 
 
-def _samples(parts: list[bytes], at: list[str], places: Array, values: Array) -> Steps[None]:
+def _samples(written: Parts, at: list[str], places: Array, values: Array) -> Steps[None]:
     for a in range(0, len(places), _CELLS):
         some = zip(places[a : a + _CELLS].tolist(), values[a : a + _CELLS].tolist(), strict=True)
         text = ",".join([f'{at[i]}{number(value)}"]' for i, value in some])
-        parts.append((("," if a else "") + text).encode())
+        written.append((("," if a else "") + text).encode())
         if len(places) > _CELLS // 4:
             yield
+
+
+def _listed(written: Parts) -> list[bytes]:
+    return [*written.parts, b"]" if written.parts else b"[]"]
 
 
 def _by_labels(labels: Sequence[Labels], there: Array) -> Steps[list[int]]:

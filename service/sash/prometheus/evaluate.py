@@ -9,7 +9,10 @@ Selectors ask windows. All else is arithmetic of columns, in slices.
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, TypeVar
 
 import numpy as np
 import promql_parser
@@ -24,13 +27,26 @@ from sash.prometheus.matchers import Matchers
 from sash.prometheus.operators import Matching, binary
 from sash.prometheus.ranges import RANGES
 from sash.prometheus.times import Times
-from sash.prometheus.values import Scalar, Text, Value, Vector, merged, unnamed
+from sash.prometheus.values import Scalar, Text, Value, Vector, bytes_of, listed, merged, unnamed
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
-__all__ = ["Evaluator"]
+__all__ = ["SERVED", "Evaluator"]
+
+V = TypeVar("V", bound=Value)
+
+_TIMES_GIVEN = 3
+"""An operation makes a result as large as what it is given, and has as much again meanwhile, twice at most."""
 
 _SAME = "vector cannot contain metrics with the same labelset"
+
+
+_OTHERS = (
+    *("absent", "absent_over_time", "clamp", "clamp_max", "clamp_min", "label_join", "label_replace", "pi", "round"),
+    *("scalar", "sort", "sort_desc", "time", "timestamp", "vector"),
+)
+SERVED = frozenset((*RANGES, *OF_VALUES, *DATES, *_OTHERS))
+"""Functions, by PromQL's names."""
 
 
 class Evaluator:
@@ -45,6 +61,7 @@ class Evaluator:
     def __init__(self, plane: Plane, fetch: Fetch, times: Times) -> None:
         self._plane = plane
         self._fetch = fetch
+        self._room = fetch.selectors.room
         self._times = times
 
     async def value(self, expr: Any) -> Value:
@@ -64,8 +81,9 @@ class Evaluator:
             case promql_parser.UnaryExpr():
                 return await self._negative(expr)
             case promql_parser.BinaryExpr():
-                left, right = await self.value(expr.lhs), await self.value(expr.rhs)
-                return await self._plane.in_slices(binary(str(expr.op), left, right, Matching.of(expr.modifier)))
+                matching = Matching.of(expr.modifier)
+                left, right = await self._values([expr.lhs, expr.rhs])
+                return await self._done(binary(str(expr.op), left, right, matching), left, right)
             case promql_parser.AggregateExpr():
                 return await self._aggregate(expr)
             case promql_parser.Call():
@@ -80,6 +98,22 @@ class Evaluator:
             case promql_parser.MatrixSelector():
                 raise Refused("a range stands only within a function of ranges", field="query")
         raise BadData(f"{type(expr).__name__} is not supported", field="query")
+
+    async def _values(self, parts: Sequence[Any]) -> list[Value]:
+        """What some parts are worth, one after the other; each waits for those behind it."""
+        found = list[Value]()
+        with ExitStack() as waiting:
+            for part in parts:
+                if found:
+                    waiting.enter_context(self._room.held(found[-1]))
+                found.append(await self.value(part))
+        return found
+
+    async def _done(self, steps: Steps[V], *given: Value) -> V:
+        """Take the steps of one operation on some values."""
+        await asyncio.sleep(0)  # many short operations are long together
+        with self._room.promised(_TIMES_GIVEN * sum(map(bytes_of, given))):
+            return await self._plane.in_slices(steps)
 
     def _constant(self, number: float) -> Scalar:
         return Scalar(np.full(self._times.count, float(number)))
@@ -96,25 +130,28 @@ class Evaluator:
         if operator not in AGGREGATIONS and operator not in PARAMETERS:
             raise Refused(f"aggregation {operator} is not supported; {INSTEAD.get(operator, 'use sum')}", field="query")
         modifier = expr.modifier
-        by = () if modifier is None else tuple(modifier.labels)
+        by = () if modifier is None else listed(operator, modifier.labels)
         without = modifier is not None and str(modifier.type).endswith("Without")
         groups = await by_groups(self._plane, self._fetch.selectors, expr, by, without, self._times)
         if groups is not None:
             return groups
-        vector = _vector(await self.value(expr.expr))
         parameter = None if expr.param is None else _scalar(await self.value(expr.param))
+        vector = _vector(await self.value(expr.expr))
         if operator in ("topk", "bottomk"):
             assert parameter is not None
-            return await self._plane.in_slices(picked(operator, vector, by, without, parameter))
-        return await self._plane.in_slices(aggregated(operator, vector, by, without, parameter))
+            return await self._done(picked(operator, vector, by, without, parameter), vector)
+        return await self._done(aggregated(operator, vector, by, without, parameter), vector)
 
     async def _unnamed(self, vector: Vector) -> Vector:
-        return await self._plane.in_slices(_dropped(vector))
+        return await self._done(_dropped(vector), vector)
 
     # ---------------------------------------------------------------- functions
 
     async def _call(self, expr: Any) -> Value:
         name, given = expr.func.name, list(expr.args)
+        if name not in SERVED:
+            hint = INSTEAD.get(name, "the documentation lists the functions that are")
+            raise Refused(f"{name} is not supported; {hint}", field="query")
         if name in RANGES:
             return await self._of_range(name, given)
         if name in ("absent", "absent_over_time"):
@@ -128,7 +165,7 @@ class Evaluator:
         if name in DATES and not given:
             with np.errstate(all="ignore"):
                 return Vector([{}], DATES[name](self._times.ms / 1000)[None, :], self._everywhere())
-        arguments = [await self.value(each) for each in given]
+        arguments = await self._values(given)
         if name in OF_VALUES:
             vector = _vector(arguments[0])
             with np.errstate(all="ignore"):
@@ -159,19 +196,20 @@ class Evaluator:
                 return sorted_by_value(vector, name == "sort_desc") if self._times.count == 1 else vector
             case "label_replace":
                 into, template, source, pattern = (_text(each) for each in arguments[1:])
-                steps = replaced(_vector(arguments[0]), into, template, source, pattern)
-                return await self._plane.in_slices(steps)
+                vector = _vector(arguments[0])
+                return await self._done(replaced(vector, into, template, source, pattern), vector)
             case "label_join":
                 into, between, *sources = (_text(each) for each in arguments[1:])
-                return await self._plane.in_slices(joined(_vector(arguments[0]), into, between, sources))
-        hint = INSTEAD.get(name, "the documentation lists the functions that are")
-        raise Refused(f"{name} is not supported; {hint}", field="query")
+                vector = _vector(arguments[0])
+                return await self._done(joined(vector, into, between, sources), vector)
+        raise AssertionError(name)
 
     async def _of_range(self, name: str, given: list[Any]) -> Vector:
-        parameter = None
-        if name == "quantile_over_time":
-            parameter = _scalar(await self.value(given[0]))
-        return await self._fetch.over_time(name, _range(name, given[-1]), self._times, parameter)
+        at = 1 if name == "quantile_over_time" else 0
+        found = await self._values([*given[:at], *given[at + 1 :]])
+        return await self._fetch.over_time(
+            name, _range(name, given[at]), self._times, [_scalar(each) for each in found]
+        )
 
     async def _absent(self, name: str, given: Any) -> Vector:
         while isinstance(given, promql_parser.ParenExpr):

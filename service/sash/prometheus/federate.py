@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from sash.prometheus.documents import number
+from sash.prometheus.documents import Parts, number
 from sash.prometheus.times import Times
-from sash.prometheus.values import NAME, PER_STEP, Labels, Vector
-from sash_engine.steps import Steps
+from sash.prometheus.values import NAME, Labels, Vector, per_step
+from sash_engine.steps import Steps, spans_of
 
 __all__ = ["TEXT", "exposed"]
 
@@ -37,13 +37,17 @@ def exposed(vectors: Iterable[Vector], times: Times) -> Steps[list[bytes]]:
                 of_name = rows.setdefault(labels[NAME], {})
                 of_name[frozenset(labels.items())] = labels, float(vector.values[row, 0])
         yield
-    parts = list[bytes]()
+    written = Parts()
     for name, samples in rows.items():
-        lines = [f"# TYPE {name} untyped"]
-        for labels, value in samples.values():
-            pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items() if label != NAME)
-            lines.append(f"{name}{{{pairs}}} {number(value)} {times.start_ms}")
-            if not len(lines) % PER_STEP:
-                yield
-        parts.append(("\n".join(lines) + "\n").encode())
-    return parts
+        written.append(f"# TYPE {name} untyped\n".encode())
+        each = list(samples.values())
+        for a, b in spans_of(len(each), per_step([labels for labels, _ in each])):
+            lines = [_line(name, labels, value, times.start_ms) for labels, value in each[a:b]]
+            written.append("".join(lines).encode())
+            yield
+    return written.parts
+
+
+def _line(name: str, labels: Labels, value: float, at_ms: int) -> str:
+    pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items() if label != NAME)
+    return f"{name}{{{pairs}}} {number(value)} {at_ms}\n"

@@ -8,7 +8,7 @@ rate(window:count[1h])               the fold over an hour, by 3600
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from sash.prometheus.folded import Folded
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Metric
 from sash.prometheus.ranges import RANGES, Samples
-from sash.prometheus.samples import ENTRIES_MAX, bounds, milliseconds_of, samples, seconds_of
+from sash.prometheus.samples import ENTRIES_MAX, bounds, finer, milliseconds_of, samples, second_of
 from sash.prometheus.selectors import (
     Selected,
     Selectors,
@@ -34,6 +34,7 @@ from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells, 
 from sash_engine.monoids import IgnoresNulls
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
+from sash_engine.windows.spec import TICK_MAX
 from sash_wire.nulls import mark_of
 
 __all__ = ["KEEP_NAME", "STALE_MS", "Fetch"]
@@ -80,7 +81,7 @@ class Fetch:
             metric = self.selectors.named(Matchers.of(selector))
             if metric is None:
                 continue
-            name = metric.aggregate or _aggregate_for(metric, function, None)[0]
+            name = metric.aggregate or _aggregate_for(metric, function, ())[0]
             if name is not None:
                 self.selectors.expect(metric.spec.name, [name])
 
@@ -107,23 +108,29 @@ class Fetch:
         return spread(stacked(found, at.count), times)
 
     async def over_time(
-        self, function: str, matrix: promql_parser.MatrixSelector, times: Times, q: Array | None = None
+        self,
+        function: str,
+        matrix: promql_parser.MatrixSelector,
+        times: Times,
+        parameters: Sequence[Array] = (),
     ) -> Vector:
         """A function of the ranges behind each time.
 
         Args:
-            q: float64 (n,), its parameter, where it has one.
+            parameters: of the function, each float64 (n,).
         """
         selector = matrix.vector_selector
         matchers, at = Matchers.of(selector), shifted(selector, times)
+        if parameters and at.count != times.count:  # the same range at each time, and not the same answer
+            at = Times(at.start_ms, 0, times.count)
         width_ms = milliseconds(matrix.range)
         found = []
         for selected in await self.selectors.selected(matchers):
             metric = selected.metric
             if metric.aggregate is not None and matchers.equal(NAME) is None:
                 continue  # a range is of entries
-            found.append(await self._over_time(function, selected, matchers, width_ms, at, q, times.count))
-        vector = spread(stacked(found, times.count if q is not None else at.count), times)
+            found.append(await self._over_time(function, selected, matchers, width_ms, at, times, parameters))
+        vector = spread(stacked(found, at.count), times)
         if function in KEEP_NAME:
             return vector
         return await self._plane.in_slices(_without_name(vector))
@@ -135,33 +142,31 @@ class Fetch:
         matchers: Matchers,
         width_ms: int,
         at: Times,
-        q: Array | None,
-        count: int,
+        times: Times,
+        parameters: Sequence[Array],
     ) -> Vector:
         metric, labels = selected.metric, selected.labels()
         if metric.aggregate is not None:
             folded = await self.selectors.folded(selected, width_ms, at, metric.aggregate)
             return Vector(labels, *self._of_aggregate(function, metric, folded, width_ms))
         _check_no_lookback(matchers, metric)
-        name, member = _aggregate_for(metric, function, q)
+        name, member = _aggregate_for(metric, function, parameters)
         nullable = metric.field in (metric.spec.nullable or ())
         if name is None and (nullable or function not in ("count_over_time", "present_over_time")):
-            if q is not None and at.count != count:
-                at = Times(at.start_ms, 0, count)
-            return await self._of_entries(function, selected, width_ms, at, q)
-        folded = await self.selectors.folded(selected, width_ms, at, name)
+            return await self._of_entries(function, selected, width_ms, at, times, parameters)
+        # The range that `@` fixes has one answer, which is not asked for at each time.
+        once = at if at.step_ms else Times(at.start_ms, 1, 1)
+        folded = await self.selectors.folded(selected, width_ms, once, name)
         self.selectors.warn(metric, name)
         if name is not None:
             values, there = folded.column(name, member)
             if function in _PASS_OVER_NAN and metric.spec.granularity is None and np.isnan(values[there]).any():
-                return await self._of_entries(function, selected, width_ms, at, q)
+                return await self._of_entries(function, selected, width_ms, at, times, parameters)
         else:
             values, there = folded.entries.astype(np.float64), folded.entries > 0
             if function == "present_over_time":
                 values = there.astype(np.float64)
-        if q is not None and at.count != count:
-            values, there = np.repeat(values, count, 1), np.repeat(there, count, 1)
-        return Vector(labels, values, there)
+        return spread(Vector(labels, values, there), at)
 
     def _of_aggregate(self, function: str, metric: Metric, folded: Folded, width_ms: int) -> tuple[Array, Array]:
         """A function of a range of `window:aggregate`: only rates of what is counted."""
@@ -206,29 +211,41 @@ class Fetch:
 
         return await self._plane.in_slices(steps())
 
-    async def _of_entries(self, function: str, selected: Selected, width_ms: int, at: Times, q: Array | None) -> Vector:
+    async def _of_entries(
+        self,
+        function: str,
+        selected: Selected,
+        width_ms: int,
+        at: Times,
+        times: Times,
+        parameters: Sequence[Array],
+    ) -> Vector:
         check_cells(selected.count, at.count)
         entries_of = await samples(self._plane, selected, at.start_ms - width_ms, at.end_ms)
         unit = selected.metric.spec.time_unit
-        parameters = np.zeros(at.count) if q is None else q
+        second = second_of(unit)
+        width = min(width_ms * (second // 1000), TICK_MAX)
 
         def steps() -> Steps[Vector]:
             values = np.zeros((selected.count, at.count))
             there = np.zeros((selected.count, at.count), np.bool_)
-            ends = at.ms / 1000
             for row, key in enumerate(selected.each_key):
                 if (of_key := entries_of.get(key)) is not None:
                     low, high = bounds(at, width_ms, of_key[0], unit)
                     some = np.flatnonzero(high > low)
                     if len(some):
+                        taken, ends = finer(of_key[0], at.ms[some], unit)
+                        _, asked = finer(of_key[0], times.ms[some], unit)
                         given = Samples(
-                            seconds_of(of_key[0], unit),
+                            taken,
                             of_key[1],
                             low[some],
                             high[some],
-                            ends[some] - width_ms / 1000,
-                            ends[some],
-                            parameters[some],
+                            ends,
+                            width,
+                            asked,
+                            second,
+                            [each[some] for each in parameters],
                         )
                         with np.errstate(all="ignore"):
                             values[row, some], there[row, some] = yield from RANGES[function](given)
@@ -284,7 +301,7 @@ def _leaves(expr: Any, function: str) -> Iterator[tuple[Any, str]]:
                 yield from _leaves(each, expr.func.name)
 
 
-def _aggregate_for(metric: Metric, function: str, q: Array | None) -> tuple[str | None, int | None]:
+def _aggregate_for(metric: Metric, function: str, parameters: Sequence[Array]) -> tuple[str | None, int | None]:
     """The aggregate of a field that has the answer of a function, and which member of its answer it is."""
     wanted = _BY.get(function)
     for name, (monoid, columns) in metric.spec.monoids().items():
@@ -292,9 +309,9 @@ def _aggregate_for(metric: Metric, function: str, q: Array | None) -> tuple[str 
             continue
         if wanted is not None and monoid.function == wanted:
             return name, None
-        if function == "quantile_over_time" and monoid.function == "quantile" and q is not None:
+        if function == "quantile_over_time" and monoid.function == "quantile" and parameters:
             ranks = getattr(monoid.inner if isinstance(monoid, IgnoresNulls) else monoid, "ranks", [])
-            asked = float(q[0])
+            (q,), asked = parameters, float(parameters[0][0])
             if asked in ranks and (q == asked).all():
                 return name, ranks.index(asked) if monoid.answer is list else None
     return None, None

@@ -33,6 +33,11 @@ class Folded:
         entries = np.stack([row.entries for row in rows])
         return cls(entries, {name: [row.aggregates[name] for row in rows] for name in names})
 
+    @property
+    def cells(self) -> int:
+        """How many numbers there are."""
+        return int(self.entries.size) * (1 + len(self.aggregates))
+
     def column(self, name: str, member: int | None = None) -> tuple[Array, Array]:
         """An aggregate as numbers, and where it has one.
 

@@ -6,18 +6,19 @@ Source: Prometheus' documentation of its functions, and its promql/functions.go 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import re2
 
 from sash.prometheus.errors import Refused
-from sash.prometheus.matchers import regex_ns
-from sash.prometheus.values import PER_STEP, Labels, Vector, merged
+from sash.prometheus.matchers import compiled, regex_ns
+from sash.prometheus.values import LabelsMade, Vector, listed, merged
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
-__all__ = ["DATES", "INSTEAD", "OF_VALUES", "clamped", "joined", "replaced", "rounded", "sorted_by_value"]
+__all__ = ["DATES", "GROUPS_MAX", "INSTEAD", "OF_VALUES", "clamped", "joined", "replaced", "rounded", "sorted_by_value"]
 
 SAME = "vector cannot contain metrics with the same labelset"
 
@@ -91,10 +92,6 @@ INSTEAD: Mapping[str, str] = {
     "histogram_fraction": "windows have no native histograms",
     "histogram_stddev": "give the window an aggregate `stddev_population`",
     "histogram_stdvar": "give the window an aggregate `variance_population`",
-    "deriv": "give the window an aggregate `linear_slope`",
-    "predict_linear": "give the window an aggregate `linear_slope`",
-    "double_exponential_smoothing": "use avg_over_time",
-    "mad_over_time": "use stddev_over_time or quantile_over_time",
     "sort_by_label": "use sort",
     "sort_by_label_desc": "use sort_desc",
     "info": "use `* on (…) group_left (…)`",
@@ -134,55 +131,94 @@ def sorted_by_value(vector: Vector, descending: bool) -> Vector:
 
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_STEP_NS, _LABELS_NS = 1_500_000, 2_000
 _TEMPLATE = re.compile(r"\$(?:\$|(\w+)|\{(\w+)\})")
+GROUPS_MAX = 100
+"""Groups of a pattern of `label_replace`."""
+
+_STEP_NS, _SERIES_NS, _LABEL_NS, _PART_NS = 1_500_000, 10_000, 600, 300
+_MATCH_NS_MAX = 20_000_000
+"""One match cannot be interrupted. One of a key never takes so long: it has 512 bytes at most."""
+
+_LABELS_PER_STEP, _SERIES_LABELS = 10_000, 20
+"""Labels that one step of `label_join` looks at: 1 ms; a series takes as long as so many."""
 
 
 def replaced(vector: Vector, into: str, template: str, source: str, pattern: str) -> Steps[Vector]:
     """As `label_replace`: where a label matches a pattern whole, set another one by a template of its groups."""
     _check_label("label_replace", into)
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 1 << 20
     try:
-        regex = re2.compile(pattern, options)
+        regex = compiled(pattern)
     except re2.error:
         raise Refused(f"invalid regular expression in label_replace(): {pattern[:80]!r}", field="query") from None
-    labels, work_ns = list[Labels](), 0.0
+    if regex.groups > GROUPS_MAX:
+        raise Refused(
+            f"label_replace(): the regular expression has {regex.groups} groups; {GROUPS_MAX} are allowed",
+            field="query",
+            limit=f"{GROUPS_MAX} groups",
+        )
+    parts = _parts(template, regex)
+    yield
+    made, work_ns = LabelsMade("label_replace()"), 0.0
     for each in vector.labels:
-        found = dict(each)
-        work_ns += _LABELS_NS + regex_ns(regex, each.get(source, ""))
-        if (match := regex.fullmatch(each.get(source, ""))) is not None:
-            _set(found, into, _TEMPLATE.sub(lambda part, of=match: _group(part, of), template))  # type: ignore[misc]
-        labels.append(found)
+        found, value = dict(each), each.get(source, "")
+        match_ns = regex_ns(regex, value)
+        if match_ns > _MATCH_NS_MAX:
+            raise Refused(
+                f"label_replace(): the regular expression is too hard for a label of {len(value):,} characters",
+                field="query",
+                limit=f"{_MATCH_NS_MAX // 1_000_000} ms",
+            )
+        work_ns += _SERIES_NS + _LABEL_NS * len(each) + match_ns
+        if (match := regex.fullmatch(value)) is not None:
+            work_ns += _PART_NS * len(parts)
+            made.check(each, into, sum(len(part) if isinstance(part, str) else _length(match, part) for part in parts))
+            texts = (part if isinstance(part, str) else match.group(part) or "" for part in parts)
+            _set(found, into, "".join(texts))
+        made.append(found)
         if work_ns > _STEP_NS:
             yield
             work_ns = 0.0
-    return (yield from merged(Vector(labels, vector.values, vector.there), SAME))
+    return (yield from merged(Vector(made.labels, vector.values, vector.there), SAME))
 
 
-def joined(vector: Vector, into: str, between: str, sources: list[str]) -> Steps[Vector]:
+def joined(vector: Vector, into: str, between: str, sources: Sequence[str]) -> Steps[Vector]:
     """As `label_join`: set a label to the values of others."""
     _check_label("label_join", into)
-    labels = list[Labels]()
+    sources = listed("label_join()", sources)
+    made, work = LabelsMade("label_join()"), 0
     for each in vector.labels:
-        found = dict(each)
-        _set(found, into, between.join(each.get(name, "") for name in sources))
-        labels.append(found)
-        if not len(labels) % PER_STEP:
+        found, texts = dict(each), [each.get(name, "") for name in sources]
+        made.check(each, into, sum(map(len, texts)) + len(between) * max(len(texts) - 1, 0))
+        _set(found, into, between.join(texts))
+        made.append(found)
+        work += _SERIES_LABELS + len(sources) + len(each)
+        if work > _LABELS_PER_STEP:
             yield
-    return (yield from merged(Vector(labels, vector.values, vector.there), SAME))
+            work = 0
+    return (yield from merged(Vector(made.labels, vector.values, vector.there), SAME))
 
 
-def _group(part: re.Match[str], match: re.Match[str]) -> str:
-    """A group that a template names, as Go's `Regexp.Expand` does: one that is not there is empty."""
-    if part[0] == "$$":
-        return "$"
-    name = part[1] or part[2]
-    try:
-        return match.group(int(name) if name.isdecimal() else name) or ""
-    except (IndexError, KeyError):
-        return ""
+def _length(match: Any, group: int) -> int:
+    start, end = match.span(group)
+    return int(end - start)
+
+
+def _parts(template: str, regex: Any) -> list[str | int]:
+    """The texts and groups of a template, as Go's `Regexp.Expand` reads it: a group that is not there is empty."""
+    found, at = list[str | int](), 0
+    groups = regex.groupindex
+    for each in _TEMPLATE.finditer(template):
+        found.append(template[at : each.start()])
+        at = each.end()
+        name = each[1] or each[2]
+        if name is None:
+            found.append("$")
+        elif name.isdecimal():
+            found.append(int(name) if len(name) <= 3 and int(name) <= regex.groups else "")
+        else:
+            found.append(groups.get(name, ""))
+    found.append(template[at:])
+    return [part for part in found if part != ""]
 
 
 def _set(labels: dict[str, str], name: str, value: str) -> None:

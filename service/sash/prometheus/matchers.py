@@ -16,7 +16,7 @@ from sash_engine.windows.conditions import MAX_PATTERN
 from sash_engine.windows.questions import Where
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["MATCHERS_MAX", "Matcher", "Matchers", "regex_ns"]
+__all__ = ["MATCHERS_MAX", "Matcher", "Matchers", "compiled", "regex_ns"]
 
 Operator = Literal["=", "!=", "=~", "!~"]
 
@@ -45,12 +45,8 @@ class Matcher:
         self.name, self.operator, self.value = name, operator, value
         self._regex: Any = None
         if operator in ("=~", "!~"):
-            options = re2.Options()
-            options.log_errors = False
-            options.max_mem = _REGEX_MEMORY
-            options.dot_nl = True
             try:
-                self._regex = re2.compile(value, options)
+                self._regex = compiled(value)
             except re2.error as error:
                 raise BadData(
                     f"{name}: the regular expression is refused: {_text(error)}", field="query", limit="512 KiB of RE2"
@@ -153,6 +149,15 @@ class Matchers:
         if not all(groups):  # one of them takes all names
             groups = [[]]
         return _which(groups, ({NAME: name} for name in names))
+
+
+def compiled(pattern: str) -> Any:
+    """A regular expression; raises re2.error where it is none, or needs too much memory."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _REGEX_MEMORY
+    options.dot_nl = True
+    return re2.compile(pattern, options)
 
 
 def regex_ns(regex: Any, value: str) -> float:

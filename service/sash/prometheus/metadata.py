@@ -5,14 +5,17 @@ Windows have no index by time: `start` and `end` are taken, and series are those
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.errors import BadData
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Catalogue, Metric
 from sash.prometheus.parsing import parsed_selector
 from sash.prometheus.requests import Parameters
+from sash.prometheus.room import Room
 from sash.prometheus.selectors import Selected, Selectors
 from sash.prometheus.values import NAME, SERIES_MAX
 from sash_engine.errors import NotFound, PermissionDenied
@@ -21,6 +24,7 @@ from sash_engine.windows.spec import WindowSpec
 __all__ = ["Metadata"]
 
 _SELECTORS_MAX = 20
+_ALL = Matchers([[]], None)
 _CUT = "results truncated due to limit"
 
 Some = tuple[list[Any], list[str]]
@@ -33,17 +37,19 @@ class Metadata:
     Args:
         plane: knows the windows and their keys.
         catalogue: the metrics of all windows.
+        memory: what they may take.
     """
 
-    def __init__(self, plane: Plane, catalogue: Catalogue) -> None:
+    def __init__(self, plane: Plane, catalogue: Catalogue, memory: MemoryBudget) -> None:
         self._plane = plane
         self._catalogue = catalogue
+        self._memory = memory
 
     async def labels(self, given: Parameters) -> Some:
         """The names of labels, of all metrics or of those that match."""
         found = {NAME} if not given.all("match[]") else set()
         if given.all("match[]"):
-            for selected in await self._selected(given):
+            async for selected in self._selected(given, most=1):
                 found |= {NAME, *selected.metric.spec.labels}
         else:
             for spec in self._specs():
@@ -59,7 +65,7 @@ class Metadata:
                 found.update(self._catalogue.of(spec))
             return _some(sorted(found), given)
         windows = set[str]()
-        for selected in await self._selected(given, name):
+        async for selected in self._selected(given, name):
             if name == NAME:
                 found.add(selected.metric.name)
             elif name in selected.metric.spec.labels and selected.metric.spec.name not in windows:
@@ -74,11 +80,13 @@ class Metadata:
         """The labels of all series that match."""
         found = list[Any]()
         seen = set[frozenset[tuple[str, str]]]()
-        for selected in await self._selected(given):
+        async for selected in self._selected(given):
             for labels in selected.labels():
                 if (each := frozenset(labels.items())) not in seen:
                     seen.add(each)
                     found.append(labels)
+            if len(found) > _most(given):
+                break
         return _some(found, given)
 
     def metadata(self, given: Parameters) -> dict[str, list[dict[str, str]]]:
@@ -108,20 +116,27 @@ class Metadata:
             )
         return texts
 
-    async def _selected(self, given: Parameters, label: str = "") -> list[Selected]:
-        selectors = Selectors(self._plane, self._catalogue)
-        most = _most(given) + 1  # one more says that there are more
-        found = list[Selected]()
+    async def _selected(self, given: Parameters, label: str = "", most: int | None = None) -> AsyncIterator[Selected]:
+        """The series that a request means, of one metric after the other.
+
+        Args:
+            label: that they have, where the request has no selectors.
+            most: series of a metric; None: one more than may be answered, which says that there are more.
+        """
+        selectors = Selectors(self._plane, self._catalogue, Room(self._memory))
+        most = _most(given) + 1 if most is None else most
         texts = self.selectors(given)
-        for text in texts:
-            found += await selectors.selected(Matchers.of(parsed_selector(text)), most)
+        for matchers in [Matchers.of(parsed_selector(text)) for text in texts]:
+            for metric in await selectors.metrics(matchers):
+                found = await selectors.of_metric(metric, matchers, most)
+                if found.count:
+                    yield found
         if not texts:
             # One metric of each window has all labels of its keys.
             for spec in self._specs():
-                metric = next(iter(self._catalogue.of(spec).values()), None)
-                if metric is not None and label in spec.labels:
-                    found += await selectors.of_metric(metric, most)
-        return found
+                first = next(iter(self._catalogue.of(spec).values()), None)
+                if first is not None and label in spec.labels:
+                    yield await selectors.of_metric(first, _ALL, most)
 
     def _specs(self) -> list[WindowSpec]:
         """The windows that the caller may read."""

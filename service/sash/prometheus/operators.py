@@ -20,7 +20,19 @@ import numpy as np
 import promql_parser
 
 from sash.prometheus.errors import Refused
-from sash.prometheus.values import NAME, PER_STEP, Labels, Scalar, Value, Vector, check_cells, merged, unnamed
+from sash.prometheus.values import (
+    NAME,
+    Labels,
+    LabelsMade,
+    Scalar,
+    Value,
+    Vector,
+    check_cells,
+    listed,
+    merged,
+    per_step,
+    unnamed,
+)
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
@@ -45,6 +57,7 @@ COMPARISONS: Mapping[str, Operate] = {
     ">=": np.greater_equal,
     "<=": np.less_equal,
 }
+_ROWS_PER_STEP = 500
 _MANY = "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
 _GROUPED = "multiple matches for labels: grouping labels must ensure unique matches"
 
@@ -78,10 +91,10 @@ class Matching:
         by, card = modifier.matching, str(modifier.card).rpartition(".")[2]
         many = {"ManyToOne": "left", "OneToMany": "right"}.get(card, "")
         return cls(
-            () if by is None else tuple(by.labels),
+            () if by is None else listed("on() or ignoring()", by.labels),
             by is not None and str(by.type).endswith("Include"),
             many,
-            tuple(modifier.group_labels or ()),
+            listed(f"group_{many}()", modifier.group_labels or ()),
             bool(modifier.return_bool),
         )
 
@@ -143,7 +156,7 @@ def _set(operator: str, left: Vector, right: Vector, matching: Matching) -> Step
         for row, signature in enumerate(there):
             if signature in present:
                 kept[row] &= ~present[signature]
-            if not row % PER_STEP:
+            if not row % _ROWS_PER_STEP:
                 yield
         check_cells(len(left.labels) + len(right.labels), left.there.shape[1])
         both = Vector(
@@ -159,29 +172,24 @@ def _set(operator: str, left: Vector, right: Vector, matching: Matching) -> Step
             kept[row] &= present[signature] if keeps else ~present[signature]
         elif keeps:
             kept[row] = False
-        if not row % PER_STEP:
+        if not row % _ROWS_PER_STEP:
             yield
     return left.with_values(left.values, kept)
 
 
 def _vectors(operator: str, left: Vector, right: Vector, matching: Matching) -> Steps[Vector]:
+    left, right = _both_there(left, right)
     flipped = matching.many == "right"
     many, one = (right, left) if flipped else (left, right)
+    one = yield from _unique(one, matching)
     of_many, of_one = (yield from _signatures(many, matching)), (yield from _signatures(one, matching))
     rows_of = dict[frozenset[tuple[str, str]], list[int]]()
     for row, signature in enumerate(of_one):
         rows_of.setdefault(signature, []).append(row)
-    for rows in rows_of.values():
-        if len(rows) > 1 and (one.there[rows].sum(0) > 1).any():
-            side = "left" if flipped else "right"
-            raise Refused(
-                f"found duplicate series for the match group on the {side} hand-side of the operation; many-to-many "
-                "matching not allowed: matching labels must be unique on one side",
-                field="query",
-            )
+    count = sum(len(rows_of.get(signature, ())) for signature in of_many)
+    check_cells(count, left.there.shape[1])
     yield
     pairs = [(i, j) for i, signature in enumerate(of_many) for j in rows_of.get(signature, ())]
-    check_cells(len(pairs), left.there.shape[1])
     i, j = np.array([p[0] for p in pairs], np.int64), np.array([p[1] for p in pairs], np.int64)
     there = many.there[i] & one.there[j]
     yield
@@ -192,7 +200,7 @@ def _vectors(operator: str, left: Vector, right: Vector, matching: Matching) -> 
     if filters:
         there = there & values
         values = a
-    labels = list[Labels]()
+    made, at_once = LabelsMade(f"group_{matching.many}"), per_step(many.labels)
     for m, o in pairs:
         found = dict(many.labels[m]) if matching.many else matching.kept(many.labels[m])
         if not filters:
@@ -201,12 +209,53 @@ def _vectors(operator: str, left: Vector, right: Vector, matching: Matching) -> 
             found.pop(name, None)
             if value := one.labels[o].get(name):
                 found[name] = value
-        labels.append(found)
-        if not len(labels) % PER_STEP:
+        if matching.include:
+            last = matching.include[-1]
+            made.check(found, last, len(found.get(last, "")))
+        made.append(found)
+        if not len(made.labels) % at_once:
             yield
     if not matching.many:
         yield from _check_single(of_many, i, there)
-    return (yield from merged(Vector(labels, values.astype(np.float64), there), _GROUPED if matching.many else _MANY))
+    result = Vector(made.labels, values.astype(np.float64), there)
+    return (yield from merged(result, _GROUPED if matching.many else _MANY))
+
+
+def _both_there(left: Vector, right: Vector) -> tuple[Vector, Vector]:
+    """What both sides have at the times at which both have something: at all others nothing matches, and nothing is
+    wrong."""
+    times = left.there.any(0) & right.there.any(0)
+    found = []
+    for side in (left, right):
+        there = side.there & times
+        rows, some = np.flatnonzero(there.any(1)), side.with_values(side.values, there)
+        found.append(some if len(rows) == len(there) else some.picked(rows))
+    return found[0], found[1]
+
+
+def _unique(one: Vector, matching: Matching) -> Steps[Vector]:
+    """The side of which one series matches: the labels that decide, and those that the result gets.
+
+    Raises:
+        Refused: two of its series match the same ones at the same time.
+    """
+    side = "left" if matching.many == "right" else "right"
+    problem = (
+        f"found duplicate series for the match group on the {side} hand-side of the operation; many-to-many "
+        "matching not allowed: matching labels must be unique on one side"
+    )
+    signatures = yield from _signatures(one, matching)
+    labels: list[Labels] = [dict(each) for each in signatures]
+    yield
+    found = yield from merged(Vector(labels, one.values, one.there), problem)
+    if not matching.include:
+        return found
+    names, at_once = frozenset(matching.include), per_step(one.labels)
+    for row, each in enumerate(one.labels):
+        labels[row] = {**labels[row], **{name: value for name, value in each.items() if name in names}}
+        if not row % at_once:
+            yield
+    return (yield from merged(Vector(labels, one.values, one.there), problem))
 
 
 def _check_single(signatures: list[frozenset[tuple[str, str]]], rows: Array, there: Array) -> Steps[None]:
@@ -214,7 +263,7 @@ def _check_single(signatures: list[frozenset[tuple[str, str]]], rows: Array, the
     groups = dict[frozenset[tuple[str, str]], list[int]]()
     for at, row in enumerate(rows.tolist()):
         groups.setdefault(signatures[row], []).append(at)
-        if not at % PER_STEP:
+        if not at % _ROWS_PER_STEP:
             yield
     for group in groups.values():
         if len(group) > 1 and (there[group].sum(0) > 1).any():
@@ -222,10 +271,10 @@ def _check_single(signatures: list[frozenset[tuple[str, str]]], rows: Array, the
 
 
 def _signatures(vector: Vector, matching: Matching) -> Steps[list[frozenset[tuple[str, str]]]]:
-    found = []
+    found, at_once = [], per_step(vector.labels)
     for labels in vector.labels:
         found.append(matching.signature(labels))
-        if not len(found) % PER_STEP:
+        if not len(found) % at_once:
             yield
     return found
 
@@ -238,6 +287,6 @@ def _present(
     for row, signature in enumerate(signatures):
         before = found.get(signature)
         found[signature] = vector.there[row] if before is None else before | vector.there[row]
-        if not row % PER_STEP:
+        if not row % _ROWS_PER_STEP:
             yield
     return found

@@ -18,7 +18,7 @@ from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
 from sash_wire.nulls import mark_of
 
-__all__ = ["ENTRIES_MAX", "ByKey", "bounds", "milliseconds_of", "samples", "seconds_of"]
+__all__ = ["ENTRIES_MAX", "ByKey", "bounds", "finer", "milliseconds_of", "samples", "second_of"]
 
 ENTRIES_MAX = 2_000_000
 """Entries that one selector may read: 32 MB."""
@@ -73,9 +73,20 @@ def milliseconds_of(ticks: Array, unit: TimeUnit) -> Array:
     return np.clip(ticks, -most, most) * (tick_ns // _NS_PER_MS)
 
 
-def seconds_of(ticks: Array, unit: TimeUnit) -> Array:
-    """Ticks as seconds."""
-    return ticks * (NANOSECONDS_PER_TICK[unit] / 1e9)
+def second_of(unit: TimeUnit) -> int:
+    """What a second is in the finer one of ticks and milliseconds.
+
+    >>> second_of("us"), second_of("ms"), second_of("s")
+    (1000000, 1000, 1000)
+    """
+    return 1_000_000_000 // min(NANOSECONDS_PER_TICK[unit], _NS_PER_MS)
+
+
+def finer(ticks: Array, ms: Array, unit: TimeUnit) -> tuple[Array, Array]:
+    """Ticks of samples, and milliseconds of an expression, both in the finer one of the two."""
+    if NANOSECONDS_PER_TICK[unit] <= _NS_PER_MS:
+        return ticks, ticks_of(ms, unit)
+    return milliseconds_of(ticks, unit), ms
 
 
 async def _by_key(bulks: Parts[AnyBatch], field: str) -> ByKey:

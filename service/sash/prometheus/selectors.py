@@ -23,8 +23,9 @@ from sash.prometheus.errors import BadData, Refused
 from sash.prometheus.folded import Folded, no_series, nothing
 from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
+from sash.prometheus.room import Room
 from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
-from sash.prometheus.values import LOOKBACK, NAME, Labels, Vector, check_cells
+from sash.prometheus.values import CELLS_MAX, LOOKBACK, NAME, Labels, Vector, check_cells
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import IgnoresNulls
 from sash_engine.monoids.sketches import DistinctCount, Quantile
@@ -48,6 +49,12 @@ _EVERYTHING = 2**61
 """Ticks that reach back before all entries, and leave room for all times behind 1970."""
 
 _KEYS_AT_ONCE = 1000
+
+_KEPT_CELLS = 2 * CELLS_MAX
+"""Numbers of answers that are kept for the expression's other selectors: of entries, and of each aggregate."""
+
+_CELL_BYTES = 32
+"""Of a number that may be missing."""
 
 _BUCKETS, _BUCKETS_LARGE = 500_000, 5_000
 """Of one question; half of what a window answers."""
@@ -87,12 +94,15 @@ class Selectors:
     Args:
         plane: answers the questions.
         catalogue: the metrics of all windows.
+        room: the expression's memory.
     """
 
-    def __init__(self, plane: Plane, catalogue: Catalogue) -> None:
+    def __init__(self, plane: Plane, catalogue: Catalogue, room: Room) -> None:
         self._plane = plane
         self._catalogue = catalogue
+        self.room = room
         self._folded = dict[Any, list[Folded]]()
+        self._kept_cells = 0
         self._expected = dict[str, dict[str, None]]()
         self.warnings: dict[str, None] = {}
         """What the caller should know of the answers, each once, in order."""
@@ -122,34 +132,31 @@ class Selectors:
     def _spec(self, window: str) -> WindowSpec:
         return self._plane.spec(window, "query")
 
-    async def selected(self, matchers: Matchers, most: int | None = None) -> list[Selected]:
-        """The series that match; of each metric, the first `most` of them.
+    async def selected(self, matchers: Matchers) -> list[Selected]:
+        """The series that match, of each metric.
+
+        Raises:
+            Refused: there are too many.
+        """
+        found, count = list[Selected](), 0
+        for metric in await self.metrics(matchers):
+            found.append(await self.of_metric(metric, matchers, None))
+            count += found[-1].count
+            check_cells(count, 1)
+        return [each for each in found if each.count]
+
+    async def of_metric(self, metric: Metric, matchers: Matchers, most: int | None) -> Selected:
+        """The series of a metric that match; the first `most` of them.
 
         Raises:
             Refused: there are too many, and `most` is None.
         """
-        found, count = list[Selected](), 0
-        for metric in await self.metrics(matchers):
-            if not metric.spec.keyed:
-                if matchers.matches({NAME: metric.name}):
-                    found.append(Selected(metric, None))
-                    count += 1
-            elif (key := key_of(metric.spec, matchers.equal)) is not None:
-                if matchers.matches({NAME: metric.name, **labels_of(metric.spec, key)}):
-                    found.append(Selected(metric, [key]))
-                    count += 1
-            else:
-                some = await self._keys(metric, matchers, most)
-                found.append(Selected(metric, some))
-                count += len(some)
-            if most is None:
-                check_cells(count, 1)
-        return [each for each in found if each.count]
-
-    async def of_metric(self, metric: Metric, most: int) -> list[Selected]:
-        """All series of a metric, up to `most`."""
-        keys = await self._keys(metric, Matchers([[]], None), most) if metric.spec.keyed else None
-        return [Selected(metric, keys)]
+        spec = metric.spec
+        if not spec.keyed:
+            return Selected(metric, None if matchers.matches({NAME: metric.name}) else [])
+        if (key := key_of(spec, matchers.equal)) is None:
+            return Selected(metric, await self._keys(metric, matchers, most))
+        return Selected(metric, [key] if matchers.matches({NAME: metric.name, **labels_of(spec, key)}) else [])
 
     async def _keys(self, metric: Metric, matchers: Matchers, most: int | None) -> list[str]:
         """The keys of a window that match, by whatever the matchers say of the key; the first `most` of them.
@@ -196,18 +203,29 @@ class Selectors:
         """An aggregate over the trailing range at each time, with others that are expected: each is asked for once, and
         `w:total / w:n` is one question. None: only the numbers of entries."""
         check_cells(selected.count, times.count)
+        cells = selected.count * times.count
         spec, keys = selected.metric.spec, None if selected.keys is None else tuple(selected.keys)
-        known = self._folded.setdefault((spec.name, keys, width_ms, times), [])
-        for found in known:
-            if name is None or name in found.aggregates:
-                return found
-        wanted = {name or _simplest(spec): None} | self._expected.get(spec.name, {})
-        names = [each for each in wanted if not any(each in found.aggregates for found in known)]
-        if times.count == 1:
-            found = await self._at_once(selected, width_ms, times.start_ms, names)
-        else:
-            found = await self._series(selected, width_ms, times, names)
-        known.append(found)
+        asked = spec.name, keys, width_ms, times
+        known = self._folded.get(asked, [])
+        for each in known:
+            if name is None or name in each.aggregates:
+                return each
+        names = [name or _simplest(spec)]
+        for more in self._expected.get(spec.name, {}):
+            there = more in names or any(more in each.aggregates for each in known)
+            if not there and (len(names) + 2) * cells <= _KEPT_CELLS:
+                names.append(more)
+        check_cells(selected.count * max(_members(spec, each) for each in names), times.count)
+        with self.room.promised(cells * (len(names) + 1) * _CELL_BYTES):
+            if times.count == 1:
+                found = await self._at_once(selected, width_ms, times.start_ms, names)
+            else:
+                found = await self._series(selected, width_ms, times, names)
+        self._kept_cells += found.cells
+        if self._kept_cells > _KEPT_CELLS:
+            self._folded.clear()
+            self._kept_cells = found.cells
+        self._folded.setdefault(asked, []).append(found)
         return found
 
     async def _at_once(self, selected: Selected, width_ms: int | None, at_ms: int, names: Sequence[str]) -> Folded:
@@ -268,7 +286,7 @@ def shifted(selector: promql_parser.VectorSelector, times: Times) -> Times:
             if kind.endswith("Start"):
                 at_ms = times.start_ms
             elif kind.endswith("End"):
-                at_ms = times.end_ms
+                at_ms = times.end_ms if times.until_ms is None else times.until_ms
             else:
                 at_ms = ms_of(at.at.timestamp()) if at.at is not None else 0
             times = Times(at_ms, 1, 1)
@@ -348,6 +366,13 @@ def buckets_of(spec: WindowSpec, width_ms: int | None, times: Times) -> tuple[in
 def _matching(metric: Metric, matchers: Matchers, keys: Sequence[str]) -> Steps[list[str]]:
     each = ({NAME: metric.name, **labels_of(metric.spec, key)} for key in keys)
     return list(compress(keys, (yield from matchers.which(each))))
+
+
+def _members(spec: WindowSpec, aggregate: str) -> int:
+    """How many numbers an answer of an aggregate has."""
+    monoid = spec.monoids()[aggregate][0]
+    plain = monoid.inner if isinstance(monoid, IgnoresNulls) else monoid
+    return len(getattr(plain, "ranks", ())) if monoid.answer is list else 1
 
 
 def _simplest(spec: WindowSpec) -> str:

@@ -52,11 +52,13 @@ class Times:
         start_ms: the first time.
         step_ms: from one to the next; any number for a single one.
         count: how many there are, >= 1.
+        until_ms: the end that was asked for, which `@ end()` means; None: the last time.
     """
 
     start_ms: int
     step_ms: int
     count: int
+    until_ms: int | None = None
 
     @cached_property
     def ms(self) -> Array:
@@ -131,7 +133,7 @@ def range_steps_of(start_ms: int, end_ms: int, step_ms: int) -> Times:
             field="step",
             limit=f"{POINTS_MAX} points",
         )
-    return Times(start_ms, step_ms, count)
+    return Times(start_ms, step_ms, count, end_ms)
 
 
 def floor_ticks(ms: int, unit: TimeUnit) -> int:

@@ -8,8 +8,9 @@ Where `there` is False, the series has no sample at that time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 
 import numpy as np
 
@@ -19,16 +20,23 @@ from sash_engine.steps import Steps
 
 __all__ = [
     "CELLS_MAX",
+    "CHARACTERS_OF_SERIES_MAX",
+    "LABELS_BYTES_MAX",
+    "LABELS_LISTED_MAX",
     "LOOKBACK",
     "NAME",
     "SERIES_MAX",
     "Labels",
+    "LabelsMade",
     "Scalar",
     "Text",
     "Value",
     "Vector",
+    "bytes_of",
     "check_cells",
+    "listed",
     "merged",
+    "per_step",
     "unnamed",
 ]
 
@@ -40,8 +48,17 @@ SERIES_MAX = 10_000
 CELLS_MAX = 2_000_000
 """Values of one vector, of all series and times: 18 MB, and a pass over them takes 2 ms."""
 
-PER_STEP = 500
-"""Series whose labels one step changes: 1 ms."""
+CHARACTERS_OF_SERIES_MAX = 16_384
+"""Characters of the names and values of a series' labels, where an expression sets one: as many as it may have."""
+
+LABELS_BYTES_MAX = 64 * 2**20
+"""Bytes of the labels of a vector, where an expression sets some: 6,700 for each of `SERIES_MAX` series."""
+
+LABELS_LISTED_MAX = 100
+"""Labels that one list of an expression may name: `by (…)`, `on (…)`, `group_left (…)`, those that are joined."""
+
+_LABELS_PER_STEP = 3_000
+"""Labels that one step looks at: 1 ms; a series takes as long as two of them."""
 
 Labels = Mapping[str, str]
 
@@ -89,6 +106,82 @@ class Vector:
 Value = Scalar | Text | Vector
 
 
+class LabelsMade:
+    """The labels of the series of a vector, as an expression sets some of them. How long they get is checked before.
+
+    Args:
+        where: what sets them, as an error says it.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._bytes = 0
+        self.labels = list[Labels]()
+
+    def check(self, labels: Labels, name: str, characters: int) -> None:
+        """Check that a label of a series can be set to a value of so many characters.
+
+        Raises:
+            Refused: the labels of the series would get too long.
+        """
+        total = len(name) + characters
+        for each, value in labels.items():
+            if each != name:
+                total += len(each) + len(value)
+        if total > CHARACTERS_OF_SERIES_MAX:
+            raise Refused(
+                f"{self._where}: with label {name[:80]!r}, the labels of a series would have {total:,} characters; "
+                f"{CHARACTERS_OF_SERIES_MAX:,} are allowed",
+                field="query",
+                limit=f"{CHARACTERS_OF_SERIES_MAX} characters",
+            )
+
+    def append(self, labels: Labels) -> None:
+        """Append the labels of the next series.
+
+        Raises:
+            Refused: those of all series take too much memory.
+        """
+        self._bytes += _bytes_of_labels(labels)
+        if self._bytes > LABELS_BYTES_MAX:
+            raise Refused(
+                f"{self._where}: the labels of all series would take more than {LABELS_BYTES_MAX >> 20} MiB; narrow "
+                "the selectors",
+                field="query",
+                limit=f"{LABELS_BYTES_MAX} bytes",
+            )
+        self.labels.append(labels)
+
+
+def bytes_of(value: Value) -> int:
+    """How much memory a value takes, from above: labels may be shared with another one."""
+    if isinstance(value, Scalar):
+        return int(value.values.nbytes)
+    if isinstance(value, Text):
+        return getsizeof(value.text)
+    times = 0 if value.times_ms is None else value.times_ms.nbytes
+    return int(value.values.nbytes + value.there.nbytes + times + sum(map(_bytes_of_labels, value.labels)))
+
+
+def _bytes_of_labels(labels: Labels) -> int:
+    return getsizeof(labels) + sum(map(getsizeof, labels.values()))
+
+
+def listed(where: str, names: Collection[str]) -> tuple[str, ...]:
+    """The labels that an expression lists.
+
+    Raises:
+        Refused: they are too many.
+    """
+    if len(names) > LABELS_LISTED_MAX:
+        raise Refused(
+            f"{where}: {len(names)} labels are listed; {LABELS_LISTED_MAX} are allowed",
+            field="query",
+            limit=f"{LABELS_LISTED_MAX} labels",
+        )
+    return tuple(names)
+
+
 def check_cells(series: int, count: int) -> None:
     """Refuse vectors that are too large.
 
@@ -108,12 +201,17 @@ def check_cells(series: int, count: int) -> None:
         )
 
 
-def unnamed(labels: Iterable[Labels]) -> Steps[list[Labels]]:
+def per_step(labels: Sequence[Labels]) -> int:
+    """How many series are one step, where all of their labels are looked at."""
+    return max(1, _LABELS_PER_STEP // (2 + max(map(len, labels), default=0)))
+
+
+def unnamed(labels: Sequence[Labels]) -> Steps[list[Labels]]:
     """Return labels without the metric's name."""
-    found = list[Labels]()
+    found, at_once = list[Labels](), per_step(labels)
     for each in labels:
         found.append({name: value for name, value in each.items() if name != NAME})
-        if not len(found) % PER_STEP:
+        if not len(found) % at_once:
             yield
     return found
 
@@ -125,12 +223,12 @@ def merged(vector: Vector, problem: str) -> Steps[Vector]:
         Refused: with `problem`, where two of them have a sample at the same time.
     """
     rows: dict[frozenset[tuple[str, str]], int] = {}
-    first, of = list[int](), np.empty(len(vector.labels), np.int64)
+    first, of, at_once = list[int](), np.empty(len(vector.labels), np.int64), per_step(vector.labels)
     for i, labels in enumerate(vector.labels):
         row = of[i] = rows.setdefault(frozenset(labels.items()), len(first))
         if row == len(first):
             first.append(i)
-        if not i % PER_STEP:
+        if not i % at_once:
             yield
     if len(first) == len(of):
         return vector
