@@ -330,7 +330,7 @@ def test_what_is_none_of_ours_or_newer_is_said(whole, monkeypatch):
         "value 'mine' is not one that Sash writes",
     ]
     key = values.pointer_key(1)
-    monkeypatch.setattr(values, "FORMAT", 3)
+    monkeypatch.setattr(values, "FORMAT", values.FORMAT + 1)
     newer = stored | {key: values.seal("pointer", 1, key)}
     monkeypatch.undo()
     with pytest.raises(FailedPrecondition, match="newer version"):

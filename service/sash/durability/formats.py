@@ -8,8 +8,8 @@ the directory of its tier. A value that is damaged, cut short, of another kind o
 `DataLoss` that names it, and never an answer. So it is noticed if a tier mixes up two values, or loses a write and
 shows an older value. A value of a newer version is told from a damaged one, because this frame stays.
 
-Format 1 had no key. Its values are read where an earlier version may have left them, see `unseal`. Frames of exports
-have no key, and are written in format 1.
+Format 2 is framed alike; its roots say less of each other, see `roots.py`. Format 1 had no key. Its values are read
+where an earlier version may have left them, see `unseal`. Frames of exports have no key, and are written in format 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
     "unseal",
 ]
 
-FORMAT = 2
+FORMAT = 3
 """Raise it with every change that an older version cannot read."""
 
 UNBOUND = 1

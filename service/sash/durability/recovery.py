@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from sash.durability import records
 from sash.durability.manifest import Remains
 from sash.durability.replay import Replay
-from sash.durability.roots import End, JournalPosition
+from sash.durability.roots import End, JournalPosition, check_covered
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
@@ -69,6 +69,8 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
         meta, start, end = roots
         older = {number for number, _, _ in meta.windows if number < meta.bound}
         windows = [_recover_window(session, make, *each, each[0] in older) for each in meta.windows]
+        for stored in windows:
+            check_covered(end, stored.through, stored.name)
         replay = Replay(
             windows,
             lambda stored, record, fields: _recover_record(session, stored, record, fields),
@@ -86,9 +88,8 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
         raise _nothing_served(error) from None
     last = max(replay.last, start.record, end.listing)
     _log.info("recovered %d windows, %d groups of journal", len(windows), len(replay.written))
-    if start.bound is None:
-        start = replace(start, bound=last_group + 1)
-    end = End(last_group, replay.last, end.listing)
+    start = replace(start, bound=start.bound or last_group + 1, listing=meta.record)
+    end = End(last_group, replay.last, end.listing, end.start)
     journal = JournalPosition(last_group + 1, last, replay.written.items(), start, end, replay.at)
     discarded = {number: Remains.of(remains) for number, remains in meta.discarded}
     return RecoveredTier(windows, meta.next_window, meta.bound, discarded, journal)

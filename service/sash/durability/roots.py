@@ -1,19 +1,23 @@
 """The values that all windows of a tier need: which windows there are, where the journal begins, and where it ends.
 
     meta            windows, next number, what is being deleted       written when a window comes or goes
-    journal         first group, groups set apart, what was cut       written when the journal is cut
-    journal/last    last group, last record, last write of `meta`     written with every commit of records or of `meta`
+    journal         first group, groups set apart, what was cut       written then, and when the journal is cut
+    journal/last    last group, last record                           written then, and with every commit of records
 
 Each of them is written many times under one key. A tier that loses such a write shows an older value, which is whole
 and in its place. So each value says something about another one, and an older value contradicts it:
 
-- `journal/last` says as which record `meta` was last written, and `meta` says as which record it was written.
-- No group comes behind the one that `journal/last` names.
+- All three say as which record `meta` was last written.
+- `journal` has a number, which `journal/last` names.
+- No group comes behind the one that `journal/last` names, and the journal begins no later than behind it.
+- No image covers records behind the one that `journal/last` names.
 - `journal` says up to which record each window's groups were deleted. The window's image covers these records. An older
   pointer, to an older image, does not.
 - Each group says which record is the last before it, and for each window in it the window's last record before it.
 
-Values of format 1 say none of this. They are read all the same.
+So of these values and the pointers any one, and any two, may be older, and that is noticed if it matters. Values of
+earlier formats do not say all of this: those of format 1 nothing, those of format 2 neither the number of `journal` nor
+as which record `meta` was last written when it was.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from typing import Any, NamedTuple
 from sash.durability import formats as values
 from sash_engine.errors import DataLoss
 
-__all__ = ["End", "Group", "JournalPosition", "Meta", "Start"]
+__all__ = ["End", "Group", "JournalPosition", "Meta", "Start", "check_covered", "check_together", "last_out_of_date"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Start:
         apart: groups before the first one that still exist, by number: their last records; None if that is not known.
         cut: by window, the last of its records that was deleted.
         bound: groups from this number on are not of format 1; None if any may be.
+        listing: number of the record as which `meta` was last written.
+        number: how often `journal` was written; 0 before format 3, which said neither of the two.
     """
 
     first: int = 1
@@ -83,6 +89,8 @@ class Start:
     apart: Mapping[int, int | None] = field(default_factory=dict)
     cut: Mapping[int, int] = field(default_factory=dict)
     bound: int | None = 1
+    listing: int = 0
+    number: int = 0
 
     def puts(self) -> Mapping[bytes, bytes]:
         """Return the value by its key."""
@@ -92,6 +100,8 @@ class Start:
             "apart": self.apart,
             "cut": self.cut,
             "bound": self.bound,
+            "listing": self.listing,
+            "number": self.number,
         }
         return _put("pointer", payload, values.journal_key())
 
@@ -116,21 +126,59 @@ class End:
         group: number of the last group; 0 if there is none.
         record: number of the last record in it; None in format 1.
         listing: number of the record as which `meta` was last written; 0 if that was in format 1.
+        start: number of `journal`; 0 before format 3.
     """
 
     group: int = 0
     record: int | None = 0
     listing: int = 0
+    start: int = 0
 
     def puts(self) -> Mapping[bytes, bytes]:
         """Return the value by its key."""
-        payload = {"group": self.group, "record": self.record, "listing": self.listing}
+        payload = {"group": self.group, "record": self.record, "listing": self.listing, "start": self.start}
         return _put("last", payload, values.last_group_key())
 
     @classmethod
     def of(cls, payload: Any) -> End:
         """Read the payload of a value that `puts` made."""
         return cls(**payload) if isinstance(payload, Mapping) else cls(payload, None)  # format 1
+
+
+def check_together(meta: Meta, start: Start, end: End) -> None:
+    """Check that none of the three is older than another one; raises DataLoss."""
+    if meta.record < end.listing:
+        raise _out_of_date("meta", "windows came or went after it was written")
+    if meta.record > end.listing or start.number > end.start or start.first > end.group + 1:
+        raise last_out_of_date()
+    if start.number < end.start:
+        raise _out_of_date("journal", "it was written again later")
+    if start.number and start.listing > meta.record:
+        raise DataLoss("values 'meta' and 'journal/last' are out of date: windows came or went after they were written")
+
+
+def check_covered(end: End, image: int, name: str) -> None:
+    """Check that the journal does not end before what the image of a window covers.
+
+    Args:
+        end: where it ends.
+        image: the last record that the image covers.
+        name: name of the window.
+
+    Raises:
+        DataLoss: it does.
+    """
+    if end.record is not None and image > max(end.record, end.listing):
+        raise _out_of_date("journal/last", f"the image of window {name!r} covers later writes")
+
+
+def last_out_of_date() -> DataLoss:
+    """The error for a `journal/last` behind which something was committed."""
+    return _out_of_date("journal/last", "something was committed after it was written")
+
+
+def _out_of_date(name: str, why: str) -> DataLoss:
+    return DataLoss(f"value {name!r} is out of date: {why}")
 
 
 class JournalPosition(NamedTuple):

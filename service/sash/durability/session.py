@@ -18,7 +18,7 @@ from sash.durability.group_commit import BackgroundWrite
 from sash.durability.journal import Journal
 from sash.durability.pins import Pin, Pins
 from sash.durability.retrying import RetryingTier
-from sash.durability.roots import End, Group, Meta, Start
+from sash.durability.roots import End, Group, Meta, Start, check_together, last_out_of_date
 from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss
@@ -93,10 +93,7 @@ class TierSession:
         if last is None and (meta.record or start.bound is not None):
             raise DataLoss("value 'journal/last' is missing")
         end = End(start.first - 1, None) if last is None else End.of(last)
-        if meta.record < end.listing:
-            raise DataLoss("value 'meta' is out of date: windows came or went after it was written")
-        if meta.record > end.listing:
-            raise _last_out_of_date()
+        check_together(meta, start, end)
         return meta, start, end
 
     def groups(self, start: Start, end: End) -> Iterator[Group]:
@@ -117,7 +114,7 @@ class TierSession:
         ahead = deque(self._group_values(range(number, number + _GROUPS_PER_TRIP)))
         while any(data is not None for data in ahead):
             if end.record is not None or any(map(values.is_bound, ahead)):
-                raise _last_out_of_date()
+                raise last_out_of_date()
             yield Group.of(number, ahead.popleft(), start.is_bound(number))
             ahead += self._group_values([number + _GROUPS_PER_TRIP])
             number += 1
@@ -207,7 +204,3 @@ class TierSession:
     def end_idle_pins(self) -> None:
         """End the pins of readers that are idle for too long, if deletes wait for them."""
         self._pins.end_idle()
-
-
-def _last_out_of_date() -> DataLoss:
-    return DataLoss("value 'journal/last' is out of date: something was committed after it was written")

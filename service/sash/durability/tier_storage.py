@@ -32,7 +32,6 @@ from sash.durability.listing import Listing
 from sash.durability.memory_storage import MemoryStorage, refuse_durable
 from sash.durability.recoverer import Recoverer
 from sash.durability.recovery import RecoveredTier, in_thread, recover
-from sash.durability.roots import Start
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import ColdTier
@@ -126,8 +125,8 @@ class TierStorage:
                 raise
         self._running = True
         if not session.journal.last:
-            # Both values exist from now on, so a missing one is noticed. Everything else follows them.
-            self.listing.write(Start().puts())
+            # All roots exist from now on, so a missing one is noticed. Everything else follows them.
+            self.listing.write()
         go_on()
 
     async def _acquire(self, beside: bool) -> None:
