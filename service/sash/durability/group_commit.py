@@ -65,12 +65,15 @@ class GroupCommit:
     start: Start | None
     end: End
 
-    def encode(self, before: Mapping[int, int], last: int | None) -> tuple[Mapping[bytes, bytes], Iterable[bytes]]:
+    def encode(
+        self, before: Mapping[int, int], last: int | None, store: bytes
+    ) -> tuple[Mapping[bytes, bytes], Iterable[bytes]]:
         """Return values to put, and keys to delete. The committer's thread calls it.
 
         Args:
             before: by window, its last record before the group.
             last: number of the last record before the group.
+            store: id of the store.
         """
         puts: dict[bytes, bytes] = {}
         deletes: dict[bytes, None] = {}
@@ -78,11 +81,11 @@ class GroupCommit:
         if logged:
             entries = [(record.number, record.window, record.encode()) for record in logged]
             windows = {record.window: before.get(record.window, 0) for record in logged}
-            puts |= Group(self.number, entries, last, windows).puts()
+            puts |= Group(self.number, entries, last, windows).puts(store)
         if self.start is not None:
-            puts |= self.start.puts()
+            puts |= self.start.puts(store)
         if self.records or self.start is not None:
-            puts |= self.end.puts()
+            puts |= self.end.puts(store)
         for record in self.records:
             puts.update(record.puts() if record.puts is not None else {})
         for write in self.writes:

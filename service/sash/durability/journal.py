@@ -86,6 +86,7 @@ class Journal:
         self._next_group = 1
         self._start, self._end = Start(), End()  # as the tier has them
         self._cut = Start()  # where the journal begins once all cuts that wait are committed
+        self._store = _POSITION.store
         self._before: dict[int, int] = {}  # by window, its last record in the tier
         self.last = 0
         self._durable = 0
@@ -109,7 +110,7 @@ class Journal:
     def start(self, position: JournalPosition = _POSITION) -> None:
         """Begin to commit, behind what the tier has."""
         self._next_group, self._start, self._end = position.next_group, position.start, position.end
-        self._cut = position.start
+        self._cut, self._store = position.start, position.store
         self.last = self._durable = position.last
         self._before = dict(position.before)
         for group, numbers in position.written:
@@ -319,7 +320,7 @@ class Journal:
         """Commit a group; in the committer's thread."""
         attributes = {"sash.records": len(group.records), "sash.bytes": sum(each.size for each in group.records)}
         with traces.commits((each.trace for each in group.records), attributes):
-            self._tier.commit(*group.encode(self._before, self._end.record))
+            self._tier.commit(*group.encode(self._before, self._end.record, self._store))
 
     def _fail(self, error: SashError) -> None:
         if self.error is None:

@@ -18,10 +18,13 @@ and in its place. So each value says something about another one, and an older v
 So of these values and the pointers any one, and any two, may be older, and that is noticed if it matters. Values of
 earlier formats do not say all of this: those of format 1 nothing, those of format 2 neither the number of `journal` nor
 as which record `meta` was last written when it was.
+
+All three name their store, as every value does, and say from which window and group on every value names it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -30,7 +33,18 @@ from typing import Any, NamedTuple
 from sash.durability import formats as values
 from sash_engine.errors import DataLoss
 
-__all__ = ["End", "Group", "JournalPosition", "Meta", "Start", "check_covered", "check_together", "last_out_of_date"]
+__all__ = [
+    "ROOTS",
+    "End",
+    "Group",
+    "JournalPosition",
+    "Meta",
+    "Start",
+    "check_covered",
+    "check_together",
+    "last_out_of_date",
+    "store_among",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,7 @@ class Meta:
         discarded: number of each window that is being deleted, and its `Remains`.
         record: number of the record as which it was written; 0 in format 1.
         bound: windows from this number on have no values of format 1.
+        owned: windows from this number on have only values that name their store.
     """
 
     windows: Sequence[tuple[int, Any, Mapping[str, Any]]]
@@ -50,24 +65,26 @@ class Meta:
     discarded: Sequence[tuple[int, Mapping[str, Any]]]
     record: int = 0
     bound: int = 1
+    owned: int = 1
 
-    def puts(self) -> Mapping[bytes, bytes]:
-        """Return the value by its key."""
+    def puts(self, store: bytes) -> Mapping[bytes, bytes]:
+        """Return the value by its key; `store` is the id of the store."""
         payload = {
             "windows": self.windows,
             "next": self.next_window,
             "discarded": self.discarded,
             "record": self.record,
             "bound": self.bound,
+            "owned": self.owned,
         }
-        return _put("meta", payload, values.meta_key())
+        return _put("meta", payload, values.meta_key(), store)
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Meta:
         """Read the payload of a value that `puts` made."""
         following = payload["next"]
-        bound = payload.get("bound", following)
-        return cls(payload["windows"], following, payload["discarded"], payload.get("record", 0), bound)
+        bound, owned = payload.get("bound", following), payload.get("owned", following)
+        return cls(payload["windows"], following, payload["discarded"], payload.get("record", 0), bound, owned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,7 @@ class Start:
         bound: groups from this number on are not of format 1; None if any may be.
         listing: number of the record as which `meta` was last written.
         number: how often `journal` was written; 0 before format 3, which said neither of the two.
+        owned: groups from this number on name their store; None if none may.
     """
 
     first: int = 1
@@ -91,9 +109,10 @@ class Start:
     bound: int | None = 1
     listing: int = 0
     number: int = 0
+    owned: int | None = 1
 
-    def puts(self) -> Mapping[bytes, bytes]:
-        """Return the value by its key."""
+    def puts(self, store: bytes) -> Mapping[bytes, bytes]:
+        """Return the value by its key; `store` is the id of the store."""
         payload = {
             "first": self.first,
             "record": self.record,
@@ -102,20 +121,25 @@ class Start:
             "bound": self.bound,
             "listing": self.listing,
             "number": self.number,
+            "owned": self.owned,
         }
-        return _put("pointer", payload, values.journal_key())
+        return _put("pointer", payload, values.journal_key(), store)
 
     def is_bound(self, group: int) -> bool:
         """Whether a group cannot be of format 1."""
         return self.bound is not None and group >= self.bound
 
+    def is_owned(self, group: int) -> bool:
+        """Whether a group must name its store."""
+        return self.owned is not None and group >= self.owned
+
     @classmethod
     def of(cls, payload: Any) -> Start:
         """Read the payload of a value that `puts` made."""
         if isinstance(payload, Mapping):
-            return cls(**payload)
+            return cls(**{"owned": None, **payload})
         first, record, apart = payload  # format 1
-        return cls(first, record, dict.fromkeys(apart), {}, None)
+        return cls(first, record, dict.fromkeys(apart), {}, None, owned=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +158,25 @@ class End:
     listing: int = 0
     start: int = 0
 
-    def puts(self) -> Mapping[bytes, bytes]:
-        """Return the value by its key."""
+    def puts(self, store: bytes) -> Mapping[bytes, bytes]:
+        """Return the value by its key; `store` is the id of the store."""
         payload = {"group": self.group, "record": self.record, "listing": self.listing, "start": self.start}
-        return _put("last", payload, values.last_group_key())
+        return _put("last", payload, values.last_group_key(), store)
 
     @classmethod
     def of(cls, payload: Any) -> End:
         """Read the payload of a value that `puts` made."""
         return cls(**payload) if isinstance(payload, Mapping) else cls(payload, None)  # format 1
+
+
+ROOTS = (values.meta_key(), values.journal_key(), values.last_group_key())
+"""The keys of the three."""
+
+
+def store_among(roots: Sequence[bytes | None]) -> bytes | None:
+    """The id of a store: the one that most of its roots name, whether they are whole or not; None if none does."""
+    stores = Counter(store for data in roots if (store := values.store_of(data)) is not None)
+    return stores.most_common(1)[0][0] if stores else None
 
 
 def check_together(meta: Meta, start: Start, end: End) -> None:
@@ -190,6 +224,7 @@ class JournalPosition(NamedTuple):
         written: the groups in the tier: number, and by window its last record in the group.
         start, end: where the journal begins and ends in the tier.
         before: by window, its last record in the tier, or a later one that its image covers.
+        store: id of the store.
     """
 
     next_group: int = 1
@@ -198,6 +233,7 @@ class JournalPosition(NamedTuple):
     start: Start = Start()
     end: End = End()
     before: Mapping[int, int] = MappingProxyType({})
+    store: bytes = values.NO_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,22 +256,31 @@ class Group:
     error: DataLoss | None = None
     end: int | None = None
 
-    def puts(self) -> Mapping[bytes, bytes]:
-        """Return the value by its key."""
+    def puts(self, store: bytes) -> Mapping[bytes, bytes]:
+        """Return the value by its key; `store` is the id of the store."""
         payload = {"records": self.records, "after": self.after, "before": self.before}
-        return _put("journal", payload, values.group_key(self.number))
+        return _put("journal", payload, values.group_key(self.number), store)
 
     @classmethod
-    def of(cls, number: int, data: bytes | None, bound: bool, end: int | None = None) -> Group:
+    def of(
+        cls,
+        number: int,
+        data: bytes | None,
+        bound: bool,
+        end: int | None = None,
+        store: bytes | None = None,
+        owned: bool = False,
+    ) -> Group:
         """Read a group from its value.
 
         Args:
             data: the value; None if it is missing.
             bound: whether it cannot be of format 1.
             end: as for the attribute, if it is known from elsewhere.
+            store, owned: as for `unseal`.
         """
         try:
-            payload = values.unseal("journal", data, values.group_key(number), bound=bound)
+            payload = values.unseal("journal", data, values.group_key(number), None, bound, store, owned)
         except DataLoss as error:
             return cls(number, error=error, end=end)
         if not isinstance(payload, Mapping):
@@ -249,5 +294,5 @@ class Group:
         return {window: record for record, window, _ in self.records}
 
 
-def _put(kind: str, payload: Any, key: bytes) -> Mapping[bytes, bytes]:
-    return {key: values.seal(kind, payload, key)}
+def _put(kind: str, payload: Any, key: bytes, store: bytes) -> Mapping[bytes, bytes]:
+    return {key: values.seal(kind, payload, key, store)}

@@ -124,7 +124,7 @@ class TierStorage:
                 tier.close()
                 raise
         self._running = True
-        if not session.journal.last:
+        if not session.named:
             # All roots exist from now on, so a missing one is noticed. Everything else follows them.
             self.listing.write()
         go_on()
@@ -217,7 +217,7 @@ class TierStorage:
         window, created = self._catalogue.create(spec, lambda spec, max_keys: self._new(spec, durability).window)
         if created:
             manifest = self._windows[spec.name].manifest
-            await self._path.durable(self.listing.write(manifest.pointer(manifest.image)))
+            await self._path.durable(self.listing.write(manifest.pointer(manifest.image, self.session.id)))
         else:
             self.check_served(spec.name)
             await self._path.durable(self._path.last_record)  # its first commit may be on its way still
