@@ -11,6 +11,7 @@ import pytest
 
 from sash.durability import formats as values
 from sash.durability.records import BulkEvict, BulkInsert
+from sash.durability.roots import Meta, Start
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped
@@ -101,6 +102,10 @@ async def test_a_store_of_format_1_gets_an_id_at_its_first_start():
     assert {values.store_of(value) for value in server.store.values.values()} == {None, store}
     await server.die()
     whole = server.store.values
+    start = Start.of(values.unseal("pointer", whole[values.journal_key()], values.journal_key()))
+    meta = Meta.of(values.unseal("meta", whole[values.meta_key()], values.meta_key()))
+    before = max(values.name_of(key).number for key in other if key.startswith(b"journal/0"))
+    assert (start.owned, meta.owned) == (before + 1, 3)
     for key in roots:
         server.store.values, server.store.owner = whole | {key: other[key]}, None
         with pytest.raises(DataLoss, match="it is older than what was written there"):

@@ -10,11 +10,14 @@ import itertools
 import os
 
 import pytest
+import xxhash
 
+from sash.durability import formats as values
 from sash.durability.records import BulkInsert, Insert
 from sash.tiers.memory import MemoryStore
 from sash_engine.errors import DataLoss
 from tests.support.damage import flipped
+from tests.support.salvaged import Salvaged
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.tiers import KINDS
 
@@ -280,6 +283,66 @@ async def test_roots_as_they_once_were_are_noticed_or_do_no_harm(told, change):
     assert not wrong, f"{len(wrong)} of {len(found)}"
     assert any(isinstance(said, str) for said in found)
     assert all("out of date" in said or "missing" in said for said in found if isinstance(said, str))
+
+
+@pytest.mark.parametrize("key", [b"meta", b"journal"])
+async def test_an_older_list_and_an_older_beginning_are_named(told, key):
+    end, times, _ = told.moments[-1]
+    states = told.server.store.states[:end]
+    for value in {state[key] for state in states} - {states[-1][key]}:
+        error = await outcome(new_server(), states[-1] | {key: value}, times)
+        assert f"value {key.decode()!r} is out of date" in error
+
+
+async def test_an_older_end_in_what_an_earlier_version_wrote_is_noticed_where_the_journal_was_cut():
+    """It said neither how often `journal` was written, nor as which record `meta` was when it was."""
+    told = await history()
+    end, times, _ = told.moments[-1]
+    states = [earlier(state) for state in told.server.store.states[:end]]
+    assert await outcome(new_server(), states[-1], times) is None
+    last = values.last_group_key()
+    for value in {state[last] for state in states} - {states[-1][last]}:
+        assert "'journal/last' is out of date" in await outcome(new_server(), states[-1] | {last: value}, times)
+
+
+def earlier(state):
+    """A state as format 2 has it."""
+    found = {}
+    for key, value in state.items():
+        kind = values.name_of(key).kind
+        payload = values.unseal(kind, value, key)
+        if key in (b"meta", b"journal", b"journal/last"):
+            new = ("number", "owned", "start") + (("listing",) if key == b"journal" else ())
+            payload = {name: each for name, each in payload.items() if name not in new}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(values, "FORMAT", 2)
+            found[key] = values.seal(kind, payload, key, b"")
+    for key, value in found.items():
+        if key.startswith(b"pointer/"):
+            found[key] = with_sum_of(found, key, values.unseal("pointer", value, key))
+    return found
+
+
+def with_sum_of(found, key, pointer):
+    """A pointer with the checksum of the parts that it names."""
+    window, whole = values.name_of(key).window, xxhash.xxh3_64()
+    for part in range(pointer["parts"]):
+        whole.update(values.checksum(found.get(values.image_key(window, pointer["image"], part), b"")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(values, "FORMAT", 2)
+        return values.seal("pointer", pointer | {"sum": whole.digest()}, key, b"")
+
+
+@pytest.mark.parametrize("key", [b"journal", b"journal/last"])
+async def test_nothing_is_lost_where_an_older_root_is_salvaged(key):
+    told = await history()
+    for end, times, _ in told.moments[::-3]:
+        states = told.server.store.states[:end]
+        for older in singles(states):
+            if key in older:
+                async with Salvaged(with_older(states[-1], older)) as salvaged:
+                    assert salvaged.found.problems or salvaged.found.damages
+                    assert salvaged.entries == {name: len(each) for name, each in times.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

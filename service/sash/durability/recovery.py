@@ -92,7 +92,7 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
     last = max(replay.last, start.record, end.listing)
     _log.info("recovered %d windows, %d groups of journal", len(windows), len(replay.written))
     following = last_group + 1
-    start = replace(start, bound=start.bound or following, listing=meta.record, owned=start.owned or following)
+    start = replace(start, bound=start.bound or following, owned=start.owned or following)
     end = End(last_group, replay.last, end.listing, end.start)
     journal = JournalPosition(following, last, replay.written.items(), start, end, replay.at, session.id)
     discarded = {number: Remains.of(remains) for number, remains in meta.discarded}
