@@ -84,7 +84,7 @@ def truncated(stored, number):
     last = values.last_group_key()
     end = End.of(values.unseal("last", stored[last], last))
     after = Group.of(number, stored[values.group_key(number)], bound=True).after
-    return left | replace(end, group=number - 1, record=after).puts()
+    return left | replace(end, group=number - 1, record=after).puts(values.store_of(stored[values.meta_key()]))
 
 
 @pytest.mark.parametrize("how", ["damaged", "missing", "misplaced"])
@@ -259,7 +259,9 @@ async def test_what_all_windows_need_is_said_to_be_out_of_date(whole):
     last = values.last_group_key()
     end = End.of(values.unseal("last", stored[last], last))
     for change in ({"group": end.group - 1}, {"listing": end.listing + 1}, {"listing": end.listing - 1}):
-        async with Salvaged(stored | replace(end, **change).puts()) as salvaged:
+        async with Salvaged(
+            stored | replace(end, **change).puts(values.store_of(stored[values.meta_key()]))
+        ) as salvaged:
             [problem] = salvaged.found.problems
             assert "is out of date" in problem
             assert not salvaged.found.damages
@@ -330,7 +332,7 @@ def test_what_is_none_of_ours_or_newer_is_said(whole, monkeypatch):
         "value 'mine' is not one that Sash writes",
     ]
     key = values.pointer_key(1)
-    monkeypatch.setattr(values, "FORMAT", 3)
+    monkeypatch.setattr(values, "FORMAT", values.FORMAT + 1)
     newer = stored | {key: values.seal("pointer", 1, key)}
     monkeypatch.undo()
     with pytest.raises(FailedPrecondition, match="newer version"):

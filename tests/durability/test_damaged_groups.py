@@ -242,5 +242,5 @@ def server_start(server, **changes):
     """The journal's pointer with changes."""
     key = values.journal_key()
     start = Start.of(values.unseal("pointer", server.store.values[key], key))
-    [value] = replace(start, **changes).puts().values()
+    [value] = replace(start, **changes).puts(values.store_of(server.store.values[key])).values()
     return value

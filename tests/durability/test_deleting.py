@@ -117,7 +117,8 @@ async def test_what_was_written_before_blocks_were_told_by_ranges_is_read_and_de
     key = values.pointer_key(1)
     pointer = values.unseal("pointer", server.store.values[key], key)
     del pointer["blocks"]
-    server.store.values[key] = values.seal("pointer", pointer, key)
+    store = values.store_of(server.store.values[key])
+    server.store.values[key] = values.seal("pointer", pointer, key, store)
     storage = await server.start()
     assert entries(storage) == 100
     await storage.delete("w")

@@ -136,10 +136,10 @@ def test_a_name_that_is_none_is_refused_before_anything_is_read(name):
 
 def test_an_export_of_a_newer_version_is_told_from_a_damaged_one(exported, monkeypatch):
     window, _ = exported
-    monkeypatch.setattr(values, "UNBOUND", 3)
+    monkeypatch.setattr(values, "UNBOUND", values.FORMAT + 1)
     data = b"".join(export(window))
     monkeypatch.undo()
-    with pytest.raises(FailedPrecondition, match="format 3"):
+    with pytest.raises(FailedPrecondition, match="newer version"):
         imported(data)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from sash.durability import formats as values
 from sash.durability.records import BulkEvict, BulkInsert
+from sash.durability.roots import Meta, Start
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped
@@ -82,7 +83,33 @@ async def test_what_format_1_wrote_is_read_and_gone_on_with():
             same(storage.find(name), model)
     await storage.stop()
     old = {key.split(b"/")[0] for key in server.store.values if not is_bound(server, key)}
-    assert old == {b"meta", b"block"}, "blocks are written once, and no window came or went"
+    assert old == {b"block"}, "blocks are written once"
+
+
+async def test_a_store_of_format_1_gets_an_id_at_its_first_start():
+    server = store_of_format_1()
+    other = dict(server.store.values)
+    await server.start()
+    await server.settled()
+    await server.crash()
+    [store] = {values.store_of(value) for value in server.store.values.values()} - {None}
+    roots = {key for key, value in server.store.values.items() if values.store_of(value)}
+    assert roots == {values.meta_key(), values.journal_key(), values.last_group_key()}
+    await server.storage.write("w", rows(40, 140))
+    await server.storage.create(spec(name="new", aggregates=SMALL))
+    await server.storage.write("new", rows(0, 100))
+    await server.restart()
+    assert {values.store_of(value) for value in server.store.values.values()} == {None, store}
+    await server.die()
+    whole = server.store.values
+    start = Start.of(values.unseal("pointer", whole[values.journal_key()], values.journal_key()))
+    meta = Meta.of(values.unseal("meta", whole[values.meta_key()], values.meta_key()))
+    before = max(values.name_of(key).number for key in other if key.startswith(b"journal/0"))
+    assert (start.owned, meta.owned) == (before + 1, 3)
+    for key in roots:
+        server.store.values, server.store.owner = whole | {key: other[key]}, None
+        with pytest.raises(DataLoss, match="it is older than what was written there"):
+            await server.start()
 
 
 async def test_what_format_1_wrote_without_an_end_is_read_up_to_its_last_group():

@@ -245,16 +245,17 @@ def with_image(stored, number, version, payloads):
     """What is stored, with an image whose checksums hold, each by itself and all of them together."""
     head, *parts = payloads
     first = values.image_key(number, version, 0)
-    changed = {first: values.seal("head", head, first)}
+    store = values.store_of(stored[first])
+    changed = {first: values.seal("head", head, first, store)}
     for i, payload in enumerate(parts, 1):
         match payload:
             case [part, list(records)]:
                 payload = [part, [values.pack(record) for record in records]]
         key = values.image_key(number, version, i)
-        changed[key] = values.seal("image", payload, key)
+        changed[key] = values.seal("image", payload, key, store)
     key = values.pointer_key(number)
     whole = xxhash.xxh3_64(b"".join(map(values.checksum, changed.values()))).digest()
-    changed[key] = values.seal("pointer", values.unseal("pointer", stored[key], key) | {"sum": whole}, key)
+    changed[key] = values.seal("pointer", values.unseal("pointer", stored[key], key) | {"sum": whole}, key, store)
     return stored | changed
 
 

@@ -156,7 +156,8 @@ async def test_groups_are_trimmed_when_all_their_windows_are_checkpointed(journa
     journal.trim({1: 3})  # window 2 is deleted
     await journal.drained()
     assert tier.records() == []
-    assert start_of(tier) == Start(4, 3, {}, {1: 3})
+    assert start_of(tier) == Start(4, 3, {}, {1: 3}, number=1)
+    assert end_of(tier) == End(3, 3, start=1)
     await journal.durable(append(journal, "d"))
     assert values.group_key(4) in tier.values
 
@@ -210,7 +211,7 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
     assert journal.oldest_window(through, damaged) is None
     journal.trim(through, damaged)
     await journal.drained()
-    assert start_of(tier) == Start(6, 5, {3: 3}, {1: 5, 2: 4})
+    assert start_of(tier) == Start(6, 5, {3: 3}, {1: 5, 2: 4}, number=1)
     assert [number for number in range(1, 7) if values.group_key(number) in tier.values] == [3]
     assert (journal.groups, journal.groups_of(3)) == (1, [3]), "who recovers the window reads it"
     commits = len(tier.commits)
@@ -224,7 +225,7 @@ async def test_groups_that_only_a_damaged_window_needs_are_set_apart(journal, ti
     assert again.oldest_window({1: 0, 3: 0}) == 3, "it is whole again"
     again.trim({1: 6, 3: 3})
     assert await again.stop(5)
-    assert start_of(tier) == Start(7, 6, {}, {1: 6, 3: 3})
+    assert start_of(tier) == Start(7, 6, {}, {1: 6, 3: 3}, number=1)
 
 
 async def test_groups_that_an_earlier_life_set_apart_stay_apart(tier):
@@ -235,8 +236,8 @@ async def test_groups_that_an_earlier_life_set_apart_stay_apart(tier):
     journal.trim({1: 0, 3: 0})  # window 2 is deleted, and window 3 whole again
     await journal.drained()
     [(puts, deletes)] = tier.commits
-    assert puts.keys() == {values.journal_key()}
-    assert start_of(tier) == Start(6, 6, {3: 3}, {})
+    assert puts.keys() == {values.journal_key(), values.last_group_key()}
+    assert start_of(tier) == Start(6, 6, {3: 3}, {}, number=1)
     assert deletes == [values.group_key(2)]
     assert [journal.groups_of(window) for window in (2, 3, 1)] == [[], [3], [6]]
     assert await journal.stop(5)
@@ -314,7 +315,7 @@ async def test_a_group_without_records_has_no_number(journal, tier):
         await journal.drained()
     journal.append(0, lambda: None, 10, puts=lambda: {b"meta": b"m"}, logged=False)
     await journal.drained()
-    assert set(tier.values) == {b"x", b"y", b"meta", b"journal/last"}
+    assert set(tier.values) == {b"x", b"y", b"meta", b"journal", b"journal/last"}
     await journal.durable(append(journal, "a"))
     assert tier.records() == [["a"]], "it is group 1"
     assert journal.groups == 1
@@ -338,7 +339,8 @@ async def test_groups_say_what_comes_before_them_and_the_end_what_comes_last(jou
         await journal.durable(journal.append(window, lambda text=text: text, 10))
     listing = journal.append(0, lambda: None, 10, puts=lambda: {b"meta": b"x"}, logged=False)
     await journal.durable(listing)
-    assert end_of(tier) == End(3, 3, listing)
+    assert end_of(tier) == End(3, 3, listing, 1)
+    assert start_of(tier) == Start(listing=listing, number=1)
     await asyncio.gather(*[journal.durable(journal.append(window, lambda: "d", 10)) for window in (2, 2, 1, 3)])
     groups = [Group.of(number, tier.values[values.group_key(number)], bound=True) for number in range(1, 5)]
     assert [(group.after, group.before) for group in groups] == [
@@ -347,7 +349,7 @@ async def test_groups_say_what_comes_before_them_and_the_end_what_comes_last(jou
         (2, {1: 1}),
         (3, {1: 3, 2: 2, 3: 0}),
     ]
-    assert end_of(tier) == End(4, 8, listing)
+    assert end_of(tier) == End(4, 8, listing, 1)
 
 
 async def test_a_commit_that_is_tried_again_says_the_same(journal, tier, monkeypatch):
@@ -364,15 +366,15 @@ async def test_a_commit_that_is_tried_again_says_the_same(journal, tier, monkeyp
 
 async def test_a_journal_goes_on_from_what_was_recovered(tier):
     journal = Journal(tier)
-    start, end = Start(4, 6, {2: 3}, {1: 3, 9: 2}, 2), End(5, 7, 6)
+    start, end = Start(4, 6, {2: 3}, {1: 3, 9: 2}, 2, 6, 8), End(5, 7, 6, 8)
     journal.start(JournalPosition(6, 9, [(2, {8: 3}), (4, {1: 5}), (5, {8: 7})], start, end, {1: 8, 8: 7}))
     await journal.durable(journal.append(1, lambda: "x", 10))
     group = Group.of(6, tier.values[values.group_key(6)], bound=True)
     assert (group.after, group.before) == (7, {1: 8})
-    assert end_of(tier) == End(6, 10, 6)
+    assert end_of(tier) == End(6, 10, 6, 8)
     assert journal.groups_of(8) == [2, 5]
     assert journal.groups_of(1) == [4, 6]
     journal.trim({1: 9, 8: 0}, {8})
     await journal.drained()
-    assert start_of(tier) == Start(6, 10, {2: 3, 5: 7}, {1: 5}, 2), "window 9 is no more"
+    assert start_of(tier) == Start(6, 10, {2: 3, 5: 7}, {1: 5}, 2, 6, 9), "window 9 is no more"
     assert await journal.stop(5)

@@ -10,12 +10,17 @@ import itertools
 import os
 import shutil
 
+import pytest
+
 from sash.durability import formats as values
+from sash.durability.check import check
 from sash.durability.roots import Meta
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore
+from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss
 from tests.support.damage import SMALL, look, stored_of_all_kinds
+from tests.support.salvaged import View
 from tests.support.stored import StorageServer, spec
 
 THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
@@ -110,6 +115,80 @@ async def test_a_value_in_the_place_of_any_other_is_named_and_never_an_answer():
             assert place.decode() in error or kind_of(place) in ("image/", "block/"), (place, other)
             assert other.decode() in error, (place, other)
     assert answered <= {"block/", "staged/"}, "nobody needed it"
+
+
+async def test_a_value_of_another_store_is_named_and_never_an_answer():
+    """The other one was written to in the same way, so it has the same keys."""
+    server, models, stored, _ = await small_store()
+    *_, other, _ = await small_store()
+    assert other.keys() == stored.keys()
+    answered = set()
+    for key in stored:
+        error = await outcome(server, models, stored | {key: other[key]})
+        if error is None:
+            answered.add(kind_of(key))
+        else:
+            assert "is of another store: it was written to" in error, key
+            assert key.decode() in error or kind_of(key) in ("image/", "block/"), key
+            assert values.store_of(other[key]).hex() in error
+        [damage] = check(View(stored | {key: other[key]}), ManualClock()).damages
+        assert damage.key == key
+        assert "is of another store" in damage.problem
+    assert answered <= {"block/", "staged/"}, "nobody needed it"
+
+
+async def test_roots_of_another_store_are_not_taken_for_these():
+    server, models, stored, _ = await small_store()
+    *_, other, _ = await small_store()
+    roots = [key for key in stored if kind_of(key) in ("meta", "journal", "journal/last")]
+    for some in (*itertools.combinations(roots, 2), roots):
+        assert "is of another store" in await outcome(server, models, stored | {key: other[key] for key in some})
+
+
+async def test_a_value_that_names_no_store_is_refused_where_all_do():
+    server, models, stored, _ = await small_store()
+    noticed = set()
+    for key in stored:
+        kind = values.name_of(key).kind
+        payload = values.unseal(kind, stored[key], key)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(values, "FORMAT", 3)
+            patch.setattr(values, "NO_STORE", b"")
+            older = values.seal(kind, payload, key, b"")
+        assert values.unseal(kind, older, key) == payload
+        error = await outcome(server, models, stored | {key: older})
+        assert error is None or "it is older than what was written there" in error, key
+        if error is not None:
+            noticed.add(kind_of(key))
+        if kind == "block" and error is not None:
+            [damage] = check(View(stored | {key: older}), ManualClock()).damages
+            assert (damage.key, "it is older" in damage.problem) == (key, True)
+    assert noticed == set(by_kind(stored))
+
+
+async def test_a_copy_of_a_whole_store_is_started(tmp_path):
+    server, models, stored, _ = await small_store()
+    server.open = lambda: LmdbTier(tmp_path / "data")
+    tier = server.open()
+    tier.acquire()
+    tier.commit(stored)
+    tier.close()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    assert await outcome(server, models, {}) is None
+    server.open = lambda: LmdbTier(tmp_path / "copy")
+    assert await outcome(server, models, {}) is None
+
+
+async def test_stores_have_different_ids():
+    stores = set()
+    for _ in range(3):
+        server = StorageServer()
+        await server.start()
+        await server.restart()
+        await server.die()
+        stores |= {values.store_of(value) for value in server.store.values.values()}
+    assert len(stores) == 3
+    assert values.NO_STORE not in stores
 
 
 async def test_any_two_values_that_are_swapped_are_named_and_never_an_answer():

@@ -111,12 +111,13 @@ def test_a_value_that_is_missing_or_another_is_named():
 
 
 def test_a_value_of_a_newer_version_is_not_taken_for_a_damaged_one(monkeypatch):
-    monkeypatch.setattr(values, "FORMAT", 3)
+    now = values.FORMAT
+    monkeypatch.setattr(values, "FORMAT", now + 1)
     newer = seal("block", [1], b"x")
-    monkeypatch.setattr(values, "FORMAT", 2)
-    with pytest.raises(FailedPrecondition, match="format 3") as raised:
+    monkeypatch.setattr(values, "FORMAT", now)
+    with pytest.raises(FailedPrecondition, match=f"format {now + 1}") as raised:
         unseal("block", newer, b"x")
-    assert raised.value.limit == "format 2"
+    assert raised.value.limit == f"format {now}"
 
 
 def test_what_is_no_message_is_a_value_error():

@@ -57,7 +57,8 @@ class BlockStore:
             what = f"block {number} of window {self._name!r}"
             key = values.block_key(window, number)
             try:
-                payload = values.unseal("block", data, what, key, self._manifest.block_is_bound(number))
+                bound, owned = self._manifest.block_is_bound(number), self._manifest.owned
+                payload = values.unseal("block", data, what, key, bound, self._session.store, owned)
                 blocks.append(sealed_from(payload, layout))
             except DataLoss as error:
                 self._session.report_damage(what, error)
@@ -90,13 +91,13 @@ class BlockStore:
 
     def _write(self, blocks: Sequence[PendingBlock], size: int) -> None:
         numbered = [(block, block.stored or 0) for block in blocks]
-        window, layout = self._manifest.window, self._layout()
+        window, layout, store = self._manifest.window, self._layout(), self._session.id
 
         def puts() -> Mapping[bytes, bytes]:
             made = {}
             for block, number in numbered:
                 key = values.block_key(window, number)
-                made[key] = values.seal("block", sealed_to(block, block.layout or layout), key)
+                made[key] = values.seal("block", sealed_to(block, block.layout or layout), key, store)
             return made
 
         def landed() -> None:

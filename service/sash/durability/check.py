@@ -24,7 +24,7 @@ from sash.durability import records
 from sash.durability.partial_window import PartialWindow
 from sash.durability.recovery import apply_again
 from sash.durability.replay import Replay
-from sash.durability.roots import End, Group, Meta, Start
+from sash.durability.roots import ROOTS, End, Group, Meta, Start, store_among
 from sash.durability.scan import Scan
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
@@ -117,7 +117,7 @@ def check(view: TierView, clock: Clock) -> Found:
         FailedPrecondition: a newer version wrote the tier, or a server has changed something meanwhile.
         Unavailable: the tier cannot be reached.
     """
-    scan = Scan(view)
+    scan = Scan(view, store_among(view.get_many(ROOTS)))
     windows = _Windows(view, clock, scan)
     damages = scan.damages | windows.damages
     found = Found(scan.values, scan.size, [], windows.checked, [*windows.problems, *view.problems()])
@@ -146,7 +146,9 @@ class _Windows:
         self.lost_entries: dict[bytes, int] = {}
         self.problems: list[str] = []
         meta, start, end = self._roots()
-        self.checked = [self._window(*each, each[0] < meta.bound) for each in meta.windows]
+        if not self._session.named:
+            self._session.store = None  # nobody says which one it is
+        self.checked = [self._window(*each, each[0] < meta.bound, each[0] >= meta.owned) for each in meta.windows]
         self._broken: set[int] = set()
         self._replay(start, end)
         for each in self.checked:
@@ -179,7 +181,7 @@ class _Windows:
         """The windows that are listed, and those that are not listed but exist."""
         payload = self._read("meta", values.meta_key())
         bound = max(self._scan.windows, default=0) + 1
-        meta = Meta((), 1, (), bound=bound) if payload is None else Meta.of(payload)
+        meta = Meta((), 1, (), bound=bound, owned=bound) if payload is None else Meta.of(payload)
         known = {number for number, *_ in (*meta.windows, *meta.discarded)}
         windows = list(meta.windows)
         for number in sorted(self._scan.windows - known):
@@ -188,7 +190,7 @@ class _Windows:
                 self.problems.append(f"name and aggregates of window {number} are not known")
             else:
                 windows.append((number, document.get("durability") or "sync", document))
-        return Meta(windows, meta.next_window, meta.discarded, meta.record, meta.bound)
+        return Meta(windows, meta.next_window, meta.discarded, meta.record, meta.bound, meta.owned)
 
     def _document(self, number: int) -> dict[str, Any] | None:
         """Read the spec of a window from its image; None if that fails."""
@@ -207,7 +209,7 @@ class _Windows:
         pointer, last = self._read("pointer", values.journal_key()), self._read("last", values.last_group_key())
         if pointer is None:
             first = next((n for n in reversed(groups) if n - 1 not in groups), 1)
-            start = Start(first, apart={number: None for number in groups if number < first}, bound=None)
+            start = Start(first, apart={number: None for number in groups if number < first}, bound=None, owned=None)
         else:
             start = Start.of(pointer)
         newest = max([start.first - 1, *groups])
@@ -222,13 +224,16 @@ class _Windows:
 
     # ---------------------------------------------------------------- windows
 
-    def _window(self, number: int, durability: Durability, document: Mapping[str, Any], older: bool) -> CheckedWindow:
+    def _window(
+        self, number: int, durability: Durability, document: Mapping[str, Any], older: bool, owned: bool
+    ) -> CheckedWindow:
         found = CheckedWindow(number, document["name"])
         try:
             spec = WindowSpec.parse(document)
             partial = PartialWindow(self._session, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
-            partial.reads_only(self._scan.whole.get(number, set()), self._scan.unbound.get(number, set()))
-            partial.recover(older)
+            scan = self._scan
+            partial.reads_only(*(each.get(number, set()) for each in (scan.whole, scan.unbound, scan.unowned)))
+            partial.recover(older, owned)
             found.partial = partial
         except (DataLoss, InvalidArgument) as error:
             found.problem = error.message
@@ -258,7 +263,8 @@ class _Windows:
         for number in sorted({*start.apart, *range(start.first, end.group + 1)}):
             key = values.group_key(number)
             (data,) = self._session.tier.get_many([key])
-            group = Group.of(number, data, start.is_bound(number), start.apart.get(number))
+            store, owned = self._session.store, start.is_owned(number)
+            group = Group.of(number, data, start.is_bound(number), start.apart.get(number), store, owned)
             if group.error is not None:
                 self.damages[key] = group.error.message
             replay.take(group)

@@ -135,7 +135,7 @@ class Checkpoint:
             self._session.journal.background(write)
         else:
             found = writer.stored_image(self._through)
-            puts = self._stored.manifest.pointer(found)
+            puts = self._stored.manifest.pointer(found, self._session.id)
             write = BackgroundWrite(lambda: puts, size=100, done=lambda: self._publish(writer, found))
             self._session.journal.background(write)
 
@@ -227,8 +227,9 @@ class _ImageWriter:
         keys = [key for garbage in self.draft.listed for key in garbage]
         # A list of much garbage must not put off the next image, which has more to list.
         self.size -= sum(map(len, keys))
-        yield values.seal("head", {"ledger": self.draft.ledger.document(), "trash": keys}, self._key(0))
-        yield from self._image.encode(lambda i: self._key(i + 1))
+        store = self._session.id
+        yield values.seal("head", {"ledger": self.draft.ledger.document(), "trash": keys}, self._key(0), store)
+        yield from self._image.encode(lambda i: self._key(i + 1), store)
         self._blocks = ranges_of(self._image.stored())
 
     def _key(self, part: int) -> bytes:

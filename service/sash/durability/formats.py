@@ -1,15 +1,18 @@
 """How stored values are framed, and their keys.
 
-    value     SASH | format | kind | checksum | length, key        | payload, as MessagePack
-              4      1        11     8          1 + up to 200        any length
+    value     SASH | format | kind | checksum | length, key, store | payload, as MessagePack
+              4      1        11     8          1 + up to 200, 8     any length
 
 The checksum is XXH3-64 over everything else. The key is the one that the value was written under, without the prefix or
-the directory of its tier. A value that is damaged, cut short, of another kind or found under another key is a
-`DataLoss` that names it, and never an answer. So it is noticed if a tier mixes up two values, or loses a write and
-shows an older value. A value of a newer version is told from a damaged one, because this frame stays.
+the directory of its tier. The store is the random id of the tier that it was written to: a directory, or a prefix in
+Redis; a copy of a whole store has its id. A value that is damaged, cut short, of another kind, or found under another
+key or in another store is a `DataLoss` that names it, and never an answer. So it is noticed if a tier mixes up two
+values, if it loses a write and shows an older value, and if a file of another directory is put into one. A value of a
+newer version is told from a damaged one, because this frame stays.
 
-Format 1 had no key. Its values are read where an earlier version may have left them, see `unseal`. Frames of exports
-have no key, and are written in format 1.
+Formats 2 and 3 have no store, and the roots of format 2 say less of each other, see `roots.py`. Format 1 had no key.
+Their values are read where an earlier version may have left them, see `unseal`. Frames of exports have no key, and are
+written in format 1.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from sash_engine.errors import DataLoss, FailedPrecondition
 
 __all__ = [
     "FORMAT",
+    "NO_STORE",
+    "OWNED",
+    "STORE_BYTES",
     "UNBOUND",
     "Name",
     "VALUE_BYTES_MAX",
@@ -41,15 +47,23 @@ __all__ = [
     "is_bound",
     "seal",
     "staged_key",
+    "store_of",
     "unpack",
     "unseal",
 ]
 
-FORMAT = 2
+FORMAT = 4
 """Raise it with every change that an older version cannot read."""
 
 UNBOUND = 1
 """Format of values without a key."""
+
+OWNED = 4
+"""First format of values that name their store."""
+
+STORE_BYTES = 8
+NO_STORE = bytes(STORE_BYTES)
+"""In the place of an id, where there is none."""
 
 VALUE_BYTES_MAX = 64 << 20
 """A tier accepts no longer values."""
@@ -162,21 +176,30 @@ _MANY = re.compile(rb"(journal/|pointer/|block/|staged/|image/)([0-9a-f]{8,16})(
 # ---------------------------------------------------------------- frames
 
 
-def seal(kind: str, payload: Any, key: bytes | None = None) -> bytes:
+def seal(kind: str, payload: Any, key: bytes | None = None, store: bytes = NO_STORE) -> bytes:
     """Frame a value.
 
     Args:
         kind: up to 11 ASCII letters; a reader names the same kind.
         payload: None, bool, int, float, str, bytes, and lists and mappings of them.
         key: the key of the value; None for a frame of an export, which has none.
+        store: id of the store that the value is written to.
     """
     assert len(kind) <= 11, f"{kind!r} is too long for a kind"
     head = _HEAD.pack(_MAGIC, UNBOUND if key is None else FORMAT, kind.encode("ascii"))
-    packed = pack(payload) if key is None else b"".join((bytes([len(key)]), key, pack(payload)))
+    packed = pack(payload) if key is None else b"".join((bytes([len(key)]), key, store, pack(payload)))
     return b"".join((head, _SUM.pack(_checksum(head, packed)), packed))
 
 
-def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None = None, bound: bool = False) -> Any:
+def unseal(
+    kind: str,
+    data: bytes | None,
+    name: bytes | str,
+    key: bytes | None = None,
+    bound: bool = False,
+    store: bytes | None = None,
+    owned: bool = False,
+) -> Any:
     """Read the payload of a value; tuples become lists.
 
     Args:
@@ -184,9 +207,11 @@ def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None =
         name: its key; or a name for errors, with `key` apart.
         key: its key, if `name` is not the key.
         bound: refuse values of format 1, which have no key: there can be none in this place.
+        store: id of the store that it is read from; None if that does not matter.
+        owned: refuse values that name no store: there can be none in this place.
 
     Raises:
-        DataLoss: it is missing, damaged, of another kind, or belongs under another key.
+        DataLoss: it is missing, damaged, of another kind, or belongs under another key or to another store.
         FailedPrecondition: a newer version wrote it.
     """
     if isinstance(name, bytes):
@@ -214,7 +239,13 @@ def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None =
         packed = packed[stop:]
         if key is not None and written != key:
             raise DataLoss(f"{called} is in the wrong place: it was written as {_named(written)}")
-    elif bound:
+    if version >= OWNED:
+        found_store, packed = bytes(packed[:STORE_BYTES]), packed[STORE_BYTES:]
+        if store is not None and found_store != store:
+            raise DataLoss(
+                f"{called} is of another store: it was written to {found_store.hex()}, and this is {store.hex()}"
+            )
+    elif owned or (bound and version == UNBOUND):
         raise DataLoss(f"{called} is in the wrong place: it is older than what was written there")
     if found.rstrip(b"\0") != kind.encode("ascii"):
         raise DataLoss(f"{called} is of kind {found.rstrip(bytes(1)).decode('ascii', 'replace')}, not {kind}")
@@ -227,6 +258,14 @@ def unseal(kind: str, data: bytes | None, name: bytes | str, key: bytes | None =
 def checksum(data: bytes) -> bytes:
     """The checksum of a value, as it says."""
     return data[_HEAD.size : _FRONT]
+
+
+def store_of(data: bytes | None) -> bytes | None:
+    """The id of the store that a value names, according to its format; None without one. The value may be damaged."""
+    if data is None or data[4:5] < bytes([OWNED]) or len(data) <= _FRONT:
+        return None
+    start = _FRONT + 1 + data[_FRONT]
+    return data[start : start + STORE_BYTES]
 
 
 def is_bound(data: bytes | None) -> bool:

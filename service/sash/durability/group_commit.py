@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sash.durability.roots import End, Group
+from sash.durability.roots import End, Group, Start
 from sash_engine.errors import OutOfRoom
 
 __all__ = ["BackgroundWrite", "GroupCommit", "PendingRecord"]
@@ -22,6 +22,7 @@ class BackgroundWrite:
         size: about how many bytes.
         done: called on the loop once it is committed.
         refused: called on the loop instead if the tier has no space for it; None to try until it has.
+        start: where the journal begins with this commit; None if it begins where it did.
     """
 
     puts: Callable[[], Mapping[bytes, bytes]] | None = None
@@ -29,6 +30,7 @@ class BackgroundWrite:
     size: int = 0
     done: Callable[[], None] | None = None
     refused: Callable[[OutOfRoom], None] | None = None
+    start: Start | None = None
 
 
 @dataclass(slots=True)
@@ -53,20 +55,25 @@ class GroupCommit:
     Args:
         number: number of the group of records.
         records, writes: what it commits.
-        end: the end of the journal once it is committed.
+        start: the beginning of the journal once it is committed; None if that is not written again.
+        end: its end.
     """
 
     number: int
     records: list[PendingRecord]
     writes: list[BackgroundWrite]
+    start: Start | None
     end: End
 
-    def encode(self, before: Mapping[int, int], last: int | None) -> tuple[Mapping[bytes, bytes], Iterable[bytes]]:
+    def encode(
+        self, before: Mapping[int, int], last: int | None, store: bytes
+    ) -> tuple[Mapping[bytes, bytes], Iterable[bytes]]:
         """Return values to put, and keys to delete. The committer's thread calls it.
 
         Args:
             before: by window, its last record before the group.
             last: number of the last record before the group.
+            store: id of the store.
         """
         puts: dict[bytes, bytes] = {}
         deletes: dict[bytes, None] = {}
@@ -74,9 +81,11 @@ class GroupCommit:
         if logged:
             entries = [(record.number, record.window, record.encode()) for record in logged]
             windows = {record.window: before.get(record.window, 0) for record in logged}
-            puts |= Group(self.number, entries, last, windows).puts()
-        if self.records:
-            puts |= self.end.puts()
+            puts |= Group(self.number, entries, last, windows).puts(store)
+        if self.start is not None:
+            puts |= self.start.puts(store)
+        if self.records or self.start is not None:
+            puts |= self.end.puts(store)
         for record in self.records:
             puts.update(record.puts() if record.puts is not None else {})
         for write in self.writes:

@@ -114,5 +114,6 @@ class GroupIndex:
             {number: record for number, record in kept.items() if number < first},
             {window: record for window, record in cut.items() if window in through},
             start.bound,
+            owned=start.owned,
         )
         return begin, [values.group_key(group.number) for group in done]

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from sash.durability.columns import columns_to
-from sash.durability.formats import pack, seal
+from sash.durability.formats import NO_STORE, pack, seal
 from sash_engine.errors import Unsupported
 from sash_engine.forest import Forest
 from sash_engine.forest.cold import PendingBlock
@@ -159,22 +159,23 @@ class Image:
         """The numbers of all blocks and partials that it names, int64, in any order. Call it after the last step."""
         return np.concatenate(self._stored)
 
-    def encode(self, key: PartKey = no_key) -> Iterator[bytes]:
+    def encode(self, key: PartKey = no_key, store: bytes = NO_STORE) -> Iterator[bytes]:
         """Write the image, part by part, and free what is written.
 
         Args:
             key: the key of each part, by its number.
+            store: id of the store that they are written to.
         """
         part: list[bytes] = []
         number = size = 0
         while self._records:
             for record in self._records.popleft()():
                 if part and size + len(record) > PART_BYTES:
-                    yield seal("image", [number, part], key(number))
+                    yield seal("image", [number, part], key(number), store)
                     part, number, size = [], number + 1, 0
                 part.append(record)
                 size += len(record) + 16
-        yield seal("image", [number, part], key(number))
+        yield seal("image", [number, part], key(number), store)
 
     # ---------------------------------------------------------------- copies and their records
 

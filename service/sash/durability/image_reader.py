@@ -41,6 +41,8 @@ def restore(
     name: str = "the image",
     key: PartKey = no_key,
     bound: bool = False,
+    store: bytes | None = None,
+    owned: bool = False,
     forest: MakeForest | None = None,
 ) -> Window:
     """Restore a window from its image.
@@ -50,7 +52,7 @@ def restore(
         max_keys, clock, cold: as for `Window`; `cold` loads the blocks that the image names.
         name: name of the image, for errors.
         key: the key of each part, by its number.
-        bound: refuse parts of format 1, see `unseal`.
+        bound, store, owned: which parts are refused, see `unseal`.
         forest: makes a forest from its image; None for an unchanged one.
 
     Raises:
@@ -61,7 +63,7 @@ def restore(
     reader, number = _Reader(max_keys, clock, cold, forest or Forest.restore), -1
     for number, data in enumerate(parts):
         called = f"part {number} of {name}"
-        found, records = unseal("image", data, called, key(number), bound)
+        found, records = unseal("image", data, called, key(number), bound, store, owned)
         if found != number:
             raise DataLoss(f"{called} is part {found} of an image")
         try:

@@ -84,7 +84,9 @@ class Journal:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._groups = GroupIndex()
         self._next_group = 1
-        self._start, self._end = Start(), End()  # as the tier has them, or will have after the next commit
+        self._start, self._end = Start(), End()  # as the tier has them
+        self._cut = Start()  # where the journal begins once all cuts that wait are committed
+        self._store = _POSITION.store
         self._before: dict[int, int] = {}  # by window, its last record in the tier
         self.last = 0
         self._durable = 0
@@ -108,6 +110,7 @@ class Journal:
     def start(self, position: JournalPosition = _POSITION) -> None:
         """Begin to commit, behind what the tier has."""
         self._next_group, self._start, self._end = position.next_group, position.start, position.end
+        self._cut, self._store = position.start, position.store
         self.last = self._durable = position.last
         self._before = dict(position.before)
         for group, numbers in position.written:
@@ -276,7 +279,12 @@ class Journal:
             self._next_group += 1
         if listings := [record.number for record in records if not record.logged]:
             end = replace(end, listing=listings[-1])
-        return GroupCommit(end.group, records, writes, end)
+        cuts = [write.start for write in writes if write.start is not None]
+        if not cuts and not listings:
+            return GroupCommit(end.group, records, writes, None, end)
+        number = self._start.number + 1
+        start = replace(cuts[-1] if cuts else self._start, listing=end.listing, number=number)
+        return GroupCommit(end.group, records, writes, start, replace(end, start=number))
 
     async def _committed(self, group: GroupCommit) -> bool:
         try:
@@ -312,7 +320,7 @@ class Journal:
         """Commit a group; in the committer's thread."""
         attributes = {"sash.records": len(group.records), "sash.bytes": sum(each.size for each in group.records)}
         with traces.commits((each.trace for each in group.records), attributes):
-            self._tier.commit(*group.encode(self._before, self._end.record))
+            self._tier.commit(*group.encode(self._before, self._end.record, self._store))
 
     def _fail(self, error: SashError) -> None:
         if self.error is None:
@@ -329,7 +337,7 @@ class Journal:
     def _landed(self, group: GroupCommit) -> None:
         self.commits += 1
         self.committed_records += len(group.records)
-        self._end = group.end
+        self._start, self._end = group.start or self._start, group.end
         if last := {record.window: record.number for record in group.records if record.logged}:
             self._before |= last
             self._groups.add(group.number, last, self._appended)
@@ -385,13 +393,12 @@ class Journal:
             through: by window, the last record that its image covers.
             damaged: windows that cannot be recovered as things are.
         """
-        cut = self._groups.trim(through, damaged, self._start, self._next_group, self.last)
+        cut = self._groups.trim(through, damaged, self._cut, self._next_group, self.last)
         if cut is None:
             return
-        self._start, keys = cut
+        self._cut, keys = cut
         self._before = {window: record for window, record in self._before.items() if window in through}
-        pointer = self._start.puts()
-        self.background(BackgroundWrite(lambda: pointer, keys, 64 * len(keys)))
+        self.background(BackgroundWrite(deletes=keys, size=64 * len(keys), start=self._cut))
 
 
 def anew(error: SashError) -> SashError:

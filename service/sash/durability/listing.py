@@ -33,12 +33,12 @@ class Listing:
     def __init__(self, session: TierSession, windows: Mapping[str, StoredWindow], deleted: Callable[[], None]) -> None:
         self._session, self._windows, self._deleted = session, windows, deleted
         self._next = 1
-        self._bound = 1
+        self._bound = self._owned = 1
         self._discarded: dict[int, Remains] = {}
 
     def resume(self, found: RecoveredTier) -> Callable[[], None]:
         """Take over what was recovered. Call the result to go on deleting, once the journal runs."""
-        self._next, self._bound = found.next_window, found.bound
+        self._next, self._bound, self._owned = found.next_window, found.bound, found.owned
         self._discarded = dict(found.discarded)
         found_remains = {
             number: remains.with_later(self._session, number) for number, remains in found.discarded.items()
@@ -67,7 +67,8 @@ class Listing:
         ]
         discarded = [(number, remains.document()) for number, remains in self._discarded.items()]
         journal = self._session.journal
-        puts = {**Meta(windows, self._next, discarded, journal.last + 1, self._bound).puts(), **(new or {})}
+        meta = Meta(windows, self._next, discarded, journal.last + 1, self._bound, self._owned)
+        puts = {**meta.puts(self._session.id), **(new or {})}
         return journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
 
     # ---------------------------------------------------------------- windows that go, or are not complete yet

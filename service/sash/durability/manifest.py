@@ -185,12 +185,14 @@ class Manifest:
     Attributes:
         image: what the pointer says.
         next_block: the next number for a block.
+        owned: all values name their store: no earlier version wrote any of them.
     """
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.image = StoredImage()
         self.next_block = 1
+        self.owned = True
         self._version = 0  # of the last image that was begun
         self._bound_block = 1  # blocks from this number on are not of format 1; 0: any may be
         self._bound_part: int | None = 1  # the same of staged parts; None: any may be
@@ -267,10 +269,10 @@ class Manifest:
         """The keys of the parts of an image."""
         return _image_keys(self.window, version, parts)
 
-    def pointer(self, image: StoredImage) -> Mapping[bytes, bytes]:
-        """The pointer to an image, by its key."""
+    def pointer(self, image: StoredImage, store: bytes) -> Mapping[bytes, bytes]:
+        """The pointer to an image, by its key; `store` is the id of the store."""
         key = values.pointer_key(self.window)
-        return {key: values.seal("pointer", image.document((self._bound_block, self._bound_part)), key)}
+        return {key: values.seal("pointer", image.document((self._bound_block, self._bound_part)), key, store)}
 
     # ---------------------------------------------------------------- recovery and deletion
 

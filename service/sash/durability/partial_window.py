@@ -26,20 +26,25 @@ class PartialWindow(StoredWindow):
         parts_left_out: the same by staged part.
     """
 
-    def reads_only(self, whole: set[int], unbound: set[int]) -> None:
-        """Say which blocks and partials are whole, and which of them are of format 1. Call it before `recover`."""
-        self._whole, self._unbound = whole, unbound
+    def reads_only(self, whole: set[int], unbound: set[int], unowned: set[int]) -> None:
+        """Say which blocks and partials are whole, which of them are of format 1, and which name no store.
+
+        Call it before `recover`.
+        """
+        self._whole, self._unbound, self._unowned = whole, unbound, unowned
         self.blocks_left_out: dict[int, int] = {}
         self.parts_left_out: dict[int, int] = {}
 
     @property
     def misplaced(self) -> set[int]:
-        """Blocks of format 1 in places where none can be."""
-        return set(filter(self.manifest.block_is_bound, self._unbound))
+        """Blocks of earlier formats in places where none can be."""
+        return set(filter(self.manifest.block_is_bound, self._unbound)) | (
+            self._unowned if self.manifest.owned else set()
+        )
 
-    def recover(self, older: bool = False) -> None:
+    def recover(self, older: bool = False, owned: bool = True) -> None:
         """Recover it as `StoredWindow.recover` does. Its counts are as if the damaged blocks were evicted."""
-        super().recover(older)
+        super().recover(older, owned)
         for window in (self.window, *self.window.cascades):
             counts, keys = window.counts, window.keys
             counts.evicted += counts.present - int(keys.entries_each(keys.numbers()).sum())

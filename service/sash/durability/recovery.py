@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from sash.durability import records
 from sash.durability.manifest import Remains
 from sash.durability.replay import Replay
-from sash.durability.roots import End, JournalPosition
+from sash.durability.roots import End, JournalPosition, check_covered
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
@@ -43,6 +43,7 @@ class RecoveredTier:
         windows: all windows, including lost ones.
         next_window: the first number that was never given to a window.
         bound: windows from this number on have no values of format 1.
+        owned: windows from this number on have only values that name their store.
         discarded: by number, windows whose values are being deleted.
         journal: where the journal goes on, for `Journal.start`.
     """
@@ -50,6 +51,7 @@ class RecoveredTier:
     windows: list[StoredWindow] = field(default_factory=list)
     next_window: int = 1
     bound: int = 1
+    owned: int = 1
     discarded: dict[int, Remains] = field(default_factory=dict)
     journal: JournalPosition = field(default_factory=JournalPosition)
 
@@ -65,10 +67,13 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
     try:
         roots = session.roots()
         if roots is None:
-            return RecoveredTier()
+            return RecoveredTier(journal=JournalPosition(store=session.id))
         meta, start, end = roots
-        older = {number for number, _, _ in meta.windows if number < meta.bound}
-        windows = [_recover_window(session, make, *each, each[0] in older) for each in meta.windows]
+        windows = [
+            _recover_window(session, make, *each, each[0] < meta.bound, each[0] >= meta.owned) for each in meta.windows
+        ]
+        for stored in windows:
+            check_covered(end, stored.through, stored.name)
         replay = Replay(
             windows,
             lambda stored, record, fields: _recover_record(session, stored, record, fields),
@@ -86,12 +91,12 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
         raise _nothing_served(error) from None
     last = max(replay.last, start.record, end.listing)
     _log.info("recovered %d windows, %d groups of journal", len(windows), len(replay.written))
-    if start.bound is None:
-        start = replace(start, bound=last_group + 1)
-    end = End(last_group, replay.last, end.listing)
-    journal = JournalPosition(last_group + 1, last, replay.written.items(), start, end, replay.at)
+    following = last_group + 1
+    start = replace(start, bound=start.bound or following, owned=start.owned or following)
+    end = End(last_group, replay.last, end.listing, end.start)
+    journal = JournalPosition(following, last, replay.written.items(), start, end, replay.at, session.id)
     discarded = {number: Remains.of(remains) for number, remains in meta.discarded}
-    return RecoveredTier(windows, meta.next_window, meta.bound, discarded, journal)
+    return RecoveredTier(windows, meta.next_window, meta.bound, meta.owned, discarded, journal)
 
 
 async def recover_again(session: TierSession, failed: StoredWindow, make: Make) -> StoredWindow:
@@ -107,7 +112,7 @@ async def recover_again(session: TierSession, failed: StoredWindow, make: Make) 
     fresh.inherit(failed)
     numbers = session.journal.groups_of(failed.number)  # later groups have no records of the window
     try:
-        await in_thread(lambda: fresh.recover(failed.older))
+        await in_thread(lambda: fresh.recover(failed.older, failed.manifest.owned))
         groups = session.groups_again(numbers)
         while (records := await in_thread(lambda: next(groups, None))) is not None and not failed.is_deleted:
             for record, window, fields in records:
@@ -131,7 +136,13 @@ async def in_thread(call: Callable[[], T]) -> T:
 
 
 def _recover_window(
-    session: TierSession, make: Make, number: int, durability: Durability, document: Mapping[str, Any], older: bool
+    session: TierSession,
+    make: Make,
+    number: int,
+    durability: Durability,
+    document: Mapping[str, Any],
+    older: bool,
+    owned: bool,
 ) -> StoredWindow:
     problem: SashError | None = None
     try:
@@ -140,7 +151,7 @@ def _recover_window(
         spec, problem = _as_far_as_known(document), error
     stored = make(number, spec, durability)
     try:
-        stored.recover(older)
+        stored.recover(older, owned)
     except (DataLoss, InvalidArgument) as error:
         problem = problem or error
     except SashError:

@@ -22,21 +22,28 @@ _KEYS_PER_TRIP = 64
 class Scan:
     """Reads every value of a tier by itself.
 
+    Args:
+        view: the tier.
+        store: id of the store; None if that does not matter.
+
     Attributes:
         values, size: how many values there are, and how many bytes they have.
         damages: by key, what is wrong with a value.
         whole: by window, the numbers of blocks and partials that are whole.
         unbound: by window, those of them that are of format 1.
+        unowned: by window, those of them that name no store.
         rows: by window, how many rows the whole blocks have.
         groups: numbers of all groups.
         windows: numbers of all windows that have a pointer.
     """
 
-    def __init__(self, view: TierView) -> None:
+    def __init__(self, view: TierView, store: bytes | None = None) -> None:
+        self._store = store
         self.values = self.size = 0
         self.damages: dict[bytes, str] = {}
         self.whole: dict[int, set[int]] = {}
         self.unbound: dict[int, set[int]] = {}
+        self.unowned: dict[int, set[int]] = {}
         self.rows: dict[int, int] = {}
         self.groups: list[int] = []
         self.windows: set[int] = set()
@@ -58,7 +65,7 @@ class Scan:
         elif name.kind == "pointer" and name.window is not None:
             self.windows.add(name.window)
         try:
-            payload = values.unseal(name.kind, data, key)
+            payload = values.unseal(name.kind, data, key, store=self._store)
             rows = _decoded(name.kind, payload, key)
         except DataLoss as error:
             self.damages[key] = error.message
@@ -68,6 +75,8 @@ class Scan:
             self.rows[name.window] = self.rows.get(name.window, 0) + rows
             if not values.is_bound(data):
                 self.unbound.setdefault(name.window, set()).add(name.number)
+            if values.store_of(data) is None:
+                self.unowned.setdefault(name.window, set()).add(name.number)
 
 
 def _decoded(kind: str, payload: Any, key: bytes) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -18,7 +19,7 @@ from sash.durability.group_commit import BackgroundWrite
 from sash.durability.journal import Journal
 from sash.durability.pins import Pin, Pins
 from sash.durability.retrying import RetryingTier
-from sash.durability.roots import End, Group, Meta, Start
+from sash.durability.roots import ROOTS, End, Group, Meta, Start, check_together, last_out_of_date, store_among
 from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss
@@ -52,6 +53,10 @@ class TierSession:
         self.tier: ColdTier = tier
         self.journal = Journal(tier, interval_s)
         self.cache = Cache(cache_bytes)
+        self.store: bytes | None = None
+        """Id of the store; None until `roots` has read it, or given the tier one."""
+        self.named = False
+        """Whether the tier has the id already."""
         self.damaged: set[str] = set()
         """Names of the values that were found damaged or missing; `report_damage` adds to it."""
         self._clock = clock
@@ -70,20 +75,33 @@ class TierSession:
 
     # ---------------------------------------------------------------- reading
 
-    def read(self, kind: str, key: bytes, bound: bool = False) -> Any:
-        """Read one value; None if there is none. Raises DataLoss if it is damaged. For `bound` see `formats.unseal`."""
+    def read(self, kind: str, key: bytes, bound: bool = False, owned: bool = False) -> Any:
+        """Read one value; None if there is none. Raises DataLoss if it is damaged. See `unseal` for the rest."""
         (data,) = self.tier.get_many([key])
-        return None if data is None else values.unseal(kind, data, key, bound=bound)
+        return None if data is None else values.unseal(kind, data, key, None, bound, self.store, owned)
+
+    @property
+    def id(self) -> bytes:
+        """Id of the store, for values that are written to it."""
+        assert self.store is not None, "the roots were not read"
+        return self.store
+
+    def _identify(self) -> None:
+        """Read the id of the store from its roots, or make one."""
+        found = store_among(self.tier.get_many(ROOTS))
+        self.named = found is not None
+        self.store = found or secrets.token_bytes(values.STORE_BYTES)
 
     def roots(self) -> tuple[Meta, Start, End] | None:
         """Read the values that all windows need; None if the tier was never used.
 
         Raises:
-            DataLoss: one of them is damaged, missing or out of date.
+            DataLoss: one of them is damaged, missing, out of date or of another store.
         """
-        listed = self.read("meta", values.meta_key())
-        pointer = self.read("pointer", values.journal_key())
-        last = self.read("last", values.last_group_key())
+        self._identify()
+        listed = self.read("meta", values.meta_key(), owned=self.named)
+        pointer = self.read("pointer", values.journal_key(), owned=self.named)
+        last = self.read("last", values.last_group_key(), owned=self.named)
         if listed is None and pointer is None and last is None:
             return None
         for value, name in ((listed, "meta"), (pointer, "journal")):
@@ -93,10 +111,7 @@ class TierSession:
         if last is None and (meta.record or start.bound is not None):
             raise DataLoss("value 'journal/last' is missing")
         end = End(start.first - 1, None) if last is None else End.of(last)
-        if meta.record < end.listing:
-            raise DataLoss("value 'meta' is out of date: windows came or went after it was written")
-        if meta.record > end.listing:
-            raise _last_out_of_date()
+        check_together(meta, start, end)
         return meta, start, end
 
     def groups(self, start: Start, end: End) -> Iterator[Group]:
@@ -112,13 +127,14 @@ class TierSession:
         for at in range(0, len(numbers), _GROUPS_PER_TRIP):
             some = numbers[at : at + _GROUPS_PER_TRIP]
             for number, data in zip(some, self._group_values(some), strict=True):
-                yield Group.of(number, data, start.is_bound(number), start.apart.get(number))
+                owned = start.is_owned(number)
+                yield Group.of(number, data, start.is_bound(number), start.apart.get(number), self.store, owned)
         number = end.group + 1
         ahead = deque(self._group_values(range(number, number + _GROUPS_PER_TRIP)))
         while any(data is not None for data in ahead):
             if end.record is not None or any(map(values.is_bound, ahead)):
-                raise _last_out_of_date()
-            yield Group.of(number, ahead.popleft(), start.is_bound(number))
+                raise last_out_of_date()
+            yield Group.of(number, ahead.popleft(), start.is_bound(number), store=self.store)
             ahead += self._group_values([number + _GROUPS_PER_TRIP])
             number += 1
 
@@ -126,7 +142,7 @@ class TierSession:
         """Read groups that the running journal lists: the records of each. Raises DataLoss if one is damaged."""
         for number in numbers:
             (data,) = self._group_values([number])
-            group = Group.of(number, data, bound=False)
+            group = Group.of(number, data, bound=False, store=self.store)
             if group.error is not None:
                 raise group.error
             yield group.records
@@ -207,7 +223,3 @@ class TierSession:
     def end_idle_pins(self) -> None:
         """End the pins of readers that are idle for too long, if deletes wait for them."""
         self._pins.end_idle()
-
-
-def _last_out_of_date() -> DataLoss:
-    return DataLoss("value 'journal/last' is out of date: something was committed after it was written")

@@ -321,7 +321,7 @@ class StoredWindow:
             keys = [values.staged_key(self.number, part.number) for part in some]
             for part, key, data in zip(some, keys, self._session.tier.get_many(keys), strict=True):
                 bound = self.manifest.part_is_bound(part.number)
-                yield values.unseal("part", data, key, bound=bound)
+                yield values.unseal("part", data, key, None, bound, self._session.store, self.manifest.owned)
 
     def drop_parts(self, parts: Sequence[Part]) -> None:
         """Delete staged parts once a checkpoint covers their commit. Until then recovery needs them."""
@@ -329,16 +329,21 @@ class StoredWindow:
 
     # ---------------------------------------------------------------- recovery and deletion
 
-    def recover(self, older: bool = False) -> None:
-        """Read the image that the pointer names, if there is one; raises DataLoss. For `older` see the attribute."""
-        self.older = older
+    def recover(self, older: bool = False, owned: bool = True) -> None:
+        """Read the image that the pointer names, if there is one; raises DataLoss.
+
+        Args:
+            older: see the attribute.
+            owned: as for `Manifest`.
+        """
+        self.older, self.manifest.owned = older, owned
         try:
             self._read()
         finally:
             self.manifest.collect_garbage(self._session)
 
     def _read(self) -> None:
-        data = self._session.read("pointer", values.pointer_key(self.number), not self.older)
+        data = self._session.read("pointer", values.pointer_key(self.number), not self.older, self.manifest.owned)
         if data is None:
             raise DataLoss(f"the pointer to the image of window {self.name!r} is missing")
         self.manifest.read(data)
@@ -359,7 +364,8 @@ class StoredWindow:
 
         called, parts = f"the image of window {self.name!r}", read()
         head_key = values.image_key(self.number, stored.version, 0)
-        head = values.unseal("head", next(parts), called, head_key, bound)
+        store, owned = self._session.store, self.manifest.owned
+        head = values.unseal("head", next(parts), called, head_key, bound, store, owned)
         self.manifest.add_garbage(list(head["trash"]))
         ledger = image_reader.ledger_of(head["ledger"], called)
         self.window = image_reader.restore(
@@ -370,6 +376,8 @@ class StoredWindow:
             name=called,
             key=lambda i: values.image_key(self.number, stored.version, i + 1),
             bound=bound,
+            store=store,
+            owned=owned,
             forest=self._forest,
         )
         if bound and stored.checksum != whole.digest():

@@ -32,7 +32,6 @@ from sash.durability.listing import Listing
 from sash.durability.memory_storage import MemoryStorage, refuse_durable
 from sash.durability.recoverer import Recoverer
 from sash.durability.recovery import RecoveredTier, in_thread, recover
-from sash.durability.roots import Start
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
 from sash.durability.tier import ColdTier
@@ -125,9 +124,9 @@ class TierStorage:
                 tier.close()
                 raise
         self._running = True
-        if not session.journal.last:
-            # Both values exist from now on, so a missing one is noticed. Everything else follows them.
-            self.listing.write(Start().puts())
+        if not session.named:
+            # All roots exist from now on, so a missing one is noticed. Everything else follows them.
+            self.listing.write()
         go_on()
 
     async def _acquire(self, beside: bool) -> None:
@@ -218,7 +217,7 @@ class TierStorage:
         window, created = self._catalogue.create(spec, lambda spec, max_keys: self._new(spec, durability).window)
         if created:
             manifest = self._windows[spec.name].manifest
-            await self._path.durable(self.listing.write(manifest.pointer(manifest.image)))
+            await self._path.durable(self.listing.write(manifest.pointer(manifest.image, self.session.id)))
         else:
             self.check_served(spec.name)
             await self._path.durable(self._path.last_record)  # its first commit may be on its way still

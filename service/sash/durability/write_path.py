@@ -218,6 +218,11 @@ class WritePath:
         """Number of the last record in the journal."""
         return self._session.journal.last
 
+    @property
+    def store(self) -> bytes:
+        """Id of the store."""
+        return self._session.id
+
     async def durable(self, record: int) -> None:
         """Wait until the tier has what was applied, up to a record.
 
@@ -266,8 +271,10 @@ class TieredWindow:
     def stage(self, operation: Stage, batch: AnyBatch) -> int:
         key = values.staged_key(self._stored.number, self.window.ledger.next_part)
 
+        store = self._path.store
+
         def puts() -> Mapping[bytes, bytes]:
-            return {key: values.seal("part", batch_to(batch, coded_to), key)}
+            return {key: values.seal("part", batch_to(batch, coded_to), key, store)}
 
         return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1]
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import mmap
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -252,7 +253,10 @@ class LmdbTier:
         if told is not None and int(told.split()[0]) > last:
             self._change({}, ())  # a compacted copy counts anew; write both numbers again
         self._measure()
-        self._space.allow_what_is_there()
+        if self._space.allow_what_is_there():
+            # Deletes need pages. This depends on what is in use, not on the file, or the file would grow at each start.
+            self._map_bytes = max(self._map_bytes, self._space.used_bytes * 5 // 4 // mmap.PAGESIZE * mmap.PAGESIZE)
+            self._env.set_mapsize(self._map_bytes)
 
     def _lengthen(self) -> None:
         """Extend a file that was cut short to its length, because a read beyond the end is SIGBUS.

@@ -43,11 +43,11 @@ def create(path: Path) -> None:
 
 
 def open_environment(path: Path, max_bytes: int | None) -> lmdb.Environment:
-    """Map the file of values, with as much address space as there is."""
-    size = max_bytes or _MAP_BYTES
-    if (file := path / "data.mdb").exists():
-        size = max(size, file.stat().st_size * 5 // 4)  # deletes need space even if the limit is lower now
-    size = size // mmap.PAGESIZE * mmap.PAGESIZE
+    """Map the file of values, with as much address space as there is. The file grows no further than it is mapped.
+
+    LMDB maps a file that is longer as far as it goes.
+    """
+    size = (max_bytes or _MAP_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
     while True:
         try:
             # Without read-ahead, two values of 16 KiB that are not in the kernel's cache take 1.1 ms each time, a page

@@ -1,7 +1,8 @@
 """How much a data directory takes, and how much more it may.
 
 used      pages of values, and of the tree above them
-limit     of its file: `max_bytes`, or as many as can be mapped
+limit     of its file: `max_bytes`, or as many as can be mapped. Free pages may be too scattered for a long value, so
+          the last 64 MiB are left for them (of a small limit, the last fifth)
 disk      what the file has by now, and what is free; the last 64 MiB are for freeing space (of a small disk, the
           last twentieth)
 """
@@ -21,6 +22,11 @@ __all__ = ["Space", "pages_in_use"]
 
 _DISK_KEPT = 64 * 2**20
 _DISK_KEPT_SHARE = 20
+
+# Of 2 MiB, 406 of 512 pages were in use, and there was no place for a value of 13 pages: a full directory could not be
+# emptied. With a fifth that was never seen.
+_SCATTERED = 64 * 2**20
+_SCATTERED_SHARE = 5
 
 _MOMENT_S, _AMPLE_BYTES = 0.01, 2**30
 """No program writes so much in so short a time: 100 GB/s."""
@@ -53,10 +59,15 @@ class Space:
         """Set the limit of the file."""
         self.limit_bytes = limit_bytes
 
-    def allow_what_is_there(self) -> None:
-        """Begin the reserve behind what is in use, if that is beyond the limit: the limit was higher once."""
-        if self.used_bytes > ceiling(self.limit_bytes, 1.0):
+    def allow_what_is_there(self) -> bool:
+        """Begin the reserve behind what is in use, if that is beyond the limit: the limit was higher once.
+
+        Returns:
+            whether it was.
+        """
+        if self.used_bytes > self.within_limit(1.0):
             self._floor_bytes = self.used_bytes
+        return self._floor_bytes > 0
 
     def measure(self, used_bytes: int) -> None:
         """Note how much is in use, and look at the disk."""
@@ -87,7 +98,8 @@ class Space:
 
     def within_limit(self, reserve: float) -> int:
         """Most bytes that may be in use within the limit; `reserve` as for `ColdTier.check_room`."""
-        return ceiling(self.limit_bytes, reserve, self._floor_bytes)
+        scattered = min(_SCATTERED, self.limit_bytes // _SCATTERED_SHARE)
+        return ceiling(self.limit_bytes - scattered, reserve, self._floor_bytes)
 
     def within_disk(self, reserve: float) -> float:
         """Most bytes that may be in use on the disk."""

@@ -1,0 +1,363 @@
+"""Roots and pointers that are as they once were: what is answered then is right, and what is not answered is named.
+
+A disk or a server that loses the last write of a value shows an older one, which is whole and in its place. Here each
+of the values that are written many times gets each value that it ever had, and none. So does each pair of them, and the
+three that all windows need, as of the same commit. After a start on that, all that is served takes writes, and is
+looked at after further starts.
+"""
+
+import itertools
+import os
+
+import pytest
+import xxhash
+
+from sash.durability import formats as values
+from sash.durability.records import BulkInsert, Insert
+from sash.tiers.memory import MemoryStore
+from sash_engine.errors import DataLoss
+from tests.support.damage import flipped
+from tests.support.salvaged import Salvaged
+from tests.support.stored import StorageServer, batch, spec
+from tests.support.tiers import KINDS
+
+THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
+AGGREGATES = {"n": {"function": "count"}, "first": {"function": "min"}, "last": {"function": "max"}}
+
+
+class Recording(MemoryStore):
+    """A store that keeps a copy of itself after each commit."""
+
+    def __init__(self):
+        super().__init__()
+        self.states = []
+        self.values = _Values(self.states)
+
+
+class _Values(dict):
+    def __init__(self, states):
+        super().__init__()
+        self._states = states
+
+    def update(self, other):  # the last step of a commit
+        super().update(other)
+        self._states.append(dict(self))
+
+
+class History:
+    """What several windows went through, and what they must answer at certain moments."""
+
+    def __init__(self):
+        self.server = new_server()
+        self.server.store = Recording()
+        self.moments = []
+        self.times = {}
+        self.lost = set()
+
+    async def damage(self, name):
+        """Let a window lose its image."""
+        stored = self.server.storage.store.windows[name]
+        [*_, key] = stored.manifest.image_keys(stored.manifest.image.version, stored.manifest.image.parts)
+        await self.server.die()
+        self.server.store.values.update({key: flipped(self.server.store.values[key], -1)})
+        await self.server.start()
+        self.lost.add(name)
+
+    async def create(self, name):
+        await self.server.storage.create(spec(name=name, aggregates=AGGREGATES))
+        self.times[name] = []
+
+    async def write(self, *names, n=5):
+        for name in names:
+            first = len(self.times[name])
+            await self.server.storage.write(name, BulkInsert(batch([("a", first + i) for i in range(n)], first)))
+            self.times[name] += range(first, first + n)
+
+    async def checkpoint(self, *names):
+        for name in names:
+            store = self.server.storage.store
+            await store.checkpoints.take(store.windows[name])
+            await self.server.settled()
+
+    async def delete(self, name):
+        await self.server.storage.delete(name)
+        del self.times[name]
+        self.lost.discard(name)
+
+    async def moment(self):
+        await self.server.settled()
+        times = {name: list(each) for name, each in self.times.items()}
+        self.moments.append((len(self.server.store.states), times, set(self.lost)))
+
+
+def new_server():
+    return StorageServer(checkpoint_bytes=10**6, store_entries=8, block=4)
+
+
+async def history():
+    """Windows that come and go, and a journal that is trimmed again and again."""
+    told = History()
+    await told.server.start()
+    await told.create("a")
+    await told.create("b")
+    await told.write("a", "a", "b", "a")
+    await told.checkpoint("a")
+    await told.moment()  # window b keeps the journal
+    await told.write("a")
+    await told.checkpoint("b", "a")
+    await told.moment()  # the journal is empty
+    await told.create("c")
+    await told.write("c", "a")
+    await told.moment()
+    await told.write("c", "a", "a", "a", "a", "a", "b")
+    await told.checkpoint("c", "a")
+    await told.moment()  # the group of b is far behind an older end
+    await told.delete("c")
+    await told.write("a", "b")
+    await told.moment()
+    await told.server.restart()
+    await told.create("c")
+    await told.write("c", "a", "a")
+    await told.moment()
+    reader = told.server.storage.export("a")  # older images stay
+    next(reader)
+    await told.checkpoint("a", "c", "b")
+    await told.moment()
+    await told.write("a")
+    await told.checkpoint("a")
+    await told.moment()
+    reader.close()
+    await told.write("b")
+    await told.server.crash()
+    await told.write("a", "c")
+    await told.moment()
+    await told.server.die()
+    return told
+
+
+async def history_of_a_loss():
+    """A window that is lost: groups are set apart for it until it is deleted."""
+    told = History()
+    await told.server.start()
+    for name in "abd":
+        await told.create(name)
+    await told.write("b", "a", "d")
+    await told.checkpoint("b", "a")
+    await told.write("b", "a", "b")
+    await told.damage("b")
+    await told.write("a")
+    await told.checkpoint("a", "d")
+    await told.moment()  # groups are set apart
+    await told.create("c")
+    await told.write("c", "a", "d")
+    await told.checkpoint("c", "a")
+    await told.moment()
+    await told.delete("b")
+    await told.write("a")
+    await told.checkpoint("a")
+    await told.moment()
+    await told.server.restart()
+    await told.write("c")
+    await told.moment()
+    await told.server.die()
+    return told
+
+
+@pytest.fixture(params=[history, history_of_a_loss])
+async def told(request):
+    return await request.param()
+
+
+def is_root(key):
+    return key in (b"meta", b"journal", b"journal/last") or key.startswith(b"pointer/")
+
+
+def roots_of(states):
+    return sorted({key for state in states for key in state if is_root(key)})
+
+
+def with_older(stored, older):
+    changed = stored | {key: value for key, value in older.items() if value is not None}
+    return {key: value for key, value in changed.items() if key not in older or older[key] is not None}
+
+
+def singles(states):
+    """Each root that is as it once was, or gone."""
+    stored = states[-1]
+    for key in roots_of(states):
+        for value in {state.get(key) for state in states} | {None}:
+            if value != stored.get(key):
+                yield {key: value}
+
+
+def pairs(states):
+    """Each two roots that are as they once were, at the same moment; in a soak, at any two."""
+    stored = states[-1]
+    for one, other in itertools.combinations(roots_of(states), 2):
+        if THOROUGH:
+            both = itertools.product({state.get(one) for state in states}, {state.get(other) for state in states})
+        else:
+            both = {(state.get(one), state.get(other)) for state in states}
+        for first, second in both:
+            if first != stored.get(one) and second != stored.get(other):
+                yield {one: first, other: second}
+
+
+def together(states):
+    """The roots that are as they once were, all at the same moment."""
+    stored = states[-1]
+    for state in states:
+        older = {key: state.get(key) for key in (b"meta", b"journal", b"journal/last")}
+        if any(stored.get(key) != value for key, value in older.items()):
+            yield older
+
+
+def lacking(storage, times):
+    """The windows that are not served, with what is said of them; all others answer what was acknowledged."""
+    said = {}
+    problems = {info.spec.name: info.problem for info in storage.all()}
+    assert problems.keys() == times.keys(), f"there are windows {sorted(problems)}"
+    for name, expected in times.items():
+        if problems[name] is not None:
+            said[name] = problems[name]
+            continue
+        window = storage.find(name)
+        assert [answer.entries for answer in window.query("a", [], None)] == [len(expected)], name
+        for start in range(0, len(expected), 3):
+            [answer] = [window.range_query(start, start + 2, "a")]
+            assert answer.entries == len(expected[start : start + 3]), (name, start)
+    return said
+
+
+async def outcome(server, stored, times):
+    """What is said on a start: one error for all, or by window; None if all is answered."""
+    server.store.values = dict(stored)
+    server.store.owner = None
+    try:
+        storage = await server.start()
+    except DataLoss as error:
+        return error.message
+    lost = lacking(storage, times)
+    times = {name: list(each) for name, each in times.items()}
+    for again in (server.crash, server.restart, server.crash):
+        for name, each in times.items():
+            if name not in lost:
+                await storage.write(name, Insert(len(each), {"value": 1}, "a"))
+                each.append(len(each))
+        try:
+            storage = await again()
+        except DataLoss as error:
+            raise AssertionError(f"it could be started once: {error.message}") from None
+        assert lacking(storage, times) == lost, "it is lost for good, and no other"
+    await server.die()
+    return lost or None
+
+
+async def outcomes(told, changes):
+    """What is said after each change of the state at each moment; an AssertionError where that is wrong."""
+    server = new_server()
+    moments = told.moments if THOROUGH or changes is singles else told.moments[::-3]
+    for end, times, lost in moments:
+        states = told.server.store.states[:end]
+        assert (await outcome(server, states[-1], times) or {}).keys() == lost
+        for older in changes(states):
+            try:
+                said = await outcome(server, with_older(states[-1], older), times)
+            except AssertionError as error:
+                at = {key: [n for n, state in enumerate(states) if state.get(key) == older[key]] for key in older}
+                said = AssertionError(f"of {end} states: {at}: {error}")
+            yield said
+
+
+async def test_the_history_trims_its_journal_and_has_older_values(told):
+    states = told.server.store.states
+    firsts = {next((key for key in sorted(state) if key.startswith(b"journal/0")), None) for state in states}
+    assert len(firsts) > 4
+    assert len(list(singles(states))) > 30
+
+
+@pytest.mark.parametrize("change", [singles, pairs, together])
+async def test_roots_as_they_once_were_are_noticed_or_do_no_harm(told, change):
+    found = [said async for said in outcomes(told, change)]
+    wrong = [str(said) for said in found if isinstance(said, AssertionError)]
+    assert not wrong, f"{len(wrong)} of {len(found)}"
+    assert any(isinstance(said, str) for said in found)
+    assert all("out of date" in said or "missing" in said for said in found if isinstance(said, str))
+
+
+@pytest.mark.parametrize("key", [b"meta", b"journal"])
+async def test_an_older_list_and_an_older_beginning_are_named(told, key):
+    end, times, _ = told.moments[-1]
+    states = told.server.store.states[:end]
+    for value in {state[key] for state in states} - {states[-1][key]}:
+        error = await outcome(new_server(), states[-1] | {key: value}, times)
+        assert f"value {key.decode()!r} is out of date" in error
+
+
+async def test_an_older_end_in_what_an_earlier_version_wrote_is_noticed_where_the_journal_was_cut():
+    """It said neither how often `journal` was written, nor as which record `meta` was when it was."""
+    told = await history()
+    end, times, _ = told.moments[-1]
+    states = [earlier(state) for state in told.server.store.states[:end]]
+    assert await outcome(new_server(), states[-1], times) is None
+    last = values.last_group_key()
+    for value in {state[last] for state in states} - {states[-1][last]}:
+        assert "'journal/last' is out of date" in await outcome(new_server(), states[-1] | {last: value}, times)
+
+
+def earlier(state):
+    """A state as format 2 has it."""
+    found = {}
+    for key, value in state.items():
+        kind = values.name_of(key).kind
+        payload = values.unseal(kind, value, key)
+        if key in (b"meta", b"journal", b"journal/last"):
+            new = ("number", "owned", "start") + (("listing",) if key == b"journal" else ())
+            payload = {name: each for name, each in payload.items() if name not in new}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(values, "FORMAT", 2)
+            found[key] = values.seal(kind, payload, key, b"")
+    for key, value in found.items():
+        if key.startswith(b"pointer/"):
+            found[key] = with_sum_of(found, key, values.unseal("pointer", value, key))
+    return found
+
+
+def with_sum_of(found, key, pointer):
+    """A pointer with the checksum of the parts that it names."""
+    window, whole = values.name_of(key).window, xxhash.xxh3_64()
+    for part in range(pointer["parts"]):
+        whole.update(values.checksum(found.get(values.image_key(window, pointer["image"], part), b"")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(values, "FORMAT", 2)
+        return values.seal("pointer", pointer | {"sum": whole.digest()}, key, b"")
+
+
+@pytest.mark.parametrize("key", [b"journal", b"journal/last"])
+async def test_nothing_is_lost_where_an_older_root_is_salvaged(key):
+    told = await history()
+    for end, times, _ in told.moments[::-3]:
+        states = told.server.store.states[:end]
+        for older in singles(states):
+            if key in older:
+                async with Salvaged(with_older(states[-1], older)) as salvaged:
+                    assert salvaged.found.problems or salvaged.found.damages
+                    assert salvaged.entries == {name: len(each) for name, each in times.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_on_every_tier_older_roots_are_noticed_or_do_no_harm(kind, tmp_path):
+    told = await history()
+    end, times, _ = told.moments[-1]
+    states = told.server.store.states[:end]
+    found = set()
+    for number, older in enumerate(singles(states)):
+        with KINDS[kind](tmp_path / str(number)) as place:
+            server = new_server()
+            server.open = place.open
+            tier = place.open()
+            tier.acquire()
+            tier.commit(with_older(states[-1], older))
+            tier.close()
+            found.add(type(await outcome(server, {}, times)))
+    assert found == {str, dict, type(None)}
