@@ -20,9 +20,8 @@ from sash.durability.manifest import Remains
 from sash.durability.replay import Replay
 from sash.durability.roots import End, JournalPosition
 from sash.durability.session import TierSession
-from sash.durability.stored_window import StoredWindow
+from sash.durability.stored_window import StoredWindow, spec_as_known
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
-from sash_engine.monoids import catalogue
 from sash_engine.windows.spec import Durability, WindowSpec
 
 __all__ = ["Make", "RecoveredTier", "apply_again", "in_thread", "recover", "recover_again"]
@@ -45,6 +44,8 @@ class RecoveredTier:
         bound: windows from this number on have no values of format 1.
         discarded: by number, windows whose values are being deleted.
         journal: where the journal goes on, for `Journal.start`.
+        unlisted: `meta` does not list all cascades and views, or others: a crash came first, or an earlier version
+            wrote it.
     """
 
     windows: list[StoredWindow] = field(default_factory=list)
@@ -52,6 +53,7 @@ class RecoveredTier:
     bound: int = 1
     discarded: dict[int, Remains] = field(default_factory=dict)
     journal: JournalPosition = field(default_factory=JournalPosition)
+    unlisted: bool = False
 
 
 def recover(session: TierSession, make: Make) -> RecoveredTier:
@@ -68,7 +70,9 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
             return RecoveredTier()
         meta, start, end = roots
         older = {number for number, _, _ in meta.windows if number < meta.bound}
-        windows = [_recover_window(session, make, *each, each[0] in older) for each in meta.windows]
+        windows = [
+            _recover_window(session, make, *each, each[0] in older, meta.derived_of(each[0])) for each in meta.windows
+        ]
         replay = Replay(
             windows,
             lambda stored, record, fields: _recover_record(session, stored, record, fields),
@@ -91,7 +95,8 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
     end = End(last_group, replay.last, end.listing)
     journal = JournalPosition(last_group + 1, last, replay.written.items(), start, end, replay.at)
     discarded = {number: Remains.of(remains) for number, remains in meta.discarded}
-    return RecoveredTier(windows, meta.next_window, meta.bound, discarded, journal)
+    unlisted = any(stored.derived_documents() != (meta.derived_of(stored.number) or []) for stored in windows)
+    return RecoveredTier(windows, meta.next_window, meta.bound, discarded, journal, unlisted)
 
 
 async def recover_again(session: TierSession, failed: StoredWindow, make: Make) -> StoredWindow:
@@ -131,14 +136,21 @@ async def in_thread(call: Callable[[], T]) -> T:
 
 
 def _recover_window(
-    session: TierSession, make: Make, number: int, durability: Durability, document: Mapping[str, Any], older: bool
+    session: TierSession,
+    make: Make,
+    number: int,
+    durability: Durability,
+    document: Mapping[str, Any],
+    older: bool,
+    derived: Sequence[Mapping[str, Any]] | None,
 ) -> StoredWindow:
     problem: SashError | None = None
     try:
         spec = WindowSpec.parse(document)
     except InvalidArgument as error:
-        spec, problem = _as_far_as_known(document), error
+        spec, problem = spec_as_known(document), error
     stored = make(number, spec, durability)
+    stored.listed = derived
     try:
         stored.recover(older)
     except (DataLoss, InvalidArgument) as error:
@@ -152,15 +164,6 @@ def _recover_window(
         stored.keep_document(document)
         _lose(session, stored, problem)
     return stored
-
-
-def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
-    """The spec without aggregates that this service does not know, to list a window that is not served."""
-    known = {name: each for name, each in document["aggregates"].items() if each["function"] in catalogue()}
-    try:
-        return WindowSpec.parse({**document, "aggregates": known})
-    except InvalidArgument:
-        return WindowSpec.parse({"name": document["name"], "aggregates": {"entries": {"function": "count"}}})
 
 
 def _recover_record(session: TierSession, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:

@@ -1,6 +1,7 @@
 """The values that all windows of a tier need: which windows there are, where the journal begins, and where it ends.
 
-    meta            windows, next number, what is being deleted       written when a window comes or goes
+    meta            windows, next number, what is being deleted       written when a window comes or goes, or one
+                                                                      that is stored with another one
     journal         first group, groups set apart, what was cut       written when the journal is cut
     journal/last    last group, last record, last write of `meta`     written with every commit of records or of `meta`
 
@@ -39,6 +40,8 @@ class Meta:
         discarded: number of each window that is being deleted, and its `Remains`.
         record: number of the record as which it was written; 0 in format 1.
         bound: windows from this number on have no values of format 1.
+        derived: by number of a window, the specs of those that are stored with it, if there are any; None if an earlier
+            version wrote the value.
     """
 
     windows: Sequence[tuple[int, Any, Mapping[str, Any]]]
@@ -46,6 +49,7 @@ class Meta:
     discarded: Sequence[tuple[int, Mapping[str, Any]]]
     record: int = 0
     bound: int = 1
+    derived: Mapping[int, Sequence[Mapping[str, Any]]] | None = None
 
     def puts(self) -> Mapping[bytes, bytes]:
         """Return the value by its key."""
@@ -55,15 +59,21 @@ class Meta:
             "discarded": self.discarded,
             "record": self.record,
             "bound": self.bound,
+            "derived": self.derived,
         }
         return _put("meta", payload, values.meta_key())
+
+    def derived_of(self, window: int) -> Sequence[Mapping[str, Any]] | None:
+        """The specs of the windows that are stored with a window; None if that is not known."""
+        return None if self.derived is None else self.derived.get(window, [])
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Meta:
         """Read the payload of a value that `puts` made."""
         following = payload["next"]
         bound = payload.get("bound", following)
-        return cls(payload["windows"], following, payload["discarded"], payload.get("record", 0), bound)
+        record, derived = payload.get("record", 0), payload.get("derived")
+        return cls(payload["windows"], following, payload["discarded"], record, bound, derived)
 
 
 @dataclass(frozen=True, slots=True)
