@@ -28,7 +28,7 @@ from sash.limits.watches import Watches
 from sash.metrics import Metrics
 from sash.topology import OneProcess
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, SashError
+from sash_engine.errors import InvalidArgument, PermissionDenied, SashError
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
@@ -199,8 +199,14 @@ class Plane(OneProcess):
         The windows that are stored with a lost one go with it.
         """
         with self._access.audited("delete", name):
-            for each in self._storage.goes_with(name):
-                self._access.require("delete", each)
+            try:
+                for each in self._storage.goes_with(name):
+                    self._access.require("delete", each)
+            except PermissionDenied:
+                raise PermissionDenied(
+                    f"window {name!r} goes with all that is stored with it, and not all of that is the caller's",
+                    field="window",
+                ) from None
             return await self._storage.delete(name)
 
     @observed

@@ -14,13 +14,14 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.records import BulkInsert
 from sash.durability.storage import Storage
 from sash.main import run
-from sash.tiers.lmdb import VALUES, LmdbTier
+from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier
 from sash_client import Client, SashClientError
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.placement import shard_of
 from tests.support.damage import flipped
+from tests.support.lmdb_values import change, stored
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import running_service, serve_command
 from tests.support.stored import batch
@@ -65,22 +66,6 @@ def data(tmp_path):
     path = tmp_path / "data"
     asyncio.run(fill(lambda: LmdbTier(path)))
     return path
-
-
-def change(path, changes):
-    """Change values behind everybody's back; None deletes one."""
-    tier = LmdbTier(path)
-    tier.acquire()
-    puts = {key: value for key, value in changes.items() if value is not None}
-    tier.commit(puts, [key for key, value in changes.items() if value is None])
-    tier.close()
-
-
-def stored(path):
-    with lmdb.open(str(path), max_dbs=1, readonly=True, lock=False) as env:
-        named = env.open_db(VALUES, create=False)
-        with env.begin(named) as view:
-            return {bytes(key): bytes(value) for key, value in view.cursor() if values.name_of(key) is not None}
 
 
 def served(data, **settings):
