@@ -12,6 +12,7 @@ from sash_client import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    ResourceExhausted,
     Unsupported,
     backup,
     restore,
@@ -218,3 +219,11 @@ def test_a_window_that_goes_meanwhile_is_left_out_with_its_views(tmp_path):
                 client.delete_window(gone.pop())
 
         assert sorted(backup(client, path, progress)) == sorted(SPECS.keys() - {"a_hours"})
+
+
+def test_more_windows_than_there_may_be_are_not_restored(saved):
+    path, _, _ = saved
+    with running_service(max_windows=3) as service, Client(service.grpc_target) as client:
+        with pytest.raises(ResourceExhausted, match="there are 0 windows already, and 4 are to come"):
+            raise restore(client, path, only=["z_requests"])["days"]
+        assert client.list_windows() == []

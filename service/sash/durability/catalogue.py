@@ -73,7 +73,9 @@ class Catalogue:
             raise Unavailable(f"a view {name!r} is being created", field="name", retry_after_s=_RETRY_S)
         if (windows := len(self._windows) + len(self._coming)) + more > self._max_windows:
             raise ResourceExhausted(
-                f"there are {windows} windows already", field="name", limit=f"{self._max_windows} windows"
+                f"there are {windows} windows already" + f", and {more} are to come" * (more > 1),
+                field="name",
+                limit=f"{self._max_windows} windows",
             )
 
     @contextmanager
