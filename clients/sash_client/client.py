@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
 
@@ -156,10 +156,20 @@ class Client(BlockingConnection):
         """
         with replacing(file) as out:
             size = 0
-            for chunk in self._stream("ExportWindow", pb.ExportWindowRequest(window=name), Patience(self.timeout_s)):
-                out.write(chunk.data)
-                size += len(chunk.data)
+            for _, data in self._exported(name):
+                out.write(data)
+                size += len(data)
         return size
+
+    def _exported(self, name: str, derived: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
+        """Yield the parts of a window's file, then those of windows that it feeds, each with its window.
+
+        An earlier service sends the first file only.
+        """
+        last, request = name, pb.ExportWindowRequest(window=name, derived=derived)
+        for chunk in self._stream("ExportWindow", request, Patience(self.timeout_s)):
+            last = chunk.name or last
+            yield last, chunk.data
 
     def import_window(self, file: str | os.PathLike[str] | BinaryIO, name: str | None = None) -> WindowInfo:
         """Create a window from what `export_window` wrote.
@@ -174,7 +184,10 @@ class Client(BlockingConnection):
             OSError: the file cannot be read.
         """
         with open_to_read(file) as source:
-            first = new_name(name)
-            requests = (pb.WindowChunk(data=data, name="" if i else first) for i, data in enumerate(chunks(source)))
-            feed = Feed(requests)
-            return from_info(answered(self._started("ImportWindow.future", feed), self.timeout_s, feed))
+            return self._imported(chunks(source), new_name(name))
+
+    def _imported(self, parts: Iterator[bytes], name: str, derived: Sequence[str] = ()) -> WindowInfo:
+        """Create a window from the parts of its file, and windows that it feeds from those of the files that follow."""
+        says: dict[str, Any] = {"name": name, "derived": derived}
+        feed = Feed(pb.WindowChunk(data=data, **({} if i else says)) for i, data in enumerate(parts))
+        return from_info(answered(self._started("ImportWindow.future", feed), self.timeout_s, feed))

@@ -28,7 +28,7 @@ from sash.limits.watches import Watches
 from sash.metrics import Metrics
 from sash.topology import OneProcess
 from sash_engine.clock import Clock
-from sash_engine.errors import SashError
+from sash_engine.errors import InvalidArgument, PermissionDenied, SashError
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
@@ -194,8 +194,19 @@ class Plane(OneProcess):
 
     @observed
     async def delete(self, name: str) -> int:
-        """Delete a window; return how many entries it had. Raises NotFound."""
+        """Delete a window; return how many entries it had. Raises NotFound.
+
+        The windows that are stored with a lost one go with it.
+        """
         with self._access.audited("delete", name):
+            try:
+                for each in self._storage.goes_with(name):
+                    self._access.require("delete", each)
+            except PermissionDenied:
+                raise PermissionDenied(
+                    f"window {name!r} goes with all that is stored with it, and not all of that is the caller's",
+                    field="window",
+                ) from None
             return await self._storage.delete(name)
 
     @observed
@@ -363,8 +374,35 @@ class Plane(OneProcess):
             await self._storage.whole(name)
             return self._storage.export(name)
 
-    async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:
+    async def export_together(self, name: str, derived: Sequence[str]) -> Parts[tuple[str, bytes]]:
+        """As `export`, with windows that it feeds, as they are at the same moment: one file after the other.
+
+        Args:
+            derived: the windows that it feeds, itself or by others, a source before what it feeds.
+
+        Returns:
+            the parts of the files, each with the name of the window whose file it is of.
+
+        Raises:
+            NotFound: the window feeds no window of such a name.
+            InvalidArgument: one is named twice.
+        """
+        self._access.require("export", name)
+        if len(derived) > len(self._catalogue) or len(set(derived)) < len(derived):
+            raise InvalidArgument("derived: each window is named once", field="derived")
+        for each in derived:
+            self._access.require("export", each)
+        with self._access.audited("export", name):
+            await self._storage.whole(name)
+            return self._storage.export_together(name, derived)
+
+    async def restore(
+        self, parts: AsyncIterator[bytes], name: str | None = None, derived: Sequence[str] = ()
+    ) -> WindowInfo:
         """Create a window from what `export` wrote, under its own name or another.
+
+        Args:
+            derived: windows whose files follow, see `export_together`. The window feeds them, itself or by others.
 
         Raises:
             AlreadyExists: there is a window of that name.
@@ -375,10 +413,10 @@ class Plane(OneProcess):
 
             def admit(found: str) -> None:
                 # The file says what its window is called, unless `name` does.
-                entry.window = found
+                entry.window = entry.window or found
                 self._access.require("restore", found)
 
-            window = await self._storage.restore(parts, name, admit)
+            window = await self._storage.restore(parts, name, admit, derived)
         return self._storage.info(window)
 
     async def keys(

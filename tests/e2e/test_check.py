@@ -14,12 +14,14 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.records import BulkInsert
 from sash.durability.storage import Storage
 from sash.main import run
-from sash.tiers.lmdb import VALUES, LmdbTier
+from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier
 from sash_client import Client, SashClientError
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.spec import WindowSpec
+from sash_wire.placement import shard_of
 from tests.support.damage import flipped
+from tests.support.lmdb_values import change, stored
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import running_service, serve_command
 from tests.support.stored import batch
@@ -64,22 +66,6 @@ def data(tmp_path):
     path = tmp_path / "data"
     asyncio.run(fill(lambda: LmdbTier(path)))
     return path
-
-
-def change(path, changes):
-    """Change values behind everybody's back; None deletes one."""
-    tier = LmdbTier(path)
-    tier.acquire()
-    puts = {key: value for key, value in changes.items() if value is not None}
-    tier.commit(puts, [key for key, value in changes.items() if value is None])
-    tier.close()
-
-
-def stored(path):
-    with lmdb.open(str(path), max_dbs=1, readonly=True, lock=False) as env:
-        named = env.open_db(VALUES, create=False)
-        with env.begin(named) as view:
-            return {bytes(key): bytes(value) for key, value in view.cursor() if values.name_of(key) is not None}
 
 
 def served(data, **settings):
@@ -253,7 +239,91 @@ def test_every_shard_is_looked_at(sash, tmp_path):
         "window 'w': 0 entries",
         "window 'w': 1 entries",
     ]
-    status, _, error = sash("check", "--salvage", tmp_path / "d", tmp_path / "new")
+    assert sash("check", "--salvage", tmp_path / "d" / "shard-1", tmp_path / "alone")[0] == 0
+
+
+def test_all_shards_are_salvaged_together_and_served(sash, tmp_path):
+    """Also a window that the first shard has lost, and others have not."""
+    data, new = tmp_path / "data", tmp_path / "new"
+    keys = [f"k{i}" for i in range(40)]
+    with running_service(data=str(data), shards=3) as service, Client(service.grpc_target) as client:
+        for name in NAMES:
+            window = client.create_window({"name": name, **SPEC})
+            window.bulk_insert(range(40), list(range(40)), keys=keys)
+        client.create_window({"name": "lately", "of": "one", "aggregates": {"n": {"function": "count"}}})
+        of_shard = len({key for key in keys if shard_of("two", key, 3) == 0})
+        before = {name: client.window(name).describe().spec for name in (*NAMES, "lately")}
+    pointer = values.pointer_key(2)
+    there = stored(data / "shard-0")
+    change(data / "shard-0", {pointer: flipped(there[pointer], -1)})
+    status, lines, _ = sash("check", "--salvage", data, new)
     assert status == 1
-    assert "has 2 shards: salvage each by itself" in error
-    assert sash("check", "--salvage", tmp_path / "d" / "shard-1", tmp_path / "new")[0] == 0
+    assert lines[-1] == f"window 'two' is in {new}/shard-0: no entries; other shards have some"
+    for _ in range(2):
+        with running_service(data=str(new)) as service, Client(service.grpc_target) as client:
+            assert {window.name: window.spec for window in client.list_windows()} == before
+            counted = {name: client.window(name).describe().entries for name in before}
+            assert counted == {"one": 40, "lately": 40, "two": 40 - of_shard}
+            assert client.topology().shards == 3
+    status, _, error = sash("check", "--salvage", data, new)
+    assert (status, "is not empty" in error) == (1, True)
+    assert sash("check", new)[0] == 0
+    one_by_one = tmp_path / "one by one"
+    for shard in (2, 0, 1):
+        assert not (one_by_one / "shards.json").exists(), "nothing starts there yet"
+        assert sash("check", "--salvage", data / f"shard-{shard}", one_by_one / f"shard-{shard}")[0] == (shard == 0)
+    with running_service(data=str(one_by_one)) as service, Client(service.grpc_target) as client:
+        assert {name: client.window(name).describe().entries for name in before} == counted
+
+
+FED = {
+    "requests": {**SPEC, "slide": {"max_age": 1000}},
+    "minutes": {**SPEC, "from": {"window": "requests", "granularity": 10}},
+    "hours": {**SPEC, "from": {"window": "minutes", "granularity": 20}},
+    "lately": {"of": "requests", "slide": {"max_age": 50}, "aggregates": SPEC["aggregates"]},
+    "recent": {"of": "minutes", "aggregates": SPEC["aggregates"]},
+}
+
+
+def test_windows_that_are_stored_together_are_told_and_salvaged_together(sash, tmp_path):
+    data, new = tmp_path / "data", tmp_path / "new"
+    with running_service(data=str(data)) as service, Client(service.grpc_target) as client:
+        for name, spec in FED.items():
+            client.create_window({"name": name, **spec})
+        client.window("requests").bulk_insert(range(300), [1] * 300, keys=["a"] * 300)
+        before = {name: client.window(name).describe() for name in FED}
+    status, lines, _ = sash("check", data)
+    assert (status, lines[:5]) == (
+        0,
+        [
+            "window 'requests': 300 entries",
+            "window 'minutes', fed by 'requests', has 300 entries",
+            "window 'hours', fed by 'minutes', has 300 entries",
+            "window 'lately', a view of 'requests', has 50 entries",
+            "window 'recent', a view of 'minutes', has 300 entries",
+        ],
+    )
+    assert lines[5].startswith("5 windows, ")
+    status, lines, _ = sash("check", "--salvage", data, new)
+    assert (status, lines[6:]) == (0, [f"window {name!r} is in {new}: {before[name].entries} entries" for name in FED])
+    with running_service(data=str(new)) as service, Client(service.grpc_target) as client:
+        after = {window.name: window for window in client.list_windows()}
+        assert {name: (each.spec, each.entries) for name, each in after.items()} == {
+            name: (each.spec, each.entries) for name, each in before.items()
+        }
+        client.window("requests").bulk_insert([300], [1], keys=["a"])
+        assert [client.window(name).describe().entries for name in FED] == [301, 301, 301, 50, 301]
+    pointer = values.pointer_key(1)
+    change(data, {pointer: None})
+    status, lines, _ = sash("check", data)
+    assert status == 1
+    assert lines[1:5] == [
+        f"window {name!r}, {kind} {of!r}, cannot be read: see window 'requests'"
+        for name, kind, of in (
+            *(("minutes", "fed by", "requests"), ("hours", "fed by", "minutes")),
+            *(("lately", "a view of", "requests"), ("recent", "a view of", "minutes")),
+        )
+    ]
+    assert sash("check", "--salvage", data, tmp_path / "none")[1][-5:] == [
+        f"window {name!r} is left behind" for name in FED
+    ]

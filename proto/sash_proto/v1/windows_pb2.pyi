@@ -489,18 +489,22 @@ class WatchRequest(_message.Message):
     def __init__(self, query: _Optional[_Union[QueryRequest, _Mapping]] = ..., interval_ms: _Optional[int] = ...) -> None: ...
 
 class ExportWindowRequest(_message.Message):
-    __slots__ = ("window",)
+    __slots__ = ("window", "derived")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    DERIVED_FIELD_NUMBER: _ClassVar[int]
     window: str
-    def __init__(self, window: _Optional[str] = ...) -> None: ...
+    derived: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, window: _Optional[str] = ..., derived: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WindowChunk(_message.Message):
-    __slots__ = ("data", "name")
+    __slots__ = ("data", "name", "derived")
     DATA_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    DERIVED_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     name: str
-    def __init__(self, data: _Optional[bytes] = ..., name: _Optional[str] = ...) -> None: ...
+    derived: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, data: _Optional[bytes] = ..., name: _Optional[str] = ..., derived: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
     __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "where", "by", "top", "having", "limit", "position", "partial", "aggregates")

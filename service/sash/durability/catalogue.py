@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from sash_engine.clock import Clock
@@ -58,11 +58,12 @@ class Catalogue:
         if self.find(spec.name).spec != spec:
             raise AlreadyExists(f"window {spec.name!r} exists with another spec", field="name")
 
-    def check_room(self, name: str = "") -> None:
+    def check_room(self, name: str = "", more: int = 1) -> None:
         """Check that there may be one more window.
 
         Args:
             name: what it is called, where it is about to be added.
+            more: how many windows are about to be added.
 
         Raises:
             ResourceExhausted: there are `max_windows` already.
@@ -70,9 +71,11 @@ class Catalogue:
         """
         if name in self._coming:
             raise Unavailable(f"a view {name!r} is being created", field="name", retry_after_s=_RETRY_S)
-        if (windows := len(self._windows) + len(self._coming)) >= self._max_windows:
+        if (windows := len(self._windows) + len(self._coming)) + more > self._max_windows:
             raise ResourceExhausted(
-                f"there are {windows} windows already", field="name", limit=f"{self._max_windows} windows"
+                f"there are {windows} windows already" + f", and {more} are to come" * (more > 1),
+                field="name",
+                limit=f"{self._max_windows} windows",
             )
 
     @contextmanager
@@ -117,10 +120,13 @@ class Catalogue:
             (name,) = sources
         return name
 
-    def put_all(self, window: Window) -> None:
-        """Add a window, those that it feeds, and the views of all."""
-        for each in (window, *window.cascades, *window.all_views):
-            self.put(each)
+    def put_all(self, windows: Iterable[Window | View]) -> None:
+        """Add windows that were made elsewhere."""
+        for window in windows:
+            self.put(window)
+
+    def __len__(self) -> int:
+        return len(self._windows)
 
     def __contains__(self, name: str) -> bool:
         return name in self._windows

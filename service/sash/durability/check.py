@@ -15,7 +15,7 @@ from the groups that exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,10 +34,13 @@ from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 from sash_engine.forest import BLOCK
 from sash_engine.windows.batch import PartialBatch
 from sash_engine.windows.spec import Durability, WindowSpec
+from sash_engine.windows.views import View
+from sash_engine.windows.window import Window
 
-__all__ = ["CheckedWindow", "Damage", "Found", "check"]
+__all__ = ["MAX_KEYS", "CheckedDerived", "CheckedWindow", "Damage", "Found", "check"]
 
-_MAX_KEYS = 2**31
+MAX_KEYS = 2**31
+"""A window that is read may have so many keys, whatever the settings of its service were."""
 
 
 @dataclass(slots=True)
@@ -49,12 +52,34 @@ class Damage:
         problem: what is wrong with it, with its name.
         window: name of the window that it belongs to; None if it belongs to none, or to all.
         entries: how many entries of the window are lost with it; None if that is not known.
+        rollup: the parts of the rollup that it belongs to, which is made anew; None for another value.
     """
 
     key: bytes
     problem: str
     window: str | None = None
     entries: int | None = None
+    rollup: Sequence[str] | None = None
+
+
+@dataclass(slots=True)
+class CheckedDerived:
+    """What a check found of a window that is stored with another one: a cascade or a view.
+
+    Args:
+        name, of: its name, and that of the window that feeds it, or whose entries it shows.
+        is_view: whether it is a view.
+
+    Attributes:
+        entries: how many entries it has; None if it cannot be read.
+        left_out: entries in values that are damaged or missing.
+    """
+
+    name: str
+    of: str
+    is_view: bool
+    entries: int | None = None
+    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -69,7 +94,9 @@ class CheckedWindow:
         problem: why a server would not serve it; None if it would.
         left_out: entries in blocks and staged parts that are damaged or missing.
         writes, entries: how many later writes are left out, and about how many entries they have.
-        stored: rows in whole blocks of a window that cannot be read.
+        unread: about how many further writes may have been in groups of the journal that cannot be read.
+        stored: rows in whole blocks of a window that cannot be read, with those of all that is stored with it.
+        derived: the windows that are stored with it.
     """
 
     number: int
@@ -79,12 +106,15 @@ class CheckedWindow:
     left_out: int = 0
     writes: int = 0
     entries: int = 0
+    unread: int = 0
     stored: int = 0
+    derived: list[CheckedDerived] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
-        """Whether it has lost nothing."""
-        return self.partial is not None and self.problem is None and not self.left_out
+        """Whether it, and all that is stored with it, has lost nothing."""
+        lacks = self.left_out or any(each.left_out or each.entries is None for each in self.derived)
+        return self.partial is not None and self.problem is None and not lacks
 
 
 @dataclass(slots=True)
@@ -124,8 +154,9 @@ def check(view: TierView, clock: Clock) -> Found:
     names = {each.number: each.name for each in windows.checked}
     for key in sorted(damages):
         name = values.name_of(key)
-        window = None if name is None or name.window is None else names.get(name.window)
-        found.damages.append(Damage(key, damages[key], window, windows.lost_entries.get(key)))
+        root = None if name is None or name.window is None else names.get(name.window)
+        window, rollup = windows.owners.get(key, (root, None))
+        found.damages.append(Damage(key, damages[key], window, windows.lost_entries.get(key), rollup))
     return found
 
 
@@ -136,6 +167,7 @@ class _Windows:
         checked: the windows.
         damages: by key, values that are missing.
         lost_entries: by key, how many entries are lost with a value.
+        owners: by key of a damaged block, the name of its window, and the parts of its rollup if it is of one.
         problems: what is wrong with the values that all windows need.
     """
 
@@ -144,10 +176,12 @@ class _Windows:
         self._session = TierSession(_ReadOnly(view), cache_bytes=64 << 20, interval_s=1.0, clock=clock)
         self.damages: dict[bytes, str] = {}
         self.lost_entries: dict[bytes, int] = {}
+        self.owners: dict[bytes, tuple[str, Sequence[str] | None]] = {}
         self.problems: list[str] = []
         meta, start, end = self._roots()
         if not self._session.named:
             self._session.store = None  # nobody says which one it is
+        self._meta = meta
         self.checked = [self._window(*each, each[0] < meta.bound, each[0] >= meta.owned) for each in meta.windows]
         self._broken: set[int] = set()
         self._replay(start, end)
@@ -190,18 +224,27 @@ class _Windows:
                 self.problems.append(f"name and aggregates of window {number} are not known")
             else:
                 windows.append((number, document.get("durability") or "sync", document))
-        return Meta(windows, meta.next_window, meta.discarded, meta.record, meta.bound, meta.owned)
+        return replace(meta, windows=windows)
 
     def _document(self, number: int) -> dict[str, Any] | None:
         """Read the spec of a window from its image; None if that fails."""
+        first = next(self._image_records(number), None)
+        return dict(first[1]["spec"]) if first is not None and first[0] == "head" else None
+
+    def _image_records(self, number: int) -> Iterator[list[Any]]:
+        """Read the records of a window's image, without the parts that are damaged or missing."""
         pointer = self._read("pointer", values.pointer_key(number))
-        if pointer is None or not pointer["image"]:
-            return None
-        part = self._read("image", values.image_key(number, pointer["image"], 1))
-        if part is None:
-            return None
-        _, head = values.unpack(part[1][0])
-        return dict(head["spec"])
+        for i in range(1, 0 if pointer is None else pointer["parts"]):
+            part = self._read("image", values.image_key(number, pointer["image"], i))
+            for record in () if part is None else part[1]:
+                yield values.unpack(record)
+
+    def _derived_documents(self, number: int) -> Sequence[Mapping[str, Any]]:
+        """The specs of the windows that are stored with one that cannot be read, as far as they are known."""
+        listed = self._meta.derived_of(number)
+        if listed is not None:
+            return listed
+        return [record[1] for record in self._image_records(number) if record[0] in ("cascade", "view")]
 
     def _journal(self) -> tuple[Start, End]:
         """Where the journal begins and ends."""
@@ -230,7 +273,7 @@ class _Windows:
         found = CheckedWindow(number, document["name"])
         try:
             spec = WindowSpec.parse(document)
-            partial = PartialWindow(self._session, number, spec, durability, self._clock, _MAX_KEYS, BLOCK)
+            partial = PartialWindow(self._session, number, spec, durability, self._clock, MAX_KEYS, BLOCK)
             scan = self._scan
             partial.reads_only(*(each.get(number, set()) for each in (scan.whole, scan.unbound, scan.unowned)))
             partial.recover(older, owned)
@@ -260,6 +303,7 @@ class _Windows:
         replay = Replay(windows, apply, lose)
         replay.begin(start.cut)
         staged: dict[str, int] = {}
+        known, gaps, since = 0, list[tuple[int, int]](), list[int]()
         for number in sorted({*start.apart, *range(start.first, end.group + 1)}):
             key = values.group_key(number)
             (data,) = self._session.tier.get_many([key])
@@ -267,6 +311,10 @@ class _Windows:
             group = Group.of(number, data, start.is_bound(number), start.apart.get(number), store, owned)
             if group.error is not None:
                 self.damages[key] = group.error.message
+                since.append(known)
+            else:
+                gaps += [(min(since), group.records[0][0] - 1 if group.after is None else group.after)] if since else []
+                known, since = group.records[-1][0], []
             replay.take(group)
             for record, window, fields in group.records:
                 each = checked.get(window)
@@ -274,28 +322,72 @@ class _Windows:
                     each.writes += 1
                     each.entries += _entries_of(fields, staged)
         replay.finish(end.record)
+        if since:
+            gaps.append((min(since), known + 1 if end.record is None else end.record))
+        for each in self.checked:
+            if each.problem is not None:
+                at = replay.at.get(each.number, 0)
+                each.unread = sum(max(0, last - max(first, at)) for first, last in gaps)
 
     def _finish(self, found: CheckedWindow) -> None:
         """Note what a window lacks, and whether it can be read at all."""
         partial = found.partial
         if partial is None or found.number in self._broken:
             found.partial, found.stored = None, self._scan.rows.get(found.number, 0)
+            found.derived = [_unreadable(document) for document in self._derived_documents(found.number)]
             return
         for _ in partial.staged():
             pass
         for number in partial.misplaced:
             key = values.block_key(found.number, number)
             self.damages[key] = f"value {key.decode()!r} is in the wrong place: it is older than what was written there"
-        for number, entries in partial.blocks_left_out.items():
-            self._lost(values.block_key(found.number, number), entries)
+        lacks: dict[str, int] = {}
+        for window, name, rollup in _windows_of(partial):
+            lacks.setdefault(name, partial.fed_less.get(window, 0))
+            for number, entries in partial.blocks_left_out.get(window, {}).items():
+                key = values.block_key(found.number, number)
+                self.owners[key] = name, rollup
+                self._lost(key, None if rollup is not None or not entries else entries)
+                lacks[name] += entries if rollup is None else 0
         for number, entries in partial.parts_left_out.items():
             self._lost(values.staged_key(found.number, number), entries)
-        found.left_out = sum(partial.blocks_left_out.values()) + sum(partial.parts_left_out.values())
+        found.left_out = lacks[found.name] + sum(partial.parts_left_out.values())
+        found.derived = self._derived(partial, lacks)
 
-    def _lost(self, key: bytes, entries: int) -> None:
-        self.lost_entries[key] = entries
+    def _derived(self, partial: PartialWindow, lacks: Mapping[str, int]) -> list[CheckedDerived]:
+        """What was found of the windows that are stored with a window: all that are listed, and no others.
+
+        A window may be in a state before some came, and others went.
+        """
+        there: dict[str, Window | View] = {each.spec.name: each for each in partial.derived}
+        listed = self._meta.derived_of(partial.number)
+        found = []
+        for document in [each.spec.document() for each in there.values()] if listed is None else listed:
+            each = _unreadable(document)
+            window = there.get(each.name)
+            if window is not None and window.spec.feeds_on == (each.of,):
+                each.entries, each.left_out = window.info().entries, lacks.get(each.name, 0)
+            found.append(each)
+        return found
+
+    def _lost(self, key: bytes, entries: int | None) -> None:
+        if entries is not None:
+            self.lost_entries[key] = entries
         if key not in self._scan.damages:
             self.damages.setdefault(key, f"value {key.decode()!r} is missing")
+
+
+def _windows_of(partial: PartialWindow) -> Iterator[tuple[Window, str, Sequence[str] | None]]:
+    """All windows with blocks: each with the name of its window, and its parts if it is a rollup."""
+    for window in (partial.window, *partial.window.cascades):
+        yield window, window.spec.name, None
+        for rollup in window.rollups:
+            yield rollup.window, window.spec.name, sorted(rollup.parts)
+
+
+def _unreadable(document: Mapping[str, Any]) -> CheckedDerived:
+    of = document.get("of")
+    return CheckedDerived(document["name"], of or document["from"]["window"], of is not None)
 
 
 def _entries_of(fields: Sequence[Any], staged: dict[str, int]) -> int:

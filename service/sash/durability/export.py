@@ -12,13 +12,18 @@ cut short is refused as a whole, and the error names the frame. Anybody can writ
 every value is checked before it is used (forms.py), and at the end whether the values fit together. An import neither
 evicts entries nor drops late ones: the window gives the same answers and counts as the exported one.
 
+A window that another one feeds is exported as one that nobody feeds, with its source beside its spec. If the files of
+both follow one another, an import can make the one the cascade of the other again:
+
+    requests: header ... end   minutes: header ... end   hours: header ... end      each is as of the same moment
+
 Export: one copy of small keys in memory; the rest bulk by bulk.  Import: O(entries), bulk by bulk.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +69,7 @@ def export(window: Window | View) -> Iterator[bytes]:
     entries = Entries(window.spec, keys, numbers, None, None, window.cold, _ROWS)
     header = {
         "spec": _alone(window.spec),
+        **({} if window.spec.source is None else {"from": window.spec.document()["from"]}),
         "counts": window.counts.document(),
         "newest": window.mark,
         **punctuated(window),
@@ -128,8 +134,10 @@ class Importer:
     """Makes a window from an export, which is fed in pieces of any size.
 
     Args:
-        make: makes the empty window of a spec.
+        make: makes the empty window of a spec. It is called again for each of `derived`, with a spec that says which
+            window feeds it.
         name: the name of the window; None for the exported name. It is checked before anything is read.
+        derived: the windows that it feeds, itself or by others, whose files follow in this order.
 
     Attributes:
         window: the window so far, once the header is read. Use it when `finish` has returned it.
@@ -143,19 +151,28 @@ class Importer:
         ResourceExhausted: it has more keys than a window may have.
     """
 
-    def __init__(self, make: Callable[[WindowSpec], Window], name: str | None = None) -> None:
+    def __init__(
+        self, make: Callable[[WindowSpec], Window], name: str | None = None, derived: Sequence[str] = ()
+    ) -> None:
         if name is not None:
             check_name(name, "name")
         self._make = make
         self._name = name
         self._left = bytearray()
+        self._awaited = list(derived)
+        self._sources: dict[str, str] = {}  # the names of the windows so far, by those in the file
+        self._begin_file()
+        self.window: Window | None = None
+
+    def _begin_file(self) -> None:
+        """Expect the header of a window."""
+        self._reading: Window | None = None
         self._frames = 0
         self._rows = 0
         self._expected = 0  # entries of the window that were not read yet
         self._uncounted = False
         self._states: list[list[Array]] = []
         self._ended = False
-        self.window: Window | None = None
 
     def feed(self, data: bytes) -> None:
         """Read the next piece."""
@@ -167,6 +184,8 @@ class Importer:
         left += data
         at = 0
         while len(left) - at >= _LENGTH.size:
+            if self._ended and self._awaited:
+                self._begin_file()
             (length,) = _LENGTH.unpack_from(left, at)
             start = at + _LENGTH.size
             if not self._frames:
@@ -185,6 +204,8 @@ class Importer:
         if self._left or not self._ended or self.window is None:
             began = self._frames or self._left
             raise _wrong(f"the export is cut short in {self._called}" if began else "the export is empty")
+        if self._awaited:
+            raise _wrong(f"the export of window {self._awaited[0]!r} is missing behind that of its source")
         return self.window
 
     @property
@@ -217,30 +238,50 @@ class Importer:
         """The method for a frame, and its content."""
         match payload:
             case [int(number), str(kind), content] if kind in self._takers:
-                if number != self._frames or self._ended or (self.window is None) != (kind == "header"):
+                if number != self._frames or self._ended or (self._reading is None) != (kind == "header"):
                     raise _wrong(f"it was written as frame {number}, {kind}")
                 return self._takers[kind], content
         raise _wrong("its kind is not one of an export")
 
     def _take_header(self, payload: Any) -> None:
         header = checked(Header, payload, "header")
-        spec = WindowSpec.parse(header.spec if self._name is None else {**header.spec, "name": self._name})
+        if self.window is None:
+            spec = WindowSpec.parse(header.spec if self._name is None else {**header.spec, "name": self._name})
+            self._check_alone(spec, header)
+        else:
+            spec = self._fed(header)
+        self._sources[header.spec["name"]] = spec.name
+        counts = header.counts.counts()
+        self._expected = MAX_COUNTED if header.uncounted else counts.present
+        self._uncounted = header.uncounted
+        self._reading = window = self._make(spec)
+        window.resume(counts, header.newest, header.punctuated)
+        if self.window is None:
+            self.window = window
+            window.ledger = header.extra.ledger.ledger()
+            window.ledger.next_part = 1  # staged parts are not imported, so no number is used yet
+
+    def _check_alone(self, spec: WindowSpec, header: Header) -> None:
+        """Refuse the spec of the first window if it needs another one, or if entries are lacking."""
         if spec.source is not None:
             raise InvalidArgument("an exported window is fed by none", field="from")
         if spec.of is not None:
             raise InvalidArgument("an exported window has its entries itself", field="of")
         if spec.algorithm is not None:
             raise InvalidArgument(f"a window on {spec.algorithm} keeps no entries", field="algorithm")
-        ledger = header.extra.ledger.ledger()
-        if ledger.parts:
+        if header.extra.ledger.parts:
             raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
-        ledger.next_part = 1  # staged parts are not imported, so no number is used yet
-        counts = header.counts.counts()
-        self._expected = MAX_COUNTED if header.uncounted else counts.present
-        self._uncounted = header.uncounted
-        self.window = self._make(spec)
-        self.window.resume(counts, header.newest, header.punctuated)
-        self.window.ledger = ledger
+
+    def _fed(self, header: Header) -> WindowSpec:
+        """The spec of a window that one of those before it feeds."""
+        name, source = self._awaited.pop(0), header.source
+        if header.spec.get("name") != name:
+            raise InvalidArgument(f"it is not the export of window {name!r}", field="derived")
+        if source is None or source.get("window") not in self._sources:
+            raise InvalidArgument(f"no window before it feeds {name!r}", field="from.window")
+        if name in self._sources.values():
+            raise InvalidArgument(f"there are two windows {name!r}", field="derived")
+        return WindowSpec.parse({**header.spec, "from": {**source, "window": self._sources[source["window"]]}})
 
     def _take_keys(self, payload: Any) -> None:
         window = self._window
@@ -311,8 +352,8 @@ class Importer:
 
     @property
     def _window(self) -> Window:
-        assert self.window is not None, "the header is the first frame"
-        return self.window
+        assert self._reading is not None, "the header is the first frame"
+        return self._reading
 
     _takers: Mapping[str, Callable[..., Steps[None] | None]] = {
         "header": _take_header,

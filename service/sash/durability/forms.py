@@ -163,10 +163,12 @@ class Head(_Form):
 class Header(_Form):
     """The header of an export. `WindowSpec` checks the spec.
 
-    `uncounted` says that the counts are only of entries that are gone: those in the file are added to them.
+    `uncounted` says that the counts are only of entries that are gone: those in the file are added to them. `from` is
+    that of a window that another one fed.
     """
 
     spec: dict[str, Any]
+    source: Annotated[dict[str, Any] | None, Field(alias="from")] = None
     counts: _RoomyCounts
     newest: _Newest
     punctuated: _Newest = NEVER

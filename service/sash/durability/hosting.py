@@ -143,6 +143,9 @@ class WindowStorage(Protocol):
     def describe(self, info: WindowInfo) -> None:
         """Fill in the durability of a window, and its problem."""
 
+    def goes_with(self, name: str) -> list[str]:
+        """The windows that are deleted with a window: those that are stored with a lost one. None goes by itself."""
+
     async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
         """Create a window, or find the one of this spec; the bool says whether it is new."""
 

@@ -23,13 +23,19 @@ from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["ledger_of", "restore"]
+__all__ = ["forest_of", "ledger_of", "restore"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MakeForest = Callable[[Layout, Cold, ForestImage], Forest]
-"""Makes a forest from its image."""
+MakeForest = Callable[[Window, ForestImage], Forest]
+"""Makes a forest of a window from its image."""
+
+
+def forest_of(window: Window, image: ForestImage) -> Forest:
+    """Make a forest of a window from its image."""
+    assert window.cold is not None, "forests of an image need to load blocks"
+    return Forest.restore(window.layout, window.cold, image)
 
 
 def restore(
@@ -43,7 +49,7 @@ def restore(
     bound: bool = False,
     store: bytes | None = None,
     owned: bool = False,
-    forest: MakeForest | None = None,
+    forest: MakeForest = forest_of,
 ) -> Window:
     """Restore a window from its image.
 
@@ -53,14 +59,14 @@ def restore(
         name: name of the image, for errors.
         key: the key of each part, by its number.
         bound, store, owned: which parts are refused, see `unseal`.
-        forest: makes a forest from its image; None for an unchanged one.
+        forest: makes a forest from its image.
 
     Raises:
         DataLoss: parts are missing or damaged.
         FailedPrecondition: a newer version wrote them.
         InvalidArgument: the spec names an aggregate that is not installed.
     """
-    reader, number = _Reader(max_keys, clock, cold, forest or Forest.restore), -1
+    reader, number = _Reader(max_keys, clock, cold, forest), -1
     for number, data in enumerate(parts):
         called = f"part {number} of {name}"
         found, records = unseal("image", data, called, key(number), bound, store, owned)
@@ -216,9 +222,7 @@ class _Reader:
     def _give(self, window: Window) -> None:
         """Give the key its forest, once all of its blocks are read."""
         if self._forest is not None and self._forest.missing <= 0:
-            assert window.cold is not None, "forests of an image need to load blocks"
-            image = self._forest.image()
-            window.keys.adopt(self._forest.number, self._make(window.layout, window.cold, image))
+            window.keys.adopt(self._forest.number, self._make(window, self._forest.image()))
             self._forest = None
 
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:

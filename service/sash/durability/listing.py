@@ -1,11 +1,15 @@
 """Which windows a tier has: the value `meta`, written again whenever a window comes or goes.
 
     meta ── windows     number, durability and spec of each window
+         ── derived     the specs of windows that are stored with another one: cascades and views
          ── next        the first number that was never given to a window
          ── discarded   windows whose values are being deleted: number and `Remains`          see roots.py
 
 Deleting goes on after a restart. A window that is being imported is listed as discarded until it is complete. So an
 import that ends half-way leaves nothing.
+
+Cascades and views come and go with records of the window that they are stored with. `meta` lists them for the case that
+this window is lost: they are then listed with its problem.
 """
 
 from __future__ import annotations
@@ -66,8 +70,11 @@ class Listing:
             for stored in sorted(self._windows.values(), key=lambda stored: stored.number)
         ]
         discarded = [(number, remains.document()) for number, remains in self._discarded.items()]
+        derived = {
+            stored.number: documents for stored in self._windows.values() if (documents := stored.derived_documents())
+        }
         journal = self._session.journal
-        meta = Meta(windows, self._next, discarded, journal.last + 1, self._bound, self._owned)
+        meta = Meta(windows, self._next, discarded, journal.last + 1, self._bound, self._owned, derived)
         puts = {**meta.puts(self._session.id), **(new or {})}
         return journal.append(0, lambda: None, 1000, puts=lambda: puts, logged=False)
 

@@ -133,6 +133,9 @@ class MemoryStorage:
     def describe(self, info: WindowInfo) -> None:
         pass
 
+    def goes_with(self, name: str) -> list[str]:
+        return []
+
     async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
         refuse_durable(spec, "this service keeps windows in memory only")
         return self.create_here(spec)

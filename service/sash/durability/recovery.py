@@ -20,9 +20,8 @@ from sash.durability.manifest import Remains
 from sash.durability.replay import Replay
 from sash.durability.roots import End, JournalPosition, check_covered
 from sash.durability.session import TierSession
-from sash.durability.stored_window import StoredWindow
+from sash.durability.stored_window import StoredWindow, spec_as_known
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
-from sash_engine.monoids import catalogue
 from sash_engine.windows.spec import Durability, WindowSpec
 
 __all__ = ["Make", "RecoveredTier", "apply_again", "in_thread", "recover", "recover_again"]
@@ -46,6 +45,8 @@ class RecoveredTier:
         owned: windows from this number on have only values that name their store.
         discarded: by number, windows whose values are being deleted.
         journal: where the journal goes on, for `Journal.start`.
+        unlisted: `meta` does not list all cascades and views, or others: a crash came first, or an earlier version
+            wrote it.
     """
 
     windows: list[StoredWindow] = field(default_factory=list)
@@ -54,6 +55,7 @@ class RecoveredTier:
     owned: int = 1
     discarded: dict[int, Remains] = field(default_factory=dict)
     journal: JournalPosition = field(default_factory=JournalPosition)
+    unlisted: bool = False
 
 
 def recover(session: TierSession, make: Make) -> RecoveredTier:
@@ -70,7 +72,8 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
             return RecoveredTier(journal=JournalPosition(store=session.id))
         meta, start, end = roots
         windows = [
-            _recover_window(session, make, *each, each[0] < meta.bound, each[0] >= meta.owned) for each in meta.windows
+            _recover_window(session, make, *each, each[0] < meta.bound, each[0] >= meta.owned, meta.derived_of(each[0]))
+            for each in meta.windows
         ]
         for stored in windows:
             check_covered(end, stored.through, stored.name)
@@ -96,7 +99,8 @@ def recover(session: TierSession, make: Make) -> RecoveredTier:
     end = End(last_group, replay.last, end.listing, end.start)
     journal = JournalPosition(following, last, replay.written.items(), start, end, replay.at, session.id)
     discarded = {number: Remains.of(remains) for number, remains in meta.discarded}
-    return RecoveredTier(windows, meta.next_window, meta.bound, meta.owned, discarded, journal)
+    unlisted = any(stored.derived_documents() != (meta.derived_of(stored.number) or []) for stored in windows)
+    return RecoveredTier(windows, meta.next_window, meta.bound, meta.owned, discarded, journal, unlisted)
 
 
 async def recover_again(session: TierSession, failed: StoredWindow, make: Make) -> StoredWindow:
@@ -143,13 +147,15 @@ def _recover_window(
     document: Mapping[str, Any],
     older: bool,
     owned: bool,
+    derived: Sequence[Mapping[str, Any]] | None,
 ) -> StoredWindow:
     problem: SashError | None = None
     try:
         spec = WindowSpec.parse(document)
     except InvalidArgument as error:
-        spec, problem = _as_far_as_known(document), error
+        spec, problem = spec_as_known(document), error
     stored = make(number, spec, durability)
+    stored.listed = derived
     try:
         stored.recover(older, owned)
     except (DataLoss, InvalidArgument) as error:
@@ -163,15 +169,6 @@ def _recover_window(
         stored.keep_document(document)
         _lose(session, stored, problem)
     return stored
-
-
-def _as_far_as_known(document: Mapping[str, Any]) -> WindowSpec:
-    """The spec without aggregates that this service does not know, to list a window that is not served."""
-    known = {name: each for name, each in document["aggregates"].items() if each["function"] in catalogue()}
-    try:
-        return WindowSpec.parse({**document, "aggregates": known})
-    except InvalidArgument:
-        return WindowSpec.parse({"name": document["name"], "aggregates": {"entries": {"function": "count"}}})
 
 
 def _recover_record(session: TierSession, stored: StoredWindow, record: int, fields: Sequence[Any]) -> None:

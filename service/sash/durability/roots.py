@@ -1,6 +1,7 @@
 """The values that all windows of a tier need: which windows there are, where the journal begins, and where it ends.
 
-    meta            windows, next number, what is being deleted       written when a window comes or goes
+    meta            windows, next number, what is being deleted       written when a window comes or goes, or one
+                                                                      that is stored with another one
     journal         first group, groups set apart, what was cut       written then, and when the journal is cut
     journal/last    last group, last record                           written then, and with every commit of records
 
@@ -58,6 +59,8 @@ class Meta:
         record: number of the record as which it was written; 0 in format 1.
         bound: windows from this number on have no values of format 1.
         owned: windows from this number on have only values that name their store.
+        derived: by number of a window, the specs of those that are stored with it, if there are any; None if an earlier
+            version wrote the value.
     """
 
     windows: Sequence[tuple[int, Any, Mapping[str, Any]]]
@@ -66,6 +69,7 @@ class Meta:
     record: int = 0
     bound: int = 1
     owned: int = 1
+    derived: Mapping[int, Sequence[Mapping[str, Any]]] | None = None
 
     def puts(self, store: bytes) -> Mapping[bytes, bytes]:
         """Return the value by its key; `store` is the id of the store."""
@@ -76,15 +80,21 @@ class Meta:
             "record": self.record,
             "bound": self.bound,
             "owned": self.owned,
+            "derived": self.derived,
         }
         return _put("meta", payload, values.meta_key(), store)
+
+    def derived_of(self, window: int) -> Sequence[Mapping[str, Any]] | None:
+        """The specs of the windows that are stored with a window; None if that is not known."""
+        return None if self.derived is None else self.derived.get(window, [])
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Meta:
         """Read the payload of a value that `puts` made."""
         following = payload["next"]
         bound, owned = payload.get("bound", following), payload.get("owned", following)
-        return cls(payload["windows"], following, payload["discarded"], payload.get("record", 0), bound, owned)
+        record, derived = payload.get("record", 0), payload.get("derived")
+        return cls(payload["windows"], following, payload["discarded"], record, bound, owned, derived)
 
 
 @dataclass(frozen=True, slots=True)

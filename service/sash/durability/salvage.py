@@ -5,13 +5,14 @@
 
 So the new tier depends on nothing in the old one: entries are sorted into new blocks, and aggregates are computed
 again. Producers and batches go on from the state of the window. If later writes of a producer are lost, the refusal of
-its next write says which number is expected. A window that another one feeds is salvaged as one that nobody feeds.
-Views are made again.
+its next write says which number is expected. Cascades go with their source, which feeds them again. Views are made
+again.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from itertools import chain
 from typing import TypeVar
 
 from sash.durability.check import CheckedWindow
@@ -31,11 +32,13 @@ async def salvage(window: CheckedWindow, storage: Storage) -> int:
     """
     stored = window.partial
     assert stored is not None, "the window cannot be read"
-    written = await storage.restore(_later(export(stored.window)), None)
-    for cascade in stored.window.cascades:
-        await storage.restore(_later(export(cascade)), None)
+    there = {each.name for each in window.derived if each.entries is not None}
+    cascades = [each for each in stored.window.cascades if each.spec.name in there]
+    frames = chain.from_iterable(map(export, [stored.window, *cascades]))
+    written = await storage.restore(_later(frames), None, derived=[each.spec.name for each in cascades])
     for view in stored.window.all_views:
-        await storage.create(view.spec)
+        if view.spec.name in there:
+            await storage.create(view.spec)
     for token, part, batch in stored.staged():
         await storage.stage(window.name, batch, part.query, part.batch, token)
     return written.info().entries

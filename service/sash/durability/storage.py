@@ -34,6 +34,7 @@ from sash_engine.errors import (
     AlreadyExists,
     DataLoss,
     FailedPrecondition,
+    NotFound,
     SashError,
     SequenceReused,
     Unavailable,
@@ -248,14 +249,19 @@ class Storage:
             return await cascading.create(self._catalogue, self.store, spec)
         return await self.store.create(spec)
 
+    def goes_with(self, name: str) -> list[str]:
+        """The windows that are deleted with a window, see `WindowStorage.goes_with`."""
+        return self.store.goes_with(name)
+
     async def delete(self, name: str) -> int:
         """Delete a window with all its values; return how many entries it had."""
         try:
             counts = None
-            if name in self._catalogue:
+            alone = not self.goes_with(name)
+            if name in self._catalogue and alone:
                 sharing.check_deletable(self._catalogue.find(name))
                 counts = await sharing.delete(self._catalogue, self.store, name)
-            if name in self._catalogue and counts is None:
+            if name in self._catalogue and alone and counts is None:
                 counts = await cascading.delete(self._catalogue, self.store, name)
             counts = counts or await self.store.delete(name)
         finally:
@@ -480,19 +486,35 @@ class Storage:
         """See `Plane.export`."""
         return self.store.pinned(name, export(self.find(name)))
 
+    def export_together(self, name: str, derived: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """See `Plane.export_together`."""
+        window = self.find(name)
+        fed = {each.spec.name: each for each in (() if isinstance(window, View) else window.cascades)}
+        for each in derived:
+            if each not in fed:
+                raise NotFound(f"derived: window {name!r} feeds no window {each[:140]!r}", field="derived")
+        files = [(each.spec.name, export(each)) for each in (window, *map(fed.__getitem__, derived))]
+        return self.store.pinned(name, ((each, frame) for each, frames in files for frame in frames))
+
     async def restore(
-        self, parts: AsyncIterator[bytes], name: str | None, admit: Callable[[str], None] = lambda _: None
+        self,
+        parts: AsyncIterator[bytes],
+        name: str | None,
+        admit: Callable[[str], None] = lambda _: None,
+        derived: Sequence[str] = (),
     ) -> Window:
-        """See `Plane.restore`; `admit` gets the window's name before anything is made, and may refuse it."""
+        """See `Plane.restore`; `admit` gets the name of each window before it is made, and may refuse it."""
         targets: list[ImportTarget] = []  # one, once the header is read
 
         def make(spec: WindowSpec) -> Window:
             admit(spec.name)
             self._check_new(spec)
+            if targets:
+                return targets[0].window.add_cascade(spec)
             targets.append(self.store.begin_import(spec))
             return targets[0].window
 
-        importer = Importer(make, name)
+        importer = Importer(make, name, derived)
         try:
             async for part in parts:
                 self._memory.check(COPIES * len(part))
@@ -504,18 +526,20 @@ class Storage:
             for target in targets:
                 await target.keep_up()
                 await target.complete()
-            self._check_new(window.spec)
+            family = [window, *window.cascades]
+            for each in family:
+                self._check_new(each.spec, len(family))
         except BaseException:
             for target in targets:
                 target.abandon()
             raise
-        self._catalogue.put(window)
+        self._catalogue.put_all(family)
         for target in targets:
             await target.arrive()
         return window
 
-    def _check_new(self, spec: WindowSpec) -> None:
-        self._catalogue.check_room(spec.name)
+    def _check_new(self, spec: WindowSpec, more: int = 1) -> None:
+        self._catalogue.check_room(spec.name, more)
         if spec.name in self._catalogue:
             raise AlreadyExists(f"there is a window {spec.name!r} already", field="name")
 

@@ -32,22 +32,25 @@ from sash.durability import image_reader
 from sash.durability.backoff import Backoff
 from sash.durability.blocks import BlockStore
 from sash.durability.columns import batch_from
+from sash.durability.image_reader import forest_of
 from sash.durability.joined_texts import coded_from, read_together
 from sash.durability.journal import anew
 from sash.durability.manifest import Manifest, Remains
 from sash.durability.session import TierSession
 from sash.durability.window_lock import Admission, RestingClock, WindowLock
 from sash_engine.clock import Clock
-from sash_engine.errors import DataLoss, SashError, Unavailable
-from sash_engine.forest import Forest, Layout
+from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
+from sash_engine.forest import Forest
 from sash_engine.forest.cold import Cold
 from sash_engine.forest.image import ForestImage
+from sash_engine.monoids import catalogue
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.ledger import Part
 from sash_engine.windows.spec import Durability, WindowSpec
+from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
 
-__all__ = ["State", "StoredWindow"]
+__all__ = ["State", "StoredWindow", "spec_as_known"]
 
 _PARTS_PER_TRIP = 16
 _RETRY_AFTER_S = 1.0
@@ -94,6 +97,7 @@ class StoredWindow:
         failure: why the window answers nothing; None while it does.
         losses: how often it was recovered because something was damaged.
         older: an earlier version created it, so its values may be of format 1.
+        listed: the specs of the windows that are stored with it, as `meta` lists them; None if that is not known.
         logged_bytes: bytes of journal behind its image.
         checkpointing: an image of it is being taken or written.
         lock: long questions share it, writes exclude them.
@@ -124,6 +128,7 @@ class StoredWindow:
         self.failure: SashError | None = None
         self.losses = 0
         self.older = False
+        self.listed: Sequence[Mapping[str, Any]] | None = None
         self.logged_bytes = 0
         self.checkpointing = False
         self.writable = asyncio.Event()
@@ -133,8 +138,8 @@ class StoredWindow:
         self._unstored_bytes = 0
         self._unknown = False  # it was lost, so the tier may have values of it that the manifest does not know
         self._deleted: Callable[[], None] | None = None
-        self._documented: WindowSpec | None = None
-        self._document: dict[str, Any] = {}
+        self._documents: dict[str, tuple[WindowSpec, dict[str, Any]]] = {}
+        self._unserved: list[Window | View] | None = None
 
     @property
     def cold(self) -> Cold:
@@ -147,15 +152,37 @@ class StoredWindow:
         return self.manifest.image.through
 
     def document(self) -> dict[str, Any]:
-        """The window's spec as a plain document. It is cached: each change of `meta` lists all windows."""
-        if self._documented is not self.window.spec:
-            self._documented = self.window.spec
-            self._document = self._documented.document()
-        return self._document
+        """The window's spec as a plain document."""
+        return self._document_of(self.window.spec)
 
     def keep_document(self, document: Mapping[str, Any]) -> None:
         """List the window with this document: this service does not know everything in its spec."""
-        self._documented, self._document = self.window.spec, dict(document)
+        self._documents[self.name] = self.window.spec, dict(document)
+
+    def _document_of(self, spec: WindowSpec) -> dict[str, Any]:
+        """A spec as a plain document. It is cached: each change of `meta` lists all windows."""
+        known, document = self._documents.get(spec.name, (None, {}))
+        if known is not spec:
+            document = spec.document()
+            self._documents[spec.name] = spec, document
+        return document
+
+    @property
+    def derived(self) -> list[Window | View]:
+        """The windows that are stored with it: those that it feeds, then the views of all. Each follows its source.
+
+        Of a lost window they are empty, and made of what `meta` lists. What was read of the image is not enough: the
+        journal may have had others.
+        """
+        if self._unserved is not None:
+            return self._unserved
+        return [*self.window.cascades, *self.window.all_views]
+
+    def derived_documents(self) -> list[dict[str, Any]]:
+        """The specs of `derived` as plain documents."""
+        if self._unserved is not None and self.listed is not None:
+            return [dict(document) for document in self.listed]
+        return [self._document_of(window.spec) for window in self.derived]
 
     # ---------------------------------------------------------------- states
 
@@ -227,6 +254,8 @@ class StoredWindow:
         self._become(State.LOST)
         self._unknown = True
         self.failure = error
+        if self.listed is not None:
+            self._unserved = [_empty(spec_as_known(document), self.clock) for document in self.listed]
         self._count_stored()
         self.cold.forget()
 
@@ -384,11 +413,30 @@ class StoredWindow:
             raise DataLoss(f"{called} has parts that were written at different times")
         self.window.ledger = ledger
 
-    def _forest(self, layout: Layout, cold: Cold, made_of: ForestImage) -> Forest:
-        """Make a forest from its image."""
-        return Forest.restore(layout, cold, made_of)
+    def _forest(self, window: Window, made_of: ForestImage) -> Forest:
+        """Make a forest of this window, of one that it feeds, or of a rollup, from its image."""
+        return forest_of(window, made_of)
 
     def remains(self) -> Remains:
         """What the tier has of the window, or is about to have."""
         remains = self.manifest.remains(self.window.ledger.next_part)
         return remains.with_later(self._session, self.number) if self._unknown else remains
+
+
+def spec_as_known(document: Mapping[str, Any]) -> WindowSpec:
+    """A spec without aggregates that this service does not know, to list a window that is not served."""
+    known = {name: each for name, each in document["aggregates"].items() if each["function"] in catalogue()}
+    try:
+        return WindowSpec.parse({**document, "aggregates": known})
+    except InvalidArgument:
+        least = {name: document[name] for name in ("name", "time_unit", "from", "of") if name in document}
+        fields = {"value": "float64"}
+        return WindowSpec.parse({**least, "fields": fields, "aggregates": {"entries": {"function": "count"}}})
+
+
+def _empty(spec: WindowSpec, clock: Clock) -> Window | View:
+    """A window of a spec, or a view, that has nothing and only shows that there is one."""
+    if spec.of is None:
+        return Window(spec, clock=clock)
+    document = {name: value for name, value in spec.document().items() if name != "of"}
+    return View(spec, Window(WindowSpec.parse(document), clock=clock))

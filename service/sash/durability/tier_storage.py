@@ -97,7 +97,7 @@ class TierStorage:
         self.capacity = Capacity(session, windows, self.checkpoints.take)
         self.listing = Listing(session, windows, self.checkpoints.trim)
         self.recoverer = Recoverer(session, self._make, self._serve, self.checkpoints.trimming_paused)
-        self._path = WritePath(session, self.checkpoints, self.capacity, self.recoverer, clock)
+        self._path = WritePath(session, self.checkpoints, self.capacity, self.recoverer, self.listing.write, clock)
 
     # ---------------------------------------------------------------- life
 
@@ -124,7 +124,7 @@ class TierStorage:
                 tier.close()
                 raise
         self._running = True
-        if not session.named:
+        if not session.named or found.unlisted:
             # All roots exist from now on, so a missing one is noticed. Everything else follows them.
             self.listing.write()
         go_on()
@@ -195,17 +195,28 @@ class TierStorage:
     # ---------------------------------------------------------------- windows
 
     def check_served(self, name: str) -> None:
-        stored = self._home(name)
-        problem = None if stored is None else stored.problem()
+        problem = self._problem(name, self._home(name))
         if problem is not None:
             raise problem
 
     def describe(self, info: WindowInfo) -> None:
         stored = self._home(info.spec.name)
         if stored is not None:
-            problem = stored.problem()
+            problem = self._problem(info.spec.name, stored)
             info.durability = stored.durability
             info.problem = None if problem is None else problem.message
+
+    def _problem(self, name: str, stored: StoredWindow | None) -> SashError | None:
+        """Why a window answers nothing, as a new error; None while it does."""
+        problem = None if stored is None else stored.problem()
+        if problem is not None and stored is not None and stored.name != name:
+            said = f"window {name!r} is stored with {stored.name!r}: {problem.message}"
+            return type(problem)(said, field=problem.field, retry_after_s=problem.retry_after_s)
+        return problem
+
+    def goes_with(self, name: str) -> list[str]:
+        stored = self._windows.get(name)
+        return [] if stored is None or not stored.is_lost else [window.spec.name for window in stored.derived]
 
     async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
         durability = self._durability(spec)
@@ -232,6 +243,8 @@ class TierStorage:
         remains = stored.remains()
         self.session.journal.check()
         self.session.check_room(0, MAKING_ROOM)
+        for derived in self.goes_with(name):
+            self._catalogue.delete(derived)
         counts = self._catalogue.delete(name).counts
         del self._windows[name]
         await self._path.durable(self.listing.delete(stored, remains))
@@ -261,7 +274,7 @@ class TierStorage:
     def _serve(self, stored: StoredWindow) -> None:
         """Serve a window, in the place of another one of its name if there is one."""
         self._windows[stored.name] = stored
-        self._catalogue.put_all(stored.window)
+        self._catalogue.put_all([stored.window, *stored.derived])
 
     def _home(self, name: str) -> StoredWindow | None:
         """The stored window of that name, or that the window of that name is stored with."""

@@ -18,6 +18,7 @@ from typing import TypeVar
 from sash.durability import formats as values
 from sash.durability import records
 from sash.durability.capacity import Capacity
+from sash.durability.cascade_records import AddCascade, DropCascade
 from sash.durability.checkpoints import Checkpoints
 from sash.durability.columns import batch_to, size_of
 from sash.durability.hosting import Applied
@@ -26,6 +27,7 @@ from sash.durability.records import Operation, Stage, Write
 from sash.durability.recoverer import Recoverer
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
+from sash.durability.view_records import AddView, DropView
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.windows.answers import Staged, WriteResult
@@ -49,6 +51,7 @@ class WritePath:
         checkpoints: told after each write.
         capacity: the space in the tier.
         recoverer: recovers a window in which a write failed half-way.
+        list_again: writes `meta` again; returns the number of the record to wait for.
         clock: tells wall time.
     """
 
@@ -58,10 +61,11 @@ class WritePath:
         checkpoints: Checkpoints,
         capacity: Capacity,
         recoverer: Recoverer,
+        list_again: Callable[[], int],
         clock: Clock,
     ) -> None:
         self._session, self._checkpoints, self._capacity = session, checkpoints, capacity
-        self._recoverer, self._clock = recoverer, clock
+        self._recoverer, self._list_again, self._clock = recoverer, list_again, clock
 
     # ---------------------------------------------------------------- admission
 
@@ -137,7 +141,7 @@ class WritePath:
         return result, self.log(stored, write, puts, size)
 
     def log(self, stored: StoredWindow, write: Write, puts: _Puts | None = None, size: int = 0) -> int:
-        """Log a write that was applied just now, and do what it makes necessary; return the number of its record."""
+        """Log a write that was applied just now, and do what it makes necessary; return the number to wait for."""
         operation = write.operation
         number = self._append(stored, write, stored.durability == "sync", puts, size)
         if isinstance(operation, records.Evict):
@@ -145,6 +149,8 @@ class WritePath:
             self._capacity.check()
         if isinstance(operation, records.Commit | records.Expire):
             stored.drop_parts(operation.dropped)  # before a checkpoint covers the write, which must list them
+        if isinstance(operation, AddCascade | DropCascade | AddView | DropView):
+            number = self._list_again()
         self._checkpoints.after_write(stored)
         self._session.cache.trim()
         return number

@@ -83,9 +83,13 @@ class Operations:
         return response
 
     async def ExportWindow(self, request: pb.ExportWindowRequest) -> AsyncIterator[pb.WindowChunk]:
-        async for part in each(await self._plane.export(request.window)):
+        parts = await self._plane.export_together(request.window, list(request.derived))
+        last = request.window if not request.derived else ""
+        async for name, part in each(parts):
             for at in range(0, len(part), CHUNK_BYTES_MAX):
-                yield pb.WindowChunk(data=part[at : at + CHUNK_BYTES_MAX])
+                # Only the first chunk of a file says whose it is.
+                yield pb.WindowChunk(data=part[at : at + CHUNK_BYTES_MAX], name="" if name == last else name)
+                last = name
 
     async def ImportWindow(self, requests: AsyncIterator[pb.WindowChunk]) -> pb.WindowInfo:
         first = await anext(requests, pb.WindowChunk())
@@ -94,12 +98,13 @@ class Operations:
         async def parts() -> AsyncIterator[bytes]:
             yield first.data
             async for chunk in requests:
-                if chunk.name:
-                    raise InvalidArgument("only the first chunk may name the window", field="name")
+                for field in ("name", "derived"):
+                    if getattr(chunk, field):
+                        raise InvalidArgument("only the first chunk may name windows", field=field)
                 yield chunk.data
 
         response = pb.WindowInfo()
-        translate.fill_window(response, await self._plane.restore(parts(), first.name or None))
+        translate.fill_window(response, await self._plane.restore(parts(), first.name or None, first.derived))
         return response
 
     async def GetTopology(self, request: pb.GetTopologyRequest) -> pb.Topology:

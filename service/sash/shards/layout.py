@@ -14,10 +14,21 @@ from pathlib import Path
 
 from sash.settings import Settings
 from sash.shards.redis_layout import RedisLayout
-from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_wire.placement import SHARDS_MAX
 
-__all__ = ["Share", "check_single", "check_standby", "is_leased", "places", "shards_of_store", "store_of"]
+__all__ = [
+    "Share",
+    "check_single",
+    "check_standby",
+    "completed_shards",
+    "is_leased",
+    "new_places",
+    "note_shards",
+    "places",
+    "shards_of_store",
+    "store_of",
+]
 
 _FILE = "shards.json"
 
@@ -105,6 +116,50 @@ def places(settings: Settings) -> list[tuple[str, str]]:
     return [store_of(settings, shards, shard) for shard in range(shards)]
 
 
+def new_places(settings: Settings) -> list[tuple[str, str]]:
+    """Return where the shards of a new store will be, and their prefixes in Redis; as many as the settings say.
+
+    Call `note_shards` when all of them are there: no service starts before.
+
+    Raises:
+        FailedPrecondition: something is stored there.
+    """
+    shards = settings.shards or 1
+    if shards > 1:
+        redis = _is_redis(settings.data)
+        used = RedisLayout(settings, patience_s=0).is_used if redis else _is_used(Path(settings.data))
+        if used:
+            raise FailedPrecondition(f"{settings.data!r} is not empty: salvage to a new place", field="data")
+    return [store_of(settings, shards, shard) for shard in range(shards)]
+
+
+def completed_shards(data: str, new: str) -> int | None:
+    """Return the number of shards of a new store in a directory that lacks none of them any more.
+
+    Args:
+        data: a shard of the store that it is made from.
+        new: the same shard of the new store.
+
+    Returns:
+        the number; None if shards are missing, or the new store says it already, or these are not the same shard.
+    """
+    old, fresh = Path(data).absolute(), Path(new).absolute()
+    if _is_redis(data) or _is_redis(new) or old.name != fresh.name or not (old.parent / _FILE).exists():
+        return None
+    shards = _directory_shards(old.parent) or 1
+    folders = [fresh.parent / f"shard-{shard}" for shard in range(shards)]
+    complete = fresh in folders and all((folder / "data.mdb").exists() for folder in folders)
+    return shards if complete and not (fresh.parent / _FILE).exists() else None
+
+
+def note_shards(settings: Settings) -> None:
+    """Note that a new store has as many shards as the settings say."""
+    if _is_redis(settings.data):
+        RedisLayout(settings, patience_s=0).note(settings.shards or 1)
+    else:
+        _describe(Path(settings.data), settings.shards or 1)
+
+
 def check_standby(settings: Settings) -> None:
     """Check that what is stored can change hands; raises InvalidArgument."""
     if settings.standby and not _is_redis(settings.data):
@@ -175,6 +230,11 @@ def _describe(folder: Path, shards: int) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _is_used(folder: Path) -> bool:
+    """Whether a directory has a store."""
+    return any((folder / name).exists() for name in (_FILE, "shard-0", "data.mdb", "server.lock"))
 
 
 def _directory_shards(folder: Path) -> int | None:

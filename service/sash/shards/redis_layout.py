@@ -92,11 +92,21 @@ class RedisLayout:
                     field="shards",
                     limit="1",
                 )
-            # Together: a number without an id is of a deployment of before there were ids.
-            keys = (self._key, deployment_key(self._prefix))
-            self._asked("EVAL", _BEGIN, "2", *keys, str(new), secrets.token_hex(8))
+            self.note(new)
             found = self.known()
         return new if found is None else found
+
+    def note(self, shards: int) -> None:
+        """Note a number, unless there is one."""
+        # Together: a number without an id is of a deployment of before there were ids.
+        keys = (self._key, deployment_key(self._prefix))
+        self._asked("EVAL", _BEGIN, "2", *keys, str(shards), secrets.token_hex(8))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether something is stored there, in one shard or in several."""
+        number = self._asked("GET", self._key)
+        return number is not None or self._is_used(self._prefix) or self._is_used(f"{self._prefix}/0")
 
     def _is_used(self, prefix: str) -> bool:
         """Whether something is stored under a prefix."""

@@ -17,15 +17,16 @@ shard was asked.
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from sash.calls import each
 from sash.plane import Parts, observed
 from sash.shards.files import with_spec
 from sash.shards.merging import merged_infos
 from sash.shards.sharded_questions import ShardedQuestions
 from sash.shards.sharded_writes import ShardedWrites
-from sash_engine.errors import NotFound, SashError
+from sash_engine.errors import NotFound, SashError, Unsupported
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.spec import WindowSpec
 
@@ -114,11 +115,29 @@ class ShardedPlane(ShardedWrites, ShardedQuestions):
         with self._access.audited("export", name):
             return await self.lifecycle.export(name)
 
-    async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:
+    async def export_together(self, name: str, derived: Sequence[str]) -> Parts[tuple[str, bytes]]:
+        _check_none_fed(derived)
+        parts = each(await self.export(name))
+        return ((name, part) async for part in parts)
+
+    async def restore(
+        self, parts: AsyncIterator[bytes], name: str | None = None, derived: Sequence[str] = ()
+    ) -> WindowInfo:
         self._access.require("restore", name)
+        _check_none_fed(derived)
         with self._access.audited("restore", name) as entry:
             spec, whole = await with_spec(parts, name)
             entry.window = spec.name
             self._access.require("restore", spec.name)
             await self._windows().restore(whole, spec.name)
             return await self._info(spec.name)
+
+
+def _check_none_fed(derived: Sequence[str]) -> None:
+    """Refuse windows that another one feeds."""
+    if derived:
+        raise Unsupported(
+            "derived: no window of a service of several shards feeds another one",
+            field="derived",
+            limit="a service of one shard",
+        )
