@@ -27,7 +27,7 @@ from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.limits.files import raise_limit
+from sash.limits.files import connections_within, raise_limit
 from sash.limits.memory import SHARE, MemoryBudget, available_bytes
 from sash.limits.places import Places
 from sash.memory import give_back, keep_free, look_again, settle
@@ -296,8 +296,7 @@ def prepared(settings: Settings) -> Settings:
     logs.begin(settings.log_level, settings.log_format)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
-    # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.
-    connections = max(1, min(settings.max_connections, raise_limit() * 2 // 5))
+    connections = min(settings.max_connections, connections_within(raise_limit()))
     return settings.model_copy(update={"max_connections": connections})
 
 

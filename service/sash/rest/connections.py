@@ -48,7 +48,8 @@ UNREAD_S = 60.0
 SPARE = 64
 SPARE_PER_ADDRESS = 16
 SPARE_S = 5.0
-"""Connections beyond the limits, which are answered on health and metrics only, and for how long they may be idle."""
+"""Connections beyond the limits, which are answered on health and metrics only, and for how long they may be idle.
+`sash.limits.files` has the files for them."""
 
 HANDSHAKE_S = 10.0
 """For so long a TLS handshake may take. It takes two ways to the client and back."""
@@ -309,7 +310,8 @@ class Connection(HttpToolsProtocol):
             return
         super().connection_made(transport)
         self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
-        transport.write(raw(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections"))
+        defaults = self.server_state.default_headers
+        transport.write(raw(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections", defaults))
         transport.close()
 
     def begin(self, transport: asyncio.Transport, place: Place) -> None:
@@ -411,8 +413,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes, self._shared_bytes, self._since_s = 0, 0, self._heard_s
         self._usual, self._host, self._held = True, None, False
         super().on_message_begin()
-        if self._certified:
-            self.scope[CERTIFIED] = self._certified  # type: ignore[literal-required]
+        self.scope[CERTIFIED] = self._certified  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_bytes is None:
@@ -552,15 +553,16 @@ class Connection(HttpToolsProtocol):
         if self._last or self.transport.is_closing():
             return
         self._limits.refused(status)
+        answer = raw(status, detail, self.server_state.default_headers)
         current, self._waiting = self._current, b""
         if current is None or current.response_complete or (self._in_body and self.cycle is current):
             if current is None or not (self._in_body and current.response_started):
-                self.transport.write(raw(status, detail))
+                self.transport.write(answer)
             self.transport.close()
             return
         if self._in_body:
             self._drop_newest()
-        self._last = raw(status, detail)
+        self._last = answer
         self.flow.pause_reading()
 
     def _drop_newest(self) -> None:

@@ -65,6 +65,9 @@ _OPEN, _REFUSED = 2, 1000
 """An address may have twice as many calls open as calls in progress: the others wait for their messages. So many more
 may be on their way to their refusals."""
 
+_HANDSHAKE_MS = 5_000
+"""For so long the handshake of a connection may take. gRPC's two minutes let one client that says nothing take all."""
+
 _LARGE_BYTES = 65_536
 _PARSED = 4
 """So many times its length a large message takes once it is parsed. Numbers take less, short texts up to ten times."""
@@ -117,6 +120,8 @@ class RpcServer:
                 ("grpc.so_reuseport", int(shared)),
                 # Connections need no token, and would use up the files that HTTP, the tier and new tokens need.
                 ("grpc.max_allowed_incoming_connections", settings.max_connections),
+                # Until its handshake is complete, gRPC knows nothing of a connection but that it is there.
+                ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
                 # Calls beyond the limit of an address are refused with a reason. Far beyond, they wait at the client.
                 ("grpc.max_concurrent_streams", _OPEN * settings.calls_per_address + _REFUSED),
                 # A client opens another connection when it has something to say again.
