@@ -147,7 +147,8 @@ def test_a_request_that_begins_behind_many_others_is_read(monkeypatch, inside):
                 assert {next_of(answers)[0] for _ in range(81)} == {b"HTTP/1.1 200 OK\r\n"}
 
 
-def test_few_requests_wait_for_others_on_a_connection(monkeypatch):
+@pytest.mark.parametrize("protocol", [b"HTTP", b"RTSP"])
+def test_few_requests_wait_for_others_on_a_connection(monkeypatch, protocol):
     """Each took 8 KB while it waited, so 256 KB that arrived at once took 80 MB, without a token."""
     begin, most = Connection._begin, []
 
@@ -155,7 +156,7 @@ def test_few_requests_wait_for_others_on_a_connection(monkeypatch):
         begin(self)
         most.append(len(self.pipeline))
 
-    asked = b"GET /v1/windows/w HTTP/1.1\r\nhost:localhost\r\nx-request-id: %d\r\n\r\n"
+    asked = b"GET /v1/windows/w " + protocol + b"/1.1\r\nhost:localhost\r\nx-request-id: %d\r\n\r\n"
     many = b"".join(asked % number for number in range(3000))
     monkeypatch.setattr(Connection, "_begin", began)
     with running_service() as running:
