@@ -143,6 +143,7 @@ def test_connections_beyond_all_limits_are_closed_before_their_handshakes(files)
         assert {monitor.get("/healthz").status_code for monitor in monitors} == {200}
         with half(running.rest_port, 1) as (one_more,):
             wait_until(lambda: is_closed(one_more))
+        assert 'sash_requests_rejected_total{code="503",edge="rest"} 1.0' in monitors[0].get("/metrics").text
         assert client.get("/v1/windows").status_code == 200
 
 

@@ -122,9 +122,9 @@ class Connections:
 
     def admit(self, address: str) -> Place | None:
         """Count a connection. None: there is no place for it, not even one for monitors."""
-        limit = self._limit(address)
+        limit = self.limit(address)
         if limit is not None and self._make_room(address):
-            limit = self._limit(address)
+            limit = self.limit(address)
         if limit is not None:
             spare = self._spare.get(address, 0)
             if spare >= SPARE_PER_ADDRESS or sum(self._spare.values()) >= SPARE:
@@ -141,8 +141,8 @@ class Connections:
         if place.limit is not None:
             _one_less(self._spare, place.address)
 
-    def _limit(self, address: str) -> str | None:
-        """The limit that one more connection would be beyond."""
+    def limit(self, address: str) -> str | None:
+        """The limit that one more connection of an address would be beyond."""
         if self._by_address.get(address, 0) >= self._most_per_address:
             return f"SASH_MAX_CONNECTIONS_PER_ADDRESS: {self._most_per_address}"
         return f"SASH_MAX_CONNECTIONS: {self._most}" if self._count >= self._most else None
@@ -220,6 +220,7 @@ class Handshake(asyncio.Protocol):
         peer = get_remote_addr(transport)
         place = self._limits.admit(peer[0] if peer else "")
         if place is None:
+            self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
             transport.abort()
             return
         self._place = place
@@ -310,8 +311,8 @@ class Connection(HttpToolsProtocol):
             return
         super().connection_made(transport)
         self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
-        defaults = self.server_state.default_headers
-        transport.write(raw(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections", defaults))
+        detail = f"there are too many connections ({self._limits.limit(peer[0] if peer else '')})"
+        transport.write(raw(HTTPStatus.SERVICE_UNAVAILABLE, detail, self.server_state.default_headers))
         transport.close()
 
     def begin(self, transport: asyncio.Transport, place: Place) -> None:
@@ -326,10 +327,11 @@ class Connection(HttpToolsProtocol):
             self.app = monitors_only(self.app, place.limit, self._limits.refused)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._place is None:
-            return  # it had none, or its handshake failed: it has not begun
-        self._limits.closed(self)
-        self._limits.leave(self._place)
+        if self.transport is None:
+            return  # its handshake failed: it has not begun
+        if self._place is not None:
+            self._limits.closed(self)
+            self._limits.leave(self._place)
         self._waiting = b""
         self.pipeline.clear()
         current = self._current
