@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sash.service import budget, prepared, started
+from sash.service import RELOAD, budget, prepared, started, told_to_reload
 from sash.settings import MIB, Settings
 from sash.shards.layout import Share, check_standby, shards_of_store
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
@@ -87,6 +87,7 @@ async def _supervise(workers: list[_Worker], line: str) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(RELOAD, told_to_reload)
     stopping = asyncio.create_task(stop.wait())
     try:
         all_started = asyncio.ensure_future(asyncio.gather(*(worker.start() for worker in workers)))

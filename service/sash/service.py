@@ -27,7 +27,7 @@ from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.limits.files import raise_limit
+from sash.limits.files import connections_within, raise_limit
 from sash.limits.memory import SHARE, MemoryBudget, available_bytes
 from sash.limits.places import Places
 from sash.memory import give_back, keep_free, look_again, settle
@@ -55,7 +55,7 @@ from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 from sash_wire import traces
 
-__all__ = ["Service", "budget", "prepared", "serve", "started", "tracing"]
+__all__ = ["RELOAD", "Service", "budget", "prepared", "serve", "started", "told_to_reload", "tracing"]
 
 _log = logging.getLogger("sash")
 
@@ -68,6 +68,8 @@ _LOOK_WHEN_FULL_EVERY_S = 30.0
 _SWITCH_S = 0.001
 """So long the loop waits for a thread that reads a long body, each time that it goes on. Python's default is 5 ms."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+RELOAD = signal.SIGHUP
+"""Has a service read the files again that its settings name. It reads them each second anyway: it must not end it."""
 
 
 class Service:
@@ -249,6 +251,14 @@ class Service:
                     _log.exception("%s failed; it is tried again", step.__qualname__)
 
 
+def told_to_reload() -> None:
+    """Say what a service that is told to reload its settings does."""
+    _log.info(
+        "told to reload: files of tokens, keys and certificates are read again within a second of a change; other "
+        "settings need a new start"
+    )
+
+
 def budget(settings: Settings) -> MemoryBudget:
     """How much memory a service may use, and its parts."""
     limit = settings.memory_bytes or int(SHARE * available_bytes())
@@ -296,8 +306,7 @@ def prepared(settings: Settings) -> Settings:
     logs.begin(settings.log_level, settings.log_format)
     for said in misspelt(os.environ):
         _log.warning("%s", said)
-    # Of the files, two fifths are for connections of HTTP and as many for those of gRPC. The tier has the others.
-    connections = max(1, min(settings.max_connections, raise_limit() * 2 // 5))
+    connections = min(settings.max_connections, connections_within(raise_limit()))
     return settings.model_copy(update={"max_connections": connections})
 
 
@@ -329,12 +338,14 @@ async def _serve(settings: Settings) -> None:
     # A recovery may take minutes, in which the loop stands still; it writes nothing, and may end anywhere.
     for number in _SIGNALS:
         signal.signal(number, _end)
+    signal.signal(RELOAD, signal.SIG_IGN)  # what it would read again is being read
     service = Service(settings)
     await service.start()
     asked_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, asked_to_stop.set)
+    loop.add_signal_handler(RELOAD, told_to_reload)
     settle()
     keep_free()
     sys.setswitchinterval(_SWITCH_S)

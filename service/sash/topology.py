@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sash.access.access import Access
 from sash.durability.storage import Storage
 from sash_engine.errors import Unsupported
 
-__all__ = ["OneProcess", "ServingProcess", "Topology", "stays"]
+__all__ = ["OneProcess", "ServingProcess", "Topology", "shown", "stays"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,17 @@ class OneProcess:
     async def topology(self) -> Topology:
         """Show which processes serve the windows."""
         self._access.require("topology", None)
-        return Topology(1, [ServingProcess(0, True, 0, [0], sizes={0: self._storage.size()})])
+        return shown(1, [ServingProcess(0, True, 0, [0], sizes={0: self._storage.size()})], self._access)
 
     async def move(self, shard: int, process: int) -> Topology:
         """Have a process take a shard; raises Unsupported where shards stay where they are."""
         self._access.require("move", None)
         raise stays()
+
+
+def shown(shards: int, processes: Sequence[ServingProcess], access: Access) -> Topology:
+    """What the caller of this call may see: the sizes are those of all windows together."""
+    return Topology(shards, processes if access.sees_every_window else [replace(one, sizes={}) for one in processes])
 
 
 def stays() -> Unsupported:

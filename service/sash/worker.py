@@ -18,7 +18,7 @@ import uvloop
 from sash import logs
 from sash.limits.files import raise_limit
 from sash.memory import keep_free, settle
-from sash.service import Service, tracing
+from sash.service import RELOAD, Service, tracing
 from sash.settings import Settings
 from sash.shards.layout import Share
 from sash_engine.errors import SashError
@@ -39,6 +39,7 @@ def main() -> None:
     raise_limit()
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    signal.signal(RELOAD, signal.SIG_IGN)  # it reads its files each second
     try:
         with tracing(settings):
             uvloop.run(_serve(settings, share))

@@ -264,7 +264,7 @@ def test_a_window_that_another_one_feeds(client):
     with pytest.raises(FailedPrecondition, match="is fed by 'requests'") as caught:
         windows[0].insert(1, 1.0, key="a")
     assert caught.value.field == "window"
-    with pytest.raises(FailedPrecondition, match="feeds 'minutes'"):
+    with pytest.raises(FailedPrecondition, match="feeds another window"):
         client.delete_window("requests")
     with pytest.raises(InvalidArgument) as caught:
         client.create_window({**hours, "name": "odd", "from": {"window": "minutes", "granularity": 90}})

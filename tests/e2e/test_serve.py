@@ -9,6 +9,8 @@ import pytest
 
 from sash.settings import misspelt
 from tests.support.servers import WAIT_S, json_head, service_process
+from tests.support.tokens import bearer, write_tokens
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -122,3 +124,21 @@ def test_a_misspelt_setting_is_logged():
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(WAIT_S) == 0
         assert "SASH_CACHE_BYTE is no setting" in running.process.stderr.read()
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_sighup_ends_nothing(processes, tmp_path):
+    """It ended the service at once: whoever had a call in progress got no answer."""
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})
+    data = str(tmp_path / "data")
+    with service_process("--processes", processes, SASH_DATA=data, SASH_TOKENS=str(tokens)) as running:
+        assert running.process is not None
+        http = running.http()
+        assert http.get("/v1/windows", headers=bearer("root")).status_code == 200
+        write_tokens(tokens, {"other": {"role": "admin"}})
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: http.get("/v1/windows", headers=bearer("other")).status_code == 200)
+        running.process.send_signal(signal.SIGTERM)
+        _, said = running.process.communicate(timeout=240)
+        assert running.process.returncode == 0
+        assert said.count("told to reload") == 1

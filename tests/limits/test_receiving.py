@@ -35,9 +35,9 @@ class Messages:
         await passes(0.1)
 
 
-def test_a_free_place_is_not_for_one_who_has_half_of_them():
+def test_a_free_place_is_not_for_one_who_has_a_quarter_of_them():
     async def main():
-        messages = Messages(4)
+        messages = Messages(8)
         tasks = [messages.ask("ann", f"a{i}") for i in range(4)]
         tasks += [messages.ask("bob", f"b{i}") for i in range(3)]
         await passes(0.1)
@@ -52,6 +52,24 @@ def test_a_free_place_is_not_for_one_who_has_half_of_them():
             await messages.arrive(name)
         await messages.arrive("a3")
         assert await asyncio.gather(*tasks) == ["a0", "a1", "a2", "a3", "b0", "b1", "b2"]
+
+    in_virtual_time(main())
+
+
+def test_one_who_has_all_leases_does_not_have_all_places():
+    """With half of the places beside the leases it had them all, and others waited for half a minute."""
+
+    async def main():
+        messages = Messages(16)
+        leases = [messages.receiving.lease() for _ in range(9)]
+        assert [lease is not None for lease in leases] == [True] * 8 + [False]
+        tasks = [messages.ask("ann", f"a{i}") for i in range(8)]
+        tasks += [messages.ask("bob", f"b{i}") for i in range(8)]
+        await passes(0.1)
+        assert messages.begun == ["a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3"]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     in_virtual_time(main())
 

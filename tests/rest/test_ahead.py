@@ -18,6 +18,11 @@ def test_many_requests_are_many():
     assert Ahead().has_many(MANY, False)
 
 
+@pytest.mark.parametrize("line", [b"GET / HTTP/2.0", b"GET / RTSP/1.0", b"GET /"])
+def test_requests_are_known_by_the_ends_of_their_heads(line):
+    assert Ahead().has_many((line + b"\r\nhost: localhost\r\n\r\n") * 200, True)
+
+
 def test_few_requests_are_not():
     assert not Ahead().has_many(GET * 64 + b" " * PART_BYTES, True)
     assert Ahead().has_many(GET * 65 + b" " * PART_BYTES, True)

@@ -23,6 +23,7 @@ ENTRIES = {
     "root": {"role": "admin"},
     "reader": {"certificate": "dashboards.example.com", "role": "read", "windows": ["seen*"]},
     "writer": {"certificate": "spiffe://example.com/writer", "role": "write", "windows": ["seen*"]},
+    "other": {"certificate": "urn:example:writer", "role": "write", "windows": ["seen*"]},
     "few": {"certificate": "few", "role": "read", "calls_per_s": 0.001},
 }
 
@@ -41,6 +42,11 @@ def made(tmp_path_factory):
         "uri": authority.give(directory, "uri", "other.example.com", "spiffe://example.com/writer"),
         "dashboards.example.com": authority.give(directory, "dashboards.example.com", "spiffe://example.com/writer"),
         "few": authority.give(directory, "few"),
+        # Names of another kind than they look like have no rights, and take none from others.
+        "uri like a host": authority.give(directory, "uri like a host", "uri=dashboards.example.com"),
+        "both": authority.give(directory, "both", "uri=dashboards.example.com", "dashboards.example.com"),
+        "urn:example:writer": authority.give(directory, "urn:example:writer"),
+        "urn": authority.give(directory, "urn", "urn:example:writer"),
     }
     tokens = write_tokens(directory / "tokens.yaml", ENTRIES)
     with running_service(tls_cert=cert, tls_key=key, tls_client_ca=ca, tokens=tokens) as running:
@@ -80,6 +86,10 @@ def http(made, subject):
         ("host", True, False),
         ("uri", True, True),
         ("dashboards.example.com", True, False),  # the common name counts before the others
+        ("uri like a host", False, False),
+        ("both", True, False),
+        ("urn:example:writer", False, False),
+        ("urn", True, True),
     ],
 )
 def test_rights_of_a_certificate_on_both_ports(made, subject, reads, writes):

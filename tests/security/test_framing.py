@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 
 import pytest
@@ -146,7 +147,8 @@ def test_a_request_that_begins_behind_many_others_is_read(monkeypatch, inside):
                 assert {next_of(answers)[0] for _ in range(81)} == {b"HTTP/1.1 200 OK\r\n"}
 
 
-def test_few_requests_wait_for_others_on_a_connection(monkeypatch):
+@pytest.mark.parametrize("protocol", [b"HTTP", b"RTSP"])
+def test_few_requests_wait_for_others_on_a_connection(monkeypatch, protocol):
     """Each took 8 KB while it waited, so 256 KB that arrived at once took 80 MB, without a token."""
     begin, most = Connection._begin, []
 
@@ -154,7 +156,7 @@ def test_few_requests_wait_for_others_on_a_connection(monkeypatch):
         begin(self)
         most.append(len(self.pipeline))
 
-    asked = b"GET /v1/windows/w HTTP/1.1\r\nhost:localhost\r\nx-request-id: %d\r\n\r\n"
+    asked = b"GET /v1/windows/w " + protocol + b"/1.1\r\nhost:localhost\r\nx-request-id: %d\r\n\r\n"
     many = b"".join(asked % number for number in range(3000))
     monkeypatch.setattr(Connection, "_begin", began)
     with running_service() as running:
@@ -271,3 +273,201 @@ def test_requests_that_are_none_are_not_logged():
         assert running.process is not None
         running.process.terminate()
         assert "Invalid HTTP" not in running.process.communicate(timeout=120)[1]
+
+
+# ---------------------------------------------------------------- requests behind others
+
+SLOW = CHUNKED + b'14\r\n{"time":1,"value":1}\r\n0\r\n\r\n'
+"""An insert that takes the long way: it has not begun when what is behind it is received."""
+
+NEXT = b"POST /v1/windows/w/insert HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+
+
+def windowed(**settings):
+    """A service with a window."""
+
+    @contextlib.contextmanager
+    def running():
+        with running_service(**settings) as service:
+            assert service.http().post("/v1/windows", json={"name": "w", "aggregates": COUNT}).status_code == 201
+            yield service
+
+    return running()
+
+
+@contextlib.contextmanager
+def busy(running):
+    """While this is open, questions wait."""
+    held = running.on_loop(lambda: running.plane._storage.store.lock("w").exclusive())
+    running.on_loop(held.__enter__)
+    try:
+        yield
+    finally:
+        running.on_loop(lambda: held.__exit__(None, None, None))
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The connections that a service gets."""
+    make, found = Connection.connection_made, []
+
+    def noted(self, transport):
+        make(self, transport)
+        found.append(self)
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: localhost\nx: y\r\n\r\n", 400),
+        (b"GET http:// HTTP/1.1\r\nhost: localhost\r\n\r\n", 400),
+        (NEXT + b"transfer-encoding: chunked\r\n\r\nzz\r\n", 400),
+        (NEXT + b"transfer-encoding: chunked\r\n\r\n1;" + b"x" * 70_000, 400),
+        (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000, 431),
+        (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/2.0\r\nhost: localhost\r\n\r\n", 505),
+    ],
+    ids=["nonsense", "a line feed", "an address", "a chunk", "an extension", "a head", "a whole head", "a version"],
+)
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_wrong_request_is_refused_behind_the_answers_before_it(wrong, status, before):
+    """It was answered first, in the place of a write that was applied."""
+    with windowed() as running, connected(running) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(SLOW * before + wrong + GET)
+        with connection.makefile("rb") as answers:
+            for _ in range(before):
+                assert next_of(answers)[0] == b"HTTP/1.1 200 OK\r\n"
+            found, body = next_of(answers)
+            assert found.startswith(b"HTTP/1.1 %d " % status)
+            assert json.loads(body)["status"] == status
+            assert answers.read() == b""
+        assert running.http().get("/v1/windows/w").json()["entries"] == before
+        assert f'sash_requests_rejected_total{{code="{status}",edge="rest"}} 1.0' in running.http().get("/metrics").text
+
+
+@pytest.mark.parametrize("late", [GET[:-100], NEXT + b"content-length: 9\r\n\r\n"], ids=["its head", "its body"])
+def test_a_request_that_stalls_behind_others_is_refused_behind_their_answers(late, made):
+    query = b"GET /v1/windows/w/query HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with windowed() as running:
+        made.clear()
+        with connected(running) as connection, connection.makefile("rb") as answers:
+            with busy(running):
+                connection.sendall(query + late)
+                wait_until(lambda: made and (made[0]._head_bytes or made[0].pipeline))
+                running.on_loop(lambda: setattr(made[0].flow, "read_paused", False))
+                for _ in range(2):
+                    running.on_loop(lambda: made[0].look(made[0]._looked_s + 1000, 30))
+                assert not running.on_loop(made[0].transport.is_closing)
+            assert next_of(answers)[0] == b"HTTP/1.1 200 OK\r\n"
+            assert next_of(answers)[0].startswith(b"HTTP/1.1 408 ")
+            assert answers.read() == b""
+
+
+@pytest.mark.parametrize("request_line", [b"GET /x HTTP/2.0", b"GET /x HTTP/0.9", b"GET /x"])
+def test_another_version_of_http_is_refused(request_line):
+    with running_service() as running, connected(running) as connection:
+        connection.sendall((request_line + b"\r\nhost: localhost\r\n\r\n") * 100)
+        with connection.makefile("rb") as answers:
+            status, body = next_of(answers)
+            assert status == b"HTTP/1.1 505 HTTP Version Not Supported\r\n"
+            assert json.loads(body)["detail"] == "only HTTP/1.1 and HTTP/1.0 are spoken here"
+            assert answers.read() == b""
+
+
+def test_http_1_0_is_spoken():
+    with running_service() as running, connected(running) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert rest_of(connection).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_an_address_that_is_none_is_refused_before_its_body_arrives():
+    with running_service() as running, connected(running) as connection:
+        connection.sendall(b"POST http:// HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
+        assert rest_of(connection).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+@pytest.mark.parametrize("space", [b" ", b"\t", b" \t "])
+@pytest.mark.parametrize("name", [b"host", b"content-type", b"authorization", b"expect"])
+def test_space_behind_a_value_is_not_of_it(name, space, tmp_path):
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})
+    values = {
+        b"host": b"localhost",
+        b"content-type": b"application/json",
+        b"authorization": b"Bearer root-token",
+        b"expect": b"100-continue",
+    }
+    values[name] += space
+    head = b"POST /v1/windows HTTP/1.1\r\n" + b"".join(b"%b: %b\r\n" % value for value in values.items())
+    body = json.dumps({"name": "w", "aggregates": COUNT}).encode()
+    with running_service(tokens=tokens) as running, connected(running) as connection:
+        connection.sendall(head + b"content-length: %d\r\n\r\n" % len(body))
+        assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert answer(connection).startswith(b"HTTP/1.1 201 ")
+
+
+# ---------------------------------------------------------------- clients that send no more
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [[SLOW], [SLOW, GET, SLOW], [GET] * 300, [SLOW, GET, GET[:-50]], [SLOW, NEXT + b"content-length: 9\r\n\r\n{"]],
+    ids=["one", "three", "many", "part of a head", "part of a body"],
+)
+def test_a_client_that_sends_no_more_gets_its_answers(sent, made):
+    """It got none."""
+    whole = [each for each in sent if each in (SLOW, GET)]
+    with windowed() as running, connected(running) as connection:
+        connection.sendall(b"".join(sent))
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as answers:
+            for _ in whole:
+                assert next_of(answers)[0] == b"HTTP/1.1 200 OK\r\n"
+            assert answers.read() == b""
+        assert running.http().get("/v1/windows/w").json()["entries"] == whole.count(SLOW)
+        wait_until(lambda: not [each for each in made[0]._limits._open if each._no_more])
+
+
+def test_a_client_that_sends_no_more_is_waited_for(made):
+    query = b"GET /v1/windows/w/query HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with windowed() as running:
+        made.clear()
+        with connected(running) as connection:
+            with busy(running):
+                connection.sendall(query)
+                wait_until(lambda: made and made[0].cycle)
+                connection.shutdown(socket.SHUT_WR)
+                wait_until(lambda: made[0]._no_more)
+                running.on_loop(lambda: made[0].look(made[0]._looked_s + 1000, 30))
+            assert rest_of(connection).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_a_body_that_cannot_be_completed_is_not_waited_for():
+    with windowed() as running, connected(running) as connection:
+        connection.sendall(json_head("/v1/windows/w/insert", 9) + b"{")
+        connection.shutdown(socket.SHUT_WR)
+        assert rest_of(connection) == b""
+
+
+@pytest.mark.parametrize("path", ["/v1/windows/w/watch", "/sash.v1.Windows/Watch"])
+@pytest.mark.parametrize("behind", [b"", GET])
+def test_a_watch_ends_when_its_client_goes(path, behind):
+    """With a request behind it, it went on for ever."""
+    if path.startswith("/v1"):
+        sent = b"GET /v1/windows/w/watch HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    else:
+        message = b'{"query": {"window": "w"}}'
+        sealed = b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
+        sent = b"POST /sash.v1.Windows/Watch HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/connect+json\r\n"
+        sent += b"content-length: %d\r\n\r\n%b" % (len(sealed), sealed)
+    with windowed() as running:
+        with connected(running) as connection:
+            connection.sendall(sent + behind)
+            assert b" 200 " in connection.recv(65536)
+            wait_until(lambda: running.plane.watches.questions == 1)
+        wait_until(lambda: running.plane.watches.questions == 0)

@@ -61,7 +61,16 @@ async def status_for_host(guard, host):
 
 # -------------------------------------------------------------------- Host
 
-LOOPBACK = ["localhost", "LOCALHOST:7071", "127.0.0.1", "127.0.0.1:80", "127.0.0.2:7071", "[::1]", "[::1]:7071"]
+LOOPBACK = [
+    "localhost",
+    "LOCALHOST:7071",
+    "127.0.0.1",
+    "127.0.0.1:80",
+    "127.0.0.2:7071",
+    "[::1]",
+    "[::1]:7071",
+    "localhost:",
+]
 FOREIGN = [
     "evil.example",
     "evil.example:7071",
@@ -75,6 +84,17 @@ FOREIGN = [
     "*",
     "[localhost",
     "[localhost]",
+    "[::1]evil.example",
+    "[::1]evil.example:7071",
+    "[::1]:evil.example",
+    "[::1]:80evil",
+    "[::1]]",
+    "[[::1]",
+    "x[::1]",
+    "::1",
+    "localhost:evil.example",
+    "localhost:80:80",
+    "127.0.0.1:80@evil.example",
     "10.0.0.7",
     "[fe80::1]",
 ]

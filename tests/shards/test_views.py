@@ -83,7 +83,7 @@ async def test_a_view_answers_as_a_window_over_all_shards(shards):
     assert (await plane.create(VIEW))[1] is False
     with pytest.raises(Unsupported, match="is a view of 'requests'"):
         await plane.bulk_insert("recent", bulk())
-    with pytest.raises(FailedPrecondition, match="has the entries of 'recent'"):
+    with pytest.raises(FailedPrecondition, match="has a view, which shows its entries"):
         await plane.delete("requests")
     await plane.add_aggregates("recent", {"high": {"function": "max", "field": "v"}})
     (answer,) = await plane.query("recent", Query(keys=ALL_KEYS, combine=True))

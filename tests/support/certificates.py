@@ -37,7 +37,7 @@ class Authority:
 
         Args:
             name: of the subject, and of the files.
-            others: alternative names: URIs where they have a colon, else names of hosts.
+            others: alternative names: URIs where they have a colon or `uri=` before them, else names of hosts.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(
@@ -71,7 +71,12 @@ class Authority:
         )
         if not is_authority:
             names: list[x509.GeneralName] = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
-            names += [x509.UniformResourceIdentifier(each) if ":" in each else x509.DNSName(each) for each in others]
+            names += [
+                x509.UniformResourceIdentifier(each.removeprefix("uri="))
+                if ":" in each or each.startswith("uri=")
+                else x509.DNSName(each)
+                for each in others
+            ]
             made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return made.sign(self._key, hashes.SHA256())
 

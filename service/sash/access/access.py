@@ -169,12 +169,17 @@ class Access:
         caller = CALLER.get()
         return caller is not None and caller.sees(window)
 
+    @property
+    def sees_every_window(self) -> bool:
+        """Whether the caller of this call may know of all windows."""
+        caller = CALLER.get()
+        return not self.is_on or (caller is not None and caller.sees_every_window)
+
     def require_every_window(self, operation: str) -> None:
         """Check that the caller may read all windows, for what shows the names of all; raises as `require`."""
         if self.is_on:
             self._require(operation, Right.READ, None)
-            caller = CALLER.get()
-            if caller is None or not caller.sees_every_window:
+            if not self.sees_every_window:
                 raise self._denied(operation, Right.READ, "*")
 
     @property

@@ -9,6 +9,7 @@ and a certificate whose key is not there yet must not be served.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from typing import Any, NoReturn
 from sash.access.files import FromFiles, read_file
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["CERTIFIED", "Certificates", "Pem", "names_in"]
+__all__ = ["CERTIFIED", "Certificates", "Pem", "is_name", "names_in"]
+
+_URI = re.compile(r"urn:|[A-Za-z][A-Za-z0-9+.-]*://")
 
 CERTIFIED = "sash.certified"
 """Where a request of HTTP has the names in its client's certificate."""
@@ -112,8 +115,8 @@ def names_in(certificate: Mapping[str, Any]) -> list[str]:
     Args:
         certificate: as `SSLObject.getpeercert` returns it; empty where there is none.
 
-    >>> names_in({"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "a.example.com"), ("URI", "b:c"))})
-    ['a', 'a.example.com', 'b:c']
+    >>> names_in({"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "a.example.com"), ("URI", "b://c"))})
+    ['a', 'a.example.com', 'b://c']
     """
     common = [
         value
@@ -121,8 +124,21 @@ def names_in(certificate: Mapping[str, Any]) -> list[str]:
         for attribute, value in attributes
         if attribute == "commonName"
     ]
-    others = [value for _, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]
-    return common + others
+    others = [
+        value
+        for kind, value in certificate.get("subjectAltName", ())
+        if isinstance(value, str) and is_name(value, kind == "URI")
+    ]
+    return [name for name in common if is_name(name, False)] + others
+
+
+def is_name(value: str, is_uri: bool) -> bool:
+    """Whether a name in a certificate is of the kind that it looks like.
+
+    An authority looks at a URI, a host and a common name in different ways. So none of them is taken for another: a URI
+    `billing.example.com` is not the host of that name.
+    """
+    return is_uri == (_URI.match(value) is not None)
 
 
 def _no_password() -> NoReturn:

@@ -6,10 +6,13 @@ import logging
 import resource
 import sys
 
-__all__ = ["FEW", "raise_limit"]
+__all__ = ["FEW", "connections_within", "raise_limit"]
 
 FEW = 4096
 """With fewer, a service runs out of files before it runs out of places for calls."""
+
+ASIDE = 96
+"""So many are for monitors, whose connections come beyond the limits, and for the service itself at its start."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,3 +33,8 @@ def raise_limit() -> int:
             "the process may have %d open files (RLIMIT_NOFILE): raise the hard limit to %d or more", soft, FEW
         )
     return soft
+
+
+def connections_within(files: int) -> int:
+    """How many connections of HTTP there may be, and how many of gRPC; a fifth of the files is for the tier."""
+    return max(1, (files - ASIDE) * 2 // 5)

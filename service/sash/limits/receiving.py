@@ -26,13 +26,15 @@ class Receiving:
     """Places for messages that are received.
 
     Args:
-        places: how many there are. One caller has at most half of them at a time.
+        places: how many there are. One caller has at most a quarter of them at a time, beside leases.
         timeout_s: for how long a call waits for a place, and then for its message.
     """
 
     def __init__(self, places: int, timeout_s: float) -> None:
         self._free = places
-        self._half = self._of_caller_max = max(1, places // 2)
+        self._half = max(1, places // 2)
+        # Nobody knows whose leases are, and one caller may have all: with half of the places, it would have the others.
+        self._of_caller_max = max(1, places // 4)
         self._timeout_s = timeout_s
         self._callers: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}

@@ -42,7 +42,8 @@ class Ahead:
         self._left = max(left - size, 0)
         if size <= PART_BYTES or left >= size or (begins and self.expect(data)):
             return False
-        return data.count(b" HTTP/1.") > _PIPELINED_MAX
+        # The parser takes no head that ends otherwise. What is in front of it varies: GET / RTSP/1.0 is a request, too.
+        return data.count(b"\r\n\r\n") > _PIPELINED_MAX
 
     def expect(self, data: bytes) -> bool:
         """Note how much of its body is missing behind a read with which a request begins.

@@ -1,27 +1,35 @@
 """Connections of the HTTP port: how many there may be, how long a head may be, and how slow a client.
 
-    connection ─▶ head ─▶ body ─▶ answer ─▶ idle
-                   │       │       └ nothing read for a minute, or the body still not whole in time: closed
-                   │       └ stalled, or slower than 16 KiB/s: 408; 64 KiB of it that are no content: 400
-                   └ longer than 64 KiB: 431; not whole in time: 408
+    accepted ─▶ TLS ─▶ head ─▶ body ─▶ answer ─▶ idle
+                 │      │       │       └ nothing read for a minute, or the body still not whole in time: closed
+                 │      │       └ stalled, or slower than 16 KiB/s: 408; 64 KiB of it that are no content: 400
+                 │      └ longer than 64 KiB: 431; not whole in time: 408; neither HTTP/1.0 nor HTTP/1.1: 505
+                 └ not complete in time, or the oldest one where there is no room for another: closed
 
 uvicorn has a limit for none of these but idle connections. It keeps trailers, and it reads the body of a request that
 is already answered for as long as the client sends. After a head with `Upgrade`, it takes the body for the next
-request. Slow clients are looked for once a second, so that others pay for no timers. A client is not slow while the
-service itself does not read.
+request. Where requests wait for each other, it answers the one that is wrong first, and tells the one in progress not
+that its client has gone. Slow clients are looked for once a second, so that others pay for no timers. A client is not
+slow while the service itself does not read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import Awaitable
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
 
+import httptools
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
 
 from sash.access.tls import CERTIFIED, names_in
+from sash.calls import resumed
 from sash.metrics import Metrics
 from sash.rest.ahead import HEAD_BYTES_MAX, PART_BYTES, Ahead
 from sash.rest.guards import NO_PAGE_LINES
@@ -40,7 +48,30 @@ UNREAD_S = 60.0
 SPARE = 64
 SPARE_PER_ADDRESS = 16
 SPARE_S = 5.0
-"""Connections beyond the limits, which are answered on health and metrics only, and for how long they may be idle."""
+"""Connections beyond the limits, which are answered on health and metrics only, and for how long they may be idle.
+`sash.limits.files` has the files for them."""
+
+HANDSHAKE_S = 10.0
+"""For so long a TLS handshake may take. It takes two ways to the client and back."""
+
+_WATCHES = "/watch", "/Watch"
+"""How the paths of calls end whose answers have no end."""
+
+_HEAD_TOO_LONG = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head may have {HEAD_BYTES_MAX // 1024} KiB"
+_OTHER_VERSION = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are spoken here"
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """One of the connections that there may be.
+
+    Attributes:
+        address: of the client.
+        limit: the limit that it is beyond: it is for monitors only. None: it is within the limits.
+    """
+
+    address: str
+    limit: str | None
 
 
 class Connections:
@@ -51,48 +82,101 @@ class Connections:
         most_per_address: how many of them may come from one address.
         timeout_s: how long a head, or a part of a body, may take.
         metrics: counts refusals.
+        tls: the context for TLS; without it where None.
     """
 
-    def __init__(self, most: int, most_per_address: int, timeout_s: float, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        most: int,
+        most_per_address: int,
+        timeout_s: float,
+        metrics: Metrics,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._most = most
         self._most_per_address = most_per_address
         self._timeout_s = timeout_s
         self._metrics = metrics
+        self._tls = tls
         self._open: set[Connection] = set()
+        self._handshakes: dict[str, dict[Handshake, None]] = {}
+        """Those that are not complete, by address; the oldest comes first."""
+        self._count = 0
         self._by_address: dict[str, int] = {}
+        self._spare: dict[str, int] = {}
+        """Connections beyond the limits, by address."""
         self.quick: Quick | None = None
         """Answers small requests; None: all take the long way."""
         self.now_s = 0.0
         """When it was looked for slow clients last: a clock that costs nothing, and is a second late at most."""
 
-    def protocol(self, **given: Any) -> Connection:
+    def protocol(self, **given: Any) -> asyncio.Protocol:
         """Make the protocol of one connection; the arguments are uvicorn's."""
-        return Connection(self, **given)
+        connection = Connection(self, **given)
+        return connection if self._tls is None else Handshake(self, connection, self._tls)
 
     @property
     def unsent_bytes(self) -> int:
         """How many bytes of answers wait for clients to read them."""
         return sum(each.transport.get_write_buffer_size() for each in self._open)
 
-    def admit(self, connection: Connection) -> str | None:
-        """Count a connection; return why it is beyond the limits, None where it is not."""
-        self._open.add(connection)
-        count = self._by_address[connection.address] = self._by_address.get(connection.address, 0) + 1
-        if count > self._most_per_address:
-            connection.closed_at_once = count > self._most_per_address + SPARE_PER_ADDRESS
-            return f"SASH_MAX_CONNECTIONS_PER_ADDRESS: {self._most_per_address}"
-        if len(self._open) > self._most:
-            connection.closed_at_once = len(self._open) > self._most + SPARE
-            return f"SASH_MAX_CONNECTIONS: {self._most}"
-        return None
+    def admit(self, address: str) -> Place | None:
+        """Count a connection. None: there is no place for it, not even one for monitors."""
+        limit = self.limit(address)
+        if limit is not None and self._make_room(address):
+            limit = self.limit(address)
+        if limit is not None:
+            spare = self._spare.get(address, 0)
+            if spare >= SPARE_PER_ADDRESS or sum(self._spare.values()) >= SPARE:
+                return None
+            self._spare[address] = spare + 1
+        self._count += 1
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+        return Place(address, limit)
 
-    def remove(self, connection: Connection) -> None:
+    def leave(self, place: Place) -> None:
         """Count a connection no more."""
-        if connection in self._open:
-            self._open.remove(connection)
-            self._by_address[connection.address] -= 1
-            if not self._by_address[connection.address]:
-                del self._by_address[connection.address]
+        self._count -= 1
+        _one_less(self._by_address, place.address)
+        if place.limit is not None:
+            _one_less(self._spare, place.address)
+
+    def limit(self, address: str) -> str | None:
+        """The limit that one more connection of an address would be beyond."""
+        if self._by_address.get(address, 0) >= self._most_per_address:
+            return f"SASH_MAX_CONNECTIONS_PER_ADDRESS: {self._most_per_address}"
+        return f"SASH_MAX_CONNECTIONS: {self._most}" if self._count >= self._most else None
+
+    def _make_room(self, address: str) -> bool:
+        """Close the oldest connection whose handshake is not complete: it costs a client nothing to begin many.
+
+        Where the address has its share, it is one of its own, else one of the address that has most of them.
+        """
+        if self._by_address.get(address, 0) < self._most_per_address:
+            address = max(self._handshakes, key=lambda each: len(self._handshakes[each]), default="")
+        oldest = next(iter(self._handshakes.get(address, ())), None)
+        if oldest is not None:
+            oldest.end()
+        return oldest is not None
+
+    def shaking(self, handshake: Handshake, address: str) -> None:
+        """Note a connection whose handshake begins."""
+        self._handshakes.setdefault(address, {})[handshake] = None
+
+    def shaken(self, handshake: Handshake, address: str) -> None:
+        """Note that a handshake is over."""
+        of_address = self._handshakes[address]
+        del of_address[handshake]
+        if not of_address:
+            del self._handshakes[address]
+
+    def opened(self, connection: Connection) -> None:
+        """Look after a connection from now on."""
+        self._open.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        """Look after a connection no more."""
+        self._open.discard(connection)
 
     def refused(self, status: HTTPStatus) -> None:
         """Count a refusal."""
@@ -104,6 +188,77 @@ class Connections:
         for connection in list(self._open):
             connection.look(now_s, self._timeout_s)
 
+    def end_handshakes(self) -> None:
+        """Close all connections whose handshakes are not complete, because the service ends."""
+        for of_address in list(self._handshakes.values()):
+            for handshake in list(of_address):
+                handshake.end()
+
+
+def _one_less(counts: dict[str, int], address: str) -> None:
+    counts[address] -= 1
+    if not counts[address]:
+        del counts[address]
+
+
+class Handshake(asyncio.Protocol):
+    """A connection from when it is accepted until its TLS handshake is complete.
+
+    asyncio says of a connection only when the handshake is complete, and waits a minute for it. A client that says
+    nothing would take a file for so long, and be counted nowhere.
+    """
+
+    def __init__(self, connections: Connections, connection: Connection, context: ssl.SSLContext) -> None:
+        self._limits = connections
+        self._connection = connection
+        self._context = context
+        self._place: Place | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        peer = get_remote_addr(transport)
+        place = self._limits.admit(peer[0] if peer else "")
+        if place is None:
+            self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
+            transport.abort()
+            return
+        self._place = place
+        self._limits.shaking(self, place.address)
+        loop = asyncio.get_running_loop()
+        securing: Any = loop.start_tls(
+            transport,
+            self._connection,
+            self._context,
+            server_side=True,
+            ssl_handshake_timeout=SPARE_S if place.limit is not None else HANDSHAKE_S,
+        )
+        # The first step now: behind this, the transport begins to read, and what it reads is of the handshake.
+        waits_for = securing.send(None)
+        self._task = loop.create_task(self._complete(resumed(securing, waits_for)))
+
+    async def _complete(self, securing: Awaitable[asyncio.Transport | None]) -> None:
+        try:
+            transport = await securing
+        except OSError:  # a client that speaks no TLS, or has no certificate, or has gone
+            transport = None
+        place, self._place = self._place, None
+        if place is None:
+            return
+        self._limits.shaken(self, place.address)
+        if transport is None or transport.is_closing():
+            self._limits.leave(place)
+        else:
+            self._connection.begin(transport, place)
+
+    def end(self) -> None:
+        """Close the connection."""
+        place, self._place = self._place, None
+        assert place is not None
+        self._limits.shaken(self, place.address)
+        self._limits.leave(place)
+        self._transport.abort()
+
 
 class Connection(HttpToolsProtocol):
     """One connection: uvicorn's, with limits."""
@@ -111,8 +266,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
         self._limits = connections
-        self.address = ""
-        self.closed_at_once = False
+        self._place: Place | None = None
         self._spare = False
         self._certified: list[str] = []
         """The names in the client's certificate."""
@@ -122,7 +276,7 @@ class Connection(HttpToolsProtocol):
         """So many of them arrived together with the end of the request before."""
         self._ended = False
         """Whether a request ended in what arrives now."""
-        self._too_long = self._large = self._upgrade = False
+        self._large = self._upgrade = False
         self._in_body = self._has_content = False
         self._held = False
         """Whether a request is to be answered by `quick`. It has not begun for uvicorn."""
@@ -133,6 +287,14 @@ class Connection(HttpToolsProtocol):
         self._host: bytes | None = None
         self._framing_bytes = 0
         """Of a body, since the last part of its content: trailers, and the extensions of chunks."""
+        self._current: RequestResponseCycle | None = None
+        """The request that is answered now, or was last. `cycle` is the one that has begun to arrive last."""
+        self._refusal = (HTTPStatus.BAD_REQUEST, "this is no valid HTTP/1.1")
+        """Of what the parser does not read on."""
+        self._last = b""
+        """What is sent behind the answers to all requests, before the connection is closed."""
+        self._no_more = False
+        """Whether the client sends no more."""
         self._since_s = self._heard_s = self._looked_s = connections.now_s
         self._received = 0
         self._waiting = b""  # arrived, and not received yet
@@ -142,24 +304,55 @@ class Connection(HttpToolsProtocol):
     # ---------------------------------------------------------------- life
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        peer = get_remote_addr(transport)
+        place = self._limits.admit(peer[0] if peer else "")
+        if place is not None:
+            self.begin(transport, place)
+            return
+        super().connection_made(transport)
+        self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
+        detail = f"there are too many connections ({self._limits.limit(peer[0] if peer else '')})"
+        transport.write(raw(HTTPStatus.SERVICE_UNAVAILABLE, detail, self.server_state.default_headers))
+        transport.close()
+
+    def begin(self, transport: asyncio.Transport, place: Place) -> None:
+        """Serve a connection, which is encrypted now where it is to be."""
         super().connection_made(cast("asyncio.Transport", Joined(transport, self.loop)))
-        self.address = self.client[0] if self.client else ""
+        self._place = place
+        self._limits.opened(self)
         if self.scheme == "https":
             self._certified = names_in(transport.get_extra_info("ssl_object").getpeercert() or {})
-        limit = self._limits.admit(self)
-        if limit is None:
-            return
-        self._spare = True
-        if self.closed_at_once:
-            self._limits.refused(HTTPStatus.SERVICE_UNAVAILABLE)
-            self._end(HTTPStatus.SERVICE_UNAVAILABLE, f"there are too many connections ({limit})")
-        else:
-            self.app = monitors_only(self.app, limit, self._limits.refused)
+        if place.limit is not None:
+            self._spare = True
+            self.app = monitors_only(self.app, place.limit, self._limits.refused)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._limits.remove(self)
+        if self.transport is None:
+            return  # its handshake failed: it has not begun
+        if self._place is not None:
+            self._limits.closed(self)
+            self._limits.leave(self._place)
         self._waiting = b""
+        self.pipeline.clear()
+        current = self._current
+        if current is not None and not current.response_complete:
+            current.disconnected = True
+            current.message_event.set()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer what has arrived, although the client sends no more. TLS closes, whatever this returns."""
+        current = self._current
+        if self.scheme == "https" or current is None or current.response_complete:
+            return False
+        if current.scope["path"].endswith(_WATCHES):
+            return False  # its answer ends when the client goes
+        if self._in_body:
+            if self.cycle is current:
+                return False
+            self._drop_newest()
+        self._no_more = True
+        return True
 
     def shutdown(self) -> None:
         """End the connection when its answer is complete, because the service ends."""
@@ -173,6 +366,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         begins = self._head_bytes is None and not self._in_body
+        if self._last:
+            return
         if self._waiting:
             self._waiting += data
             self.flow.pause_reading()
@@ -189,6 +384,7 @@ class Connection(HttpToolsProtocol):
         while self._waiting and not (self.pipeline or self.transport.is_closing()):
             part, self._waiting = self._waiting[:PART_BYTES], self._waiting[PART_BYTES:]
             self._receive(part)
+        self._end_when_answered()
 
     def _receive(self, data: bytes) -> None:
         if self._upgrade:
@@ -199,30 +395,32 @@ class Connection(HttpToolsProtocol):
         self._has_content = self._ended = False
         super().data_received(data)
         if self._held and not self.transport.is_closing():
-            self._release()  # the rest of it has not arrived
+            try:
+                self._release()  # the rest of it has not arrived
+            except httptools.HttpParserError:
+                self._in_body = False
+                self.send_400_response("")
         is_framing = self._in_body and not (self._has_content or self._ended)
         self._framing_bytes = self._framing_bytes + len(data) if is_framing else 0
-        if self._framing_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self._limits.refused(HTTPStatus.BAD_REQUEST)
-            self._end(HTTPStatus.BAD_REQUEST, "the body has trailers or extensions of chunks that are too long")
+        if self._framing_bytes > HEAD_BYTES_MAX:
+            self._refuse(HTTPStatus.BAD_REQUEST, "the body has trailers or extensions of chunks that are too long")
         if self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._ended:
                 self._shared_bytes = len(data)
-            if self._head_bytes - self._shared_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-                self._head_too_long()
+            if self._head_bytes - self._shared_bytes > HEAD_BYTES_MAX:
+                self._refuse(*_HEAD_TOO_LONG)
 
     def on_message_begin(self) -> None:
         self._head_bytes, self._shared_bytes, self._since_s = 0, 0, self._heard_s
         self._usual, self._host, self._held = True, None, False
         super().on_message_begin()
-        if self._certified:
-            self.scope[CERTIFIED] = self._certified  # type: ignore[literal-required]
+        self.scope[CERTIFIED] = self._certified  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_bytes is None:
             return  # it is a trailer, which nobody reads
-        name = name.lower()
+        name, value = name.lower(), value.rstrip(b" \t")  # the parser leaves it in front only
         if name == b"host":
             self._usual = self._usual and self._host is None
             self._host = value
@@ -256,23 +454,31 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._since_s = self._limits.now_s
         super().on_response_complete()
-        if self._waiting and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._waiting:
             self.flow.pause_reading()
             self.loop.call_soon(self._receive_waiting)
+        else:
+            self._end_when_answered()
 
     def on_headers_complete(self) -> None:
         self._head_bytes, self._since_s, self._received = None, self._heard_s, 0
-        self._in_body = True
+        # What is raised here has uvicorn call `send_400_response`.
         if self._large:  # a long head, or one that arrived together with bodies or other requests
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > HEAD_BYTES_MAX:
-                self._too_long = True
-                raise ValueError("the head is too long")  # uvicorn then calls `send_400_response`
+                self._refusal = _HEAD_TOO_LONG
+                raise ValueError("the head is too long")
+        if self.parser.get_http_version() not in ("1.1", "1.0"):
+            self._refusal = _OTHER_VERSION
+            raise ValueError("another version of HTTP")
         self._held = self._may_be_quick()
         if self._held:
             self._held_body = b""
         else:
             self._begin()
+        self._in_body = True
 
     def _may_be_quick(self) -> bool:
         parser, cycle = self.parser, self.cycle
@@ -315,6 +521,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._current = cycle
         if self._context is None:
             super()._start_asgi_task(cycle, app)
             return
@@ -338,15 +545,39 @@ class Connection(HttpToolsProtocol):
             # The parser ends here. Where a proxy sees a body, it must not see another request.
             self._upgrade, self.cycle.keep_alive = True, False
 
-    def send_400_response(self, msg: str) -> None:
-        if self._too_long:
-            self._head_too_long()
-        elif not self.transport.is_closing():
-            super().send_400_response(msg)
+    # ---------------------------------------------------------------- refusals and ends
 
-    def _head_too_long(self) -> None:
-        self._limits.refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        self._end(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head may have {HEAD_BYTES_MAX // 1024} KiB")
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(*self._refusal)
+
+    def _refuse(self, status: HTTPStatus, detail: str) -> None:
+        """Refuse what is being received, behind the answers to the requests before it, and close."""
+        if self._last or self.transport.is_closing():
+            return
+        self._limits.refused(status)
+        answer = raw(status, detail, self.server_state.default_headers)
+        current, self._waiting = self._current, b""
+        if current is None or current.response_complete or (self._in_body and self.cycle is current):
+            if current is None or not (self._in_body and current.response_started):
+                self.transport.write(answer)
+            self.transport.close()
+            return
+        if self._in_body:
+            self._drop_newest()
+        self._last = answer
+        self.flow.pause_reading()
+
+    def _drop_newest(self) -> None:
+        """Forget the request whose body is being received; it has not begun."""
+        self.pipeline.popleft()
+        self._in_body = False
+
+    def _end_when_answered(self) -> None:
+        """Close once all requests are answered, where nothing can follow."""
+        is_answered = self._current is None or self._current.response_complete
+        if is_answered and (self._last or (self._no_more and not self._waiting)) and not self.transport.is_closing():
+            self.transport.write(self._last)
+            self.transport.close()
 
     # ---------------------------------------------------------------- slow clients
 
@@ -360,6 +591,8 @@ class Connection(HttpToolsProtocol):
             self._unsent, self._unsent_since_s = unsent, now_s
         elif now_s - self._unsent_since_s > UNREAD_S:
             self.transport.abort()
+            return
+        if self._last or self._no_more:
             return
         if self._head_bytes is not None:
             if self.flow.read_paused:
@@ -384,12 +617,4 @@ class Connection(HttpToolsProtocol):
                 self._too_slow(f"the body arrives at less than {BYTES_PER_S_MIN // 1024} KiB a second")
 
     def _too_slow(self, detail: str) -> None:
-        self._limits.refused(HTTPStatus.REQUEST_TIMEOUT)
-        self._end(HTTPStatus.REQUEST_TIMEOUT, detail)
-
-    def _end(self, status: HTTPStatus, detail: str) -> None:
-        """Answer the request that is under way, if no answer has begun, and close."""
-        cycle = self.cycle
-        if cycle is None or not cycle.response_started or (cycle.response_complete and not self._in_body):
-            self.transport.write(raw(status, detail))
-        self.transport.close()
+        self._refuse(HTTPStatus.REQUEST_TIMEOUT, detail)

@@ -14,6 +14,7 @@ Sources: RFC 9110 (Host, 421), the WHATWG's Fetch standard (Origin, CORS), W3C's
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Iterable
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -55,6 +56,8 @@ _PREFLIGHT = {
     "access-control-max-age": "600",
 }
 _EXPOSED = (b"access-control-expose-headers", b"Retry-After, X-Request-Id")
+_HOST = re.compile(r"(?:\[(?P<address>[^\[\]]*:[^\[\]]*)\]|(?P<name>[^\[\]:]+))(?::[0-9]*)?")
+
 # Only names that are allowed are remembered; a name may be written in capitals, and with many ports.
 _KNOWN_MAX = 1024
 
@@ -174,10 +177,8 @@ class _Hosts:
 
 def _name_of(host: str) -> str:
     """Return the name or address of a Host, without its port; nothing for what is neither."""
-    if not host.startswith("["):
-        return host.partition(":")[0].lower()
-    address, bracket, _ = host[1:].partition("]")
-    return address.lower() if bracket and ":" in address else ""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found["address"] or found["name"]).lower()
 
 
 def _is_unspecified(host: str) -> bool:

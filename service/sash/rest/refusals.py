@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
@@ -33,8 +33,12 @@ def monitors_only(app: ASGIApp, limit: str, refused: Callable[[HTTPStatus], None
     return answer
 
 
-def raw(status: HTTPStatus, detail: str) -> bytes:
-    """A problem document as the bytes of a response, for requests that no app sees."""
+def raw(status: HTTPStatus, detail: str, defaults: Iterable[tuple[bytes, bytes]] = ()) -> bytes:
+    """A problem document as the bytes of a response, for requests that no app sees.
+
+    Args:
+        defaults: headers that every answer has.
+    """
     # The head may not have arrived, so the id is always a new one.
     request = new_id()
     body = orjson.dumps(
@@ -47,8 +51,10 @@ def raw(status: HTTPStatus, detail: str) -> bytes:
         }
     )
     retry = "retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
+    lines = "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in defaults)
     head = (
-        f"HTTP/1.1 {int(status)} {status.phrase}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        f"HTTP/1.1 {int(status)} {status.phrase}\r\n{lines}"
+        f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
         f"{retry}{HEADER}: {request}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -55,7 +55,7 @@ class RestServer:
         self._closing = closing
         self._settings = settings
         self.connections = Connections(
-            settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics
+            settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics, tls
         )
         guard = Guard(_by_prefix(ahead or {}, app), settings, metrics)
         if turns is not None and lanes:
@@ -69,7 +69,6 @@ class RestServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            ssl_context_factory=None if tls is None else lambda *_: tls,
         )
         self._config = config
         self._server = _Server(config, self.connections)
@@ -110,6 +109,7 @@ class RestServer:
             # uvicorn counts in whole seconds, and takes 0 for no limit.
             self._config.timeout_graceful_shutdown = max(1, round(grace_s))
             self._server.should_exit = True
+            self.connections.end_handshakes()
             await self._task
 
 

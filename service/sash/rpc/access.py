@@ -12,7 +12,8 @@ import grpc
 
 from sash.access.access import Access
 from sash.access.caller import CALLER, PEER
-from sash.access.tls import Certificates, Pem
+from sash.access.tls import Certificates, Pem, is_name
+from sash.limits.refusals import Refusals
 from sash.metrics import Metrics
 from sash.requests import REQUEST, of_metadata
 from sash.rpc.errors import status_of
@@ -29,11 +30,13 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
     Args:
         access: who may come in.
         metrics: counts refusals.
+        refusals: when calls are refused.
     """
 
-    def __init__(self, access: Access, metrics: Metrics) -> None:
+    def __init__(self, access: Access, metrics: Metrics, refusals: Refusals) -> None:
         self._access = access
         self._metrics = metrics
+        self._refusals = refusals
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -88,6 +91,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         return make(certified, handler.request_deserializer, handler.response_serializer)
 
     async def _abort(self, error: SashError, method: str, context: Any) -> None:
+        await self._refusals.turn()
         self._access.audit_entry(method, error)
         status = status_of(error, method)
         self._metrics.count_rejected("grpc", status.code.name)
@@ -123,10 +127,15 @@ def server_credentials(
 
 
 def _names_of(context: Any) -> list[str]:
-    """The names in the certificate of a call's client: the common ones first."""
+    """The names in the certificate of a call's client: the common ones first; as `names_in`."""
     found = context.auth_context()
-    names = ("x509_common_name", "x509_subject_alternative_name")
-    return [value.decode("utf-8", "replace") for name in names for value in found.get(name, ())]
+    common, others, uris = (
+        [value.decode("utf-8", "replace") for value in found.get(name, ())]
+        for name in ("x509_common_name", "x509_subject_alternative_name", "peer_uri")
+    )
+    # One that is there as something else, too, is not only a URI.
+    kinds = [(name, False) for name in common] + [(name, others.count(name) == uris.count(name)) for name in others]
+    return [name for name, is_uri in kinds if is_name(name, is_uri)]
 
 
 def note_peer(context: Any) -> None:

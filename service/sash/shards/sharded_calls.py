@@ -19,7 +19,7 @@ from sash.shards.lifecycle import Lifecycle
 from sash.shards.parts import HOME, Operations, ShardPlane, Shards, together, worst
 from sash.shards.splitting import split_keys
 from sash.slices import Slices
-from sash.topology import ServingProcess, Topology, stays
+from sash.topology import ServingProcess, Topology, shown, stays
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 from sash_engine.windows.questions import AllKeys, KeyList
@@ -85,7 +85,7 @@ class ShardedCalls(Plane):
 
     async def topology(self) -> Topology:
         self._access.require("topology", None)
-        return Topology(self._shards.count, await self.processes())
+        return shown(self._shards.count, await self.processes(), self._access)
 
     async def move(self, shard: int, process: int) -> Topology:
         with self._access.audited("move", None):
@@ -93,7 +93,7 @@ class ShardedCalls(Plane):
             if self.mover is None:
                 raise stays()
             await self.mover(shard, process)
-        return Topology(self._shards.count, await self.processes())
+        return shown(self._shards.count, await self.processes(), self._access)
 
     def _windows(self) -> Operations:
         """Where windows are created and deleted."""

@@ -139,11 +139,14 @@ class Cascades:
 
 
 def check_feeds_none(window: Window) -> None:
-    """Raise FailedPrecondition where a window feeds others, which would then miss what is written."""
-    if names := [each.spec.name for each in window.cascades.own]:
+    """Raise FailedPrecondition where a window feeds others, which would then miss what is written.
+
+    It does not name them, as with views.
+    """
+    if fed := len(list(window.cascades.own)):
+        others = "another window" if fed == 1 else f"{fed} other windows"
         raise FailedPrecondition(
-            f"window {window.spec.name!r} feeds {', '.join(map(repr, names[:3]))}: delete what it feeds first",
-            field="window",
+            f"window {window.spec.name!r} feeds {others}: delete what it feeds first", field="window"
         )
 
 

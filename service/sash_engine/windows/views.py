@@ -198,12 +198,13 @@ class Views:
 
 
 def check_no_views(views: Views, window: str) -> None:
-    """Raise FailedPrecondition where a window has views, which would have nothing to show any more."""
-    if names := [view.spec.name for view in views]:
-        raise FailedPrecondition(
-            f"window {window!r} has the entries of {', '.join(map(repr, names[:3]))}: delete these first",
-            field="window",
-        )
+    """Raise FailedPrecondition where a window has views, which would have nothing to show any more.
+
+    It does not name them: a caller may see a window, and not its views.
+    """
+    if views:
+        of = "a view, which shows" if len(views) == 1 else f"{len(views)} views, which show"
+        raise FailedPrecondition(f"window {window!r} has {of} its entries: delete what is of it first", field="window")
 
 
 def widened(spec: WindowSpec, aggregates: Mapping[str, Any]) -> WindowSpec:

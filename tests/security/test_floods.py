@@ -1,0 +1,73 @@
+"""Floods of gRPC calls without a token: whoever has one is answered."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+
+import pytest
+
+from sash_proto.v1 import windows_pb2 as pb
+from tests.support.servers import running_service
+from tests.support.tokens import bearer, write_tokens
+
+CALLS = 2000
+CONNECTIONS = 4
+
+HEADERS, RESET, SETTINGS = 1, 3, 4
+END_HEADERS = 4
+CANCEL = (8).to_bytes(4, "big")
+
+
+def frame(kind, flags, stream, payload=b""):
+    """A frame of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def text(value):
+    return bytes([len(value)]) + value
+
+
+HEAD = b"".join(
+    [
+        b"\x83\x86",  # POST, http
+        b"\x04" + text(b"/sash.v1.Windows/Query"),
+        b"\x01" + text(b"localhost"),
+        b"\x00" + text(b"te") + text(b"trailers"),
+        b"\x00" + text(b"content-type") + text(b"application/grpc"),
+    ]
+)
+
+
+def flood(resets):
+    """Many calls on one connection, each of them called off at once or not at all."""
+    sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", frame(SETTINGS, 0, 0)]
+    for stream in range(1, 2 * CALLS, 2):
+        sent.append(frame(HEADERS, END_HEADERS, stream, HEAD))
+        if resets:
+            sent.append(frame(RESET, 0, stream, CANCEL))
+    return b"".join(sent)
+
+
+def refused(running):
+    """How many calls of gRPC were refused."""
+    text = running.http().get("/metrics", headers=bearer("root")).text
+    found = re.search(r'sash_requests_rejected_total\{code="UNAUTHENTICATED",edge="grpc"\} (\S+)', text)
+    return 0 if found is None else float(found[1])
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["streams", "rapid reset"])
+def test_they_are_not_all_refused_before_others_are_answered(resets, tmp_path):
+    """gRPC took up 2,800 of each connection in their order: others waited for seconds of the loop's time."""
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})
+    token = tuple(bearer("root").items())
+    with running_service(tokens=tokens) as running, contextlib.ExitStack() as stack:
+        stub = running.stub()
+        stub.ListWindows(pb.ListWindowsRequest(), metadata=token)
+        for _ in range(CONNECTIONS):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", running.grpc_port), 120))
+            connection.sendall(flood(resets))
+        for _ in range(3):
+            stub.ListWindows(pb.ListWindowsRequest(), metadata=token)
+        assert refused(running) < CONNECTIONS * CALLS / 2
