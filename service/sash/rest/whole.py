@@ -16,12 +16,16 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from sash.limits.memory import Reservation
 from sash.rest.joined import Joined
 
-__all__ = ["OFFER", "STATUS_LINES", "Whole", "answer_whole", "head_of", "offer", "withdraw"]
+__all__ = ["OFFER", "STATUS_LINES", "Whole", "answer_whole", "head_of", "offer", "until_read", "withdraw"]
 
 OFFER = "sash.answer_whole"
 """In the scope of a request: what sends an answer in one piece."""
+
+FLOW = "sash.flow"
+"""In the scope of a request: uvicorn's flow control of its connection."""
 
 STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -61,6 +65,16 @@ def offer(scope: Any, cycle: RequestResponseCycle, headers: bytes) -> None:
         headers: what every answer has, as lines.
     """
     scope[OFFER] = partial(_answer, cycle, headers)
+    scope[FLOW] = cycle.flow
+
+
+async def until_read(scope: Any, reserved: Reservation) -> None:
+    """Wait until the caller has read most of an answer that takes memory."""
+    flow = scope.get(FLOW)
+    if reserved.held and flow is not None:
+        reserved.keep(flow._transport.get_write_buffer_size())
+        if flow.write_paused:
+            await flow.drain()
 
 
 def withdraw(scope: Any) -> None:

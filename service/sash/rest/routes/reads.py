@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from starlette.responses import Response, StreamingResponse
 
 from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, each, key_names
+from sash.limits.memory import apart
 from sash.missing import allowing
 from sash.rest import arrow
 from sash.rest.answers import answer_document, bulk_document, json_bytes
@@ -271,7 +272,7 @@ async def watch(
     async def look() -> bytes:
         return await _answers(call, name, question)
 
-    await look()  # refuses a wrong question before the stream begins
+    await apart(look())  # refuses a wrong question before the stream begins
     chosen = (tuple(where), tuple(by), top, n, order, tuple(having), limit, position, tuple(aggregate))
     asked = ("json", name, tuple(key), all_keys, combine, tuple(lookback), as_of, partials, interval, chosen)
     may = partial(call.plane.check_may, name, "query")
