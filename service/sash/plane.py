@@ -44,6 +44,9 @@ R = TypeVar("R")
 S = TypeVar("S", bound="Plane")
 T = TypeVar("T")
 
+_NAME_BYTES = 100
+"""What the name of a key takes in a list of names, and in what is sent of it, beside its letters."""
+
 Parts = Iterator[T] | AsyncIterator[T]
 """A long answer in parts. An iterator that awaits has parts that come from other processes."""
 
@@ -333,6 +336,10 @@ class Plane(OneProcess):
             return cast("R", end.value)
         return await self._slices.run(steps, lambda: None)
 
+    async def parsed(self, steps: Steps[R]) -> R:
+        """As `in_slices`, of what a caller sent: it is charged for the time that this takes."""
+        return await self.turns.parsing(caller_of(), self.in_slices(steps))
+
     async def _in_slices(self, name: str, steps: Callable[[Reader], Steps[R]]) -> R:
         """Answer a long question, with turns for other calls; the window's writers wait until it is answered."""
         async with self._storage.shared(name) as window:
@@ -360,7 +367,7 @@ class Plane(OneProcess):
 
         def captured(reader: Reader) -> Steps[Parts[AnyBatch]]:
             found = yield from reader.entries_steps(question)
-            return self._storage.pinned(name, iter(found))
+            return self._storage.entries(name, found)
 
         if question.keys or question.where:
             return await self._in_slices(name, captured)
@@ -438,6 +445,11 @@ class Plane(OneProcess):
         """
         self._access.require("keys", name)
         if where:
-            return await self._in_slices(name, lambda reader: reader.key_names_steps(prefix, limit, position, where))
-        await self._storage.whole(name)
-        return self._storage.find(name).key_names(prefix, limit, position)
+            found, next_ = await self._in_slices(
+                name, lambda reader: reader.key_names_steps(prefix, limit, position, where)
+            )
+        else:
+            await self._storage.whole(name)
+            found, next_ = self._storage.find(name).key_names(prefix, limit, position)
+        self._storage.need(sum(map(len, found)) * 2 + len(found) * _NAME_BYTES)
+        return found, next_

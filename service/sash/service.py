@@ -149,7 +149,7 @@ class Service:
         }
         context = None if self._certificates is None else self._certificates.context
         # Calls of other processes need a task from the beginning.
-        lanes = [Lane(PREFIX, connect, guarded_connect), Lane("/v1/", rest.router, guarded, places)]
+        lanes = [Lane(PREFIX, connect, guarded_connect, memory), Lane("/v1/", rest.router, guarded, memory, places)]
         lanes = lanes if shards == 1 else []
         self._rest = RestServer(guarded, closing, settings, metrics, ahead, context, shared, self.plane.turns, lanes)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)

@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.prometheus.errors import BadData
-from sash.prometheus.messages import WriteRequest, length_of, read_request
+from sash.prometheus.messages import TimeSeries, WriteRequest, length_of, read_request, read_series
+from sash.rpc import parsing
 from sash_engine.errors import TooLarge
+from sash_engine.steps import finished
 from tests.prometheus.conftest import T
 from tests.support.servers import running_service
 
@@ -202,11 +204,40 @@ def test_bodies_that_are_none(http: httpx.Client) -> None:
     assert entries(http) == [("a", 2**62, 1.0)]
 
 
+EMPTY_LABELS, EMPTY_SAMPLES = b"\x0a\x00" * 100_000, b"\x12\x00" * 100_000
+
+
+@pytest.mark.parametrize("inside", [EMPTY_LABELS, EMPTY_SAMPLES, b"\x0a\x06\x0a\x01a\x12\x01b" * 20_000])
+def test_a_long_series_is_parsed_in_steps(inside: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, real = list[int](), parsing._merged
+    monkeypatch.setattr(parsing, "_merged", lambda message, piece: sizes.append(len(piece)) or real(message, piece))
+    whole = TimeSeries.FromString(inside)
+    assert finished(read_series(inside)) == whole
+    assert max(sizes) <= 20_000
+    short = b"\x0a\x06\x0a\x01a\x12\x01b"
+    body = b"\x1a\x02\x08\x01" + (b"\x0a" + bytes([len(short)]) + short) * 2 + b"\x18\x07"
+    found = list(read_request(bytes(cramjam.snappy.compress_raw(body))))
+    assert found == [short, short]
+
+
+def test_what_a_request_has_beside_series_is_passed_over_in_steps() -> None:
+    body = bytes(cramjam.snappy.compress_raw(b"\x18\x00" * 10_000))
+    assert list(read_request(body)) == [None] * 5
+
+
+@pytest.mark.parametrize("body", [b"\x0b", b"\x00\x00", b"\x0a\x05abc", b"\x19abc", b"\x1d\x00", b"\x07"])
+def test_bytes_that_are_no_request(body: bytes) -> None:
+    with pytest.raises(BadData, match="no WriteRequest"):
+        list(read_request(bytes(cramjam.snappy.compress_raw(body))))
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_refused(data: bytes) -> None:
     for body in (data, bytes(cramjam.snappy.compress_raw(data))):
         try:
             length_of(body)
-            read_request(body)
+            for series in read_request(body):
+                if series is not None:
+                    finished(read_series(series))
         except (BadData, TooLarge):
             continue

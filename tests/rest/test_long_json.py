@@ -7,10 +7,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sash.rest import columns, long_json
+from sash.rest import bodies, columns, long_json
 from sash.rest import lists as json_lists
 from sash.rest.bodies import parse_json
-from sash.rest.long_json import LISTED_MAX, VALUES_MAX, LongList, is_long, parse_long_json
+from sash.rest.long_json import (
+    LISTED_MAX,
+    REST_BYTES_MAX,
+    STRETCH_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    VALUES_MAX,
+    LongList,
+    is_long,
+    parse_long_json,
+)
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
 from sash_engine.windows.spec import WindowSpec
@@ -40,6 +49,7 @@ def all_is_long():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(long_json, "_PIECE_BYTES", 7)
         patch.setattr(long_json, "_FEW", 1)
+        patch.setattr(long_json, "_LONG_TEXT", 3)
         patch.setattr(json_lists, "ROWS", 3)
         yield
 
@@ -157,6 +167,70 @@ def test_lists_of_lists_and_objects_are_refused_before_they_are_parsed(each, mon
     with pytest.raises(InvalidArgument, match="too many values outside of lists") as error:
         finished(parse_long_json(body))
     assert error.value.limit == f"{VALUES_MAX} values"
+
+
+@pytest.fixture
+def parsed_bytes(monkeypatch):
+    """How many bytes each call of the parser has, with steps as they are."""
+    monkeypatch.undo()
+    found = []
+    real = long_json.orjson.loads
+
+    def loads(data):
+        found.append(len(data))
+        return real(data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(long_json, "_PIECE_BYTES", 1 << 16)
+        patch.setattr(long_json, "_FEW", 64)
+        patch.setattr(long_json, "_LONG_TEXT", 1 << 12)
+        for module in (long_json, bodies):
+            patch.setattr(module.orjson, "loads", loads)
+        yield found
+
+
+TEXT = b'"' + b"x" * 1_000_000 + b'"'
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        (b'{"a":1' + b" " * 70_000 + b"}", STRETCH_BYTES_MAX),
+        (b" " * 70_000 + b'{"a":1}', STRETCH_BYTES_MAX),
+        (b'{"a":1}' + b"\n" * 70_000, STRETCH_BYTES_MAX),
+        (b'{"a":"b"' + b" " * 70_000 + b"}", STRETCH_BYTES_MAX),
+        (b'{"a":' + b"1" * 70_000 + b"}", STRETCH_BYTES_MAX),
+        (b'{"a":[' + b"1," * 100 + b"1" * 70_000 + b"]}", STRETCH_BYTES_MAX),
+        (b'{"a":[' + b"1," * 100 + b" " * 70_000 + b"1]}", STRETCH_BYTES_MAX),
+        (b'{"a":"' + b"x" * 4_200_000 + b'"}', TEXT_BYTES_MAX),
+        (b'{"a":["' + b"x" * 4_200_000 + b'",' + b"1," * 100 + b"1]}", TEXT_BYTES_MAX),
+        (b'{"' + b"x" * 2_200_000 + b'":1}', REST_BYTES_MAX),
+        (b'{"a":[[' + b"],[".join([b'"' + b"x" * 4000 + b'"'] * 600) + b"]]}", REST_BYTES_MAX),
+        (b'{"a":[[' + b"],[".join([b" " * 60_000] * 40) + b"]]}", REST_BYTES_MAX),
+    ],
+    ids=lambda value: str(value)[:16],
+)
+def test_what_the_parser_would_take_in_one_go_is_refused(body, limit, parsed_bytes):
+    with pytest.raises(InvalidArgument) as caught:
+        finished(parse_long_json(body))
+    assert (caught.value.field, caught.value.limit) == ("body", f"{limit} bytes")
+    assert not parsed_bytes
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":[' + b",".join([TEXT] * 20) + b'],"b":{"c":' + TEXT + b"}}",
+        b'{"a":[' + b",".join([TEXT] * 70) + b"]}",
+        b'{"a":' + b" " * 60_000 + TEXT + b" " * 60_000 + b',"\\"":' + TEXT.replace(b"x", b'\\"') + b"}",
+        b'{"a":["' + b"x" * (TEXT_BYTES_MAX - 2) + b'"]}',
+    ],
+    ids=range(4),
+)
+def test_long_texts_are_parsed_one_by_one(body, parsed_bytes):
+    assert finished(parse_long_json(body)) == json.loads(body)
+    assert max(parsed_bytes) <= TEXT_BYTES_MAX + 2 * STRETCH_BYTES_MAX
+    assert sum(parsed_bytes) < len(body) + 10_000
 
 
 def test_many_names_and_short_lists_are_refused():

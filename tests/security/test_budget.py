@@ -9,7 +9,8 @@ from prometheus_client import CollectorRegistry
 from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.limits.memory import MIB, MemoryBudget, StagedBytes, available_bytes
+from sash.limits import memory
+from sash.limits.memory import MIB, SMALL_BYTES, MemoryBudget, StagedBytes, apart, available_bytes
 from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.tiers.memory import MemoryStore, MemoryTier
@@ -31,6 +32,13 @@ class Machine:
     def budget(self, limit=1000, bodies=1000, staged=1000):
         parts = {"bodies": (bodies, "SASH_MAX_UNREAD_BYTES"), "staged": (staged, "SASH_MAX_STAGED_BYTES")}
         return MemoryBudget(limit, parts, self, lambda: self.now_s)
+
+
+@pytest.fixture(autouse=True)
+def no_request():
+    """Reservations that a test makes are those of its request."""
+    yield
+    memory._mine.set(None)
 
 
 @pytest.fixture
@@ -98,28 +106,142 @@ def test_estimates_from_above_do_not_refuse_what_fits(machine):
 
 def test_what_is_promised_is_nobody_elses(machine):
     budget = machine.budget()
-    mine = budget.reservation("bodies")
-    mine.take(600, 300)
+    mine = budget.reservation("ann")
+    mine.take(400, 300)
     budget.check(800)  # of the same request: what it was promised is for this
     mine.release()
-    first, second = budget.reservation("bodies"), budget.reservation("bodies")
-    first.take(600)
-    with pytest.raises(ResourceExhausted):
-        second.take(400)
-    first.arrived(300)
-    machine.now_s = 1.0
-    second.take(400)
-    with pytest.raises(ResourceExhausted):
-        second.take(201)  # its own promises count, too
+    first, second = budget.reservation("ann"), budget.reservation("bob")
+    first.take(400)
+    machine.used, machine.now_s = 400, 1.0  # not by this request
+    with pytest.raises(ResourceExhausted, match="has promised"):
+        budget.check(200)
+    first.arrived(300)  # so it was
+    budget.check(200)
+    second.take(100)
     first.release()
     second.release()
+    machine.used, machine.now_s = 0, 2.0
     budget.check(900)
     assert budget.parts()["bodies"] == 0
 
 
+def test_what_is_given_back_counts_until_the_system_is_asked(machine):
+    """Nobody knows whether an answer was made of it that a client has not read."""
+    budget = machine.budget()
+    mine = budget.reservation("ann")
+    mine.take(400)
+    mine.release()
+    assert machine.asked == 1
+    budget.check(600)
+    assert machine.asked == 2
+
+
+def test_a_caller_has_half_of_what_others_leave(machine):
+    """Of 850: 425 for the first one, half of the rest for the next one, and so on, however many requests they make."""
+    budget, found, refused = machine.budget(), {}, []
+    for caller in ("ann", "bob", "carl"):
+        found[caller] = 0
+        for _ in range(850):
+            try:
+                budget.reservation(caller).take(1)
+            except ResourceExhausted as error:
+                refused.append((error.limit[:17], error.retry_after_s))
+                break
+            found[caller] += 1
+    assert found == {"ann": 425, "bob": 212, "carl": 106}
+    assert refused == [("SASH_MEMORY_BYTES", 1.0)] * 3
+    with pytest.raises(TooLarge, match="one caller may have"):
+        budget.reservation("dora").take(426)
+
+
+def test_what_lasts_is_nobodys_share(machine):
+    machine.used = 450
+    budget = machine.budget()
+    with pytest.raises(ResourceExhausted, match="half of what others leave"):
+        budget.reservation("ann").take(201)
+    mine = budget.reservation("ann")
+    mine.take(200)
+    mine.arrived(200)
+    machine.used, machine.now_s = 650, 1.0
+    with pytest.raises(ResourceExhausted):
+        budget.reservation("ann").take(1)
+    budget.reservation("bob").take(100)
+
+
+def test_an_answer_holds_what_it_has_until_it_is_read(machine):
+    budget = machine.budget()
+    mine = budget.reservation("ann")
+    mine.take(400, 10)
+    mine.keep(150)
+    assert (mine.held, mine.promised, budget.parts()["bodies"]) == (150, 0, 10)
+    mine.keep(500)  # it has no more than it was given
+    assert mine.held == 150
+    budget.reservation("ann").take(275)
+    with pytest.raises(ResourceExhausted):
+        budget.reservation("ann").take(1)
+    mine.release()
+    assert (mine.held, budget.parts()["bodies"]) == (0, 0)
+    budget.reservation("ann").take(150)
+
+
+def test_what_is_over_reserves_nothing_more(machine):
+    """A write goes on whose caller has gone, and may be asked for an answer."""
+    budget = machine.budget(10**8)
+    gone = budget.reservation("ann")
+    gone.release()
+    budget.need(10**7)
+    assert gone.held == 0
+    with pytest.raises(TooLarge):
+        budget.need(10**8)
+
+
+def test_small_needs_of_one_answer_are_added_up(machine):
+    budget = machine.budget(10**6)
+    mine = budget.reservation("ann")
+    for _ in range(6):
+        budget.need(10_000)
+    assert mine.held == 0
+    budget.need(10_000)
+    assert mine.held == 70_000
+    for _ in range(36):
+        budget.need(10_000)
+    with pytest.raises(ResourceExhausted):
+        budget.need(60_000)
+
+
+async def test_one_of_many_answers_has_a_reservation_of_its_own(machine):
+    budget = machine.budget(10**6)
+    mine = budget.reservation("ann")
+
+    async def answer():
+        budget.need(300_000)
+
+    for _ in range(3):
+        await apart(answer())
+    assert mine.held == 0
+    await answer()
+    assert mine.held == 300_000
+
+
+def test_what_is_large_leaves_room_for_small_writes(machine):
+    machine.used = 840 * MIB
+    budget = machine.budget(1000 * MIB)
+    with pytest.raises(OutOfRoom, match="no more than 85%"):
+        budget.check(11 * MIB)
+    for _ in range(10):
+        budget.check(SMALL_BYTES)
+    machine.used, machine.now_s = 880 * MIB, 1.0
+    with pytest.raises(OutOfRoom, match="no more than 85%"):
+        budget.check(SMALL_BYTES + 1)
+    budget.check(SMALL_BYTES)
+    machine.used, machine.now_s = 900 * MIB, 2.0
+    with pytest.raises(OutOfRoom, match="no more than 90%"):
+        budget.check(1)
+
+
 def test_a_part_has_a_limit_of_its_own(machine):
     budget = machine.budget(bodies=100)
-    one, other = budget.reservation("bodies"), budget.reservation("bodies")
+    one, other = budget.reservation("ann"), budget.reservation("bob")
     one.take(60, 60)
     with pytest.raises(ResourceExhausted, match="bodies hold") as caught:
         other.take(60, 60)

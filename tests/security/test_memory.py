@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import httpx
@@ -13,12 +15,14 @@ import numpy as np
 import pytest
 
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.servers import json_head, problem, service_process
+from tests.support.servers import json_head, problem, running_service, service_process
+from tests.support.tokens import bearer, write_tokens
 from tests.support.waiting import wait_until
 
 LIMIT_MIB = 512
 UNDER = ("sh", "-c", f'ulimit -d {LIMIT_MIB * 1024}; exec "$@"', "sh")
 COUNT = pb.AggregateSpec(function="count")
+SMALL_SPEC = {"name": "small", "aggregates": {"n": {"function": "count"}}}
 
 
 @contextlib.contextmanager
@@ -171,6 +175,91 @@ def check_collects(small, stub):
         found = set(pool.map(ask, range(8)))
     assert found <= {200, "TOO_LARGE", "RESOURCE_EXHAUSTED"}
     assert entries(stub, "lists") == taken > 0
+
+
+COLUMNS = [f"a{i}" for i in range(5)]
+
+
+def test_forty_large_answers_at_once(tmp_path):
+    """What they take is reserved before they are made. Small writes go on meanwhile."""
+    with service_process(SASH_MEMORY_BYTES="256MiB") as running:
+        stub, count = running.stub(), 50_000
+        create(stub, "many", keyed=True, aggregates=dict.fromkeys(COLUMNS, COUNT))
+        stub.BulkInsert(bulk("many", np.arange(count), np.zeros(count), [f"key-{i}" for i in range(count)]))
+        used, peak, done = Path(f"/proc/{running.process.pid}/statm"), [0], threading.Event()
+
+        def look():
+            while not done.wait(0.01):
+                _, resident, shared, *_ = map(int, used.read_text().split())
+                peak[0] = max(peak[0], (resident - shared) * 4096)
+
+        def ask(_):
+            return httpx.get(
+                f"{running.rest_url}/v1/windows/many/query?all_keys=true", timeout=240, trust_env=False
+            ).status_code
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        with ThreadPoolExecutor(40) as pool:
+            asked = pool.map(ask, range(40))
+            http, entry = running.http(), {"time": 10**6, "key": "key-1", "value": 1.0}
+            wrote = {http.post("/v1/windows/many/insert", json=entry).status_code for _ in range(50)}
+            found = set(asked)
+        done.set()
+        looking.join()
+        assert wrote == {200}
+        assert 200 in found <= {200, 429}
+        assert peak[0] < 320 * 2**20
+
+
+def test_a_caller_who_sees_no_window_stops_no_writes(tmp_path):
+    """Sixteen connections that send 60 KiB which become 60 MiB."""
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}, "blind": {"windows": ["none"]}})
+    body = gzip.compress(bytes(60 * 2**20))
+    with service_process(SASH_MEMORY_BYTES="512MiB", SASH_TOKENS=str(tokens)) as running:
+        root, url = bearer("root"), f"{running.rest_url}/sash.v1.Windows/Query"
+        running.http().post("/v1/windows", json=SMALL_SPEC, headers=root).raise_for_status()
+        headers = bearer("blind") | {"content-type": "application/proto", "content-encoding": "gzip"}
+        done = threading.Event()
+
+        def flood(_):
+            while not done.is_set():
+                with contextlib.suppress(httpx.HTTPError):
+                    httpx.post(url, content=body, headers=headers, timeout=60, trust_env=False)
+
+        with ThreadPoolExecutor(16) as pool:
+            flooding = pool.map(flood, range(16))
+            http = running.http()
+            wrote = [
+                http.post("/v1/windows/small/insert", json={"time": i, "value": 1.0}, headers=root).status_code
+                for i in range(100)
+            ]
+            done.set()
+            list(flooding)
+        assert set(wrote) == {200}
+
+
+def test_an_answer_is_its_callers_until_it_is_read():
+    """On both edges: half of what there is, and no more for whoever does not read."""
+    with running_service(memory_bytes=8 * 2**30) as running:
+        stub, count = running.stub(), 50_000
+        create(stub, "many", keyed=True, aggregates=dict.fromkeys(COLUMNS, COUNT))
+        stub.BulkInsert(bulk("many", np.arange(count), np.zeros(count), [f"key-{i}" for i in range(count)]))
+        budget = running.plane._storage._memory
+        with socket.create_connection(("127.0.0.1", running.rest_port)) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.sendall(b"GET /v1/windows/many/query?all_keys=true HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            wait_until(lambda: 5 * 2**20 < budget._reserved < 12 * 2**20 and not budget._promised)
+        wait_until(lambda: not budget._reserved)
+        query = pb.QueryRequest(window="many", all_keys=True)
+        assert len(stub.Query(query).answers) == count
+        wait_until(lambda: not budget._reserved)
+        call = stub.Query.future(query)
+        wait_until(lambda: budget._reserved)
+        call.cancel()
+        wait_until(lambda: not budget._reserved)
+        assert budget._callers == {}
+        assert budget._promised == 0
 
 
 def test_metrics_show_it_by_part(small):

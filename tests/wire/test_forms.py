@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +14,10 @@ from sash_client import InvalidArgument
 from sash_client.wire import spec_document, to_spec
 from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire import documents
 from sash_wire.coded import Coded
 from sash_wire.columns import fill_column, read_column
-from sash_wire.documents import MAX_SPEC_BYTES, read_yaml
+from sash_wire.documents import MAX_SPEC_BYTES, read_steps, read_yaml
 from sash_wire.durations import parse_duration, spell_duration
 from sash_wire.errors import TooLong, WireError
 from sash_wire.values import fill_value, from_value
@@ -84,6 +86,48 @@ def test_a_text_that_is_refused(text, message, limit):
     with pytest.raises(WireError, match=message) as caught:
         read_yaml(text, "aggregates")
     assert (caught.value.field, caught.value.limit) == ("aggregates", limit)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" + "1," * 32_000 + "1]",
+        "{" + ",".join(f"a{i}: 2001-01-01" for i in range(3000)) + "}",
+        "[" + "[]," * 20_000 + "[]]",
+        "- x\n" * 16_000,
+    ],
+    ids=["list", "mapping", "lists", "lines"],
+)
+def test_a_text_is_read_in_steps(text, monkeypatch):
+    """A step makes no more than a hundred values."""
+    made = []
+    real = documents._Scalars.value
+    monkeypatch.setattr(documents._Scalars, "value", lambda *given: made.append(1) or real(*given))
+    steps, most = read_steps(text), 0
+    while True:
+        before = len(made)
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value
+            break
+        most = max(most, len(made) - before)
+    assert found == yaml.safe_load(text)
+    assert most <= 100
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9) | st.dates(),
+        lambda inner: (
+            st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=4)
+        ),
+        max_leaves=20,
+    )
+)
+def test_what_is_read_is_what_was_written(document):
+    text = yaml.safe_dump(document, allow_unicode=True)
+    assert read_yaml(text) == yaml.safe_load(text)
 
 
 def test_a_text_of_the_largest_size_is_read():

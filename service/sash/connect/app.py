@@ -30,9 +30,10 @@ from sash.connect.compression import SMALL_BYTES, unpacked, unpacked_size
 from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
 from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, parts_of, timeout_of
-from sash.limits.memory import MemoryBudget
+from sash.limits.memory import MemoryBudget, mine
 from sash.metrics import Metrics
 from sash.requests import HEADER, request_id
+from sash.rest.bodies import parsed_bytes
 from sash.rest.whole import Whole, answer_whole
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
@@ -40,6 +41,7 @@ from sash.rpc.operations import Operations
 from sash.rpc.parsing import LONG_BYTES
 from sash.rpc.parts import Parts
 from sash_engine.errors import InvalidArgument, TooLarge, Unauthenticated, Unsupported
+from sash_engine.steps import Steps, spans_of
 from sash_wire import traces
 
 __all__ = ["PREFIX", "ConnectApp"]
@@ -57,6 +59,16 @@ _UNARY = {f"application/{name}".encode(): codec for name, codec in CODECS.items(
 _STREAM = {f"application/connect+{name}".encode(): codec for name, codec in CODECS.items()}
 _LONG_JSON_BYTES = 1 << 14
 """The event loop parses a shorter message in at most 5 ms, even one that is a list of short strings."""
+
+
+_COUNTED_BYTES = 1 << 20
+"""Of JSON, to find out what it takes when it is parsed: 1 ms."""
+
+_COPIES = 2
+"""An unpacked message's parts are joined, so it is in memory twice for a moment."""
+
+_PARSED = 4
+"""So many times its length a message of protobuf takes once it is parsed; see `sash.rpc.server`."""
 
 
 class ConnectApp:
@@ -77,7 +89,7 @@ class ConnectApp:
         self._metrics = metrics
         self._gate = gate
         self._bytes_max = body_bytes_max
-        self._in_slices = operations.in_slices
+        self._in_slices = operations.parsed
         self._parser = ThreadPoolExecutor(1, "json")
         self._methods = {PREFIX + name: method for name, method in methods(operations).items()}
         self._unary_methods = {
@@ -193,10 +205,14 @@ class ConnectApp:
         size = unpacked_size(data)
         if size > self._bytes_max:
             raise self._too_large()
-        if size > SMALL_BYTES:
-            self._memory.check(size, transient=True)
-        with self._memory.promised(size):
-            return await self._parsed(codec, method, await self._in_slices(unpacked(data, size)))
+        reserved = mine()
+        if size > SMALL_BYTES and reserved is not None:
+            reserved.take(_COPIES * size, size)
+        message = await self._in_slices(unpacked(data, size))
+        if size > SMALL_BYTES and reserved is not None:
+            reserved.arrived(_COPIES * size)
+            reserved.take(await self._in_slices(_parsed_bytes(codec, message)))
+        return await self._parsed(codec, method, message)
 
     async def _parsed(self, codec: Codec, method: Method, data: bytes) -> Any:
         """Parse a message. Protobuf reads long JSON in Python, so one thread does it, a message at a time."""
@@ -270,8 +286,10 @@ class ConnectApp:
         await _send_part(send, sealed(orjson.dumps(end), END), more=False)
 
     async def _messages(self, method: Method, codec: Codec, receive: Receive, packed: bool) -> AsyncIterator[Any]:
+        reserved = mine() or self._memory.reservation("")
         async for data, is_compressed in opened(parts_of(receive), self._bytes_max, packed):
-            yield await self._read(codec, method, data, is_compressed)
+            with reserved.apart():
+                yield await self._read(codec, method, data, is_compressed)
 
     async def _answers(
         self, method: Method, codec: Codec, messages: AsyncIterator[Any], receive: Receive, send: Send
@@ -301,6 +319,17 @@ class ConnectApp:
             gone.cancel()
             answering.cancel()
             await asyncio.wait((answering,))
+
+
+def _parsed_bytes(codec: Codec, message: bytes) -> Steps[int]:
+    """How many bytes of memory a message takes when it is parsed, at most."""
+    if codec is not CODECS["json"]:
+        return _PARSED * len(message)
+    found = 0
+    for a, b in spans_of(len(message), _COUNTED_BYTES):
+        found += parsed_bytes(message[a:b])
+        yield
+    return found
 
 
 # -------------------------------------------------------------------- what is answered

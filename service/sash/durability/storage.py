@@ -43,6 +43,7 @@ from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
+from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.views import View
@@ -57,8 +58,8 @@ _STANDBY_S = 0.25
 """So often a standby looks whether the tier is free."""
 _LONG_BYTES = 257 * 1024
 """A larger write is applied in slices, as it takes a few ms. 16,384 entries of one number are not larger."""
-_SMALL_ANSWER_BYTES = 64 * 1024
-"""A question whose answer takes no more is answered also by a service whose memory is full."""
+_BULK_VALUE_BYTES = 40
+"""What a value of a bulk of entries takes that is read and sent."""
 
 T = TypeVar("T")
 
@@ -102,7 +103,8 @@ class Storage:
         self._catalogue = catalogue
         self._memory = memory or unlimited()
         self._staged = StagedBytes(self._memory)
-        self._answer_check = self._check_answer
+        self.need = self._memory.need
+        """Reserves bytes for the answer of the request that is served; raises where there is no room for them."""
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
@@ -188,12 +190,8 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.limit_memory(self._answer_check)
+        window.reader.limit_memory(self.need)
         return window
-
-    def _check_answer(self, needed: int) -> None:
-        if needed > _SMALL_ANSWER_BYTES:
-            self._memory.check(needed, transient=True)
 
     def info(self, window: Window | View) -> WindowInfo:
         """Return a window as `describe` shows it."""
@@ -478,9 +476,11 @@ class Storage:
 
     # ---------------------------------------------------------------- whole windows out and in
 
-    def pinned(self, name: str, parts: Iterator[AnyBatch]) -> Iterator[AnyBatch]:
-        """Parts of a window that is kept until they are read."""
-        return self.store.pinned(name, parts)
+    def entries(self, name: str, found: Entries) -> Iterator[AnyBatch]:
+        """Captured entries in bulks; the window's values are kept until they are read."""
+        columns = 2 + len(self._catalogue.find(name).spec.columns)
+        self.need(_BULK_VALUE_BYTES * columns * min(found.rows, BULK_ROWS))
+        return self.store.pinned(name, iter(found))
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""

@@ -1,13 +1,19 @@
 """How much memory the service may use, and who is refused when it is nearly used up.
 
-    0 ────────────────────────────── 90 % ──────── limit
+    0 ───────────────────────────── 85 % ── 90 % ── limit
     │ used (asked of the system)  + promised  + needed │
                                      │           └ what this call would add, by an estimate from above
-                                     └ what requests under way may still add: bodies that have not arrived
+                                     └ what requests under way may still add: their bodies, what is parsed of them,
+                                       and their answers
 
 Estimates of what windows take would drift, so the system is asked: at most every 100 ms, and again before a refusal.
-What was admitted since then is counted by its estimate. Only what adds entries or brings large bodies is refused:
-evictions, deletes and questions with small answers go on.
+What was admitted since then is counted by its estimate. Only what adds entries, brings large bodies or asks for large
+answers is refused: evictions, deletes and questions with small answers go on. What is large fills the limit up to 85 %,
+so that whatever it does, there is room for small writes.
+
+A request has one reservation, for its body, for what is parsed of it, and for its answer until the caller has read it.
+All that a caller's requests have reserved is at most half of what is left for all: so the first one may have half of
+the room, the next one a quarter, and whoever comes last half of what is left by then.
 """
 
 from __future__ import annotations
@@ -16,19 +22,44 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TypeVar
 
 from sash_engine.errors import OutOfRoom, ResourceExhausted, TooLarge
 
-__all__ = ["SHARE", "MemoryBudget", "Reservation", "StagedBytes", "available_bytes", "unlimited", "used_bytes"]
+__all__ = [
+    "SHARE",
+    "MemoryBudget",
+    "Reservation",
+    "StagedBytes",
+    "apart",
+    "available_bytes",
+    "mine",
+    "unlimited",
+    "used_bytes",
+]
+
+R = TypeVar("R")
 
 MIB = 2**20
 
+BODIES = "bodies"
+"""The part that has what was received of requests."""
+
 FULL = 0.9
 """Of the limit. The rest is for evictions, small requests, and what estimates miss."""
+
+ROOMY = 0.85
+"""Of the limit, for what is large."""
+
+SMALL_BYTES = 256 * 2**10
+"""What needs no more is no large write."""
+
+SMALL_ANSWER_BYTES = 64 * 2**10
+"""A question whose answer takes no more is answered also by a service whose memory is full."""
 
 SHARE = 0.8
 """Of the machine's memory, where no limit is set."""
@@ -96,42 +127,93 @@ def used_bytes() -> int:
 
 
 class Reservation:
-    """Memory that one request may still take; `release` gives back what is left."""
+    """Memory that one request takes, from before it takes it until its caller has read the answer.
 
-    __slots__ = ("_budget", "_held", "_part", "promised")
+    Attributes:
+        promised: what it may still take. The system does not count it yet.
+        held: all that it has reserved.
+    """
 
-    def __init__(self, budget: MemoryBudget, part: str) -> None:
+    __slots__ = ("_asked", "_budget", "_caller", "_is_over", "_unread", "held", "promised")
+
+    def __init__(self, budget: MemoryBudget, caller: str) -> None:
         self._budget = budget
-        self._part = part
-        self._held = 0
-        self.promised = 0
+        self._caller = caller
+        self._unread = self._asked = 0
+        self._is_over = False
+        self.promised = self.held = 0
 
-    def take(self, promised: int, held: int = 0) -> None:
-        """Promise so many bytes more, of which `held` count for the part; raises as `MemoryBudget.check`."""
-        self._budget.check_part(self._part, held)
-        self._budget.check(promised + self.promised, transient=True)
-        self.promised += promised
-        self._held += held
-        self._budget.promise(promised)
-        self._budget.hold(self._part, held)
+    def take(self, count: int, unread: int = 0) -> None:
+        """Reserve so many bytes more, of which `unread` are of a body; raises as `MemoryBudget.check`."""
+        budget = self._budget
+        budget.check_part(BODIES, unread)
+        budget.check_share(self._caller, count)
+        budget.check(count + self.promised, transient=True)
+        if self._is_over:
+            return  # a write goes on whose caller has gone, and nobody would give it back
+        self._add(count, count)
+        self._unread += unread
+        budget.hold(BODIES, unread)
+
+    def need(self, count: int) -> None:
+        """As `take`, for a part of an answer: many small ones are reserved together, and few of them not at all."""
+        self._asked += count
+        if self._asked > SMALL_ANSWER_BYTES:
+            count, self._asked = self._asked, 0
+            self.take(count)
 
     def arrived(self, count: int) -> None:
         """So many bytes are in memory now; the system counts them from now on."""
-        count = min(count, self.promised)
-        self.promised -= count
-        self._budget.promise(-count)
+        self._add(-min(count, self.promised), 0)
+
+    def keep(self, count: int) -> None:
+        """The answer is made, and has so many bytes: nothing else is needed any more."""
+        self._asked = 0
+        self._budget.let_go(self.promised)
+        self._add(-self.promised, min(count, self.held) - self.held)
 
     def release(self) -> None:
         """Give everything back."""
-        self._budget.promise(-self.promised)
-        self._budget.hold(self._part, -self._held)
-        self.promised = self._held = 0
+        self.keep(0)
+        self._budget.hold(BODIES, -self._unread)
+        self._unread = 0
+        self._is_over = True
         if _mine.get() is self:
             _mine.set(None)
+
+    @contextmanager
+    def apart(self) -> Iterator[Reservation]:
+        """Inside the `with` block, the request has another reservation: for one of many messages, or answers."""
+        made = self._budget.reservation(self._caller)
+        try:
+            yield made
+        finally:
+            made.release()
+            _mine.set(self)
+
+    def _add(self, promised: int, held: int) -> None:
+        self.promised += promised
+        self.held += held
+        self._budget.promise(promised)
+        self._budget.hold_for(self._caller, held)
 
 
 _mine: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
 """The reservation of the request that is served: what it promised is not counted against its own writes."""
+
+
+def mine() -> Reservation | None:
+    """The reservation of the request that is served."""
+    return _mine.get()
+
+
+async def apart(work: Awaitable[R]) -> R:
+    """Await one of many answers of a request, which has a reservation of its own."""
+    reserved = _mine.get()
+    if reserved is None:
+        return await work
+    with reserved.apart():
+        return await work
 
 
 class MemoryBudget:
@@ -152,7 +234,7 @@ class MemoryBudget:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limit_bytes = limit_bytes
-        self._full_bytes = int(limit_bytes * FULL)
+        self._full_bytes, self._roomy_bytes = int(limit_bytes * FULL), int(limit_bytes * ROOMY)
         self._parts_max = dict(parts_max or {})
         self._ask = used
         self._monotonic_s = monotonic_s
@@ -160,6 +242,10 @@ class MemoryBudget:
         self._used = 0
         self._admitted = 0  # since the system was asked
         self._promised = 0
+        self._reserved = 0
+        """By all requests; what has been promised to them, and what has become of it."""
+        self._callers: dict[str, int] = {}
+        """How much of that is each caller's."""
         self._held: dict[str, int] = dict.fromkeys(self._parts_max, 0)
         self._gauges: dict[str, Callable[[], int]] = {}
 
@@ -216,10 +302,11 @@ class MemoryBudget:
             self._sample(now_s)
         mine = _mine.get()
         promised = self._promised - (0 if mine is None else mine.promised)
-        if self._used + self._admitted + promised + needed > self._full_bytes:
+        most = self._full_bytes if needed <= SMALL_BYTES else self._roomy_bytes
+        if self._used + self._admitted + promised + needed > most:
             self._sample(now_s)
-            if self._used + promised + needed > self._full_bytes:
-                raise self._refusal(needed, promised, transient)
+            if self._used + promised + needed > most:
+                raise self._refusal(needed, promised, most, transient)
         if not transient:
             self._admitted += needed
 
@@ -243,6 +330,48 @@ class MemoryBudget:
             retry_after_s=1.0,
         )
 
+    def check_share(self, caller: str, needed: int) -> None:
+        """Check that the requests of a caller may reserve so many bytes more: together half of what others leave.
+
+        Raises:
+            TooLarge: nobody may ever have so much.
+            ResourceExhausted: the caller may not now.
+        """
+        most = self._roomy_bytes // 2
+        if needed > most:
+            raise TooLarge(
+                f"this takes up to {_mib(needed)} of memory, and one caller may have {_mib(most)}: ask for less, or "
+                "send it in parts",
+                field="body",
+                limit=self._limit,
+            )
+        has = self._callers.get(caller, 0)
+        lasting = max(self.used - (self._reserved - self._promised), 0)
+        most = (self._roomy_bytes - lasting - (self._reserved - has)) // 2
+        if has + needed > most:
+            raise ResourceExhausted(
+                f"this takes up to {_mib(needed)} of memory; the requests of {caller or 'this caller'} hold "
+                f"{_mib(has)}, and may have {_mib(max(most, 0))}, half of what others leave",
+                field="memory",
+                limit=self._limit,
+                retry_after_s=1.0,
+            )
+
+    def hold_for(self, caller: str, count: int) -> None:
+        """Note that the requests of a caller hold so many bytes more, or fewer."""
+        if not count:
+            return
+        self._reserved += count
+        held = self._callers.get(caller, 0) + count
+        if held:
+            self._callers[caller] = held
+        else:
+            self._callers.pop(caller, None)
+
+    def let_go(self, count: int) -> None:
+        """Note that so many bytes are promised no more. Whether they are in memory, the system says when asked."""
+        self._admitted += count
+
     def hold(self, part: str, count: int) -> None:
         """Note that a part holds so many bytes more, or fewer."""
         self._held[part] += count
@@ -260,11 +389,19 @@ class MemoryBudget:
         finally:
             self.promise(-count)
 
-    def reservation(self, part: str) -> Reservation:
+    def reservation(self, caller: str) -> Reservation:
         """A reservation for the request that this task serves, to be released at its end."""
-        made = Reservation(self, part)
+        made = Reservation(self, caller)
         _mine.set(made)
         return made
+
+    def need(self, count: int) -> None:
+        """Reserve so many bytes for the answer of the request that is served; raises as `check`."""
+        mine = _mine.get()
+        if mine is not None:
+            mine.need(count)
+        elif count > SMALL_ANSWER_BYTES:
+            self.check(count, transient=True)
 
     @property
     def _limit(self) -> str:
@@ -273,8 +410,8 @@ class MemoryBudget:
     def _sample(self, now_s: float) -> None:
         self._asked_s, self._used, self._admitted = now_s, self._ask(), 0
 
-    def _refusal(self, needed: int, promised: int, transient: bool) -> ResourceExhausted | TooLarge:
-        if needed > self._full_bytes:
+    def _refusal(self, needed: int, promised: int, most: int, transient: bool) -> ResourceExhausted | TooLarge:
+        if needed > most:
             return TooLarge(
                 f"this takes up to {_mib(needed)} of memory, more than the service ever has: send it in parts",
                 field="body",
@@ -284,7 +421,8 @@ class MemoryBudget:
         way_out = "" if transient else "; evict entries or delete windows"
         return kind(
             f"this takes up to {_mib(needed)} of memory; the service uses {_mib(self._used)}, has promised "
-            f"{_mib(promised)} to requests under way, and fills no more than {FULL:.0%} of its limit{way_out}",
+            f"{_mib(promised)} to requests under way, and fills no more than {most / self.limit_bytes:.0%} of its limit"
+            f"{way_out}",
             field="memory",
             limit=self._limit,
             retry_after_s=1.0,
@@ -293,7 +431,7 @@ class MemoryBudget:
 
 def unlimited() -> MemoryBudget:
     """A budget that refuses nothing."""
-    return MemoryBudget(sys.maxsize, {"bodies": (sys.maxsize, ""), "staged": (sys.maxsize, "")}, used=lambda: 0)
+    return MemoryBudget(sys.maxsize, {BODIES: (sys.maxsize, ""), "staged": (sys.maxsize, "")}, used=lambda: 0)
 
 
 class StagedBytes:

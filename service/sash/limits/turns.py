@@ -134,6 +134,16 @@ class Turns:
         finally:
             self._correct(self._reading_s, name, spent_s, CALL_S)
 
+    async def parsing(self, name: str, work: Coroutine[Any, Any, R]) -> R:
+        """Await what makes sense of a caller's bytes, and charge the caller for what it held the loop."""
+
+        def spend(seconds: float) -> None:
+            self._worked_s = self._clock_s()
+            if name in self._finish_s:
+                self._finish_s[name] += seconds
+
+        return await metered(work, spend, self._clock_s)
+
     def asked(self, name: str, spent_s: float) -> None:
         """Correct what a caller was charged for a question by what it held the loop."""
         self._worked_s = self._clock_s()

@@ -22,6 +22,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from sash.limits.memory import apart, mine
 from sash.limits.metered import metered
 
 __all__ = ["SHARE", "Watches"]
@@ -106,6 +107,9 @@ class Watches:
         loop = asyncio.get_running_loop()
         # Each watcher looks first: the answer is of now, and a refusal is the watcher's own.
         found, cost_s = await self._look(look)
+        if (reserved := mine()) is not None:
+            reserved.need(len(found))
+            reserved.arrived(len(found))
         watched = self._questions.get(key)
         if watched is None:
             watched = self._questions[key] = _Watched(found, cost_s, loop.create_future())
@@ -184,7 +188,7 @@ class Watches:
 
 
 async def _awaited(look: Look) -> bytes:
-    return await look()
+    return await apart(look())
 
 
 def _end_those_who_may_not(watched: _Watched) -> None:

@@ -25,10 +25,11 @@ from sash.calls import unbroken
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.errors import BadData, UnsupportedMediaType
-from sash.prometheus.messages import length_of, read_request
+from sash.prometheus.messages import length_of, read_request, read_series
 from sash.prometheus.names import KEY, written_key
 from sash.prometheus.requests import Receive, Scope, header, read_body
 from sash.prometheus.values import NAME
+from sash.rpc.parsing import LONG_BYTES
 from sash_engine.errors import (
     DataLoss,
     InvalidArgument,
@@ -50,8 +51,14 @@ KIND = "application/x-protobuf"
 _PER_STEP = 100
 """Series that one step looks at: 0.5 ms."""
 
-_PARSED = 16
-"""Parsed messages take so many times their bytes at most: a label without anything takes 48 bytes, and is 2 long."""
+_COPIES = 2
+"""A decompressed body is in memory once, and each of its series once more while it is read."""
+
+_PARSED = 28
+"""A long series takes so many times its bytes at most: it may have labels without anything, which are 2 bytes long."""
+
+_SAMPLE_BYTES = 120
+"""What a sample takes on its way: a time, a value and a key, in lists and as columns."""
 
 _PROBLEMS_MAX = 3
 _LABELS_MAX = 200
@@ -142,22 +149,21 @@ class RemoteWrite:
         rules = Rules.of(scope["query_string"])
         body = await read_body(scope, receive, self._bytes_max)
         length = length_of(body)
-        reserved = None if self._memory is None else self._memory.reservation("bodies")
         try:
-            if reserved is not None:
-                reserved.take(_PARSED * length)
+            self._need(_COPIES * length)
             problems = dict[str, None]()
-            columns = await self._plane.in_slices(self._sorted(read_request(body), rules, problems))
+            columns = await self._plane.parsed(self._sorted(body, rules, problems))
         except ResourceExhausted as error:
             raise Unavailable(error.message, limit=error.limit, retry_after_s=error.retry_after_s or 1) from None
-        finally:
-            if reserved is not None:
-                reserved.release()
         await self._apply(columns, problems)
         if problems:
             some = "; ".join(list(problems)[:_PROBLEMS_MAX])
             more = f"; and {len(problems) - _PROBLEMS_MAX} more" if len(problems) > _PROBLEMS_MAX else ""
             raise BadData(f"some samples were not taken: {some}{more}")
+
+    def _need(self, count: int) -> None:
+        if self._memory is not None:
+            self._memory.need(count)
 
     async def _apply(self, columns: Mapping[str, _Columns], problems: dict[str, None]) -> None:
         """Write to all windows at once, so that one commit has them all."""
@@ -175,15 +181,22 @@ class RemoteWrite:
         if again is not None:
             raise again
 
-    def _sorted(self, request: Any, rules: Rules, problems: dict[str, None]) -> Steps[dict[str, _Columns]]:
+    def _sorted(self, body: bytes, rules: Rules, problems: dict[str, None]) -> Steps[dict[str, _Columns]]:
         """The samples by window."""
         found = dict[str, _Columns]()
         targets = dict[str, Target | None]()
-        samples = 0
-        for number, series in enumerate(request.timeseries):
-            if not number % _PER_STEP:
+        samples = long_bytes = 0
+        for number, data in enumerate(read_request(body)):
+            if data is None or not number % _PER_STEP:
                 yield
+            if data is None:
+                continue
+            if len(data) > max(long_bytes, LONG_BYTES):
+                self._need(_PARSED * (len(data) - long_bytes))
+                long_bytes = len(data)
+            series = yield from read_series(data)
             samples += len(series.samples)
+            self._need(_SAMPLE_BYTES * len(series.samples))
             if samples > self._entries_max or number == _SERIES_MAX:
                 raise TooLarge(
                     "too many samples or series in one request: make queue_config.max_samples_per_send smaller",

@@ -18,6 +18,7 @@ from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_jso
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
+from sash_engine.windows.spec_text import read_yaml
 
 __all__ = ["Call", "Collect", "Edge", "Gone"]
 
@@ -130,7 +131,7 @@ class Call:
         body = await self.body()
         if not is_long(body):
             return parse_json(body)
-        return await self.plane.in_slices(parse_long_json(body, None if columns else LISTED_MAX))
+        return await self.plane.parsed(parse_long_json(body, None if columns else LISTED_MAX))
 
     async def read(self, read: Callable[[bytes], R]) -> R:
         """What a function reads of the body; a long body is read beside the event loop. Raises as `body` and `read`."""
@@ -149,6 +150,10 @@ class Call:
             return (await self.body()).decode()
         except UnicodeDecodeError as error:
             raise InvalidArgument(f"the body is not UTF-8: {error.reason}", field="body") from None
+
+    async def yaml(self) -> Any:
+        """Read the body as YAML, with turns for other calls; raises as `text` and `read_yaml`."""
+        return await self.plane.parsed(read_yaml(await self.text()))
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Yield the body part by part, of any size."""

@@ -40,6 +40,9 @@ BLOB = "blob"
 ORIGIN = ("producer", "sequence", "epoch")
 """The members that say who sends a write."""
 
+_DECODED_BYTES = 1 << 20
+"""Of base64, in a step: 1 ms."""
+
 _INT64 = np.dtype(np.int64)
 Array = npt.NDArray[Any]
 
@@ -233,8 +236,14 @@ def _partials(document: Mapping[str, Any], monoid: Monoid, path: str) -> Steps[P
     if list(document) == [BLOB] or not numbers:
         (values,) = _parts(document, [BLOB], path)
         path, blobs = f"{path}.{BLOB}", list[bytes]()
+        decoded = 0
         for at, some in pieces_of(_list(values, path)):
-            blobs += [_blob(each, f"{path}[{at + i}]") for i, each in enumerate(strings(some, path, at))]
+            for i, each in enumerate(strings(some, path, at)):
+                blobs.append(_blob(each, f"{path}[{at + i}]"))
+                decoded += len(each)
+                if decoded > _DECODED_BYTES:
+                    decoded = 0
+                    yield
             yield
         return (object_array(blobs),)
     names, columns = part_names(monoid), list[Array]()

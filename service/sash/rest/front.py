@@ -19,9 +19,10 @@ from sash.limits.memory import MemoryBudget, Reservation
 from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash.metrics import Metrics
-from sash.rest.bodies import ARROW, LINES, OCTETS
+from sash.rest.bodies import ARROW, LINES, OCTETS, parsed_bytes
 from sash.rest.lines import PART_BYTES
 from sash.rest.problems import of_error
+from sash.rest.whole import until_read
 from sash_engine.errors import Unavailable
 
 __all__ = ["ALWAYS", "Front"]
@@ -41,11 +42,6 @@ _IN_PARTS_BYTES = 2 * PART_BYTES
 
 _COPIES = 2
 """A body's parts are joined, so it is in memory twice for a moment."""
-
-_OBJECT_BYTES = 64
-_CONTAINER_BYTES = 128
-"""What parsed JSON takes: 32 to 62 bytes for a number or a short text, 67 for [], 189 for {"a":1}; measured on a
-million of each. Each but the first of a list has a comma before it."""
 
 
 class Front:
@@ -84,11 +80,20 @@ class Front:
         client = scope["client"]
         name = name_or(client[0] if client else "")
         caller.set(name)
+        reserved = self.memory.reservation(name)
+        try:
+            await self._admitted(name, reserved, scope, receive, send)
+            await until_read(scope, reserved)
+        finally:
+            reserved.release()
+
+    async def _admitted(self, name: str, reserved: Reservation, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request when it is its turn."""
         places = self.places
         body: Receive | _Body = receive
         try:
             if scope["method"] != "GET":
-                body = await self._body(scope, receive)
+                body = await self._body(reserved, scope, receive)
             elif self.turns.pays(name, reads=True):
                 await self.turns.turn(name, reads=True)
             if places is not None:
@@ -118,7 +123,7 @@ class Front:
     async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
-    async def _body(self, scope: Scope, receive: Receive) -> Receive | _Body:
+    async def _body(self, reserved: Reservation, scope: Scope, receive: Receive) -> Receive | _Body:
         """What brings the body. A small one is read now, when the request has no place yet."""
         announced, chunked, kind = 0, False, b""
         for header, value in scope["headers"]:
@@ -135,7 +140,7 @@ class Front:
             if kind.startswith(_STREAMED) or (announced > self._bytes_max and not in_parts):
                 return receive
             is_json = not (kind.startswith((_COLUMNS, *_LINES)) or b"proto" in kind)
-            return _Body(receive, self, announced, is_json, in_parts)
+            return _Body(receive, self, reserved, announced, is_json, in_parts)
         if self.places is not None:
             self.places.check(caller_of())
         message = await receive()
@@ -161,8 +166,11 @@ class _Body:
         *("placed", "_read", "_receive", "_reserved", "_whole"),
     )
 
-    def __init__(self, receive: Receive, front: Front, announced: int, json: bool, in_parts: bool) -> None:
+    def __init__(
+        self, receive: Receive, front: Front, reserved: Reservation, announced: int, json: bool, in_parts: bool
+    ) -> None:
         self._receive = receive
+        self._reserved = reserved
         self._front = front
         self._caller = caller_of()
         self.placed = False
@@ -171,7 +179,6 @@ class _Body:
         self._in_parts = in_parts
         self._read = 0
         self._begun = self._whole = False
-        self._reserved: Reservation | None = None
 
     async def __call__(self) -> Message:
         """The next part of the body, or that the caller has gone."""
@@ -180,9 +187,9 @@ class _Body:
         if not self._begun:
             self._begun = True
             if self._in_parts:
-                self._reservation().take(_IN_PARTS_BYTES)
+                self._reserved.take(_IN_PARTS_BYTES)
             elif self._announced > SMALL_BYTES:
-                self._reservation().take(_COPIES * self._announced, self._announced)
+                self._reserved.take(_COPIES * self._announced, self._announced)
         places = self._front.places
         if places is not None:
             places.leave(self._caller)
@@ -200,22 +207,15 @@ class _Body:
         return message
 
     def end(self) -> None:
-        """Give back what the request has."""
-        if self._reserved is not None:
-            self._reserved.release()
+        """Give the request's place back."""
         if self.placed and self._front.places is not None:
             self._front.places.leave(self._caller)
-
-    def _reservation(self) -> Reservation:
-        if self._reserved is None:
-            self._reserved = self._front.memory.reservation("bodies")
-        return self._reserved
 
     def _reserve(self, part: bytes) -> None:
         more = 0
         if self._json:
-            more = _OBJECT_BYTES * part.count(b",") + _CONTAINER_BYTES * (part.count(b"[") + part.count(b"{"))
-        reserved = self._reservation()
+            more = parsed_bytes(part)
+        reserved = self._reserved
         if self._announced > SMALL_BYTES:
             reserved.arrived(len(part))
             reserved.take(more)

@@ -26,12 +26,13 @@ from sash.access.caller import name_or
 from sash.access.http import HttpAccess
 from sash.calls import resumed
 from sash.limits.caller import caller
+from sash.limits.memory import MemoryBudget, Reservation
 from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash.requests import REQUEST, of_scope
 from sash.rest.guards import NO_PAGE_LINES, Guard, guarded
 from sash.rest.problems import of_error
-from sash.rest.whole import STATUS_LINES, Whole, answer_whole, head_of
+from sash.rest.whole import STATUS_LINES, Whole, answer_whole, head_of, until_read
 from sash_engine.errors import SashError, Unavailable
 
 __all__ = ["BYTES_MAX", "UNUSUAL", "Edge", "Lane", "Quick", "failing"]
@@ -68,12 +69,14 @@ class Lane:
     Attributes:
         prefix: of its paths.
         access: who may call.
+        memory: where large answers are reserved.
         places: how many requests may be in progress; None: the edge limits its own calls.
     """
 
     prefix: str
     edge: Edge
     access: HttpAccess
+    memory: MemoryBudget
     places: Places | None = None
 
 
@@ -152,6 +155,7 @@ class Quick:
             return False
         name = name_or(name)
         caller.set(name)
+        reserved = lane.memory.reservation(name)
         if not (places is None or places.has_room(name)):
             work.close()
             return False
@@ -161,7 +165,7 @@ class Quick:
             work.close()
             return False
         if turns.pays(name, len(body), reads):
-            serve(self._in_turn(lane, work, name, len(body), reads))
+            serve(_released(reserved, self._in_turn(lane, work, name, len(body), reads)))
             return True
         began_s = perf_counter() if reads else 0.0
         try:
@@ -170,17 +174,17 @@ class Quick:
             answer = end.value
             if reads:
                 turns.asked(name, perf_counter() - began_s)
-            if type(answer) is Whole:
+            if type(answer) is Whole and not reserved.held:
                 write(self._head(answer, defaults), answer.body)
             else:
-                serve(self._finishing(lane, answer))
+                serve(_released(reserved, self._finishing(lane, answer)))
             return True
         rest: Coroutine[Any, Any, Any] = cast("Any", resumed(work, waits_for))
         if reads:
             rest = turns.metered(name, rest, perf_counter() - began_s)
         if places is not None:
             places.enter(name)  # nobody had a turn since there was one
-        serve(self._going_on(lane, rest, name))
+        serve(_released(reserved, self._going_on(lane, rest, name)))
         return True
 
     def _head(self, answer: Whole, defaults: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -238,6 +242,19 @@ class Quick:
                 await lane.edge.finish(answer, scope, receive, guarded(send))
 
         return app
+
+
+def _released(reserved: Reservation, app: ASGIApp) -> ASGIApp:
+    """The same app; what its request has reserved is given back when the answer was read."""
+
+    async def released(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+            await until_read(scope, reserved)
+        finally:
+            reserved.release()
+
+    return released
 
 
 def failing(error: Exception) -> ASGIApp:

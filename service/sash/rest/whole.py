@@ -9,6 +9,7 @@ expressions. That is a fifth of what an insert takes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -16,14 +17,24 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from sash.limits.memory import Reservation, mine
 from sash.rest.joined import Joined
+from sash_engine.steps import spans_of
 
-__all__ = ["OFFER", "STATUS_LINES", "Whole", "answer_whole", "head_of", "offer", "withdraw"]
+__all__ = ["OFFER", "STATUS_LINES", "Whole", "answer_whole", "head_of", "offer", "until_read", "withdraw"]
 
 OFFER = "sash.answer_whole"
 """In the scope of a request: what sends an answer in one piece."""
 
+FLOW = "sash.flow"
+"""In the scope of a request: uvicorn's flow control of its connection."""
+
 STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+
+PART_BYTES = 1 << 18
+"""So much of an answer is written in one go. TLS takes 1 ms for a megabyte, and plain connections keep what they do not
+send at once."""
 
 
 class Whole:
@@ -61,6 +72,16 @@ def offer(scope: Any, cycle: RequestResponseCycle, headers: bytes) -> None:
         headers: what every answer has, as lines.
     """
     scope[OFFER] = partial(_answer, cycle, headers)
+    scope[FLOW] = cycle.flow
+
+
+async def until_read(scope: Any, reserved: Reservation) -> None:
+    """Wait until the caller has read most of an answer that takes memory."""
+    flow = scope.get(FLOW)
+    if reserved.held and flow is not None:
+        reserved.keep(flow._transport.get_write_buffer_size())
+        if flow.write_paused:
+            await flow.drain()
 
 
 def withdraw(scope: Any) -> None:
@@ -76,7 +97,9 @@ async def answer_whole(scope: Mapping[str, Any], send: Callable[[Any], Awaitable
         return
     headers = [(b"content-type", answer.kind), (b"content-length", b"%d" % len(answer.body))]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    for a, b in spans_of(len(answer.body), PART_BYTES):
+        await send({"type": "http.response.body", "body": answer.body[a:b], "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _answer(cycle: RequestResponseCycle, headers: bytes, answer: Whole) -> None:
@@ -90,7 +113,16 @@ async def _answer(cycle: RequestResponseCycle, headers: bytes, answer: Whole) ->
     end = b"%d\r\n\r\n" if cycle.keep_alive else b"%d\r\nconnection: close\r\n\r\n"
     transport: Any = cycle.transport
     assert isinstance(transport, Joined)
-    transport.write_now(head + end % len(answer.body), answer.body)
+    body = answer.body
+    transport.write_now(head + end % len(body), body if len(body) <= PART_BYTES else body[:PART_BYTES])
+    if len(body) > PART_BYTES:
+        if (reserved := mine()) is not None:
+            reserved.keep(len(body))
+        for a in range(PART_BYTES, len(body), PART_BYTES):
+            await (cycle.flow.drain() if cycle.flow.write_paused else asyncio.sleep(0))
+            if cycle.disconnected:
+                return
+            transport.write(body[a : a + PART_BYTES])
     cycle.response_complete = True
     cycle.message_event.set()
     if not cycle.keep_alive:

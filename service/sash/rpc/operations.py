@@ -49,8 +49,8 @@ class Operations:
         self._plane = plane
         self._entries_max = entries_max
         self._closing = closing
-        self.in_slices = plane.in_slices
-        """Takes the steps of an edge's own work."""
+        self.in_slices, self.parsed = plane.in_slices, plane.parsed
+        """Take the steps of an edge's own work, and of what reads a caller's message."""
 
     # ---------------------------------------------------------------- windows
 

@@ -30,7 +30,7 @@ from sash.access.caller import name_or
 from sash.access.tls import Certificates
 from sash.calls import ONLY_SHARD, unbroken
 from sash.limits.caller import address_of_peer, caller, caller_of
-from sash.limits.memory import MemoryBudget, unlimited
+from sash.limits.memory import MemoryBudget, mine, unlimited
 from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Lease, Receiving
@@ -157,7 +157,7 @@ class RpcServer:
             _open_calls(settings),
             memory,
             plane.turns,
-            operations.in_slices,
+            operations.parsed,
             routed,
         )
         self._server.add_generic_rpc_handlers([_Handlers(operations, metrics, limits), self._health])
@@ -288,7 +288,7 @@ class _Limits:
     open_calls: OpenCalls
     memory: MemoryBudget
     turns: Turns
-    in_slices: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
+    parsed: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
     routed: bool
 
 
@@ -314,6 +314,8 @@ class _Guarded:
                     return await unbroken(self._method.call(request))
         except Exception as error:
             return await self._refuse(error, context)
+        finally:
+            _release(context)
 
     async def stream(self, stream: Any, context: Context) -> AsyncGenerator[Any, None]:
         answered = 0
@@ -328,6 +330,8 @@ class _Guarded:
                             answered += 1
         except Exception as error:
             await self._refuse(error, context, answered if self._method.streams_requests else None)
+        finally:
+            _release(context)
 
     async def _called(self, request: Any) -> Any:
         response = await self._method.call(request) if self._waits else self._method.call(request)
@@ -337,6 +341,7 @@ class _Guarded:
         """What the method takes: its message, or an iterator of its messages."""
         name = name_or(address_of_peer(context.peer()))
         caller.set(name)
+        self._limits.memory.reservation(name)
         if self._limits.routed:
             ONLY_SHARD.set(_shard_of(context))
         if isinstance(data, bytes):
@@ -353,24 +358,38 @@ class _Guarded:
         """Parse a message when it is its caller's turn."""
         if self._turns.pays(name, len(data), self._method.reads_only):
             await self._turns.turn(name, len(data), self._method.reads_only)
-        if len(data) > _LARGE_BYTES:
-            self._limits.memory.check(_PARSED * len(data), transient=True)
+        if len(data) > _LARGE_BYTES and (reserved := mine()) is not None:
+            reserved.take(_PARSED * len(data))
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
             if len(data) <= LONG_BYTES:
                 return self._method.request.FromString(data)
-            return await self._limits.in_slices(parsed(self._method.request, data))
+            return await self._limits.parsed(parsed(self._method.request, data))
         except DecodeError:
             raise InvalidArgument(f"the request is no message of {self._method.name}", field="request") from None
 
     async def _requests(self, stream: AsyncIterator[bytes]) -> AsyncIterator[Message]:
+        reserved = mine()
+        assert reserved is not None
         async for data in stream:
-            yield await self._in_turn(caller_of(), data)
+            with reserved.apart():
+                yield await self._in_turn(caller_of(), data)
 
     async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
         status = status_of(error, self._method.name, applied)
         self._metrics.count_rejected("grpc", status.code.name)
         await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+def _release(context: Context) -> None:
+    """Give back what a call has reserved; for a large answer when the call has ended, and not while it is sent."""
+    reserved = mine()
+    if reserved is None or not reserved.held:
+        return
+    try:
+        context.add_done_callback(lambda _: reserved.release())  # type: ignore[arg-type]  # the stubs' argument is none
+    except RuntimeError:  # it has ended
+        reserved.release()
 
 
 class _Traced(_Guarded):

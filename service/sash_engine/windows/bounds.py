@@ -58,6 +58,7 @@ def buckets_of(question: SeriesQuery, spec: WindowSpec, costs: Costs) -> tuple[N
     wide = every if question.width is None else parse_duration(question.width, unit, "width")
     n = -((start - end) // every)
     costs.check_buckets(n)
+    costs.need_buckets(n)
     # The last bucket starts before `end`, so only where it stops can be out of range.
     starts = np.array([start], np.int64) + np.arange(n) * (every if n > 1 else 0)
     return starts, np.minimum(starts, TICK_MAX - wide) + wide, every, wide

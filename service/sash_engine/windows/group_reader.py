@@ -291,6 +291,7 @@ class GroupReader:
     ) -> Steps[list[Answer]]:
         """The answer of each group over some time; None: over all entries."""
         n, layout = len(found), self._layout
+        self._costs.need_answers(n, partials, True)
         totals = yield from fold_groups(self._keys, layout, found.numbers, found.of, n, bounds, among=found.among)
         self._costs.check_entries(int(totals.entries.sum()))
         filled = np.flatnonzero(totals.there)
@@ -311,8 +312,7 @@ class GroupReader:
             if partials:
                 answer.partials = partials_of(layout, counts[i], totals.of(i) if counts[i] else layout.identities)
             if partials or self._costs.sized:
-                values += self._costs.values_of(answer)
-                self._costs.check_values(values)
+                values = self._costs.check_values(values, self._costs.values_of(answer))
             out.append(answer)
             if i % _ANSWERS == _ANSWERS - 1:
                 yield
@@ -383,6 +383,7 @@ class GroupReader:
 
         found = yield from self.choose(question, 1, bounds)
         self._costs.check_buckets(len(found) * n)
+        self._costs.need_buckets(len(found) * n)
         if self._costs.sized:
             values, overlap = 0, -(-wide // int(starts[1] - starts[0])) if n > 1 else 1
             for answer in (yield from self.answers(found, bounds(found), None, False)):

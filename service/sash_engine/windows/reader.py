@@ -81,19 +81,19 @@ class Reader(NamedAggregates):
 
     def _part(self, names: Sequence[str]) -> Reader:
         part = self._made(self._spec, self._all, self._keys, self._slide, self._labels, self._cold, names)
-        part.limit_memory(self._costs.check_memory)
+        part.limit_memory(self._costs.need)
         return part
 
     def _made(self, *arguments: Any) -> Reader:
         return Reader(*arguments)
 
-    def limit_memory(self, check: Callable[[int], None]) -> None:
-        """Have `check` called with the bytes that an answer may take, before it is made.
+    def limit_memory(self, need: Callable[[int], None]) -> None:
+        """Have `need` called with the bytes that an answer may take, before it is made.
 
-        It raises if they are too many.
+        It raises if there is no room for them.
         """
-        if check != self._costs.check_memory:
-            self._costs.check_memory = check
+        if need != self._costs.need:
+            self._costs.need = need
             self._parts.clear()
 
     def checked_key(self, key: str | None) -> str:
@@ -165,12 +165,15 @@ class Reader(NamedAggregates):
             names = found.texts(self._keys)
         else:
             names = yield from self._asked.names(keys, len(spans))
+        lookbacks = max(len(spans), 1)
+        self._costs.need_answers(
+            len(names) * lookbacks, partials, bool(self._spec.parts), sum(map(len, names)) * lookbacks
+        )
         answers, values = list[Answer](), 0
         for name in names:
             of_key = self._answers(name, name, spans, as_of, partials)
             if partials or self._costs.sized:
-                values += sum(map(self._costs.values_of, of_key))
-                self._costs.check_values(values)
+                values = self._costs.check_values(values, sum(map(self._costs.values_of, of_key)))
             answers += of_key
             yield
         if found is None:

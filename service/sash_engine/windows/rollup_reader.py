@@ -45,10 +45,10 @@ class RollupReader(Reader):
     def _made(self, *arguments: Any) -> RollupReader:
         return RollupReader(self._rollups, self._counts, *arguments)
 
-    def limit_memory(self, check: Callable[[int], None]) -> None:
-        super().limit_memory(check)
+    def limit_memory(self, need: Callable[[int], None]) -> None:
+        super().limit_memory(need)
         for rollup in self._rollups:
-            rollup.window.reader.limit_memory(check)
+            rollup.window.reader.limit_memory(need)
 
     def _of_several(self, question: Query) -> Steps[list[Answer]]:
         groups = question.by is not None or question.combine

@@ -50,6 +50,7 @@ def sessions_steps(
     start, end = bounds_of(question, spec)
     gap = parse_duration(question.gap, spec.time_unit, "gap")
     first, last = yield from _sessions_of(store, cold, start, end, gap, costs)
+    costs.need_buckets(len(first))
     if costs.sized and len(first) > 1:
         count, answers = store.range_query(start, end - 1, layout)
         costs.check_series(count, dict(zip(layout.names, answers, strict=True)), len(first), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sash_engine.errors import InvalidArgument, TooLarge
+from sash_engine.steps import Steps
 from sash_wire import documents
 from sash_wire.documents import MAX_DEPTH, MAX_SPEC_BYTES
 from sash_wire.errors import TooLong, WireError
@@ -18,15 +19,15 @@ def check_spec_bytes(size: int, field: str = "spec") -> None:
         raise TooLarge(f"{field} of {size} bytes is too large", field=field, limit=f"{MAX_SPEC_BYTES} bytes")
 
 
-def read_yaml(text: str) -> Any:
-    """Read YAML (or JSON).
+def read_yaml(text: str) -> Steps[Any]:
+    """Read YAML (or JSON), in steps.
 
     Raises:
         InvalidArgument: it is no YAML, refers to parts of itself, has a name twice, or is nested too deep.
         TooLarge: it is longer than a spec.
     """
     try:
-        return documents.read_yaml(text)
+        return (yield from documents.read_steps(text))
     except TooLong as error:
         raise TooLarge(error.message, field=error.field, limit=error.limit) from None
     except WireError as error:

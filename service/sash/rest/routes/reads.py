@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from starlette.responses import Response, StreamingResponse
 
 from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, each, key_names
+from sash.limits.memory import apart
 from sash.missing import allowing
 from sash.rest import arrow
 from sash.rest.answers import answer_document, bulk_document, json_bytes
@@ -35,6 +36,7 @@ from sash.rest.routes.grouping import (
 from sash.rest.schemas import ANSWER_EXAMPLE, GROUP_EXAMPLE, SERIES_EXAMPLE, SERIES_GROUPS_EXAMPLE
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
+from sash.rest.whole import Whole
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
@@ -202,7 +204,7 @@ async def series(
     position: Position = "",
     aggregate: Aggregates = (),
     partial: _Partial = "",
-) -> bytes | Response:
+) -> bytes | Whole:
     how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     one, several = _keys(key, all_keys)
     question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, **how)
@@ -210,13 +212,13 @@ async def series(
         with allowing(partial) as missing:
             groups = await call.plane.series_groups(name, question)
         if call.prefers(ARROW):
-            return Response(arrow.stream_of_groups(groups, question.by or ()), media_type=ARROW)
+            return Whole(200, ARROW.encode(), arrow.stream_of_groups(groups, question.by or ()))
         ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
         return _told(await series_groups_json(groups, start, end, ticks, call.plane.in_slices), missing)
     with allowing(partial) as missing:
         found = await call.plane.series(name, question)
     if call.prefers(ARROW):
-        return Response(arrow.stream_of(found), media_type=ARROW)
+        return Whole(200, ARROW.encode(), arrow.stream_of(found))
     ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
     return _told(await series_json(found, start, end, ticks, call.plane.in_slices), missing)
 
@@ -271,7 +273,7 @@ async def watch(
     async def look() -> bytes:
         return await _answers(call, name, question)
 
-    await look()  # refuses a wrong question before the stream begins
+    await apart(look())  # refuses a wrong question before the stream begins
     chosen = (tuple(where), tuple(by), top, n, order, tuple(having), limit, position, tuple(aggregate))
     asked = ("json", name, tuple(key), all_keys, combine, tuple(lookback), as_of, partials, interval, chosen)
     may = partial(call.plane.check_may, name, "query")

@@ -39,7 +39,8 @@ WINDOWS = RouteGroup("windows", "Create, show and delete windows.")
     errors=(INVALID, {409: "It exists with another spec", 429: "There are as many windows as allowed"}, STORING),
 )
 async def create_window(call: Call) -> Response:
-    spec = WindowSpec.parse(await call.json()) if call.kind == JSON else WindowSpec.from_yaml(await call.text())
+    document = await (call.json() if call.kind == JSON else call.yaml())
+    spec = WindowSpec.parse(document)
     window, created = await unbroken(call.plane.create(spec))
     return json_response(window_document(window), HTTPStatus.CREATED if created else HTTPStatus.OK)
 

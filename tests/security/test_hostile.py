@@ -1,0 +1,29 @@
+"""A service that callers of every kind attack at once: alive, within its memory, and no refusal for an honest caller.
+
+`python -m tests.security.hostile` is the same at full size, and measures what an honest call waits for.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.security.hostile import BESIDE_MIB, KINDS, LIMIT_MIB, attacked, is_alive, under_attack
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with under_attack(tmp_path_factory.mktemp("hostile")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_all_kinds_at_once_beside_an_honest_caller(service, seed):
+    found = attacked(service, seed, callers=24, seconds=15)
+    assert service.process.poll() is None, "it stayed up"
+    assert set(found.statuses) == {"200"}, found.line()
+    assert found.peak_mib < LIMIT_MIB + BESIDE_MIB, found.line()
+    assert sum(each["tries"] for each in found.kinds.values()) >= len(KINDS) // 2
+    assert is_alive(service)
+    status, window = service.call("honest", "GET", "/v1/windows/calm")
+    assert status == 200
+    assert found.applied <= window["entries"] - 1 <= found.applied + found.unknown
