@@ -32,6 +32,8 @@ _SOLE = "\\0"
 """The key of one part that is empty."""
 _PIECE = re.compile(r"(?:[^|\\]|\\[|\\])*")
 _CONDITION = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*(=~|!~|!=|==?|(?:not\s+)?in\b)\s*(.*)", re.DOTALL)
+_DIGITS = 40
+"""Longer integers are read as floats. No sum of int64 is as long."""
 _HAVING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*(<=|>=|!=|==?|<|>)\s*(\S.*?)\s*", re.DOTALL)
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _ITEM = re.compile(rf"(\s*{_QUOTED}\s*|[^,()\"]*)(?:,|$)", re.DOTALL)
@@ -115,18 +117,21 @@ def read_condition(text: str, field: str = "where") -> tuple[str, str, list[str]
 
 
 def read_having(text: str, field: str = "having") -> tuple[str, str, float]:
-    """Read a comparison: the aggregate, how it compares, and the number.
+    """Read a comparison: the aggregate, how it compares, and the number: an integer exactly, of up to 40 digits.
 
     Raises:
         WireError: it is none.
 
     >>> read_having("mean >= 1.5")
     ('mean', '>=', 1.5)
+    >>> read_having("sum > 9007199254740993")
+    ('sum', '>', 9007199254740993)
     """
     found = _HAVING.fullmatch(text)
     try:
         if found is not None:
-            return found[1], "=" if found[2] == "==" else found[2], float(found[3])
+            is_integer = len(found[3]) <= _DIGITS and found[3].lstrip("+-").isdecimal()
+            return found[1], "=" if found[2] == "==" else found[2], int(found[3]) if is_integer else float(found[3])
     except ValueError:
         pass
     raise WireError(

@@ -243,3 +243,24 @@ def test_names_of_parts_are_checked(http, keys, field):
 
 def test_a_window_of_parts_is_keyed(http):
     assert http.post("/v1/windows", json={**SPEC, "keyed": False}).json()["field"] == "keyed"
+
+
+def test_having_compares_large_integers_exactly(http):
+    spec = {**SPEC, "fields": {"delay": "int64"}}
+    assert http.post("/v1/windows", json=spec).status_code == 201
+    values = [2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3]
+    key = {"carrier": list("abcd"), "airport": ["x"] * 4}
+    assert http.post(f"{PATH}/bulk-insert", json={"time": TIMES, "key": key, "delay": values}).status_code == 200
+    for having, left in (
+        (f"sum>{2**53 + 1}", "cd"),
+        (f"sum={2**53 + 1}", "b"),
+        (f"sum<={2**53 + 1}", "ab"),
+        (f"sum<{10**39}", "abcd"),
+        (f"sum<{10**60}", "abcd"),
+        ("sum>1e300", ""),
+        (f"sum!={2**53 + 3}", "abc"),
+        ("n=1", "abcd"),
+    ):
+        found = http.get(f"{PATH}/query", params={"by": "carrier", "having": having}).json()["answers"]
+        assert [each["parts"]["carrier"] for each in found] == list(left), having
+    assert http.delete(PATH).status_code == 200

@@ -151,6 +151,18 @@ def test_bulks_find_the_same_change():
     assert answer.aggregates["mean"] == pytest.approx(3, abs=0.1)
 
 
+@pytest.mark.parametrize("block", [8, 1024])
+@pytest.mark.parametrize(("newer", "most"), [(40, 30), (1000, 8)])
+def test_how_many_entries_from_before_a_change_stay(block, newer, most):
+    """Of a change as large as `range`: what the documentation says."""
+    for older in (20, 1000, 3001):
+        for every in (1, 32):
+            w = window({"every": every}, block=block)
+            insert_all(w, [0.0] * older + [1.0] * newer)
+            (answer,) = w.query(None, [], None)
+            assert answer.entries - newer <= most
+
+
 def test_entries_that_have_left_are_late():
     w = window(block=4)
     insert_all(w, [0.0] * 100 + [5.0] * 100)

@@ -7,7 +7,8 @@ from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash_engine.clock import ForwardClock, ManualClock
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.window import ALL_KEYS
+from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.stored import StorageServer, spec
 from tests.support.twins import alike
 from tests.support.waiting import until
@@ -174,3 +175,28 @@ async def test_after_a_window_was_recovered_again_time_goes_on():
     storage.tidy()
     assert storage.find("w").info().entries == 749
     await storage.stop()
+
+
+def test_what_is_too_old_counts_until_something_slides():
+    """`describe` does not look at all keys; the service tidies every second, and answers never have it."""
+    clock = ManualClock(100 * 10**9)
+    w = Window(
+        WindowSpec.parse(
+            {
+                "name": "w",
+                "time_unit": "s",
+                "keyed": True,
+                "fields": {"v": "int64"},
+                "aggregates": {"n": {"function": "count"}},
+                "slide": {"max_age": 10, "clock": "wall"},
+            }
+        ),
+        clock=clock,
+    )
+    for key in "ab":
+        w.insert(100, {"v": 1}, key)
+    clock.advance(10 * 10**9)
+    assert w.info().entries == 2
+    assert (w.query("a")[0].entries, w.info().entries) == (0, 1)
+    w.tidy()
+    assert (w.info().entries, w.info().counts.evicted) == (0, 2)

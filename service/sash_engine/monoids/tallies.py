@@ -121,7 +121,7 @@ class Median(_Tally):
     """The exact median of a field with few distinct values: of an even number of entries, the mean of the middle two.
 
     None over no entries, and over more than `distinct` different values; `quantile` estimates the median of those. NaN
-    makes it NaN. For integers the mean of the middle two is rounded once, to the next float.
+    makes it NaN. The answer is a float, rounded once: of integers beyond 2^53, the next one that is a float.
 
     Args:
         distinct: the greatest number of different values, 1 to 100,000.

@@ -67,7 +67,8 @@ class Where:
 class Top:
     """Only the `n` answers that are first by an aggregate.
 
-    Answers that are None or NaN are never among them. Of several lookbacks the first decides.
+    Answers that are None or NaN are never among them; of equal ones the first key or group in the order of texts comes
+    first. Of several lookbacks the first decides.
 
     Args:
         by: the name of an aggregate that answers a number, or `entries`.
@@ -82,7 +83,7 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class Having:
-    """Only answers that an aggregate of which compares with a value; None and NaN never do.
+    """Only answers that an aggregate of which compares with a value, exactly; None and NaN never do.
 
     Args:
         aggregate: the name of an aggregate that answers a number, or `entries`. Of several lookbacks the first decides.

@@ -292,7 +292,10 @@ class Window(SharedWindow):
         self._writer.check_room(more)
 
     def info(self) -> WindowInfo:
-        """The window as `describe` shows it."""
+        """The window as `describe` shows it.
+
+        On wall time it counts entries that are too old until something slides: a question about their key, or `tidy`.
+        """
         oldest = None
         if not self.spec.keyed and self._keys:
             oldest, _ = self._keys.span(self._keys.numbers().item())
