@@ -7,6 +7,7 @@ Where the chunks are cut depends on the file and the window only. So a chunk has
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -19,6 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pa_parquet
+
+from sash.file_formats import Unquoted, csv_values
 
 __all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "FORMATS", "Chunk", "Mapped", "WrongFile", "chunks", "format_of"]
 
@@ -207,18 +210,19 @@ def _csv(opened: ExitStack, name: str, mapped: Mapped) -> Opened:
         source,
         pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
         pa_csv.ParseOptions(newlines_in_values=True),
-        pa_csv.ConvertOptions(column_types=types, include_columns=list(dict.fromkeys(mapped.columns.values()))),
+        csv_values(types, missing=True, columns=dict.fromkeys(mapped.columns.values())),
     )
     return opened.enter_context(reader), done
 
 
 def _ndjson(opened: ExitStack, name: str, mapped: Mapped) -> Opened:
     source, done = _source(opened, name)
+    floats = [column for field, column in mapped.columns.items() if mapped.types.get(field) == "float64"]
     schema = pa.schema(
         {column: _TYPES[mapped.types[name]] for name, column in mapped.columns.items() if name != "time"}
     )
     reader = pa_json.open_json(
-        source,
+        opened.enter_context(pa.PythonFile(io.BufferedReader(Unquoted(source, floats, _BLOCK_BYTES)), mode="r")),
         pa_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
         pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer"),
     )

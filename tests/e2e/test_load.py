@@ -1,6 +1,7 @@
 """`sash load`: files of every format, once, also where it is killed in the middle."""
 
 import gzip
+import io
 import os
 import pty
 import re
@@ -11,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -19,6 +21,7 @@ import pytest
 
 import sash.load
 from sash import load_files
+from sash.file_formats import Unquoted
 from sash.main import run
 from tests.support.clients import client_of
 from tests.support.servers import WAIT_S, service_process
@@ -171,6 +174,97 @@ def test_timestamps_and_missing_values(load, client, tmp_path):
     assert load("w", path, "--skip-missing") == f"{path}: " + counted(3, inserted=2, rejected=1)
     newest = datetime.fromtimestamp(client.window("w").describe().newest / 1000, UTC)
     assert newest == datetime(2013, 1, 1, 0, 0, 3, tzinfo=UTC)
+
+
+SPECIALS = {
+    "a.csv": "time,value\n1,5\n2,NaN\n3,Infinity\n4,-Infinity\n5,nan\n",
+    "a.jsonl": "".join(
+        f'{{"time": {at}, "note": "\\"value\\": \\"NaN\\"", "value": {value}}}\n'
+        for at, value in enumerate(("5", '"NaN"', '"Infinity"', '"-Infinity"', "NaN"), 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPECIALS)
+@pytest.mark.parametrize("nullable", [[], ["value"]])
+def test_special_values_are_values(load, client, tmp_path, name, nullable):
+    spec = {"name": "w", "fields": {"value": "float64"}, "aggregates": {"all": {"function": "collect"}}}
+    spec |= {"time_unit": "s", "nullable": nullable}
+    client.create_window(spec)
+    path = tmp_path / name
+    path.write_text(SPECIALS[name])
+    assert load("w", path).endswith(counted(5, inserted=5))
+    (answer,) = client.window("w").query()
+    assert [str(each) for each in answer.aggregates["all"]] == ["5.0", "nan", "inf", "-inf", "nan"]
+
+
+def test_the_same_file_by_load_and_by_rest(load, client, service, tmp_path):
+    """Of each value that one may write, both make the same, or refuse it."""
+    texts = {
+        "text/csv": ("4.5", "-0", "NaN", "nan", "Infinity", "-Infinity", "1e3", "", '""', "NA", "NULL", "true", "x"),
+        "application/x-ndjson": (
+            "4.5",
+            "-0.0",
+            '"NaN"',
+            '"Infinity"',
+            '"-Infinity"',
+            "1e3",
+            "null",
+            "true",
+            '"x"',
+            '"nan"',
+        ),
+    }
+    for number, (kind, values) in enumerate(texts.items()):
+        for at, value in enumerate(values):
+            name = f"same{number}_{at}"
+            for suffix in "ab":
+                spec = {"name": name + suffix, "fields": {"v": "float64"}, "nullable": ["v"], "time_unit": "s"}
+                client.create_window(
+                    {**spec, "aggregates": {"n": {"function": "count"}, "all": {"function": "collect", "field": "v"}}}
+                )
+            text = f"time,v\n7,{value}\n" if kind == "text/csv" else f'{{"time": 7, "v": {value}}}\n'
+            path = tmp_path / (name + (".csv" if kind == "text/csv" else ".jsonl"))
+            path.write_text(text)
+            answer = httpx.post(
+                f"{service.rest_url}/v1/windows/{name}b/bulk-insert", content=text, headers={"content-type": kind}
+            )
+            taken = answer.status_code == 200
+            load(name + "a", path, expect=0 if taken else 1)
+            found = [client.window(name + suffix).query()[0].aggregates for suffix in "ab"]
+            assert str(found[0]) == str(found[1]), (kind, value, found)
+            assert taken == (value not in ("true", "x", '"x"', '"nan"')), (kind, value, answer.text)
+
+
+def test_bools_of_csv_are_those_of_rest(load, client, service, tmp_path):
+    for at, value in enumerate(("true", "True", "TRUE", "false", "False", "FALSE", "1", "0", "yes")):
+        for suffix in "ab":
+            spec = {"name": f"b{at}{suffix}", "time_unit": "s", "fields": {"v": "bool"}}
+            client.create_window({**spec, "aggregates": {"all": {"function": "collect", "field": "v"}}})
+        path = tmp_path / f"b{at}.csv"
+        path.write_text(f"time,v\n7,{value}\n")
+        answer = httpx.post(
+            f"{service.rest_url}/v1/windows/b{at}b/bulk-insert",
+            content=path.read_bytes(),
+            headers={"content-type": "text/csv"},
+        )
+        taken = value.lower() in ("true", "false")
+        assert (answer.status_code == 200) == taken
+        load(f"b{at}a", path, expect=0 if taken else 1)
+        wanted = [value.lower() == "true"] if taken else []
+        assert [client.window(f"b{at}{suffix}").query()[0].aggregates["all"] for suffix in "ab"] == [wanted] * 2
+
+
+def test_long_lines_of_special_values_are_whole():
+    lines = b"".join(b'{"time": %d, "v": "NaN", "text": "%s"}\n' % (i, b"x" * (i % 70)) for i in range(200))
+    for block_bytes in (1, 10, 64, 1000, 1 << 20):
+        for ending in (lines, lines[:-1]):
+            found = io.BufferedReader(Unquoted(io.BytesIO(ending), ["v", "text"], block_bytes)).read()
+            assert found == ending.replace(b'"NaN"', b"NaN")
+    other = '{"é": "NaN", "\\u00e9" : "-Infinity", "e": "NaN", "a.c": "NaN", "abc": "NaN"}'.encode()
+    found = Unquoted(io.BytesIO(other), ["é", "a.c"], 100).read()
+    assert found.decode() == '{"é": NaN, "\\u00e9" : -Infinity, "e": "NaN", "a.c": NaN, "abc": "NaN"}'
+    assert Unquoted(io.BytesIO(other), [], 100).read() == other
 
 
 def test_late_and_duplicate_rows_are_counted(load, client, tmp_path):

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
+from sash.file_formats import csv_values
 from sash.rest.arrow import batch_of_table
 from sash.rest.lines import LineError
 from sash_engine.steps import Steps
@@ -110,14 +111,7 @@ class CsvReader:
             pa.BufferReader(block),
             read_options=pa_csv.ReadOptions(use_threads=False, column_names=self._names, block_size=len(block) + 1),
             parse_options=pa_csv.ParseOptions(ignore_empty_lines=False),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=self._types,
-                null_values=[""] if self._nullable else [],
-                strings_can_be_null=False,
-                quoted_strings_can_be_null=False,
-                true_values=["true", "True"],
-                false_values=["false", "False"],
-            ),
+            convert_options=csv_values(self._types, missing=bool(self._nullable)),
         )
 
     def _first_error(self, block: bytes, line: int, error: pa.ArrowInvalid) -> LineError:
