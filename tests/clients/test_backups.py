@@ -185,7 +185,7 @@ def test_files_that_do_not_belong_together_leave_nothing(saved):
         files = {name: archive.read(f"windows/{name}") for name in ("z_requests", *FED, "other")}
     with running_service() as service, Client(service.grpc_target) as client:
         for names, derived, said in (
-            (["z_requests", "minutes"], [], "frame"),
+            (["z_requests", "minutes"], [], "it was written as frame 0"),
             (["z_requests"], ["minutes"], "'minutes' is missing"),
             (["z_requests", "minutes"], ["minutes", "days"], "'days' is missing"),
             (["z_requests", "minutes"], ["days"], "not the export of window 'days'"),
