@@ -128,7 +128,10 @@ class WindowStorage(Protocol):
 
     @property
     def taken(self) -> bool:
-        """Whether another server has taken the tier over."""
+        """Whether another server has taken the tier over, as far as is known without asking."""
+
+    async def confirm(self) -> None:
+        """Ask the tier if another server has taken it over; raises as `ColdTier.get_many`."""
 
     @property
     def problem(self) -> str | None:

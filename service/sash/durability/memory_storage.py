@@ -124,6 +124,9 @@ class MemoryStorage:
     async def stop(self, patience_s: float) -> None:
         pass
 
+    async def confirm(self) -> None:
+        pass
+
     def status(self) -> StorageStatus | None:
         return None
 

@@ -155,6 +155,10 @@ class Storage:
         """Whether another server has taken the tier over: this one can write nothing more."""
         return self.store.taken
 
+    async def confirm(self) -> None:
+        """Ask the tier if another server has taken it over; raises as `ColdTier.get_many`."""
+        await self.store.confirm()
+
     @property
     def problem(self) -> str | None:
         """Why durable writes are refused at the moment; None while they are accepted."""

@@ -167,6 +167,9 @@ class TierStorage:
             pass
         return False
 
+    async def confirm(self) -> None:
+        await in_thread(lambda: self.session.tier.get_many([b"journal"]))
+
     @property
     def problem(self) -> str | None:
         error = self.session.journal.error or self.capacity.full()
