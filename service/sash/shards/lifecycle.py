@@ -317,9 +317,7 @@ class Lifecycle:
             return 0
         _, errors = await self._on_others(lambda plane: plane.close(name, token))
         if failed := _serious(errors):
-            raise _unended(
-                f"window {name!r} is not deleted yet, and is closed where that was possible", failed
-            )
+            raise _unended(f"window {name!r} is not deleted yet, and is closed where that was possible", failed)
         entries = 0
         try:
             entries = await self._on_home(home, lambda: home.delete(name))
