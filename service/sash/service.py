@@ -218,17 +218,24 @@ class Service:
             else:
                 return
 
-    async def stop(self) -> None:
-        """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date."""
+    async def stop(self, at_once: bool = False) -> None:
+        """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date.
+
+        Args:
+            at_once: give calls no time, and leave to the next start what makes it quick: it waits for the store. What
+                was acknowledged is stored.
+        """
         self._started.clear()
         self._watch.cancel()
         self._rpc.set_ready(False)
-        if isinstance(self._storage, Host):
-            await self._storage.hand_over()
-        await asyncio.sleep(self._settings.shutdown_delay_s)
-        grace_s = self._settings.shutdown_grace_s
+        grace_s = 0.0
+        if not at_once:
+            if isinstance(self._storage, Host):
+                await self._storage.hand_over()
+            await asyncio.sleep(self._settings.shutdown_delay_s)
+            grace_s = self._settings.shutdown_grace_s
         await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
-        await self._storage.stop()
+        await self._storage.stop(checkpoint=not at_once)
 
     def _not_ready(self) -> str | None:
         """Why requests are not welcome; None where they are."""

@@ -65,7 +65,7 @@ async def _serve(settings: Settings, share: Share) -> None:
     keep_free()
     _say(grpc=service.grpc_port, rest=service.rest_port, own=service.own_grpc_port)
     await stop.wait()
-    await service.stop()
+    await service.stop(at_once=orphaned.done())  # who is started next in its place waits for the store
 
 
 def _say(**told: Any) -> None:

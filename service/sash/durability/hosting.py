@@ -123,8 +123,8 @@ class WindowStorage(Protocol):
     async def start(self, beside: bool = False) -> None:
         """Begin; windows that were kept are there afterwards. With `beside`, the loop runs meanwhile."""
 
-    async def stop(self, patience_s: float) -> None:
-        """End, and wait for up to `patience_s` seconds until everything is stored."""
+    async def stop(self, patience_s: float, checkpoint: bool = True) -> None:
+        """End, and wait for up to `patience_s` seconds until everything is stored; see `Storage.stop`."""
 
     @property
     def taken(self) -> bool:

@@ -114,12 +114,12 @@ class Host:
         if HOME in self._share.mine:
             self._spawn(self._reconcile_others())
 
-    async def stop(self) -> None:
-        """Serve nothing more, and bring the stores up to date."""
+    async def stop(self, checkpoint: bool = True) -> None:
+        """Serve nothing more, and stop the storage of all shards."""
         await self._end_tasks()
         if self._server is not None:
             await self._server.stop()
-        await self.shards.stop()
+        await self.shards.stop(checkpoint)
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def reachable(self, grpc: int, rest: int) -> None:

@@ -188,12 +188,12 @@ class HostedShards:
         found = [status for hosted in self.hosted.values() if (status := hosted.storage.status()) is not None]
         return _added(found) if found else None
 
-    async def stop(self) -> None:
-        """Bring all tiers up to date, and release them."""
+    async def stop(self, checkpoint: bool = True) -> None:
+        """Stop the storage of all shards."""
         hosted = {**self.joining, **self.hosted}
         self.hosted.clear()
         self.joining.clear()
-        await asyncio.gather(*(shard.storage.stop() for shard in hosted.values()))
+        await asyncio.gather(*(shard.storage.stop(checkpoint=checkpoint) for shard in hosted.values()))
 
 
 def _added(statuses: Sequence[StorageStatus]) -> StorageStatus:

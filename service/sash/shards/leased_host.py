@@ -152,13 +152,13 @@ class LeasedHost(MovingHost):
                 return
             await asyncio.gather(*(self._give(shard) for shard in list(self.shards.hosted)))
 
-    async def stop(self) -> None:
+    async def stop(self, checkpoint: bool = True) -> None:
         self._decides = False
         await self._end_tasks()
         shards = [*self.shards.hosted, *self.shards.joining]
         if self._server is not None:
             await self._server.stop()
-        await self.shards.stop()
+        await self.shards.stop(checkpoint)
         await self._beats.stop()
         try:
             await asyncio.to_thread(self._lease_table.swap, dict.fromkeys(shards, self._me.id), "")
