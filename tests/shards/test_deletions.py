@@ -28,6 +28,7 @@ from sash_engine.errors import (
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
+from tests.shards.test_views import SOURCE, VIEW
 from tests.support.sharded import hosts, in_process
 from tests.support.waiting import until
 
@@ -235,6 +236,18 @@ async def test_a_refused_deletion_changes_nothing(plane: ShardedPlane, monkeypat
             await plane.delete("w")
     await plane.bulk_insert("w", bulk(ROWS))
     assert await settled(plane)
+
+
+async def test_a_window_with_views_is_not_closed() -> None:
+    plane = in_process(SHARDS)
+    await plane.create(SOURCE)
+    await plane.create(VIEW)
+    away = plane._shards.hosted.pop(2)
+    with pytest.raises(FailedPrecondition, match="recent"):
+        await plane.delete("requests")
+    plane._shards.hosted[2] = away
+    for hosted in plane._shards.hosted.values():
+        assert await hosted.plane.closed() == {}
 
 
 async def test_a_closed_window_answers_nothing(plane: ShardedPlane) -> None:

@@ -210,3 +210,20 @@ def test_who_has_shards_by_the_table_is_known_to_others(server: RedisServer, tab
     table.beat(Member("ended", 0, owner=ended.stdout.strip()))
     layout.check_unleased()
     assert len(places(load_settings(data=server.url))) == 4
+
+
+def test_a_process_is_gone_only_if_it_was_when_the_table_was_asked(server: RedisServer, table: LeaseTable) -> None:
+    clock = Seconds()
+    table._lives = Lives(3.0, clock)
+    edit(server, "p:x", '99999999999999 1 {"lease_ms": 1000}')
+    assert table.beat(Member("me", 0)).members["x"].alive
+    asked = table._asked
+
+    def slowly(command):
+        found = asked(command)
+        clock.now_s += 5
+        return found
+
+    table._asked = slowly
+    assert table.beat(Member("me", 0)).members["x"].alive
+    assert not table.beat(Member("me", 0)).members["x"].alive
