@@ -15,24 +15,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import uvloop
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
-from sash import logs, ui
+from sash import ui
 from sash.access.build import access_of, certificates_of, check_exposure
 from sash.access.http import HttpAccess, http_admit
 from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.limits.files import connections_within, raise_limit
-from sash.limits.memory import SHARE, MemoryBudget, available_bytes
+from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
 from sash.memory import give_back, keep_free, look_again, settle
 from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.prometheus.app import PREFIX as PROMETHEUS
 from sash.prometheus.app import PrometheusApp
 from sash.prometheus.remote_write import RemoteWrite
@@ -44,18 +44,22 @@ from sash.rest.server import RestServer
 from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
-from sash.settings import Settings, misspelt
+from sash.settings import Settings
 from sash.shards.host import Host
 from sash.shards.layout import Share, check_single, check_standby, is_leased, shards_of_store, store_of
 from sash.shards.metrics import MetricsOfAll
 from sash.shards.peer_tls import PeerTls
+from sash.shards.redis_layout import RedisLayout
 from sash.tiers import open_tier
 from sash.version import engine, version
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import FailedPrecondition, InvalidArgument
 from sash_wire import traces
 
-__all__ = ["RELOAD", "Service", "budget", "prepared", "serve", "started", "told_to_reload", "tracing"]
+if TYPE_CHECKING:
+    from sash.tiers.redis_link import Pool
+
+__all__ = ["Service", "serve", "tracing"]
 
 _log = logging.getLogger("sash")
 
@@ -68,8 +72,9 @@ _LOOK_WHEN_FULL_EVERY_S = 30.0
 _SWITCH_S = 0.001
 """So long the loop waits for a thread that reads a long body, each time that it goes on. Python's default is 5 ms."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-RELOAD = signal.SIGHUP
-"""Has a service read the files again that its settings name. It reads them each second anyway: it must not end it."""
+_REDIS_TIMEOUT_S = 1.0
+_REDIS_CONNECTIONS = 32
+"""Most connections to one Redis server at a time, of all shards of a process together."""
 
 
 class Service:
@@ -97,6 +102,7 @@ class Service:
         self._certificates = certificates_of(settings)
         shards = shards_of_store(settings) if share is None else share.shards
         share = share or Share(0, 1, shards)
+        self._shards = shards
         shared = share.processes > 1
         self._storage: Storage | Host
         if shards == 1:
@@ -106,9 +112,12 @@ class Service:
             opened = partial(_opened, settings, clock, memory, share)
             if is_leased(settings, shards):
                 from sash.shards.leased_host import LeasedHost  # brings redis-py, which takes 0.1 s to import
+                from sash.tiers.redis_link import Pool
 
                 tls = None if self._certificates is None else PeerTls(self._certificates)
-                self._storage = LeasedHost(settings, share, opened, metrics, clock, self._access, tls)
+                pool = Pool(settings.data, _REDIS_TIMEOUT_S, _REDIS_CONNECTIONS)
+                opened = partial(opened, pool=pool)
+                self._storage = LeasedHost(settings, share, opened, metrics, clock, self._access, tls, pool)
             else:
                 self._storage = Host(share, opened, metrics, clock, self._access)
             self.plane = self._storage.plane
@@ -180,6 +189,7 @@ class Service:
         """
         async with AsyncExitStack() as undo:
             undo.push_async_callback(self._storage.stop)
+            await self._wait_for_leases()
             await self._storage.start(self._settings.standby)
             if isinstance(self._storage, Storage):
                 check_single(self._settings)
@@ -192,17 +202,40 @@ class Service:
         self._started.set()
         self._watch = asyncio.create_task(self._every_second())
 
-    async def stop(self) -> None:
-        """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date."""
+    async def _wait_for_leases(self) -> None:
+        """A standby of several shards waits for processes that have them by the lease table, too."""
+        if not self._settings.standby or self._shards == 1:
+            return
+        layout, told = RedisLayout(self._settings), False
+        while True:
+            try:
+                await asyncio.to_thread(layout.check_unleased)
+            except FailedPrecondition as error:
+                if not told:
+                    _log.info("standing by: %s", error.message)
+                    told = True
+                await asyncio.sleep(min(error.retry_after_s or _TIDY_EVERY_S, _TIDY_EVERY_S))
+            else:
+                return
+
+    async def stop(self, at_once: bool = False) -> None:
+        """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date.
+
+        Args:
+            at_once: give calls no time, and leave to the next start what makes it quick: it waits for the store. What
+                was acknowledged is stored.
+        """
         self._started.clear()
         self._watch.cancel()
         self._rpc.set_ready(False)
-        if isinstance(self._storage, Host):
-            await self._storage.hand_over()
-        await asyncio.sleep(self._settings.shutdown_delay_s)
-        grace_s = self._settings.shutdown_grace_s
+        grace_s = 0.0
+        if not at_once:
+            if isinstance(self._storage, Host):
+                await self._storage.hand_over()
+            await asyncio.sleep(self._settings.shutdown_delay_s)
+            grace_s = self._settings.shutdown_grace_s
         await asyncio.gather(self._rpc.stop(grace_s), self._rest.stop(grace_s))
-        await self._storage.stop()
+        await self._storage.stop(checkpoint=not at_once)
 
     def _not_ready(self) -> str | None:
         """Why requests are not welcome; None where they are."""
@@ -251,25 +284,8 @@ class Service:
                     _log.exception("%s failed; it is tried again", step.__qualname__)
 
 
-def told_to_reload() -> None:
-    """Say what a service that is told to reload its settings does."""
-    _log.info(
-        "told to reload: files of tokens, keys and certificates are read again within a second of a change; other "
-        "settings need a new start"
-    )
-
-
-def budget(settings: Settings) -> MemoryBudget:
-    """How much memory a service may use, and its parts."""
-    limit = settings.memory_bytes or int(SHARE * available_bytes())
-    unread, staged = settings.max_unread_bytes or limit // 4, settings.max_staged_bytes or limit // 2
-    return MemoryBudget(
-        limit, {"bodies": (unread, "SASH_MAX_UNREAD_BYTES"), "staged": (staged, "SASH_MAX_STAGED_BYTES")}
-    )
-
-
 def _opened(
-    settings: Settings, clock: Clock, memory: MemoryBudget, share: Share, shard: int
+    settings: Settings, clock: Clock, memory: MemoryBudget, share: Share, shard: int, pool: Pool | None = None
 ) -> tuple[Catalogue, Storage]:
     """The windows of one shard."""
     catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
@@ -279,7 +295,14 @@ def _opened(
     storage = Storage(
         catalogue,
         clock,
-        open_tier(data, prefix, max_bytes=most, lease_s=settings.lease_s, replicas=settings.redis_wait_replicas),
+        open_tier(
+            data,
+            prefix,
+            max_bytes=most,
+            lease_s=settings.lease_s,
+            replicas=settings.redis_wait_replicas,
+            pool=pool,
+        ),
         cache_bytes=settings.cache_bytes // here,
         checkpoint_bytes=max(settings.checkpoint_bytes // here, 4096),
         store_entries=settings.store_entries,
@@ -299,15 +322,6 @@ def serve(settings: Settings) -> None:
     settings = prepared(settings)
     with tracing(settings):
         uvloop.run(_serve(settings))
-
-
-def prepared(settings: Settings) -> Settings:
-    """Begin to log, and return the settings with as many connections as there may be open files."""
-    logs.begin(settings.log_level, settings.log_format)
-    for said in misspelt(os.environ):
-        _log.warning("%s", said)
-    connections = min(settings.max_connections, connections_within(raise_limit()))
-    return settings.model_copy(update={"max_connections": connections})
 
 
 @contextmanager
@@ -359,10 +373,3 @@ async def _serve(settings: Settings) -> None:
     _log.info("shutting down")
     await service.stop()
     _log.info("stopped")
-
-
-def started(settings: Settings, grpc_port: int, rest_port: int) -> str:
-    """The line that says that a service serves. Scripts wait for it, and read the ports from it."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    scheme = "http" if settings.tls_cert is None else "https"
-    return f"sash: gRPC on {host}:{grpc_port}, REST and page on {scheme}://{host}:{rest_port}/"

@@ -139,7 +139,7 @@ class Settings(BaseSettings):
         "is acknowledged (`WAITAOF`; Valkey, or Redis 7.2). Needs `appendonly yes` on all of them.",
     )
     lease_s: float = Field(
-        3.0,
+        5.0,
         ge=1,
         le=3600,
         description="Seconds after which a service that vanished with its machine loses its shards, or its prefix, in "

@@ -18,7 +18,8 @@ import uvloop
 from sash import logs
 from sash.limits.files import raise_limit
 from sash.memory import keep_free, settle
-from sash.service import RELOAD, Service, tracing
+from sash.preparation import RELOAD
+from sash.service import Service, tracing
 from sash.settings import Settings
 from sash.shards.layout import Share
 from sash_engine.errors import SashError
@@ -66,7 +67,7 @@ async def _serve(settings: Settings, share: Share) -> None:
     keep_free()
     _say(grpc=service.grpc_port, rest=service.rest_port, own=service.own_grpc_port)
     await stop.wait()
-    await service.stop()
+    await service.stop(at_once=orphaned.done())  # who is started next in its place waits for the store
 
 
 def _say(**told: Any) -> None:

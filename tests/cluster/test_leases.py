@@ -22,6 +22,7 @@ from sash_client import Unavailable as ClientUnavailable
 from sash_engine.errors import Unavailable
 from sash_wire.placement import shard_of
 from tests.support.deployments import KEYS, SHARDS, Deployment, Process, Producer, check, made
+from tests.support.links import links
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
@@ -251,6 +252,41 @@ def test_a_process_that_does_not_reach_redis_does_not_say_who_has_what(deploymen
 
         wait_until(refused)
     deployment.settle(8)
+
+
+def test_leases_survive_a_store_that_takes_three_seconds_to_answer() -> None:
+    with (
+        redis_server(BINARIES["valkey"], "appendfsync no") as redis,
+        links() as network,
+        contextlib.ExitStack() as stack,
+    ):
+        ways = [network.made(redis.port) for _ in range(2)]
+        processes = [Process(f"redis://127.0.0.1:{way.port}", SASH_LEASE_S="10") for way in ways]
+        for process in processes:
+            stack.callback(process.end)
+        wait_until(lambda: all(sorted(map(len, process.shards().values())) == [4, 4] for process in processes))
+
+        def table() -> dict[bytes, bytes]:
+            found = redis.ask("HGETALL", "{sash}:table")
+            return dict(zip(found[::2], found[1::2], strict=True))
+
+        owners = {field: value for field, value in table().items() if field.startswith(b"s:")}
+        for way in ways:
+            way.delay_s = 1.5
+        rows: dict[bytes, set[bytes]] = {}
+
+        def beaten() -> bool:
+            """Whether each process has sent some heartbeats; it has its shards all the time, and knows it."""
+            for field, value in table().items():
+                if field.startswith(b"p:"):
+                    rows.setdefault(field, set()).add(value)
+            assert {field: value for field, value in table().items() if field.startswith(b"s:")} == owners
+            assert all(
+                httpx.get(f"{each.url}/v1/topology", timeout=WAIT_S, trust_env=False).is_success for each in processes
+            )
+            return all(len(seen) > 15 for seen in rows.values())
+
+        wait_until(beaten, look_s=0.1)
 
 
 def ready(process: Process) -> str:

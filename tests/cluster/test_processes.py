@@ -9,6 +9,7 @@ import io
 import os
 import random
 import signal
+import struct
 import subprocess
 import threading
 from collections import Counter
@@ -130,6 +131,31 @@ def test_processes_end_with_the_one_that_looks_after_them(tmp_path: Path) -> Non
         running.process.kill()
         running.process.wait(WAIT_S)
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), WAIT_S)
+
+
+def test_processes_whose_first_one_is_killed_wait_for_no_call(tmp_path: Path) -> None:
+    """Who is started in its place waits until they have released the store."""
+    arguments = ("--data", str(tmp_path), "--processes", "2")
+    with service_process(*arguments, SASH_SHUTDOWN_GRACE_S="3600", SASH_SHUTDOWN_DELAY_S="3600") as running:
+        made(running)
+        workers = workers_of(running)
+        end = threading.Event()
+
+        def requests() -> Any:
+            one = struct.pack("<q", 1)
+            key = pb.Strings(dictionary=["key-0"], codes=struct.pack("<i", 0))
+            yield pb.BulkInsertRequest(window="w", time=one, key=key, fields={"value": pb.Column(int64=one)})
+            end.wait(WAIT_S)
+
+        with grpc.insecure_channel(running.grpc_target) as channel:
+            answers = pb_grpc.WindowsStub(channel).InsertStream(requests())
+            next(answers)
+            running.process.kill()
+            running.process.wait(WAIT_S)
+            wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+            end.set()
+    with service_process(*arguments) as running:
+        assert sums(running.grpc_target) == {"key-0": (1, 1)}
 
 
 def straight_to_its_owner(stub: Any) -> None:

@@ -15,8 +15,10 @@ import pytest
 from sash.settings import load_settings
 from sash.shards.layout import check_standby
 from sash_engine.errors import InvalidArgument
+from tests.support.deployments import Process
 from tests.support.redis_servers import BINARIES, redis_server
 from tests.support.servers import WAIT_S, serve_command
+from tests.support.waiting import wait_until
 
 SPEC = {"name": "w", "keyed": True, "aggregates": {"n": {"function": "count"}}}
 KEYS = "abcdefgh"
@@ -105,6 +107,23 @@ def test_a_service_that_ends_gives_its_place_to_the_standby() -> None:
         standby.wait()
         assert owner.process.wait(WAIT_S) == 0
         assert standby.count("a") == 1
+
+
+def test_a_standby_of_all_shards_waits_for_processes_that_have_them_by_the_table() -> None:
+    with redis_server(BINARIES["valkey"], "appendonly no") as server, contextlib.ExitStack() as ended:
+        process = Process(server.url, "--shards", "3", SASH_LEASE_S="3")
+        ended.callback(process.end)
+        wait_until(process.serves)
+        for shard in range(3):
+            server.ask("DEL", f"{{sash/{shard}}}:owner")  # as it runs out: nobody renews it
+        standby = Served(server.url, "--shards", "3")
+        ended.callback(standby.process.communicate, timeout=WAIT_S)
+        ended.callback(standby.process.kill)
+        standby.waits()
+        assert process.serves()
+        process.kill()
+        standby.wait()
+        assert httpx.get(f"{standby.url}/v1/windows", timeout=WAIT_S, trust_env=False).status_code == 200
 
 
 @pytest.mark.parametrize("wrong", [{"data": "memory"}, {"data": "some/where"}, {"data": "redis://h", "processes": 2}])

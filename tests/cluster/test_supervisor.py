@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -74,3 +75,9 @@ def test_a_worker_that_stands_still_ends_with_the_others(tmp_path: Path) -> None
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(WAIT_S) == 0
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+
+
+def test_the_first_process_does_not_import_what_only_the_others_need() -> None:
+    """It would start them only after that, and a start would take twice as long."""
+    code = "import sys, sash.processes; print(*{'fastapi', 'grpc', 'pyarrow', 'sash.plane'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

@@ -122,4 +122,4 @@ def test_more_processes_than_shards() -> None:
 
 def test_a_shard_of_a_process_that_is_gone_is_free() -> None:
     table = Table({"a": Member("a", 0, alive=False), "b": Member("b", 1)}, {0: "a", 1: "long gone"})
-    assert decide(table, "b", 3) == Decision([1, 2, 0], [])
+    assert decide(table, "b", 3) == Decision([0, 1, 2], [])

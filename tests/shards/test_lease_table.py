@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+from sash.settings import load_settings
 from sash.shards.fair import Member, decide
+from sash.shards.layout import places
 from sash.shards.lease_table import LeaseTable, Lives
+from sash.shards.redis_layout import RedisLayout
+from sash.tiers.owner import Owner
+from sash_engine.errors import FailedPrecondition
 from tests.support.redis_servers import BINARIES, RedisServer, redis_server
 
 HOUR_S = 3600.0
@@ -127,3 +134,96 @@ def test_rows_are_forgotten_by_who_has_seen_them_stand_still() -> None:
     now_s = 200.0  # Redis was away: nobody could say anything
     alive(lives, a=(b"a", 0.0), b=(b"70", 0.0))
     assert lives.forgotten() == []
+
+
+def test_shards_are_taken_from_a_process_only_if_it_is_gone_still(server: RedisServer, table: LeaseTable) -> None:
+    other = LeaseTable(server.url, "sash", 10.0)
+    try:
+        other.beat(Member("other", 0))
+        assert table.swap({0: "", 1: "", 2: ""}, "other") == [0, 1, 2]
+        table.swap({3: ""}, "long gone")
+        seen = table.beat(Member("me", 0))  # by this, it takes the other one for gone
+        edit(server, "p:other", server.ask("HGET", "{sash}:table", "p:other") + b" ")  # a heartbeat
+        assert table.take({0: "other", 4: ""}, "me", seen) == []
+        assert table.take({4: "", 5: ""}, "me", seen) == [4, 5]
+        seen = table.beat(Member("me", 0))
+        assert table.take({0: "other", 1: "other", 3: "long gone", 4: ""}, "me", seen) == [0, 1, 3]
+        edit(server, "p:long gone", "it comes back")
+        assert table.take({3: "long gone"}, "me", seen) == []
+        assert table.swap({0: "me", 1: "other", 2: "other"}, "") == [0, 2]
+        assert {shard: table.beat(Member("me", 0)).owners.get(shard, "") for shard in range(3)} == {
+            0: "",
+            1: "me",
+            2: "",
+        }
+    finally:
+        other.close()
+
+
+def test_answers_to_heartbeats_may_come_in_another_order(server: RedisServer, table: LeaseTable) -> None:
+    answers = []
+    asked = table._asked
+
+    def keep(command):
+        answers.append(asked(command))
+        return answers[-1]
+
+    table._asked = keep
+    table.beat(Member("me", 0))
+    table.swap({0: ""}, "me")
+    assert table.beat(Member("me", 0)).owners == {0: "me"}
+    early, _, late = answers
+    assert table._read(4, 0.0, late).owners == {0: "me"}
+    assert table._read(3, 0.0, early).owners == {0: "me"}
+
+
+def test_a_slow_answer_makes_nobody_gone() -> None:
+    now_s = 0.0
+    lives = Lives(5.0, lambda: now_s)
+    alive(lives, a=(b"1", 5.0))
+    now_s = 6.0
+    assert lives.look({"a": (b"1", 0.0)}, asked_s=4.9) == {"a"}
+    assert lives.look({"a": (b"1", 0.0)}, asked_s=5.0) == set()
+
+
+def test_who_has_shards_by_the_table_is_known_to_others(server: RedisServer, table: LeaseTable) -> None:
+    layout = RedisLayout(load_settings(data=server.url), patience_s=0)
+    layout.check_unleased()
+    edit(server, "p:odd", "garbage")
+    edit(server, "p:over", '1 0 {"lease_ms": 1000, "owner": ""}')
+    layout.check_unleased()
+    owner = Owner.here()
+    table.beat(Member(owner.id, 0, owner=owner.token().decode()))
+    with pytest.raises(FailedPrecondition, match=f"process {owner.pid} .*its lease runs out in") as raised:
+        layout.check_unleased()
+    assert 0 < raised.value.retry_after_s <= 10
+    server.ask("SET", "{sash}:shards", "4")
+    with pytest.raises(FailedPrecondition, match="has shards of 'sash'"):
+        places(load_settings(data=server.url))
+    server.ask("HDEL", "{sash}:table", f"p:{owner.id}")
+    ended = subprocess.run(
+        [sys.executable, "-c", "from sash.tiers.owner import Owner; print(Owner.here().token().decode())"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    table.beat(Member("ended", 0, owner=ended.stdout.strip()))
+    layout.check_unleased()
+    assert len(places(load_settings(data=server.url))) == 4
+
+
+def test_a_process_is_gone_only_if_it_was_when_the_table_was_asked(server: RedisServer, table: LeaseTable) -> None:
+    clock = Seconds()
+    table._lives = Lives(3.0, clock)
+    edit(server, "p:x", '99999999999999 1 {"lease_ms": 1000}')
+    assert table.beat(Member("me", 0)).members["x"].alive
+    asked = table._asked
+
+    def slowly(command):
+        found = asked(command)
+        clock.now_s += 5
+        return found
+
+    table._asked = slowly
+    assert table.beat(Member("me", 0)).members["x"].alive
+    assert not table.beat(Member("me", 0)).members["x"].alive

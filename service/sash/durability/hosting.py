@@ -123,12 +123,15 @@ class WindowStorage(Protocol):
     async def start(self, beside: bool = False) -> None:
         """Begin; windows that were kept are there afterwards. With `beside`, the loop runs meanwhile."""
 
-    async def stop(self, patience_s: float) -> None:
-        """End, and wait for up to `patience_s` seconds until everything is stored."""
+    async def stop(self, patience_s: float, checkpoint: bool = True) -> None:
+        """End, and wait for up to `patience_s` seconds until everything is stored; see `Storage.stop`."""
 
     @property
     def taken(self) -> bool:
-        """Whether another server has taken the tier over."""
+        """Whether another server has taken the tier over, as far as is known without asking."""
+
+    async def confirm(self) -> None:
+        """Ask the tier if another server has taken it over; raises as `ColdTier.get_many`."""
 
     @property
     def problem(self) -> str | None:

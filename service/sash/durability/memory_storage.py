@@ -121,7 +121,10 @@ class MemoryStorage:
     async def start(self, beside: bool = False) -> None:
         pass
 
-    async def stop(self, patience_s: float) -> None:
+    async def stop(self, patience_s: float, checkpoint: bool = True) -> None:
+        pass
+
+    async def confirm(self) -> None:
         pass
 
     def status(self) -> StorageStatus | None:

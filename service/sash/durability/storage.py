@@ -148,14 +148,18 @@ class Storage:
             else:
                 return
 
-    async def stop(self, patience_s: float = 30.0) -> None:
-        """Bring the tier up to date, so that the next start is quick, and release it."""
-        await self.store.stop(patience_s)
+    async def stop(self, patience_s: float = 30.0, checkpoint: bool = True) -> None:
+        """Commit what is written, and release the tier; with `checkpoint`, so that the next start is quick."""
+        await self.store.stop(patience_s, checkpoint)
 
     @property
     def taken(self) -> bool:
         """Whether another server has taken the tier over: this one can write nothing more."""
         return self.store.taken
+
+    async def confirm(self) -> None:
+        """Ask the tier if another server has taken it over; raises as `ColdTier.get_many`."""
+        await self.store.confirm()
 
     @property
     def problem(self) -> str | None:

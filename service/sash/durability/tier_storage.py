@@ -142,14 +142,14 @@ class TierStorage:
     def _recovered(self) -> RecoveredTier:
         return recover(self.session, self._make)
 
-    async def stop(self, patience_s: float) -> None:
-        """Bring the tier up to date, so that the next start is quick, and release it."""
+    async def stop(self, patience_s: float, checkpoint: bool = True) -> None:
+        """See `Storage.stop`."""
         if not self._running:
             return  # windows that were not recovered completely must not be written back
         self._running = False
         await self.recoverer.stop()
         await self.capacity.stop()
-        if self.session.journal.error is None:
+        if checkpoint and self.session.journal.error is None:
             await self.checkpoints.bring_up_to_date()
         if not await self.session.journal.stop(patience_s):
             _log.warning("the tier did not accept everything in time; every acknowledged write is in its journal")
@@ -165,6 +165,9 @@ class TierStorage:
         except SashError:
             pass
         return False
+
+    async def confirm(self) -> None:
+        await in_thread(lambda: self.session.tier.get_many([b"journal"]))
 
     @property
     def problem(self) -> str | None:

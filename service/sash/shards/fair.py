@@ -47,6 +47,7 @@ class Table:
         owners: who has a shard, by its number; also processes that are gone.
         wishes: who shall have a shard, if somebody said so.
         secret: what processes prove to each other.
+        rows: what the table says of each process, by its id, as it stands there.
         lost: Redis was emptied, so that no shard may be taken.
     """
 
@@ -54,6 +55,7 @@ class Table:
     owners: Mapping[int, str] = field(default_factory=dict)
     wishes: Mapping[int, str] = field(default_factory=dict)
     secret: str = ""
+    rows: Mapping[str, bytes] = field(default_factory=dict)
     lost: bool = False
 
     def owner(self, shard: int) -> Member | None:
@@ -110,8 +112,9 @@ def decide(table: Table, me: str, shards: int) -> Decision:
         give += spare[max(len(spare) - (len(kept) - fair), 0) :]
     called = [shard for shard in free if wanted.get(shard) == me]
     others = [shard for shard in free if shard not in pinned and shard not in wanted]
-    turn = this.number % max(len(others), 1)  # so that processes do not all try the same one
+    turn = this.number * fair % max(len(others), 1)  # so that processes do not all try the same ones
     others = others[turn:] + others[:turn]
+    others.sort(key=bool)  # nobody serves a shard before somebody has the first one, which says what windows there are
     return Decision(called + others[: max(fair - len(kept) - len(called), 0)], give)
 
 

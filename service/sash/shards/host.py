@@ -34,7 +34,9 @@ _log = logging.getLogger(__name__)
 PROCESS = -1
 """Stands for the process itself, where a call names a shard."""
 
-_ADMINISTRATION = frozenset({"create", "delete", "add_aggregates", "restore", "window", "windows"})
+_ADMINISTRATION = frozenset(
+    {"create", "closed", "close", "reopen", "delete", "add_aggregates", "restore", "window", "windows"}
+)
 _SHARD = _ADMINISTRATION | {
     *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
     *("query", "range_query", "range_groups", "series", "series_groups", "entries", "export", "keys"),
@@ -45,6 +47,8 @@ _PAUSE_S = 0.1
 _PAUSE_MAX_S = 5.0
 _WAIT_S = 2.0
 _OLD_S = 60.0
+_SETTLE_S = 0.5
+"""After so long a window that is still closed is settled with home."""
 
 Open = Callable[[int], tuple[Catalogue, Storage]]
 """Opens the storage of a shard. It is not started yet."""
@@ -77,6 +81,7 @@ class Host:
         self._peers: dict[str, Peer] = {}
         self._server: PeerServer | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._settling: set[HostedShard] = set()
         self.shards = HostedShards(share.shards, self._elsewhere)
         self.shards.deployment = self._deployment
         self.plane = ShardedPlane(self.shards, metrics, clock, access)
@@ -109,12 +114,12 @@ class Host:
         if HOME in self._share.mine:
             self._spawn(self._reconcile_others())
 
-    async def stop(self) -> None:
-        """Serve nothing more, and bring the stores up to date."""
+    async def stop(self, checkpoint: bool = True) -> None:
+        """Serve nothing more, and stop the storage of all shards."""
         await self._end_tasks()
         if self._server is not None:
             await self._server.stop()
-        await self.shards.stop()
+        await self.shards.stop(checkpoint)
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def reachable(self, grpc: int, rest: int) -> None:
@@ -133,6 +138,7 @@ class Host:
         """Recover a shard; it serves nothing but its windows' specs before it has joined."""
         catalogue, storage = self._open(shard)
         hosted = HostedShard.of(catalogue, storage, self._clock, self.plane.held, self.plane.turns)
+        hosted.plane.on_closed = lambda: self._closed(shard, hosted)
         await storage.start(standby, beside)
         self.shards.joining[shard] = hosted
         return hosted
@@ -158,8 +164,8 @@ class Host:
 
     async def _reconcile_others(self) -> None:
         """Finish what the last owner of home may have left half-done on shards that were served all the time."""
-        for shard in range(self.shards.count):
-            while HOME in self.shards.hosted and shard not in self.shards.hosted and shard not in self.shards.joining:
+        for shard in range(HOME + 1, self.shards.count):
+            while HOME in self.shards.hosted and shard not in self.shards.joining:
                 try:
                     await self.plane.lifecycle.reconcile_one(shard)
                     break
@@ -168,6 +174,27 @@ class Host:
                 except SashError as error:
                     _log.error("shard %d does not get the windows of the deployment: %s", shard, error.message)
                     await asyncio.sleep(_PAUSE_MAX_S)
+
+    def _closed(self, shard: int, hosted: HostedShard) -> None:
+        """See to it that a window does not stay closed: who closed it may have ended, or lost its way here."""
+        if hosted not in self._settling:
+            self._settling.add(hosted)
+            self._spawn(self._settle(shard, hosted))
+
+    async def _settle(self, shard: int, hosted: HostedShard) -> None:
+        pause_s = _SETTLE_S
+        try:
+            while hosted in (self.shards.hosted.get(shard), self.shards.joining.get(shard)):
+                await asyncio.sleep(pause_s)
+                if not await hosted.plane.closed():
+                    return
+                try:
+                    await (self._deployment() or self.plane.lifecycle).reconcile_one(shard)
+                except SashError as error:
+                    _log.debug("windows of shard %d stay closed: %s", shard, error.message)
+                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+        finally:
+            self._settling.discard(hosted)
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)

@@ -7,22 +7,17 @@ HostedShards ──▶ shard 0: Catalogue, Storage ──▶ tier      shards th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry
-
-from sash.access.access import Access, Audited
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.turns import Turns
-from sash.metrics import Metrics
-from sash.plane import Plane
 from sash.shards.merging import merged_infos
+from sash.shards.one_shard import OneShard
 from sash.shards.parts import Operations, ShardPlane
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition, Unavailable
@@ -46,7 +41,7 @@ class HostedShard:
 
     catalogue: Catalogue
     storage: Storage
-    plane: Plane
+    plane: OneShard
     calls: int = 0
 
     @classmethod
@@ -57,9 +52,7 @@ class HostedShard:
             held: is told how long its operations hold the loop.
             turns: are charged for it.
         """
-        plane = _ShardPlane(catalogue, Metrics(CollectorRegistry()), clock, storage, _Admitted(clock))
-        plane._held, plane.turns = held, turns
-        return cls(catalogue, storage, plane)
+        return cls(catalogue, storage, OneShard(catalogue, clock, storage, held, turns))
 
 
 class HostedShards:
@@ -108,6 +101,11 @@ class HostedShards:
         if not self.valid():
             raise nobody(shard, "may be elsewhere: this process has not reached Redis for SASH_LEASE_S")
         return hosted.plane
+
+    async def confirm(self, shard: int) -> None:
+        """See `Shards`."""
+        self.local(shard)
+        await self.guarded(shard, self.hosted[shard].storage.confirm())
 
     async def guarded(self, shard: int, call: Coroutine[Any, Any, R]) -> R:
         """Make a call to a shard; one that goes wrong because the shard has moved is Unavailable."""
@@ -190,12 +188,12 @@ class HostedShards:
         found = [status for hosted in self.hosted.values() if (status := hosted.storage.status()) is not None]
         return _added(found) if found else None
 
-    async def stop(self) -> None:
-        """Bring all tiers up to date, and release them."""
+    async def stop(self, checkpoint: bool = True) -> None:
+        """Stop the storage of all shards."""
         hosted = {**self.joining, **self.hosted}
         self.hosted.clear()
         self.joining.clear()
-        await asyncio.gather(*(shard.storage.stop() for shard in hosted.values()))
+        await asyncio.gather(*(shard.storage.stop(checkpoint=checkpoint) for shard in hosted.values()))
 
 
 def _added(statuses: Sequence[StorageStatus]) -> StorageStatus:
@@ -213,15 +211,3 @@ def nobody(shard: int, what: str = "is moving or starting") -> Unavailable:
     return Unavailable(
         f"shard {shard} {what}; nothing was changed on it", field="shard", retry_after_s=_RETRY_S, unchanged=True
     )
-
-
-class _ShardPlane(Plane):
-    """The plane of one shard. Calls have been admitted, counted and audited when they arrive here."""
-
-
-class _Admitted(Access):
-    """Lets every call do everything, and writes nothing to the audit log."""
-
-    @contextmanager
-    def audited(self, operation: str, window: str | None) -> Iterator[Audited]:
-        yield Audited(window)

@@ -109,9 +109,18 @@ def shards_of_store(settings: Settings, processes: int = 1) -> int:
 
 
 def places(settings: Settings) -> list[tuple[str, str]]:
-    """Return where the shards of a store are, and their prefixes in Redis."""
-    redis = _is_redis(settings.data)
-    found = RedisLayout(settings, patience_s=0).known() if redis else _directory_shards(Path(settings.data))
+    """Return where the shards of a store are, and their prefixes in Redis.
+
+    Raises:
+        FailedPrecondition: processes serve them by a lease table.
+    """
+    if _is_redis(settings.data):
+        layout = RedisLayout(settings, patience_s=0)
+        found = layout.known()
+        if found is not None:
+            layout.check_unleased()
+    else:
+        found = _directory_shards(Path(settings.data))
     shards = found or 1
     return [store_of(settings, shards, shard) for shard in range(shards)]
 

@@ -18,24 +18,27 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from redis.exceptions import RedisError, ResponseError
 
 from sash.shards.fair import Member, Table
-from sash.shards.redis_layout import LOST, deployment_key, lost_data
+from sash.shards.redis_layout import LOST, deployment_key, lost_data, table_key
 from sash.tiers.redis_errors import not_acquired, text_of
-from sash.tiers.redis_link import Argument, Link
+from sash.tiers.redis_link import Argument, Link, Pool
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 
 __all__ = ["LeaseTable", "Lives", "OtherDeployment"]
 
 _log = logging.getLogger(__name__)
 
-_TIMEOUT_S = 1.0
+_TIMEOUT_MOST_S = 5.0
+_CONNECTIONS = 12
+_RETRY_S = 1.0
 _DOCUMENT = ("address", "grpc", "rest", "group", "owner")
 _FORGET_S = 60.0
 """A process that is gone stays in the table for so long, so that others can say that it is."""
@@ -81,11 +84,21 @@ if not string.match(redis.call('HGET', KEYS[1], 'secret') or '', '^%x+$') then
 end
 return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1]), there}
 """
-# KEYS: table. ARGV: field, value that it must have (empty: none), new value (empty: none). It answers 1 or 0.
+# KEYS: table. ARGV: new value (empty: none); number of conditions; then, in turns, fields and the values that they must
+# have (empty: none): first the conditions, of which each must hold, then fields that change if they have that value. It
+# answers with the fields that have the new value.
 _SWAP = b"""
-if (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[2] then return 0 end
-if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
-return 1
+local done, first = {}, 3 + 2 * tonumber(ARGV[2])
+for i = 3, first - 1, 2 do
+  if (redis.call('HGET', KEYS[1], ARGV[i]) or '') ~= ARGV[i + 1] then return done end
+end
+for i = first, #ARGV, 2 do
+  if (redis.call('HGET', KEYS[1], ARGV[i]) or '') == ARGV[i + 1] then
+    if ARGV[1] == '' then redis.call('HDEL', KEYS[1], ARGV[i]) else redis.call('HSET', KEYS[1], ARGV[i], ARGV[1]) end
+    done[#done + 1] = ARGV[i]
+  end
+end
+return done
 """
 
 
@@ -108,9 +121,19 @@ class Lives:
         self._seen: dict[str, tuple[bytes, float, float]] = {}
         """By field: the row, since when it says that, and until when it counts."""
 
-    def look(self, rows: Mapping[str, tuple[bytes, float]]) -> set[str]:
-        """Note the rows of all processes, each with the seconds that it has left; return the fields of who runs."""
+    def now_s(self) -> float:
+        """What the clock says."""
+        return self._clock()
+
+    def look(self, rows: Mapping[str, tuple[bytes, float]], asked_s: float | None = None) -> set[str]:
+        """Note the rows of all processes, each with the seconds that it has left; return the fields of who runs.
+
+        Args:
+            asked_s: when Redis was asked; now where None. What a row has become since, nobody here knows: a process is
+                gone only if it was gone then. So a slow answer makes nobody gone.
+        """
         now_s = self._clock()
+        asked_s = now_s if asked_s is None else asked_s
         blind = now_s - self._looked_s > self._blind_s  # nobody could say that it runs, perhaps
         before, self._seen = {} if blind else self._seen, {}
         self._looked_s = now_s
@@ -120,7 +143,7 @@ class Lives:
                 self._seen[field] = known
             else:
                 self._seen[field] = (row, now_s, now_s + left_s)
-        return {field for field, (_, _, until_s) in self._seen.items() if now_s < until_s}
+        return {field for field, (_, _, until_s) in self._seen.items() if asked_s < until_s}
 
     def forgotten(self) -> list[tuple[str, bytes]]:
         """The rows that have said the same for so long that they can go."""
@@ -144,19 +167,26 @@ class LeaseTable:
 
     def __init__(self, url: str, prefix: str, lease_s: float) -> None:
         try:
-            self._link = Link(url, prefix, _TIMEOUT_S, 4)
+            # An answer that comes later than the lease ends is worth nothing; one that comes before keeps it.
+            self._link = Link(url, prefix, min(lease_s, _TIMEOUT_MOST_S), _CONNECTIONS)
         except ValueError as error:
             raise InvalidArgument(f"The address of Redis is wrong: {error}", field="data") from None
-        self._key, self._deployment_key = f"{{{prefix}}}:table".encode(), deployment_key(prefix).encode()
+        self._key, self._deployment_key = table_key(prefix).encode(), deployment_key(prefix).encode()
         self._shards_key = f"{{{prefix}}}:shards".encode()
         self._deployment = ""  # as it was when this process came
         self._lease_ms = int(lease_s * 1000)
         self._lives = Lives(lease_s)
+        self._lock = threading.Lock()
+        self._sent = 0  # how many heartbeats
+        self._seen = 0  # number of the last one whose answer was read
+        self._table = Table()
         self._odd: set[str] = set()
         self._located = False
 
     def beat(self, member: Member) -> Table:
         """Say that a process runs, and return the table; its processes are `alive` as far as their heartbeats say.
+
+        Several may be on their way at a time.
 
         Raises:
             SashError: as `call`.
@@ -164,10 +194,19 @@ class LeaseTable:
         document = {"lease_ms": self._lease_ms} | {name: getattr(member, name) for name in _DOCUMENT}
         if member.pinned is not None:
             document["pinned"] = sorted(member.pinned)
-        forget = [part for row in self._lives.forgotten() for part in row]
+        with self._lock:
+            forget = [part for row in self._lives.forgotten() for part in row]
+            self._sent += 1
+            number = self._sent
+        asked_s = self._lives.now_s()
         arguments = (member.id, self._lease_ms, json.dumps(document), secrets.token_hex(16), secrets.token_hex(8))
         keys = (self._key, self._deployment_key, self._shards_key)
         told = self._asked(lambda: ["EVAL", _BEAT, 3, *keys, *arguments, self._deployment, *forget])
+        with self._lock:
+            return self._read(number, asked_s, told)
+
+    def _read(self, number: int, asked_s: float, told: Sequence[Any]) -> Table:
+        """The table, as the answer to a heartbeat says; answers may come in another order than they were asked for."""
         there = told[2].decode(errors="replace")
         if not self._deployment and not there.endswith(LOST):
             self._deployment = there
@@ -178,10 +217,12 @@ class LeaseTable:
                 f"Redis was emptied, and has another deployment now: {self._deployment_key.decode()} says {there!r}, "
                 f"and this process is of {self._deployment!r}. Start it again to have it join"
             )
-        table = self._parsed(int(told[0]), dict(zip(told[1][::2], told[1][1::2], strict=True)))
-        return replace(table, lost=there.endswith(LOST))
+        if number > self._seen:
+            table = self._parsed(int(told[0]), asked_s, dict(zip(told[1][::2], told[1][1::2], strict=True)))
+            self._seen, self._table = number, replace(table, lost=there.endswith(LOST))
+        return self._table
 
-    def _parsed(self, now: int, fields: Mapping[bytes, bytes]) -> Table:
+    def _parsed(self, now: int, asked_s: float, fields: Mapping[bytes, bytes]) -> Table:
         members: dict[str, Member] = {}
         owners: dict[int, str] = {}
         wishes: dict[int, str] = {}
@@ -202,22 +243,40 @@ class LeaseTable:
                     secret = text
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 self._complain(repr(field), error)
-        alive = self._lives.look(rows)
+        alive = self._lives.look(rows, asked_s)
         members = {id: replace(each, alive=f"p:{id}" in alive) for id, each in members.items()}
-        return Table(members, owners, wishes, secret)
+        said = {field[2:].decode(): row for field, row in fields.items() if field.startswith(b"p:") and _is_text(field)}
+        return Table(members, owners, wishes, secret, said)
 
     def _complain(self, field: str, error: Exception) -> None:
         if field not in self._odd and len(self._odd) < _ODD_MAX:
             self._odd.add(field)
             _log.error("the lease table says something under %s that nobody can read: %s", field[:200], error)
 
-    def swap(self, shard: int, old: str, new: str) -> bool:
-        """Give a shard to a process (empty: to none), if `old` has it now; return whether that is so."""
-        return bool(self._call(_SWAP, f"s:{shard}", old, new))
+    def take(self, shards: Mapping[int, str], new: str, table: Table) -> list[int]:
+        """As `swap`, from processes that are gone by a table: nothing changes if one of them has renewed its row since.
+
+        So a process whose heartbeat comes after this, and no sooner, learns with its answer who has its shards.
+        """
+        gone = {f"p:{old}": table.rows.get(old, b"") for old in shards.values() if old}
+        return self._swapped(shards, new, gone)
+
+    def swap(self, shards: Mapping[int, str], new: str) -> list[int]:
+        """Give shards to a process (empty: to none), each if it is of who is named now; return those that it got."""
+        return self._swapped(shards, new, {})
+
+    def _swapped(self, shards: Mapping[int, str], new: str, conditions: Mapping[str, bytes]) -> list[int]:
+        must = [part for pair in conditions.items() for part in pair]
+        pairs = [part for shard, old in shards.items() for part in (f"s:{shard}", old)]
+        return [int(field[2:]) for field in self._call(_SWAP, new, len(conditions), *must, *pairs)]
 
     def wish(self, shard: int, old: str, new: str) -> bool:
-        """Say who shall have a shard; as `swap`."""
-        return bool(self._call(_SWAP, f"w:{shard}", old, new))
+        """Say who shall have a shard, if it is `old` now; return whether that is so."""
+        return bool(self._call(_SWAP, new, 0, f"w:{shard}", old))
+
+    def measure(self, pool: Pool) -> None:
+        """Have a pool take note of the memory of the server."""
+        pool.measure(self._asked(lambda: ["INFO", "memory"]).decode(errors="replace"))
 
     def check_kept(self) -> None:
         """Raise DataLoss if Redis no longer has this deployment: then it has lost the shards, too."""
@@ -251,7 +310,7 @@ class LeaseTable:
             raise found from error
         except (RedisError, OSError) as error:
             self._lost()
-            raise Unavailable(f"Redis cannot be reached: {text_of(error)}", retry_after_s=_TIMEOUT_S) from error
+            raise Unavailable(f"Redis cannot be reached: {text_of(error)}", retry_after_s=_RETRY_S) from error
 
     def _lost(self) -> None:
         self._located = False  # another server may have the table now
@@ -271,6 +330,14 @@ def _member(id: str, text: str, now: int) -> tuple[Member, int]:
         raise ValueError(f"{number[:80]} is no number of a process")
     left_ms = min(max(int(due) - now, 0), int(document["lease_ms"]))
     return Member(id, int(number), pinned=pinned, **known), left_ms
+
+
+def _is_text(field: bytes) -> bool:
+    try:
+        field.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _shard(text: str) -> int:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +35,7 @@ from sash.shards.peer_tls import PeerTls
 from sash.shards.peers import Peer
 from sash.shards.redis_layout import PATIENCE_S
 from sash.tiers.owner import Owner
+from sash.tiers.redis_link import Pool
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, SashError, Unavailable
@@ -43,13 +46,18 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S = 0.25
 """So often it looks whether other processes of this machine have ended."""
+_POLL_S = 0.02
 _CALLS_S = 5.0
 """So long calls to a shard may take to end before it is given away."""
 _AGAIN_S = 5.0
 """After so long it tries again to serve a shard that could not be recovered."""
 _LOST = "Redis was emptied: writes fail, and questions are answered from memory"
-_AT_ONCE = 4
-"""So many shards are recovered side by side."""
+_AT_ONCE = len(os.sched_getaffinity(0)) + 4
+"""So many shards are recovered side by side, and given away: one for each core, and those that wait for Redis."""
+_TAKEN_AT_ONCE = 2 * _AT_ONCE
+"""So many shards are taken before the next ones: meanwhile others may come, for whom the rest is."""
+_MEASURE_S = 5.0
+"""So often Redis is asked how full it is."""
 
 
 class LeasedHost(MovingHost):
@@ -60,6 +68,7 @@ class LeasedHost(MovingHost):
         share: how many shards there are; and the group of this process, if it shares its ports.
         open_storage, metrics, clock, access: as of `Host`.
         tls: for calls between processes; they have none where it is None.
+        pool: the connections of the shards' tiers, if they share them.
     """
 
     def __init__(
@@ -71,9 +80,10 @@ class LeasedHost(MovingHost):
         clock: Clock,
         access: Access | None = None,
         tls: PeerTls | None = None,
+        pool: Pool | None = None,
     ) -> None:
         super().__init__(share, open_storage, metrics, clock, access)
-        self._settings, self._tls = settings, tls
+        self._settings, self._tls, self._pool = settings, tls, pool
         self._pem = None if tls is None else tls.pem
         self._lease_s = settings.lease_s
         owner = Owner.here()
@@ -82,7 +92,14 @@ class LeasedHost(MovingHost):
         self._table = Table()
         self._lease_table = LeaseTable(settings.data, settings.redis_prefix, settings.lease_s)
         self._busy: dict[int, asyncio.Task[None]] = {}
-        self._giving: int | None = None
+        """What is done for each shard that comes or goes."""
+        self._taking: Mapping[int, str] = {}
+        """The shards that are being taken, and who had them."""
+        self._giving: set[int] = set()
+        self._due = True  # whether shards are due to this process, and not served yet
+        self._ended_s = 0.0  # when a shard had come or gone last
+        self._telling: asyncio.Task[None] | None = None
+        self._tell_again = False
         self._problems: dict[int, str] = {}
         self._recovering = asyncio.Semaphore(_AT_ONCE)
         self._changed_s = 0.0  # when the table was changed last
@@ -111,8 +128,8 @@ class LeasedHost(MovingHost):
         self._told(*await self._beats.first(PATIENCE_S))
         self._beats.start()
         self._spawn(self._watch())
-        first = list(self._busy.values())
-        await asyncio.gather(*first)
+        while self._is_coming():
+            await asyncio.sleep(_POLL_S)
 
     def reachable(self, grpc: int, rest: int) -> None:
         """Tell others by which ports clients reach this process, and no other one."""
@@ -135,17 +152,16 @@ class LeasedHost(MovingHost):
                 return
             await asyncio.gather(*(self._give(shard) for shard in list(self.shards.hosted)))
 
-    async def stop(self) -> None:
+    async def stop(self, checkpoint: bool = True) -> None:
         self._decides = False
         await self._end_tasks()
         shards = [*self.shards.hosted, *self.shards.joining]
         if self._server is not None:
             await self._server.stop()
-        await self.shards.stop()
+        await self.shards.stop(checkpoint)
         await self._beats.stop()
         try:
-            for shard in shards:
-                await asyncio.to_thread(self._lease_table.swap, shard, self._me.id, "")
+            await asyncio.to_thread(self._lease_table.swap, dict.fromkeys(shards, self._me.id), "")
             await asyncio.to_thread(self._lease_table.leave, self._me.id)
         except SashError as error:
             _log.warning("the lease table does not know that this process ends: %s", error.message)
@@ -156,8 +172,8 @@ class LeasedHost(MovingHost):
 
     def _told(self, table: Table, sent_s: float, steady_s: float) -> None:
         """Take note of the table, and act on it."""
-        if sent_s < self._changed_s:
-            return  # it is of before the last change
+        if sent_s < max(self._changed_s, self._told_s):
+            return  # it is of before the last change, or a later one was there before it
         # After a time without Redis all processes look as if they were gone.
         patient = time.monotonic() - steady_s < self._lease_s
         members = {
@@ -187,19 +203,39 @@ class LeasedHost(MovingHost):
             _log.error("%s. Export the windows while this process runs", _LOST)
         self._lost = table.lost
         if not self._decides or table.lost:
+            self._due = False
             return
         decision = decide(self._table, self._me.id, self.shards.count)
-        for shard in decision.take:
-            if shard not in self._busy:
-                self._begin(shard, self._take(shard, table.owners.get(shard, "")))
-        gives = [shard for shard in decision.give if shard not in self._busy]
-        if gives and self._giving is None:
-            self._giving = gives[0]
-            self._begin(gives[0], self._give(gives[0]))
-        for shard in self._table.held(self._me, self.shards.count):
-            served = shard in self.shards.hosted or shard in self.shards.joining
-            if not served and shard not in self._busy and shard not in decision.give:
+        held = self._table.held(self._me, self.shards.count)
+        unserved = [
+            shard
+            for shard in held
+            if shard not in self.shards.hosted and shard not in self.shards.joining and shard not in decision.give
+        ]
+        self._due = any(shard not in self._problems for shard in (*decision.take, *unserved))
+        for shard in unserved:
+            if shard not in self._busy and shard not in self._taking and self._room > 0:
                 self._begin(shard, self._serve(shard))
+        takes = [shard for shard in decision.take if shard not in self._busy][: self._room]
+        if takes and not self._taking:
+            self._taking = {shard: table.owners.get(shard, "") for shard in takes}
+            self._spawn(self._take(self._table))
+        gives = [shard for shard in decision.give if shard not in self._busy]
+        for shard in gives[: max(_AT_ONCE - len(self._giving), 0)]:
+            self._giving.add(shard)
+            self._begin(shard, self._give(shard))
+
+    @property
+    def _room(self) -> int:
+        """How many shards more may be taken and recovered now."""
+        return max(_TAKEN_AT_ONCE - len(self._busy), 0)
+
+    def _is_coming(self) -> bool:
+        """Whether shards are due to this process that it does not serve yet, as far as it can."""
+        if self._over is not None:
+            return False
+        coming = any(shard not in self._problems for shard in self._busy)
+        return coming or bool(self._taking) or self._due or self._told_s < self._ended_s
 
     def _end_serving(self, reason: str) -> None:
         """Serve nothing any more: Redis has another deployment now."""
@@ -215,42 +251,57 @@ class LeasedHost(MovingHost):
 
         def ended(_: asyncio.Task[None]) -> None:
             del self._busy[shard]
-            if self._giving == shard:
-                self._giving = None
-                self._beats.now()  # there may be more to give
+            self._giving.discard(shard)
+            self._ended_s = time.monotonic()
+            self._beats.now()  # there may be more to do
 
         task.add_done_callback(ended)
 
     async def _watch(self) -> None:
         """Notice at once what has ended on this machine; the lease would have to run out."""
+        measured_s = time.monotonic()
         while True:
             await asyncio.sleep(min(_LOOK_S, self._lease_s / 6))
+            if self._pool is not None and time.monotonic() - measured_s > _MEASURE_S:
+                measured_s = time.monotonic()
+                with suppress(SashError):
+                    await asyncio.to_thread(self._lease_table.measure, self._pool)
             if any(member.alive and has_ended(member) for member in self._table.members.values()):
                 self._beats.now()
             for shard, hosted in list(self.shards.hosted.items()):
                 if hosted.storage.taken:
                     self._dropped(shard)
 
-    async def _swap(self, shard: int, old: str, new: str) -> bool:
-        done = await asyncio.to_thread(self._lease_table.swap, shard, old, new)
-        self._changed_s = time.monotonic()
-        self._beats.now()
-        return done
+    async def _swap(self, shards: Mapping[int, str], new: str) -> list[int]:
+        try:
+            return await asyncio.to_thread(self._lease_table.swap, shards, new)
+        finally:
+            self._changed_s = time.monotonic()
+            self._beats.now()
 
     # ---------------------------------------------------------------- shards that come and go
 
-    async def _take(self, shard: int, last: str) -> None:
+    async def _take(self, table: Table) -> None:
+        """Take `_taking` from who had them last, and is gone by a table."""
         try:
-            await asyncio.to_thread(self._lease_table.check_kept)  # else it would be served without its entries
-            if not await self._swap(shard, last, self._me.id):
+            await asyncio.to_thread(self._lease_table.check_kept)  # else they would be served without their entries
+            taken = await asyncio.to_thread(self._lease_table.take, self._taking, self._me.id, table)
+            if not self._decides:  # it has begun to stop meanwhile
+                await asyncio.to_thread(self._lease_table.swap, dict.fromkeys(taken, self._me.id), "")
                 return
+            for shard in taken:
+                self._begin(shard, self._serve(shard))
+            if taken:
+                self._tell_others()
         except SashError as error:
-            if self._problems.get(shard) != error.message:
-                _log.warning("shard %d cannot be taken now: %s", shard, error.message)
-            self._problems[shard] = error.message
-            return
-        self._spawn(self._tell_others())
-        await self._serve(shard)
+            for shard in self._taking:
+                if self._problems.get(shard) != error.message:
+                    _log.warning("shard %d cannot be taken now: %s", shard, error.message)
+                self._problems[shard] = error.message
+        finally:
+            self._taking = {}
+            self._changed_s = self._ended_s = time.monotonic()
+            self._beats.now()
 
     async def _serve(self, shard: int) -> None:
         began_s = time.monotonic()
@@ -274,16 +325,23 @@ class LeasedHost(MovingHost):
         if hosted is not None:
             await self._ended(shard, hosted)
         try:
-            await self._swap(shard, self._me.id, "")
+            await self._swap({shard: self._me.id}, "")
         except SashError as error:
             _log.warning("the lease table does not know that shard %d is free: %s", shard, error.message)
         _log.info("shard %d is given away", shard)
-        await self._tell_others()
+        self._tell_others()
 
-    async def _tell_others(self) -> None:
+    def _tell_others(self) -> None:
         """Have other processes read the table now, so that they take what is free, and ask whom they should."""
-        others = [each for each in self._table.members.values() if each.alive and each.id != self._me.id]
-        await asyncio.gather(*(self._asked(each.address, "look") for each in others if each.address))
+        self._tell_again = True
+        if self._telling is None or self._telling.done():
+            self._telling = self._spawn(self._told_others())
+
+    async def _told_others(self) -> None:
+        while self._tell_again:
+            self._tell_again = False
+            others = [each for each in self._table.members.values() if each.alive and each.id != self._me.id]
+            await asyncio.gather(*(self._asked(each.address, "look") for each in others if each.address))
 
     async def _ended(self, shard: int, hosted: HostedShard) -> None:
         """Stop a shard that is served no more, when its calls have ended."""
@@ -296,7 +354,7 @@ class LeasedHost(MovingHost):
     async def _check(self, shard: int) -> None:
         """See to a shard that is served here, and is another process' in the table, or nobody's."""
         try:
-            if await self._swap(shard, self._me.id, self._me.id) or await self._swap(shard, "", self._me.id):
+            if await self._swap({shard: self._me.id}, self._me.id) or await self._swap({shard: ""}, self._me.id):
                 return
         except SashError:
             return
@@ -332,7 +390,7 @@ class LeasedHost(MovingHost):
 
     @property
     def problem(self) -> str | None:
-        return self._over or (_LOST if self._lost else super().problem)
+        return self._over or (_LOST if self._lost else super().problem or self._beats.problem)
 
     @property
     def neighbours(self) -> Sequence[int]:

@@ -1,20 +1,26 @@
 """Windows that come, change and go on all shards.
 
-    create    every other shard, then home         a window exists when home has it
-    delete    home, then every other shard         a window is gone when home has it no more
-    change    home, then every other shard
-    restore   every shard, home ends last
+    create    every other shard, closed ──▶ home ──▶ opened      a window exists when home has it
+    delete    closed on every shard ──▶ home ──▶ every other     a window is gone when home has it no more
+    change    home ──▶ every other shard
+    restore   every shard, closed, home ends last ──▶ opened
+
+A closed window takes no writes, see `one_shard.py`. So nobody writes to a window that home does not have. A window that
+cannot be closed on all shards stays closed on the others, and home has it: its deletion goes on until it is done.
 
 A crash between leaves shards that differ from home. `reconcile_one` makes them alike again: windows that home lacks
-go, and windows and aggregates that only home has come.
+go, windows and aggregates that only home has come, and windows that home has are opened. What deletes or opens a window
+on another shard is valid only for the token with which this process closed it there; and in between home's store has
+said that this process has home. So the last owner of home cannot delete or open what the present one has made.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
@@ -38,6 +44,7 @@ _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+_RETRY_S = 1.0
 _AHEAD = 2
 """Frames of an import that may wait for a shard."""
 
@@ -72,42 +79,66 @@ class Lifecycle:
                 limit="a service of one shard",
             )
         async with AsyncExitStack() as held:
-            for name in sorted({spec.of or spec.name, spec.name}):  # nobody deletes what a view shows; in one order:
-                await held.enter_async_context(self._locks[name])  # else two creations may wait for each other
+            names = sorted({spec.of or spec.name, spec.name})
+            for name in names:  # nobody deletes what a view shows; in one order: else two may wait for each other
+                await held.enter_async_context(self._locks[name])
+            home, token = self._home(), secrets.token_hex(8)
+            for name in names:
+                await self._end_deletion(home, name)
             try:
-                await self._on(HOME, lambda plane: plane.window(spec.name))
+                await home.window(spec.name)
                 is_new = False
             except NotFound:
                 is_new = True
             if not is_new:
-                await self._on(HOME, lambda plane: plane.create(spec))  # raises if it has another spec
-            elif await self._left_over(spec.name, certain=True):
+                await self._on_home(home, lambda: home.create(spec))  # raises if it has another spec
+            elif await self._remove(spec.name):
                 _log.info("window %r was left over on some shards", spec.name)
-            await self._everywhere(lambda plane: plane.create(spec), spec.name if is_new else None)
+            found, errors = await self._on_others(lambda plane: plane.create(spec, token))
+            made = [shard for shard, (_, created) in found.items() if created]
             if is_new:
-                try:
-                    await self._on(HOME, lambda plane: plane.create(spec))
-                except SashError as error:
-                    if not isinstance(error, Unavailable):
-                        await self._left_over(spec.name)
-                    raise
+                if not errors and len(made) < len(self._others):
+                    errors = {HOME: Unavailable(f"window {spec.name!r} is left over on some shards", retry_after_s=1.0)}
+                if not errors:
+                    try:
+                        await self._on_home(home, lambda: home.create(spec))
+                    except SashError as error:
+                        errors = {HOME: error}
+                if errors and not isinstance(errors.get(HOME), Unavailable):
+                    await self._undo(spec.name, token)
+            if errors:
+                raise worst(errors.values())
+            await self._open(spec.name, token, made)
         return is_new
 
     async def delete(self, name: str) -> int:
-        """Delete a window everywhere; return how many entries it had. Raises NotFound."""
+        """Delete a window everywhere; return how many entries it had.
+
+        Raises:
+            NotFound: there is none.
+            FailedPrecondition: it has views.
+            Unavailable: a shard cannot be reached. The window stays closed on the others, and is deleted later.
+        """
         async with self._locks[name]:
-            try:
-                entries = await self._on(HOME, lambda plane: plane.delete(name))
-            except NotFound:
-                await self._left_over(name)
-                raise
-            return entries + await self._left_over(name)
+            home = self._home()
+            if name not in await home.closed():
+                try:
+                    await home.close(name, secrets.token_hex(8))
+                except NotFound:
+                    with suppress(SashError):
+                        await self._remove(name)
+                    raise
+            return await self._end_deletion(home, name)
 
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> None:
         """Add aggregates everywhere; raises as `Plane.add_aggregates`."""
         async with self._locks[name]:
-            await self._on(HOME, lambda plane: plane.add_aggregates(name, aggregates))
-            await self._everywhere(lambda plane: plane.add_aggregates(name, aggregates))
+            home = self._home()
+            await self._end_deletion(home, name)
+            await self._on_home(home, lambda: home.add_aggregates(name, aggregates))
+            _, errors = await self._on_others(lambda plane: plane.add_aggregates(name, aggregates))
+            if errors:
+                raise worst(errors.values())
 
     async def export(self, name: str) -> Parts[bytes]:
         """The window of all shards as one file."""
@@ -121,20 +152,23 @@ class Lifecycle:
     async def restore(self, parts: AsyncIterator[bytes], name: str) -> None:
         """Create a window of this name from a file; raises as `Plane.restore`."""
         async with self._locks[name]:
+            home, token = self._home(), secrets.token_hex(8)
+            await self._end_deletion(home, name)
             try:
-                await self._on(HOME, lambda plane: plane.window(name))
+                await home.window(name)
             except NotFound:
-                await self._left_over(name)
+                await self._remove(name)
             else:
                 raise AlreadyExists(f"window {name!r} exists already", field="name")
             try:
-                await self._restore(parts, name)
+                await self._restore(parts, name, home, token)
             except BaseException as error:
                 if not isinstance(error, Unavailable):
-                    await self._left_over(name)
+                    await self._undo(name, token)
                 raise
+            await self._open(name, token, self._others)
 
-    async def _restore(self, parts: AsyncIterator[bytes], name: str) -> None:
+    async def _restore(self, parts: AsyncIterator[bytes], name: str, home: ShardPlane, token: str) -> None:
         splitter = Splitter(self._shards.count, name)
         queues: list[asyncio.Queue[bytes | None]] = [asyncio.Queue(_AHEAD) for _ in range(self._shards.count)]
 
@@ -142,8 +176,11 @@ class Lifecycle:
             while (frame := await queue.get()) is not None:
                 yield frame
 
-        def restoring(shard: int) -> Callable[[ShardPlane], Awaitable[Any]]:
-            return lambda plane: plane.restore(fed(queues[shard]), name)
+        async def restore(shard: int) -> None:
+            if shard == HOME:
+                await self._on_home(home, lambda: home.restore(fed(queues[shard]), name))
+            else:
+                await self._on(shard, lambda plane: plane.restore(fed(queues[shard]), name, token=token))
 
         tasks: list[asyncio.Task[Any]] = []
 
@@ -158,7 +195,7 @@ class Lifecycle:
             async for part in parts:
                 for shard, frame in splitter.feed(part):
                     if not tasks:
-                        tasks += [asyncio.create_task(self._on(i, restoring(i))) for i in range(len(queues))]
+                        tasks += [asyncio.create_task(restore(i)) for i in range(len(queues))]
                     if splitter.ended and shard == HOME:
                         last = frame
                     else:
@@ -177,72 +214,173 @@ class Lifecycle:
             raise
 
     async def reconcile_one(self, shard: int) -> None:
-        """Make a shard have the windows that home has; raises as the operations that this takes."""
-        home = {info.spec.name: info.spec for info in await self._on(HOME, lambda plane: plane.windows())}
+        """Make a shard have the windows that home has; raises as the operations that this takes.
+
+        Home itself ends the deletions that others could not follow.
+        """
+        home = self._home()
+        if shard == HOME:
+            for name in await home.closed():
+                async with self._locks[name]:
+                    await self._end_deletion(home, name)
+            return
+        closed = await self._on(shard, lambda plane: plane.closed())
+        listed = {info.spec.name: info.spec for info in await home.windows()}
         there = {info.spec.name: info.spec for info in await self._on(shard, lambda plane: plane.windows())}
+        if closed:
+            await self._shards.confirm(HOME)  # after `closed` was asked: else another home may have closed it since
 
         def when(name: str) -> tuple[int, str]:
             """Views go before their windows go, and come after these have come."""
-            if name in home:
-                return 1 + (home[name].of is not None), name
-            return int(there[name].of is None), name
+            if name in listed:
+                return 1 + (listed[name].of is not None), name
+            return int(name not in there or there[name].of is None), name
 
-        for name in sorted(home | there, key=when):
+        for name in sorted(listed | there | closed, key=when):
             async with self._locks[name]:
-                await self._make_alike(shard, name)
+                await self._reconcile_window(home, shard, name, closed.get(name))
 
-    async def _make_alike(self, shard: int, name: str) -> None:
+    async def _reconcile_window(self, home: ShardPlane, shard: int, name: str, token: str | None) -> None:
+        """Make a shard have one window as home has it; `token` is that of its closing, if it was closed there."""
+        deletion = (await home.closed()).get(name)
+        if deletion is not None:
+            try:
+                await self._end_deletion(home, name)
+            except Unavailable as error:
+                _log.debug("%s", error.message)
+                with suppress(NotFound):
+                    await self._on(shard, lambda plane: plane.close(name, deletion))
+        elif await self._make_alike(home, shard, name) and token is not None:
+            await self._on(shard, lambda plane: plane.reopen(name, token))
+
+    async def _make_alike(self, home: ShardPlane, shard: int, name: str) -> bool:
+        """Make a shard have a window if home has it; return whether home has it."""
         try:
-            home, there = await self._found(HOME, name), await self._found(shard, name)
+            wanted = await _found(home, name)
         except (DataLoss, FailedPrecondition):
-            return  # it is there, and answers nothing
-        if home is None and there is not None:
-            _log.warning("window %r was left over on shard %d; it is deleted there", name, shard)
-            await self._on(shard, lambda plane: plane.delete(name))
-        elif home is not None and there is None:
-            await self._on(shard, lambda plane: plane.create(home))
-        elif home is not None and there is not None:
-            if home.of is not None and home != there:  # it has nothing that could be lost
-                await self._on(shard, lambda plane: plane.delete(name))
-                await self._on(shard, lambda plane: plane.create(home))
-                return
-            wanted = home.document()["aggregates"]
-            missing = {key: wanted[key] for key in wanted if key not in there.aggregates}
-            if missing:
-                await self._on(shard, lambda plane: plane.add_aggregates(name, missing))
-
-    async def _found(self, shard: int, name: str) -> WindowSpec | None:
+            return True  # it is there, and answers nothing
         try:
-            return (await self._on(shard, lambda plane: plane.window(name))).spec
-        except NotFound:
-            return None
+            there = await self._on(shard, lambda plane: _found(plane, name))
+        except (DataLoss, FailedPrecondition):
+            if wanted is None:
+                await self._remove(name, [shard])
+            return wanted is not None
+        if wanted is None:
+            if there is not None:
+                _log.warning("window %r was left over on shard %d; it is deleted there", name, shard)
+                await self._remove(name, [shard])
+            return False
+        if there is not None and wanted.of is not None and wanted != there:
+            await self._remove(name, [shard])  # it has nothing that could be lost
+            there = None
+        if there is None:
+            token = secrets.token_hex(8)
+            await self._on(shard, lambda plane: plane.create(wanted, token))
+            await self._shards.confirm(HOME)
+            await self._on(shard, lambda plane: plane.reopen(name, token))
+            return True
+        aggregates = wanted.document()["aggregates"]
+        missing = {key: aggregates[key] for key in aggregates if key not in there.aggregates}
+        if missing:
+            await self._on(shard, lambda plane: plane.add_aggregates(name, missing))
+        return True
+
+    # ---------------------------------------------------------------- steps
+
+    def _home(self) -> ShardPlane:
+        """Home, which this process has: else its lock of a window is not the only one."""
+        return self._shards.local(HOME)
+
+    async def _on_home(self, home: ShardPlane, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Make a call to home, if this process has it since the operation began."""
+        if self._home() is not home:
+            raise Unavailable(f"shard {HOME} is moving or starting", field="shard", retry_after_s=_RETRY_S)
+        return await self._shards.guarded(HOME, call())
 
     async def _on(self, shard: int, call: Callable[[ShardPlane], Awaitable[R]]) -> R:
         return await call(self._shards.administered(shard))
 
-    async def _everywhere(self, call: Callable[[ShardPlane], Awaitable[Any]], undo: str | None = None) -> None:
-        """Make a call to every shard but home; if one refuses, delete the window `undo` on all of them."""
-        _, errors = await together({shard: self._on(shard, call) for shard in self._others})
-        if errors:
-            if undo is not None:
-                with suppress(SashError):
-                    await self._left_over(undo)
-            raise worst(errors.values())
+    async def _on_others(
+        self, call: Callable[[ShardPlane], Awaitable[R]], shards: Iterable[int] | None = None
+    ) -> tuple[dict[int, R], dict[int, SashError]]:
+        """Make a call to every shard but home, or to some."""
+        return await together({shard: self._on(shard, call) for shard in (self._others if shards is None else shards)})
 
-    async def _left_over(self, name: str, certain: bool = False) -> int:
-        """Delete a window that home does not have; return how many entries it had.
+    async def _end_deletion(self, home: ShardPlane, name: str) -> int:
+        """Delete a window that is closed on home; return how many entries it had, 0 if it is not closed.
 
-        A shard that cannot be reached deletes it when it is reconciled.
-
-        Args:
-            certain: raise if a shard may still have it.
+        Raises:
+            Unavailable: another shard cannot be reached. Home has it as long as another shard may take writes to it.
         """
-        found, errors = await together(
-            {shard: self._on(shard, lambda plane: plane.delete(name)) for shard in self._others}
-        )
-        for shard, error in errors.items():
-            if not isinstance(error, NotFound):
-                if certain:
-                    raise error
-                _log.warning("window %r cannot be deleted on shard %d now: %s", name, shard, error.message)
+        token = (await home.closed()).get(name)
+        if token is None:
+            return 0
+        _, errors = await self._on_others(lambda plane: plane.close(name, token))
+        if failed := _serious(errors):
+            raise _unended(f"window {name!r} is not deleted yet, and is closed where that was possible", failed)
+        entries = 0
+        try:
+            entries = await self._on_home(home, lambda: home.delete(name))
+        except NotFound:
+            pass
+        except SashError as error:
+            if not isinstance(error, Unavailable):  # it is refused, and nothing has changed
+                await self._open(name, token, self._others)
+                await home.reopen(name, token)
+            raise
+        found, errors = await self._on_others(lambda plane: plane.delete(name, token))
+        if failed := _serious(errors):
+            raise _unended(f"window {name!r} is deleted, and some shards still store entries of it", failed)
+        await home.reopen(name, token)
+        return entries + sum(found.values())
+
+    async def _remove(self, name: str, shards: Iterable[int] | None = None) -> int:
+        """Delete a window that home does not have from others; return how many entries it had.
+
+        Raises:
+            SashError: a shard may still have it.
+        """
+        token = secrets.token_hex(8)
+        _, errors = await self._on_others(lambda plane: plane.close(name, token), shards)
+        closed = [shard for shard in (self._others if shards is None else shards) if shard not in errors]
+        found: dict[int, int] = {}
+        if closed:
+            await self._shards.confirm(HOME)
+            found, more = await self._on_others(lambda plane: plane.delete(name, token), closed)
+            errors |= more
+        if failed := _serious(errors):
+            raise worst(failed.values())
         return sum(found.values())
+
+    async def _undo(self, name: str, token: str) -> None:
+        """Delete a window again that was made closed with a token; where that fails, home's owner does it later."""
+        _, errors = await self._on_others(lambda plane: plane.delete(name, token))
+        for shard, error in _serious(errors).items():
+            _log.warning("window %r cannot be deleted on shard %d now: %s", name, shard, error.message)
+
+    async def _open(self, name: str, token: str, shards: Iterable[int]) -> None:
+        """Open a window on others that home has; where that fails, home's owner does it later."""
+        _, errors = await self._on_others(lambda plane: plane.reopen(name, token), shards)
+        for shard, error in errors.items():
+            _log.warning("window %r is not open on shard %d yet: %s", name, shard, error.message)
+
+
+async def _found(plane: ShardPlane, name: str) -> WindowSpec | None:
+    try:
+        return (await plane.window(name)).spec
+    except NotFound:
+        return None
+
+
+def _serious(errors: Mapping[int, SashError]) -> dict[int, SashError]:
+    """The errors of shards that may still have a window."""
+    return {shard: error for shard, error in errors.items() if not isinstance(error, NotFound)}
+
+
+def _unended(what: str, failed: Mapping[int, SashError]) -> Unavailable:
+    shards = ", ".join(map(str, sorted(failed)))
+    return Unavailable(
+        f"{what}; its deletion goes on until shards {shards} confirm it: {worst(failed.values()).message}",
+        field="window",
+        retry_after_s=_RETRY_S,
+    )

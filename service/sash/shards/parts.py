@@ -30,15 +30,21 @@ HOME = 0
 
 
 class ShardPlane(Protocol):
-    """The operations on one shard; each is the one of `Plane` by its name."""
+    """The operations on one shard; each is the one of `OneShard` by its name."""
 
-    async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]: ...
+    async def create(self, spec: WindowSpec, token: str | None = None) -> tuple[WindowInfo, bool]: ...
+
+    async def closed(self) -> dict[str, str]: ...
+
+    async def close(self, name: str, token: str) -> None: ...
+
+    async def reopen(self, name: str, token: str) -> None: ...
 
     async def windows(self) -> list[WindowInfo]: ...
 
     async def window(self, name: str) -> WindowInfo: ...
 
-    async def delete(self, name: str) -> int: ...
+    async def delete(self, name: str, token: str | None = None) -> int: ...
 
     async def insert(
         self,
@@ -90,7 +96,9 @@ class ShardPlane(Protocol):
 
     async def export(self, name: str) -> Parts[bytes]: ...
 
-    async def restore(self, parts: Any, name: str | None = None) -> WindowInfo: ...
+    async def restore(
+        self, parts: Any, name: str | None = None, derived: Sequence[str] = (), token: str | None = None
+    ) -> WindowInfo: ...
 
     async def keys(
         self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
@@ -127,6 +135,9 @@ class Shards(Protocol):
 
     def local(self, shard: int) -> ShardPlane:
         """The operations on a shard that this process has; raises Unavailable if it has it not (any more)."""
+
+    async def confirm(self, shard: int) -> None:
+        """Ask the store if this process has a shard, whatever it knows; raises Unavailable if another one has it."""
 
     async def guarded(self, shard: int, call: Coroutine[Any, Any, R]) -> R:
         """Make a call to a shard that `plane` or `local` returned; raises Unavailable if the shard moves meanwhile."""

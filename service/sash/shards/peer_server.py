@@ -162,8 +162,8 @@ class PeerServer:
     async def _restore(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         await self._admit(context)
         try:
-            shard, name = unpack(await anext(requests))
-            return pack(await self._resolve(shard, "restore")(requests, name))
+            shard, *args = unpack(await anext(requests))
+            return pack(await self._resolve(shard, "restore")(requests, *args))
         except Exception as error:
             return pack(_told(error, "restore"))
 

@@ -129,11 +129,11 @@ class Peer:
         finally:
             stream.cancel()
 
-    async def restore(self, shard: int | None, parts: AsyncIterator[bytes], name: str | None) -> Any:
-        """Send a file; return what becomes of it."""
+    async def restore(self, shard: int | None, parts: AsyncIterator[bytes], *args: Any) -> Any:
+        """Send a file, and what `restore` gets beside it; return what becomes of it."""
         stream: Any = self._channel.stream_unary(f"/{SERVICE}/Restore")(metadata=self._metadata)
         try:
-            await stream.write(pack([shard, name]))
+            await stream.write(pack([shard, *args]))
             async for part in parts:
                 await stream.write(part)
             await stream.done_writing()
@@ -229,14 +229,23 @@ class RemotePlane:
     async def create(self, *args: Any) -> tuple[WindowInfo, bool]:
         return await self._call("create", args, {})  # type: ignore[no-any-return]
 
+    async def closed(self) -> dict[str, str]:
+        return await self._call("closed", (), {})  # type: ignore[no-any-return]
+
+    async def close(self, *args: Any) -> None:
+        await self._call("close", args, {})
+
+    async def reopen(self, *args: Any) -> None:
+        await self._call("reopen", args, {})
+
     async def windows(self) -> list[WindowInfo]:
         return await self._call("windows", (), {})  # type: ignore[no-any-return]
 
     async def window(self, name: str) -> WindowInfo:
         return await self._call("window", (name,), {})  # type: ignore[no-any-return]
 
-    async def delete(self, name: str) -> int:
-        return await self._call("delete", (name,), {})  # type: ignore[no-any-return]
+    async def delete(self, *args: Any) -> int:
+        return await self._call("delete", args, {})  # type: ignore[no-any-return]
 
     async def insert(self, *args: Any, **kwargs: Any) -> WriteResult:
         return await self._call("insert", args, kwargs)  # type: ignore[no-any-return]
@@ -289,8 +298,14 @@ class RemotePlane:
     async def export(self, name: str) -> Parts[bytes]:
         return await self._peer.read(self._shard, "export", (name,))
 
-    async def restore(self, parts: AsyncIterator[bytes], name: str | None = None) -> WindowInfo:
-        return await self._peer.restore(self._shard, parts, name)  # type: ignore[no-any-return]
+    async def restore(
+        self,
+        parts: AsyncIterator[bytes],
+        name: str | None = None,
+        derived: Sequence[str] = (),
+        token: str | None = None,
+    ) -> WindowInfo:
+        return await self._peer.restore(self._shard, parts, name, derived, token)  # type: ignore[no-any-return]
 
 
 class RemoteOperations:

@@ -8,15 +8,17 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from typing import Any
 
 from sash.settings import Settings
-from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
+from sash.tiers.owner import Owner
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 from sash_wire.placement import SHARDS_MAX
 
-__all__ = ["LOST", "PATIENCE_S", "RedisLayout", "deployment_key", "lost_data"]
+__all__ = ["LOST", "PATIENCE_S", "RedisLayout", "deployment_key", "lost_data", "table_key"]
 
 LOST = " lost"
 """Stands behind the id of a deployment whose data is lost."""
@@ -35,6 +37,11 @@ _PAUSE_S = 0.5
 def deployment_key(prefix: str) -> str:
     """Where Redis has the id of a deployment."""
     return f"{{{prefix}}}:deployment"
+
+
+def table_key(prefix: str) -> str:
+    """Where Redis has the lease table."""
+    return f"{{{prefix}}}:table"
 
 
 def lost_data(key: str) -> str:
@@ -72,6 +79,33 @@ class RedisLayout:
                 f"again, for example SET {self._key} 4, with the number of all shards"
             )
         return found
+
+    def check_unleased(self) -> None:
+        """Check that no process has shards by the lease table.
+
+        Raises:
+            FailedPrecondition: one has; it says which, and for how long its heartbeat counts.
+        """
+        rows = self._asked("HGETALL", table_key(self._prefix))
+        seconds, micros = self._asked("TIME")
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        for field, row in zip(rows[::2], rows[1::2], strict=True):
+            if not field.startswith(b"p:"):
+                continue
+            try:
+                due, _, document = row.split(b" ", 2)
+                left_s = (int(due) - now_ms) / 1000
+                owner = Owner.parse(json.loads(document)["owner"].encode())
+            except (ValueError, TypeError, KeyError, AttributeError):
+                continue  # it counts as absent for everybody
+            if left_s > 0 and (owner is None or not owner.gone()):
+                who = owner or "one that does not say who it is"
+                raise FailedPrecondition(
+                    f"A process has shards of {self._prefix!r} on this Redis: {who}; if it is gone, its lease runs out "
+                    f"in {left_s:.1f} s.",
+                    field="prefix",
+                    retry_after_s=left_s,
+                )
 
     def shards(self, new: int) -> int:
         """Return the number; a prefix without one gets `new`.

@@ -19,6 +19,7 @@ from sash_engine.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from sash.tiers.redis import RedisTier
+    from sash.tiers.redis_link import Pool
 
 __all__ = ["LmdbTier", "open_tier"]
 
@@ -26,7 +27,13 @@ _REDIS = ("redis", "rediss")
 
 
 def open_tier(
-    address: str, prefix: str = "sash", *, max_bytes: int | None = None, lease_s: float = 10.0, replicas: int = 0
+    address: str,
+    prefix: str = "sash",
+    *,
+    max_bytes: int | None = None,
+    lease_s: float = 10.0,
+    replicas: int = 0,
+    pool: Pool | None = None,
 ) -> LmdbTier | RedisTier | None:
     """Make the tier of an address. It is not acquired yet.
 
@@ -37,6 +44,7 @@ def open_tier(
         max_bytes: most bytes that a directory may take.
         lease_s: how long a server that vanished with its machine keeps others off a prefix.
         replicas: on how many replicas of Redis a commit must be on disk before it is answered.
+        pool: of the tiers of a process whose shards the lease table says: they share its connections.
 
     Returns:
         None for ``memory``.
@@ -56,4 +64,4 @@ def open_tier(
         )
     from sash.tiers.redis import RedisTier  # redis-py takes 0.1 s to import, and only this needs it
 
-    return RedisTier(address, prefix, lease_s=lease_s, replicas=replicas)
+    return RedisTier(address, prefix, lease_s=lease_s, replicas=replicas, pool=pool, leased=pool is not None)

@@ -13,6 +13,9 @@ fence. Every commit and every read compares the fence with the server's id, in t
 decides whether a write is allowed. If a lease ran out because this process or Redis stood still, the server takes it
 again, if the fence says that no other server took over in between.
 
+Where a lease table says who has which prefix (`leased`), the lease of a prefix is taken and not renewed: the heartbeat
+of the process is the lease of all its tiers. The fence is the same.
+
 **Commits are numbered.** Redis may execute a command long after its sender gave up. A commit that arrives behind a
 later one is refused because of its number. If the fence is missing, or its number is lower than that of an answered
 commit, Redis has lost data (FLUSHALL, a restart without persistence, a fail-over to a replica that was behind). From
@@ -49,7 +52,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from sash.tiers.owner import Owner
 from sash.tiers.redis_errors import keys_of, not_acquired, says, text_of
-from sash.tiers.redis_link import Argument, Link, Then
+from sash.tiers.redis_link import Argument, Link, Pool, Then
 from sash.tiers.redis_scripts import ACQUIRE, COMMIT, RENEW
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 
@@ -77,6 +80,10 @@ class RedisTier:
         lease_s: how long a server that vanished with its machine keeps other servers out.
         connections: most connections at a time.
         replicas: on how many replicas a commit must be on disk, beside the server's own, before it is answered.
+        pool: has the connections, with those of other tiers, and what the server says of its memory; None: they are of
+            this tier alone.
+        leased: another lease says who has the prefix, see `sash.shards.lease_table`. The one of the tier is not renewed
+            then, and nothing is asked of a server that nobody uses.
 
     Raises:
         InvalidArgument: the URL or the prefix is malformed.
@@ -93,16 +100,19 @@ class RedisTier:
         lease_s: float = 10.0,
         connections: int = 8,
         replicas: int = 0,
+        pool: Pool | None = None,
+        leased: bool = False,
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,64}", prefix):
             raise InvalidArgument("A Redis prefix is 1 to 64 letters, digits and _ . : / -", field="prefix")
         try:
-            self._link = Link(url, prefix, timeout_s, connections)
+            self._link = Link(url, prefix, timeout_s, connections, pool)
         except ValueError as error:
             raise InvalidArgument(f"The address of Redis is wrong: {error}", field="url") from None
         self._prefix = prefix
         self._fence_key, self._owner_key, self._stem = keys_of(prefix)
         self._lease_s = lease_s
+        self._leased = leased
         self._replicas = replicas
         owner = Owner.here()
         self._id, self._token = owner.id.encode(), owner.token()
@@ -111,10 +121,6 @@ class RedisTier:
         self._over: tuple[type[SashError], str] | None = None  # why nothing will ever work again
         self._down: str | None = "not acquired yet"  # why nothing works now
         self._full = False  # as of the last answer to a write
-        self.used_bytes: int | None = None
-        """Memory of the server, for all its data, as it last said, see `ColdTier`."""
-        self.limit_bytes: int | None = None
-        """Its maxmemory, if it has one, see `ColdTier`."""
         self._probe_at = 0.0
         self._wake = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -124,6 +130,16 @@ class RedisTier:
         """Whether calls go to the server, as far as is known."""
         return self._over is None and self._down is None
 
+    @property
+    def used_bytes(self) -> int | None:
+        """Memory of the server, for all its data, as it last said, see `ColdTier`."""
+        return self._link.pool.used_bytes
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """Its maxmemory, if it has one, see `ColdTier`."""
+        return self._link.pool.limit_bytes
+
     def acquire(self) -> None:
         """Become the only server of this prefix, see `ColdTier`."""
         assert self._keeper is None, "acquired before"
@@ -131,9 +147,12 @@ class RedisTier:
         try:
             self._link.locate()
             self._take_lease(b"")
-            self._warn()
-            self._measure()
+            if not self._link.pool.warned:
+                self._link.pool.warned = True
+                self._warn()
+                self._measure()
         except (RedisError, OSError) as error:
+            self._link.drop()
             raise not_acquired(error) from error
         self._down = None
         self._keeper = threading.Thread(target=self._keep, name=f"sash-redis-{self._prefix}", daemon=True)
@@ -299,7 +318,9 @@ class RedisTier:
         """Renew the lease, and reach the server again after a failure, until the tier is closed."""
         pause_s = _PROBE_S[0]
         while self._over is None:
-            renew_s = min(self._lease_s / 3, _LOOK_S) if self._full else self._lease_s / 3
+            renew_s = None if self._leased else self._lease_s / 3
+            if self._full:
+                renew_s = min(self._lease_s / 3, _LOOK_S)
             self._wake.wait(renew_s if self._down is None else self._probe_at - time.monotonic())
             self._wake.clear()
             if self._over is not None or (self._down is not None and time.monotonic() < self._probe_at):
@@ -331,11 +352,7 @@ class RedisTier:
 
     def _measure(self) -> None:
         """Note how full the server is, if it says so."""
-        told = dict(
-            re.findall(r"^(\w+):(\d+)\r?$", self._told("INFO", "memory").decode(errors="replace"), re.MULTILINE)
-        )
-        self.used_bytes = int(told["used_memory"]) if "used_memory" in told else None
-        self.limit_bytes = int(told.get("maxmemory", 0)) or None
+        self._link.pool.measure(self._told("INFO", "memory").decode(errors="replace"))
 
     def _warn(self) -> None:
         """Warn if the server is not set up to keep its data."""

@@ -1,0 +1,417 @@
+"""Nobody writes to a window that home does not have: whatever fails while it is created, restored or deleted.
+
+A call to a shard fails before it is made, or its answer is lost; or the process that makes the calls ends, or home has
+another owner meanwhile. Each call of each operation does so once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sash.calls import each
+from sash.shards.hosted import HostedShard
+from sash.shards.lifecycle import Lifecycle
+from sash.shards.sharded_plane import ShardedPlane
+from sash_engine.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    NotFound,
+    ResourceExhausted,
+    SashError,
+    Unavailable,
+)
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_wire.placement import shard_of
+from tests.shards.test_sharded_plane import KEYS, bulk, spec
+from tests.shards.test_views import SOURCE, VIEW
+from tests.support.sharded import hosts, in_process
+from tests.support.waiting import until
+
+SHARDS = 3
+ROWS = [(key, time, 1) for time, key in enumerate(KEYS)]
+KEY_OF = {shard_of("w", key, SHARDS): key for key in KEYS}
+OTHERS = range(1, SHARDS)
+
+
+class Ended(BaseException):
+    """The process that makes the calls ends."""
+
+
+class Calls:
+    """Calls from home's process to other shards, one of which fails."""
+
+    def __init__(self, plane: ShardedPlane) -> None:
+        self.made = 0
+        self._fails, self._how = -1, ""
+        self._shards = plane._shards
+        self._administered = plane._shards.administered
+        plane._shards.administered = self.to
+
+    def fail(self, number: int, how: str) -> None:
+        """Have the call of a number fail: before it is made, after it, or for ever."""
+        self.made, self._fails, self._how = 0, number, how
+
+    def to(self, shard: int) -> Any:
+        return _Watched(self, self._administered(shard))
+
+    async def make(self, call: Callable[..., Any], *args: Any) -> Any:
+        number, self.made = self.made, self.made + 1
+        if number == self._fails and self._how == "before":
+            raise Unavailable("it was not sent")
+        if number == self._fails and self._how == "end":
+            raise Ended
+        found = await call(*args)
+        if number == self._fails and self._how == "after":
+            raise Unavailable("the answer is lost")
+        if number == self._fails and self._how == "end after":
+            raise Ended
+        return found
+
+
+class _Watched:
+    def __init__(self, calls: Calls, plane: Any) -> None:
+        self._calls, self._plane = calls, plane
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: self._calls.make(getattr(self._plane, name), *args)
+
+
+async def writable(hosted: HostedShard, key: str) -> bool:
+    try:
+        await hosted.plane.insert("w", 1000, {"v": 0}, key)
+    except (NotFound, Unavailable):
+        return False
+    return True
+
+
+async def check(plane: ShardedPlane) -> None:
+    """Check that who takes a write to the window is not alone with it."""
+    shards = plane._shards.hosted
+    listed = "w" in shards[0].catalogue
+    for shard in OTHERS:
+        assert listed or not await writable(shards[shard], KEY_OF[shard]), f"shard {shard} has it, and home has not"
+
+
+async def settled(plane: ShardedPlane) -> bool:
+    """Have all shards made alike, and return whether the window is there: on all shards, or on none."""
+    for shard in range(SHARDS):
+        await plane.lifecycle.reconcile_one(shard)
+    shards = plane._shards.hosted
+    there = {"w" in hosted.catalogue for hosted in shards.values()}
+    assert len(there) == 1
+    assert not any([await hosted.plane.closed() for hosted in shards.values()])
+    takes = {await writable(hosted, KEY_OF[shard]) for shard, hosted in shards.items()}
+    assert takes == there
+    return there.pop()
+
+
+def restarted(plane: ShardedPlane) -> None:
+    """Home has another owner, in another process: it knows what is stored."""
+    old = plane._shards.hosted[0]
+    plane._shards.hosted[0] = HostedShard.of(old.catalogue, old.storage, plane._clock, plane.held, plane.turns)
+    plane.lifecycle = Lifecycle(plane._shards)
+
+
+async def created(plane: ShardedPlane) -> None:
+    await plane.create(spec())
+
+
+async def deleted(plane: ShardedPlane) -> None:
+    await plane.delete("w")
+
+
+async def restored(plane: ShardedPlane) -> None:
+    async def parts():
+        yield plane.file
+
+    await plane.restore(parts(), "w")
+
+
+async def left_over(plane: ShardedPlane) -> None:
+    """Make the window anew where one shard has kept the last one."""
+    await plane.create(spec())
+
+
+HOW = ("before", "after", "end", "end after")
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("operation", [created, deleted, restored, left_over])
+async def test_whatever_fails_nobody_writes_to_what_home_does_not_have(operation: Any, how: str) -> None:
+    number, done = 0, False
+    while not done:
+        plane = in_process(SHARDS)
+        await plane.create(spec())
+        await plane.bulk_insert("w", bulk(ROWS))
+        plane.file = b"".join([part async for part in each(await plane.export("w"))])
+        if operation in (created, restored):
+            await plane.delete("w")
+        elif operation is left_over:
+            for shard in (0, 1):
+                await plane._shards.hosted[shard].plane.delete("w")
+        calls = Calls(plane)
+        calls.fail(number, how)
+        failed = None
+        try:
+            await operation(plane)
+        except (SashError, Ended) as error:
+            failed = error
+        done = calls.made <= number
+        calls.fail(-1, "")
+        assert done or failed is not None or operation is not deleted, "it says that it is done"
+        if operation is not left_over:
+            await check(plane)
+        if isinstance(failed, Ended):
+            restarted(plane)
+            if operation is not left_over:
+                await check(plane)
+        there = await settled(plane)
+        if operation is deleted and not isinstance(failed, Ended):
+            assert not there, "its deletion goes on until it is done"
+        if operation is not deleted:
+            assert there or failed is not None
+            if there and failed is not None:
+                info = await plane.window("w")  # with the entries that `settled` has inserted
+                assert info.entries == SHARDS + (len(ROWS) if operation is restored else 0)
+        number += 1
+    assert number > 2 * len(OTHERS)
+
+
+@pytest.fixture
+async def plane() -> ShardedPlane:
+    made = in_process(SHARDS)
+    await made.create(spec())
+    await made.bulk_insert("w", bulk(ROWS))
+    return made
+
+
+async def test_a_deletion_that_waits_for_a_shard_says_so_and_goes_on(plane: ShardedPlane) -> None:
+    away = plane._shards.hosted.pop(2)
+    with pytest.raises(Unavailable, match=r"not deleted yet.*until shards 2 confirm") as raised:
+        await plane.delete("w")
+    assert raised.value.retry_after_s
+    assert [info.spec.name for info in await plane._shards.hosted[0].plane.windows()] == ["w"]
+    for shard in (0, 1):
+        with pytest.raises(Unavailable, match="being created or deleted; nothing was changed"):
+            await plane.insert("w", 1, {"v": 1}, KEY_OF[shard])
+    await away.plane.insert("w", 1, {"v": 1}, KEY_OF[2])  # it has heard nothing
+    for call in (plane.create(spec()), plane.add_aggregates("w", {"min": {"function": "min"}}), plane.delete("w")):
+        with pytest.raises(Unavailable, match="not deleted yet"):
+            await call
+    plane._shards.hosted[2] = away
+    assert await plane.delete("w") == len(ROWS) + 1
+    assert not await settled(plane)
+    with pytest.raises(NotFound):
+        await plane.delete("w")
+
+
+async def test_a_window_that_is_being_deleted_is_created_anew_with_another_spec(plane: ShardedPlane) -> None:
+    away = plane._shards.hosted.pop(1)
+    with pytest.raises(Unavailable):
+        await plane.delete("w")
+    plane._shards.hosted[1] = away
+    info, is_new = await plane.create(spec(granularity=5))
+    assert (is_new, info.entries, info.spec.granularity) == (True, 0, "5")
+    assert await settled(plane)
+
+
+async def test_a_window_is_deleted_that_a_shard_lost(plane: ShardedPlane) -> None:
+    await plane._shards.hosted[1].plane.delete("w")
+    kept = [key for key in KEYS if shard_of("w", key, SHARDS) != 1]
+    assert await plane.delete("w") == len(kept)
+
+
+async def test_a_refused_deletion_changes_nothing(plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_: str) -> int:
+        raise ResourceExhausted("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plane._shards.hosted[0].plane, "delete", refuse)
+        with pytest.raises(ResourceExhausted):
+            await plane.delete("w")
+    await plane.bulk_insert("w", bulk(ROWS))
+    assert await settled(plane)
+
+
+async def test_a_window_with_views_is_not_closed() -> None:
+    plane = in_process(SHARDS)
+    await plane.create(SOURCE)
+    await plane.create(VIEW)
+    away = plane._shards.hosted.pop(2)
+    with pytest.raises(FailedPrecondition, match="recent"):
+        await plane.delete("requests")
+    plane._shards.hosted[2] = away
+    for hosted in plane._shards.hosted.values():
+        assert await hosted.plane.closed() == {}
+
+
+async def test_a_closed_window_answers_nothing(plane: ShardedPlane) -> None:
+    shard = plane._shards.hosted[1].plane
+    await shard.close("w", "a")
+    await shard.reopen("w", "b")  # somebody else's
+    batch, key = bulk([(KEY_OF[1], 1, 1)]), KEY_OF[1]
+    calls = [
+        lambda: shard.insert("w", 1, {"v": 1}, key),
+        lambda: shard.bulk_insert("w", batch),
+        lambda: shard.bulk_evict("w", 1, key),
+        lambda: shard.retract("w", batch),
+        lambda: shard.update("w", batch),
+        lambda: shard.punctuate("w", 1),
+        lambda: shard.stage("w", batch, "q", 1),
+        lambda: shard.commit("w", "q", 1, []),
+        lambda: shard.query("w", Query(key)),
+        lambda: shard.range_query("w", RangeQuery(0, 1, key)),
+        lambda: shard.range_groups("w", RangeQuery(0, 1, by=["key"])),
+        lambda: shard.series("w", SeriesQuery(0, 1, 1, key=key)),
+        lambda: shard.series_groups("w", SeriesQuery(0, 1, 1, by=["key"])),
+        lambda: shard.entries("w", EntriesQuery(keys=ALL_KEYS)),
+        lambda: shard.export("w"),
+        lambda: shard.keys("w"),
+    ]
+    for call in calls:
+        with pytest.raises(Unavailable, match="created or deleted"):
+            await call()
+    await shard.reopen("w", "a")
+    await shard.insert("w", 1, {"v": 1}, key)
+
+
+async def test_what_an_earlier_home_said_and_comes_late_changes_nothing(plane: ShardedPlane) -> None:
+    shard = plane._shards.hosted[1].plane
+    await shard.close("w", "early")
+    await shard.close("w", "late")
+    for token in ("early", "other"):
+        with pytest.raises(Unavailable, match="somebody else"):
+            await shard.delete("w", token)
+        await shard.reopen("w", token)
+    assert await shard.closed() == {"w": "late"}
+    await shard.reopen("w", "late")
+    with pytest.raises(Unavailable, match="somebody else"):
+        await shard.delete("w", "late")
+    await shard.close("w", "new")
+    assert await shard.delete("w", "new")
+    assert await shard.closed() == {}
+    assert (await shard.create(spec(), "t"))[1]
+    assert not (await shard.create(spec(), "u"))[1]
+    assert await shard.closed() == {"w": "t"}
+    with pytest.raises(AlreadyExists):
+        await shard.create(spec(granularity=5), "v")
+    assert await shard.closed() == {"w": "t"}
+
+
+async def test_a_window_that_cannot_be_made_is_not_closed() -> None:
+    shard = in_process(1)._shards.hosted[0].plane
+    with pytest.raises(FailedPrecondition):
+        await shard.create(spec(durability="sync"), "t")
+    assert await shard.closed() == {}
+
+
+async def test_a_process_that_lost_home_deletes_and_opens_nothing(
+    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not know it yet; the store does."""
+
+    async def taken() -> None:
+        raise Unavailable("another server has it")
+
+    for hosted in plane._shards.hosted.values():
+        monkeypatch.setattr(hosted.storage, "confirm", taken)
+    one = plane._shards.hosted[1]
+    await one.plane.close("w", "of the new home")
+    with pytest.raises(Unavailable, match="another server"):
+        await plane.lifecycle.reconcile_one(1)
+    assert await one.plane.closed() == {"w": "of the new home"}
+    await one.plane.reopen("w", "of the new home")
+    await plane._shards.hosted[0].plane.delete("w")  # as it was before the new home created it
+    with pytest.raises(Unavailable, match="another server"):
+        await plane.lifecycle.reconcile_one(1)
+    assert "w" in one.catalogue
+    with pytest.raises(NotFound):
+        await plane.delete("w")
+    assert "w" in one.catalogue
+
+
+async def test_a_process_that_has_home_again_does_not_go_on_with_what_it_began_before(plane: ShardedPlane) -> None:
+    calls, began = Calls(plane), asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def make(call: Callable[..., Any], *args: Any) -> Any:
+        found = await call(*args)
+        began.set()
+        await go_on.wait()
+        return found
+
+    calls.make = make
+    deletion = asyncio.create_task(plane.delete("w"))
+    await began.wait()
+    restarted(plane)
+    go_on.set()
+    with pytest.raises(Unavailable, match="shard 0"):
+        await deletion
+    assert await settled(plane)
+
+
+def cut(one: Any, other: Any) -> Callable[[], None]:
+    """Cut the network between two processes; return what mends it."""
+    peers = {host: host.peer for host in (one, other)}
+
+    def nobody(_: str) -> Any:
+        raise Unavailable("the network is cut")
+
+    for host in peers:
+        host.peer = nobody
+
+    def mend() -> None:
+        for host, peer in peers.items():
+            host.peer = peer
+
+    return mend
+
+
+async def test_a_window_goes_from_a_process_that_could_not_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sash.shards.host._SETTLE_S", 0.01)
+    async with hosts(SHARDS) as made:
+        home, other = made
+        await home.plane.create(spec())
+        mend = cut(home, other)
+        with pytest.raises(Unavailable, match=r"not deleted yet.*the network is cut"):
+            await home.plane.delete("w")
+        assert "w" in home.shards.hosted[0].catalogue
+        await other.plane.insert("w", 1, {"v": 1}, KEY_OF[1])
+        mend()
+        await until(lambda: not any("w" in each.catalogue for host in made for each in host.shards.hosted.values()))
+        for host in made:
+            with pytest.raises(NotFound):
+                await host.plane.insert("w", 1, {"v": 1}, KEY_OF[1])
+        await home.plane.create(spec(granularity=5))
+        assert (await other.plane.insert("w", 1, {"v": 1}, KEY_OF[1])).inserted == 1
+
+
+async def test_what_stays_closed_without_its_coordinator_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sash.shards.host._SETTLE_S", 0.01)
+    async with hosts(SHARDS) as made:
+        home, other = made
+        await home.plane.create(spec())
+        mend = cut(home, other)
+        await other.shards.hosted[1].plane.close("w", "of a home that is gone")
+        await home.shards.hosted[2].plane.close("w", "of a home that is gone")
+        await until(lambda: not home.shards.hosted[2].plane._closed)
+        assert other.shards.hosted[1].plane._closed
+        mend()
+        await until(lambda: not other.shards.hosted[1].plane._closed)
+        assert (await home.plane.insert("w", 1, {"v": 1}, KEY_OF[1])).inserted == 1
+
+
+async def test_a_new_owner_of_home_makes_its_own_shards_alike_too() -> None:
+    async with hosts(SHARDS) as (home, _):
+        await home.plane.create(spec())
+        await home.shards.hosted[0].plane.delete("w")
+        home._spawn(home._reconcile_others())
+        await until(lambda: "w" not in home.shards.hosted[2].catalogue)
+        with contextlib.suppress(NotFound):
+            await home.plane.window("w")
+            pytest.fail("it is there")

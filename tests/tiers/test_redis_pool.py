@@ -1,0 +1,127 @@
+"""The tiers of many shards share connections, and ask nothing of a server that nobody uses."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from sash.tiers.redis_link import Link, Pool
+from sash_engine.errors import Unavailable
+from tests.support.redis_servers import wait_until
+from tests.support.redis_tiers import TIMEOUT_S, patiently, refused
+
+
+def connections(server) -> int:
+    return len(server.ask("CLIENT", "LIST").splitlines()) - 1  # less the one that asks
+
+
+@pytest.fixture
+def pool(server):
+    made = Pool(server.url, 60.0, 2)
+    yield made
+    made.server(None).drop()
+
+
+def test_tiers_share_connections(server, tiers, pool):
+    before = connections(server)
+    many = [tiers(server.url, f"t{i}", pool=pool, leased=True) for i in range(10)]
+    for tier in many:
+        tier.commit({b"k": b"v"})
+        assert tier.get_many([b"k"]) == [b"v"]
+    assert connections(server) == before + 1  # one call after the other
+    threads = [threading.Thread(target=tier.commit, args=({b"k": b"w"},)) for tier in many]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert connections(server) <= before + 2
+    assert all(tier.get_many([b"k"]) == [b"w"] for tier in many)
+    assert many[0].used_bytes == many[9].used_bytes > 0
+
+
+def test_a_tier_whose_lease_is_elsewhere_asks_nothing_until_it_is_used(server, tiers, pool, monkeypatch):
+    leased = tiers(server.url, "leased", pool=pool, leased=True, lease_s=0.03)
+    calls = []
+    monkeypatch.setattr(leased._link, "call", lambda *arguments: calls.append(arguments))
+    other = tiers(server.url, "other", lease_s=0.03)
+    for _ in range(3):
+        server.ask("DEL", "{other}:owner")
+        wait_until(lambda: server.ask("EXISTS", "{other}:owner"))
+    assert not calls
+    assert leased.healthy
+    assert other.healthy
+
+
+def test_a_tier_whose_lease_is_elsewhere_reaches_its_server_again(server, tiers):
+    tier = tiers(server.url, pool=Pool(server.url, TIMEOUT_S, 4), leased=True)
+    patiently(lambda: tier.commit({b"k": b"1"}))
+    with server.frozen():
+        refused(lambda: tier.get_many([b"k"]))
+        assert not tier.healthy
+    wait_until(lambda: tier.healthy)
+    assert patiently(lambda: tier.get_many([b"k"])) == [b"1"]
+
+
+def test_a_tier_whose_lease_is_elsewhere_is_fenced(server, tiers, pool):
+    old = tiers(server.url, pool=pool, leased=True)
+    old.commit({b"k": b"1"})
+    server.ask("DEL", "{t}:owner")  # as it runs out: nobody renews it
+    new = tiers(server.url, pool=pool, leased=True)
+    new.commit({b"k": b"2"})
+    for call in (lambda: old.get_many([b"k"]), lambda: old.commit({b"k": b"3"})):
+        with pytest.raises(Exception, match="Another server has taken"):
+            call()
+    assert new.get_many([b"k"]) == [b"2"]
+
+
+def test_links_ask_once_for_the_slots_and_again_after_a_failure(server, pool, monkeypatch):
+    asked = []
+    slots = pool._asked
+    monkeypatch.setattr(pool, "_asked", lambda address: asked.append(address) or slots(address))
+    links = [Link(server.url, f"t{i}", 60.0, 2, pool) for i in range(4)]
+    for link in links:
+        link.locate()
+    assert len(asked) == 1
+    links[0].drop()
+    links[1].locate()
+    assert len(asked) == 1
+    links[0].locate()
+    assert len(asked) == 2
+    links[0].locate()
+    assert len(asked) == 2
+
+
+def test_a_failure_to_ask_is_told_to_all_who_waited(pool, monkeypatch):
+    asked = []
+
+    def fail(address):
+        asked.append(address)
+        raise OSError("gone")
+
+    monkeypatch.setattr(pool, "_asked", fail)
+    for _ in range(3):
+        with pytest.raises(OSError, match="gone"):
+            pool.slots([None], 0.0)
+    assert len(asked) == 1
+
+
+def test_who_gets_no_connection_says_so(server):
+    pool = Pool(server.url, TIMEOUT_S, 1)
+    link, other = (Link(server.url, tag, TIMEOUT_S, 1, pool) for tag in "ab")
+    begun, end = threading.Event(), threading.Event()
+
+    def wait():
+        begun.set()
+        end.wait(60)
+        return ["PING"]
+
+    thread = threading.Thread(target=link.call, args=(wait,))
+    thread.start()
+    begun.wait(60)
+    with pytest.raises(Unavailable, match="busy"):
+        other.call(lambda: ["PING"])
+    end.set()
+    thread.join()
+    assert other.call(lambda: ["PING"]) == b"PONG"
+    other.drop()
