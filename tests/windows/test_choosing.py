@@ -265,3 +265,12 @@ def shown_of(answer):
 
 def values_of_series(series):
     return str({name: column.tolist() for name, column in series.aggregates.items()})
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, 2**53 + 3, -(2**53) - 1, -(2**53) - 3, 10**400, -(10**400), 0.5, -0.5])
+@pytest.mark.parametrize("op", list(COMPARE))
+def test_a_value_between_two_numbers_of_a_column_is_neither(op, value):
+    floats = [float(2**53 + each) for each in (-1, 0, 2, 4)]
+    for numbers in ([*floats, *(-each for each in floats)], [0, 1, -1, 2**53 + 1], [2**64 + 1, 0.5]):
+        left = finished(choosing.passing([Having("x", op, value)], {"x": Column.of(numbers)}, len(numbers)))
+        assert left.tolist() == [i for i, each in enumerate(numbers) if COMPARE[op](each, value)]

@@ -194,3 +194,12 @@ def test_bad_listings_are_refused():
             window.key_names("", limit, position)
         assert refused.value.field == field
     assert window.key_names("", 100_000) == (["a"], None)
+
+
+def test_a_value_that_many_keys_have_is_asked_about_once(monkeypatch, asked):
+    monkeypatch.setattr(key_reader, "PAGE_NAMES", 16)
+    window, position = filled(PARTS, [f"k{i % 5}|{i}" for i in range(100)]), 0
+    asked.clear()
+    while position is not None:
+        _, position = window.key_names("", 10, position, (Where("a", "=~", ["k.*"]),))
+    assert asked.count("expression") == 5
