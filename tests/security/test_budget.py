@@ -112,15 +112,15 @@ def test_what_is_promised_is_nobody_elses(machine):
     mine.release()
     first, second = budget.reservation("ann"), budget.reservation("bob")
     first.take(400)
-    machine.used, machine.now_s = 400, 1.0  # not by this request
-    with pytest.raises(ResourceExhausted, match="has promised"):
-        budget.check(200)
-    first.arrived(300)  # so it was
-    budget.check(200)
-    second.take(100)
+    for machine.now_s, machine.used, arrived in ((1.0, 0, 300), (2.0, 300, 100), (3.0, 400, 0)):
+        with pytest.raises(OutOfRoom):
+            budget.check(501)
+        first.arrived(arrived)
+    budget.check(500)
+    machine.now_s = 4.0  # nothing came of that
     first.release()
     second.release()
-    machine.used, machine.now_s = 0, 2.0
+    machine.used, machine.now_s = 0, 5.0
     budget.check(900)
     assert budget.parts()["bodies"] == 0
 
@@ -166,6 +166,33 @@ def test_what_lasts_is_nobodys_share(machine):
     with pytest.raises(ResourceExhausted):
         budget.reservation("ann").take(1)
     budget.reservation("bob").take(100)
+
+
+def test_what_is_reserved_and_used_counts_once(machine):
+    """Nobody tells how much of an answer is in memory. Small writes of others are not refused for both."""
+    machine.used = 100
+    budget = machine.budget()
+    mine = budget.reservation("ann")
+    mine.take(370)
+    memory._mine.set(None)
+    for machine.now_s, machine.used in ((1.0, 100), (2.0, 300), (3.0, 470)):
+        with pytest.raises(OutOfRoom):
+            budget.check(431)
+    budget.check(430)
+    machine.now_s, machine.used = 4.0, 600  # of what was admitted, 130 at least
+    with pytest.raises(OutOfRoom):
+        budget.check(1)
+
+
+def test_more_is_used_than_was_reserved(machine):
+    """Estimates were too low, or the service uses it for something else: then it lasts."""
+    budget = machine.budget()
+    budget.reservation("ann").take(100)
+    memory._mine.set(None)
+    machine.now_s, machine.used = 1.0, 600
+    with pytest.raises(OutOfRoom):
+        budget.check(301)
+    budget.check(300)
 
 
 def test_an_answer_holds_what_it_has_until_it_is_read(machine):

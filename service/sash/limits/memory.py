@@ -2,14 +2,18 @@
 
     0 ───────────────────────────── 85 % ── 90 % ── limit
     │ used (asked of the system)  + promised  + needed │
-                                     │           └ what this call would add, by an estimate from above
-                                     └ what requests under way may still add: their bodies, what is parsed of them,
-                                       and their answers
+    │ lasting + reserved                      + needed │
+         │       │                               └ what this call would add, by an estimate from above
+         │       └ by requests under way: for their bodies, what is parsed of them, and their answers; `promised` is
+         │         what of that may not be in memory yet
+         └ used, when no request had reserved anything, and what was admitted since
 
 Estimates of what windows take would drift, so the system is asked: at most every 100 ms, and again before a refusal.
-What was admitted since then is counted by its estimate. Only what adds entries, brings large bodies or asks for large
-answers is refused: evictions, deletes and questions with small answers go on. What is large fills the limit up to 85 %,
-so that whatever it does, there is room for small writes.
+What was admitted since then is counted by its estimate. Nobody tells when an answer is in memory: it may be used and
+promised. So the lower one of the two sums counts, and at least what is used.
+
+Only what adds entries, brings large bodies or asks for large answers is refused: evictions, deletes and questions with
+small answers go on. What is large fills the limit up to 85 %, so that whatever it does, there is room for small writes.
 
 A request has one reservation, for its body, for what is parsed of it, and for its answer until the caller has read it.
 All that a caller's requests have reserved is at most half of what is left for all: so the first one may have half of
@@ -240,7 +244,9 @@ class MemoryBudget:
         self._monotonic_s = monotonic_s
         self._asked_s = float("-inf")
         self._used = 0
-        self._admitted = 0  # since the system was asked
+        self._admitted = self._let_go = 0  # since the system was asked
+        self._lasting = 0
+        """What is used and not by requests, at least; see above."""
         self._promised = 0
         self._reserved = 0
         """By all requests; what has been promised to them, and what has become of it."""
@@ -301,12 +307,12 @@ class MemoryBudget:
         if now_s - self._asked_s >= _SAMPLE_S:
             self._sample(now_s)
         mine = _mine.get()
-        promised = self._promised - (0 if mine is None else mine.promised)
+        own = 0 if mine is None else mine.promised
         most = self._full_bytes if needed <= SMALL_BYTES else self._roomy_bytes
-        if self._used + self._admitted + promised + needed > most:
+        if self._after(needed, own) > most:
             self._sample(now_s)
-            if self._used + promised + needed > most:
-                raise self._refusal(needed, promised, most, transient)
+            if self._after(needed, own) > most:
+                raise self._refusal(needed, self._promised - own, most, transient)
         if not transient:
             self._admitted += needed
 
@@ -346,8 +352,10 @@ class MemoryBudget:
                 limit=self._limit,
             )
         has = self._callers.get(caller, 0)
-        lasting = max(self.used - (self._reserved - self._promised), 0)
-        most = (self._roomy_bytes - lasting - (self._reserved - has)) // 2
+        now_s = self._monotonic_s()
+        if now_s - self._asked_s >= _SAMPLE_S or has + needed > self._share(has):
+            self._sample(now_s)
+        most = self._share(has)
         if has + needed > most:
             raise ResourceExhausted(
                 f"this takes up to {_mib(needed)} of memory; the requests of {caller or 'this caller'} hold "
@@ -356,6 +364,10 @@ class MemoryBudget:
                 limit=self._limit,
                 retry_after_s=1.0,
             )
+
+    def _share(self, has: int) -> int:
+        """What a caller may reserve who has so much."""
+        return (self._roomy_bytes - self._lasting - self._admitted - (self._reserved - has)) // 2
 
     def hold_for(self, caller: str, count: int) -> None:
         """Note that the requests of a caller hold so many bytes more, or fewer."""
@@ -370,7 +382,7 @@ class MemoryBudget:
 
     def let_go(self, count: int) -> None:
         """Note that so many bytes are promised no more. Whether they are in memory, the system says when asked."""
-        self._admitted += count
+        self._let_go += count
 
     def hold(self, part: str, count: int) -> None:
         """Note that a part holds so many bytes more, or fewer."""
@@ -408,7 +420,17 @@ class MemoryBudget:
         return f"SASH_MEMORY_BYTES: {_mib(self.limit_bytes)}"
 
     def _sample(self, now_s: float) -> None:
-        self._asked_s, self._used, self._admitted = now_s, self._ask(), 0
+        self._asked_s, self._used = now_s, self._ask()
+        lasting = min(self._lasting + self._admitted, self._used) if self._reserved else self._used
+        self._lasting = max(lasting, self._used - self._reserved)
+        self._admitted = self._let_go = 0
+
+    def _after(self, needed: int, own: int) -> int:
+        """What may be used if so much is admitted; what is promised to the same request, `own`, is for this."""
+        new = self._admitted + self._let_go + needed
+        by_promises = self._used + self._promised - own + new
+        by_requests = self._lasting + self._reserved - own + new
+        return min(by_promises, max(by_requests, self._used + needed))
 
     def _refusal(self, needed: int, promised: int, most: int, transient: bool) -> ResourceExhausted | TooLarge:
         if needed > most:
