@@ -335,6 +335,40 @@ async def test_a_process_that_lost_home_deletes_and_opens_nothing(
     assert "w" in one.catalogue
 
 
+async def test_a_process_that_lost_home_makes_nothing_that_takes_writes(
+    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def taken() -> None:
+        raise Unavailable("another server has it")
+
+    monkeypatch.setattr(plane._shards.hosted[0].storage, "confirm", taken)
+    one = plane._shards.hosted[1]
+    await one.plane.delete("w")  # as the new home has said
+    with pytest.raises(Unavailable, match="another server"):
+        await plane.lifecycle.reconcile_one(1)
+    assert not await writable(one, KEY_OF[1])
+
+
+async def test_a_window_that_another_home_made_meanwhile_is_not_taken_for_a_new_one(
+    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have entries."""
+
+    async def nothing(*_: Any) -> int:
+        return 0
+
+    for shard in (0, 2):
+        await plane._shards.hosted[shard].plane.delete("w")
+    with monkeypatch.context() as patched:
+        patched.setattr(plane.lifecycle, "_remove", nothing)
+        with pytest.raises(Unavailable, match="shard 1 has a window"):
+            await plane.create(spec())
+    assert "w" not in plane._shards.hosted[0].catalogue
+    assert "w" not in plane._shards.hosted[2].catalogue
+    assert (await plane.create(spec()))[1]
+    assert (await plane.window("w")).entries == 0
+
+
 async def test_a_process_that_has_home_again_does_not_go_on_with_what_it_began_before(plane: ShardedPlane) -> None:
     calls, began = Calls(plane), asyncio.Event()
     go_on = asyncio.Event()

@@ -123,3 +123,8 @@ def test_more_processes_than_shards() -> None:
 def test_a_shard_of_a_process_that_is_gone_is_free() -> None:
     table = Table({"a": Member("a", 0, alive=False), "b": Member("b", 1)}, {0: "a", 1: "long gone"})
     assert decide(table, "b", 3) == Decision([0, 1, 2], [])
+
+
+def test_everybody_takes_the_first_shard_first_and_others_from_places_of_their_own() -> None:
+    table = Table({name: Member(name, number) for number, name in enumerate("abc")})
+    assert [decide(table, name, 12).take for name in "abc"] == [[0, 1, 2, 3], [0, 4, 5, 6], [0, 8, 9, 10]]

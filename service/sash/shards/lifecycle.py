@@ -97,8 +97,9 @@ class Lifecycle:
             found, errors = await self._on_others(lambda plane: plane.create(spec, token))
             made = [shard for shard, (_, created) in found.items() if created]
             if is_new:
-                if not errors and len(made) < len(self._others):
-                    errors = {HOME: Unavailable(f"window {spec.name!r} is left over on some shards", retry_after_s=1.0)}
+                for shard in found:
+                    if shard not in made:  # another home has made it meanwhile, with entries perhaps
+                        errors[shard] = Unavailable(f"shard {shard} has a window {spec.name!r}", retry_after_s=_RETRY_S)
                 if not errors:
                     try:
                         await self._on_home(home, lambda: home.create(spec))
@@ -242,14 +243,11 @@ class Lifecycle:
 
     async def _reconcile_window(self, home: ShardPlane, shard: int, name: str, token: str | None) -> None:
         """Make a shard have one window as home has it; `token` is that of its closing, if it was closed there."""
-        deletion = (await home.closed()).get(name)
-        if deletion is not None:
+        if name in await home.closed():
             try:
                 await self._end_deletion(home, name)
             except Unavailable as error:
-                _log.debug("%s", error.message)
-                with suppress(NotFound):
-                    await self._on(shard, lambda plane: plane.close(name, deletion))
+                _log.debug("%s", error.message)  # it is closed here, too, or this shard is not reached either
         elif await self._make_alike(home, shard, name) and token is not None:
             await self._on(shard, lambda plane: plane.reopen(name, token))
 
