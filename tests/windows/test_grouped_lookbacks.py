@@ -197,8 +197,8 @@ def test_shards_go_back_from_the_same_now(slide, history, by, lookback):
 def test_a_rollup_that_lacks_what_a_final_lookback_goes_back_to_is_not_asked():
     """The group lost what is up to 5 when a key was evicted by hand; the lookback ends at 10, and not at 39."""
     window = window_of("all, until", True, ManualClock(0))
-    keys = ["x|p", "x|q", "x|q", "x|q"]
-    window.bulk_insert(Batch.of(window.spec, [3, 4, 9, 39], {"v": [1, 2, 4, 8]}, keys))
+    keys = ["x|p", "x|q", "x|q", "x|q", "x|p"]
+    window.bulk_insert(Batch.of(window.spec, [3, 4, 9, 39, 5], {"v": [1, 2, 4, 8, 16]}, keys))
     window.punctuate(10)
     window.bulk_evict(5, "x|p")
     (answer,) = window.reader.query(Query(by=["a"], lookbacks=[8]))
