@@ -39,6 +39,14 @@ def test_a_layout_with_all_names_is_the_same_in_all_it_has(kind):
     assert len(state(layout)) >= 19
 
 
+def test_a_layout_like_another_one_is_the_same_in_all_it_has():
+    hidden = Layout({"value": "int64"}, {"sum": (Sum("int64"), ["value"])}, 5, [(Max("int64"), ["value"])])
+    for layout in (ENTRIES, hidden, ENTRIES.only([0])):
+        assert state(Layout({}, {}, like=layout)) == state(layout)
+    assert ENTRIES.only([0]).is_small_part, "a list is left out"
+    assert state(PaneLayout(hidden, like=LAYOUTS["panes"])) == state(LAYOUTS["panes"])
+
+
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_a_layout_of_some_names_has_all_slots_and_leaves_the_other_as_it_was(kind):
     layout = LAYOUTS[kind]

@@ -76,8 +76,9 @@ def exact_variance(column):
 def test_moments_of_a_column_are_right_to_the_last_digits_however_far_it_is_from_zero(offset, n):
     column = offset + np.random.default_rng(n).normal(size=n) * 2
     small = column - offset  # exact, as floats of nearly one size are
-    variance = float(exact_variance(column))
+    variance, mean = float(exact_variance(column)), float(sum(map(Fraction, column.tolist())) / n)
     assert answer("variance", column) == pytest.approx(variance, rel=1e-12)
+    assert of("variance").reduce([column])[1] == pytest.approx(mean, rel=2.0**-52, abs=0)
     for function in ("skewness", "kurtosis"):
         assert answer(function, column) == pytest.approx(answer(function, small), rel=1e-9, abs=1e-9)
     for function in ("covariance", "correlation"):
