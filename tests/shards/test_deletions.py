@@ -220,6 +220,18 @@ async def test_a_window_that_is_being_deleted_is_created_anew_with_another_spec(
     assert await settled(plane)
 
 
+async def test_a_window_that_is_being_deleted_is_restored_anew(plane: ShardedPlane) -> None:
+    plane.file = b"".join([part async for part in each(await plane.export("w"))])
+    away = plane._shards.hosted.pop(1)
+    with pytest.raises(Unavailable):
+        await plane.delete("w")
+    plane._shards.hosted[1] = away
+    await away.plane.insert("w", 1, {"v": 1}, KEY_OF[1])
+    await restored(plane)
+    assert (await plane.window("w")).entries == len(ROWS)
+    assert await settled(plane)
+
+
 async def test_a_window_is_deleted_that_a_shard_lost(plane: ShardedPlane) -> None:
     await plane._shards.hosted[1].plane.delete("w")
     kept = [key for key in KEYS if shard_of("w", key, SHARDS) != 1]

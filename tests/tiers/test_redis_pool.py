@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from sash.tiers.redis import RedisTier
 from sash.tiers.redis_link import Link, Pool
 from sash_engine.errors import Unavailable
 from tests.support.redis_servers import wait_until
@@ -125,3 +126,29 @@ def test_who_gets_no_connection_says_so(server):
     thread.join()
     assert other.call(lambda: ["PING"]) == b"PONG"
     other.drop()
+
+
+def test_a_connection_that_was_in_use_when_others_were_dropped_is_closed(server, pool):
+    link = Link(server.url, "a", 60.0, 2, pool)
+    before = connections(server)
+    link.call(lambda: link.drop() or ["PING"])
+    assert connections(server) == before
+    link.call(lambda: ["PING"])
+    assert connections(server) == before + 1
+
+
+def test_a_tier_that_was_not_acquired_asks_anew_who_has_its_slot(server, tiers, pool, monkeypatch):
+    asked = []
+    slots = pool._asked
+    monkeypatch.setattr(pool, "_asked", lambda address: asked.append(address) or slots(address))
+    tier = RedisTier(server.url, "t", pool=pool, leased=True)
+    tiers.append(tier)
+    with monkeypatch.context() as patched:
+
+        def fail(_):
+            raise ConnectionError("it has gone over to another server")
+
+        patched.setattr(tier, "_take_lease", fail)
+        refused(tier.acquire)
+    tier.acquire()
+    assert len(asked) == 2
