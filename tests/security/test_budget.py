@@ -192,7 +192,12 @@ def test_more_is_used_than_was_reserved(machine):
     machine.now_s, machine.used = 1.0, 600
     with pytest.raises(OutOfRoom):
         budget.check(301)
-    budget.check(300)
+    budget.reservation("bob").take(100)
+    memory._mine.set(None)
+    machine.now_s = 2.0
+    with pytest.raises(OutOfRoom):
+        budget.check(201)
+    budget.check(200)
 
 
 def test_an_answer_holds_what_it_has_until_it_is_read(machine):
@@ -216,6 +221,7 @@ def test_what_is_over_reserves_nothing_more(machine):
     budget = machine.budget(10**8)
     gone = budget.reservation("ann")
     gone.release()
+    gone.need(10**7)
     budget.need(10**7)
     assert gone.held == 0
     with pytest.raises(TooLarge):

@@ -152,7 +152,7 @@ class Reservation:
         budget = self._budget
         budget.check_part(BODIES, unread)
         budget.check_share(self._caller, count)
-        budget.check(count + self.promised, transient=True)
+        budget.check(count, transient=True)
         if self._is_over:
             return  # a write goes on whose caller has gone, and nobody would give it back
         self._add(count, count)
@@ -367,7 +367,7 @@ class MemoryBudget:
 
     def _share(self, has: int) -> int:
         """What a caller may reserve who has so much."""
-        return (self._roomy_bytes - self._lasting - self._admitted - (self._reserved - has)) // 2
+        return (self._roomy_bytes - self._lasting - (self._reserved - has)) // 2
 
     def hold_for(self, caller: str, count: int) -> None:
         """Note that the requests of a caller hold so many bytes more, or fewer."""
