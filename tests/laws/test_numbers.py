@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.forest import Forest, Layout
-from sash_engine.monoids import catalogue
+from sash_engine.monoids import MaxCount, MinCount, catalogue
 from tests.support.aggregates import every_case, label
 
 NAN, INF = math.nan, math.inf
@@ -219,6 +219,15 @@ def test_negative_zero_equals_zero():
     assert answer("geometric_mean", [-0.0, 4.0]) == 0.0
     assert answer("distinct_count", [0.0, -0.0]) == 1
     assert answer("longest_increasing_run", [-0.0, 0.0])["length"] == 1
+
+
+@pytest.mark.parametrize("kind", [MinCount, MaxCount])
+@pytest.mark.parametrize("texts", [["\x00"], ["a\x00", "a\x00"], ["", "\x00"], ["a", "a\x00"]], ids=repr)
+def test_texts_that_end_with_nul_are_counted(kind, texts):
+    """NumPy takes a text alone without the NULs at its end."""
+    count = kind("string")
+    best = max(texts) if kind is MaxCount else min(texts)
+    assert count.reduce([np.array(texts, object)]) == (best, texts.count(best))
 
 
 NOTHING = {

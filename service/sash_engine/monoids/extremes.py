@@ -168,7 +168,8 @@ class _ExtremeCount(Monoid):
         if not len(column):
             return None
         best = column.item(column.argmin() if self.ufunc is np.minimum else column.argmax())
-        same = column == best if best == best else column != column
+        # As an array: NumPy takes a text alone without the NULs at its end.
+        same = column == np.asarray(best, column.dtype) if best == best else column != column
         return best, int(np.count_nonzero(same))
 
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
