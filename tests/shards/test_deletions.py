@@ -30,7 +30,7 @@ from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
 from tests.shards.test_views import SOURCE, VIEW
 from tests.support.sharded import hosts, in_process
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 SHARDS = 3
 ROWS = [(key, time, 1) for time, key in enumerate(KEYS)]
@@ -359,6 +359,26 @@ async def test_a_process_that_lost_home_makes_nothing_that_takes_writes(
     with pytest.raises(Unavailable, match="another server"):
         await plane.lifecycle.reconcile_one(1)
     assert not await writable(one, KEY_OF[1])
+
+
+async def test_what_an_earlier_home_restores_stays_closed(plane: ShardedPlane) -> None:
+    file = b"".join([part async for part in each(await plane._shards.hosted[1].plane.export("w"))])
+    await plane.delete("w")
+    one, go_on = plane._shards.hosted[1], asyncio.Event()
+
+    async def parts():
+        yield file[:10]
+        await go_on.wait()
+        yield file[10:]
+
+    restoring = asyncio.create_task(one.plane.restore(parts(), "w", "t"))
+    await turns()
+    await plane.lifecycle.reconcile_one(1)  # home does not have it
+    go_on.set()
+    await restoring
+    assert "w" in one.catalogue
+    assert not await writable(one, KEY_OF[1])
+    assert not await settled(plane)
 
 
 async def test_a_window_that_another_home_made_meanwhile_is_not_taken_for_a_new_one(
