@@ -248,6 +248,8 @@ class MemoryBudget:
         self._lasting = 0
         """What is used and not by requests, at least; see above."""
         self._promised = 0
+        self._apart = 0
+        """What of it no request has reserved: what long writes may take."""
         self._reserved = 0
         """By all requests; what has been promised to them, and what has become of it."""
         self._callers: dict[str, int] = {}
@@ -394,12 +396,14 @@ class MemoryBudget:
 
     @contextmanager
     def promised(self, count: int) -> Iterator[None]:
-        """Promise so many bytes inside the `with` block."""
+        """Promise so many bytes inside the `with` block, beside what the request has reserved."""
+        self._apart += count
         self.promise(count)
         try:
             yield
         finally:
             self.promise(-count)
+            self._apart -= count
 
     def reservation(self, caller: str) -> Reservation:
         """A reservation for the request that this task serves, to be released at its end."""
@@ -429,7 +433,7 @@ class MemoryBudget:
         """What may be used if so much is admitted; what is promised to the same request, `own`, is for this."""
         new = self._admitted + self._let_go + needed
         by_promises = self._used + self._promised - own + new
-        by_requests = self._lasting + self._reserved - own + new
+        by_requests = self._lasting + self._reserved + self._apart - own + new
         return min(by_promises, max(by_requests, self._used + needed))
 
     def _refusal(self, needed: int, promised: int, most: int, transient: bool) -> ResourceExhausted | TooLarge:
