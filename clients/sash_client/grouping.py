@@ -79,7 +79,9 @@ def fill_grouping(request: Any, grouping: Grouping) -> None:
     having = grouping.get("having", ())
     for each in [having] if isinstance(having, str) else having:
         aggregate, op, number = read_having(text(each, "having"))
-        request.having.add(aggregate=aggregate, op=op, value=number)
+        made = request.having.add(aggregate=aggregate, op=op, value=number)
+        if isinstance(number, int) and int(made.value) != number and abs(number) < 2**63:
+            made.integer = number
     for name in ("limit", "position"):
         if (value := grouping.get(name)) is not None:
             try:

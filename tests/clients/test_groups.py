@@ -45,6 +45,28 @@ EVERY = [
 ]
 
 
+@pytest.mark.parametrize("edge", ["gRPC", "Connect"])
+def test_having_compares_large_integers_exactly(service, edge):
+    """A double, which the message had first, takes two neighbours for one."""
+    values = [2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3]
+    with Client(service.grpc_target if edge == "gRPC" else service.rest_url) as sash:
+        window = sash.create_window({**SPEC, "name": "large", "fields": {"delay": "int64"}})
+        window.bulk_insert(TIMES, {"delay": values}, keys={"airport": "x", "carrier": list("abcd")})
+        for having, left in (
+            (f"sum>{2**53 + 1}", "cd"),
+            (f"sum={2**53 + 1}", "b"),
+            (f"sum<={2**53 + 1}", "ab"),
+            (f"sum<{10**39}", "abcd"),
+            (f"sum<{2**63}", "abcd"),
+            (f"sum>{-(2**63) - 1}", "abcd"),
+            ("sum>1e300", ""),
+            ("n=1", "abcd"),
+        ):
+            found = window.query(by="carrier", having=having)
+            assert [each.parts["carrier"] for each in found] == list(left), having
+        sash.delete_window("large")
+
+
 def test_the_spec_names_the_parts(window):
     assert window.describe().spec["keys"] == ["airport", "carrier"]
 

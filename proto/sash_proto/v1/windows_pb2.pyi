@@ -781,14 +781,16 @@ class Top(_message.Message):
     def __init__(self, by: _Optional[str] = ..., n: _Optional[int] = ..., order: _Optional[str] = ...) -> None: ...
 
 class Having(_message.Message):
-    __slots__ = ("aggregate", "op", "value")
+    __slots__ = ("aggregate", "op", "value", "integer")
     AGGREGATE_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    INTEGER_FIELD_NUMBER: _ClassVar[int]
     aggregate: str
     op: str
     value: float
-    def __init__(self, aggregate: _Optional[str] = ..., op: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    integer: int
+    def __init__(self, aggregate: _Optional[str] = ..., op: _Optional[str] = ..., value: _Optional[float] = ..., integer: _Optional[int] = ...) -> None: ...
 
 class ChangeResponse(_message.Message):
     __slots__ = ("retracted", "corrected", "missing", "evicted", "already_applied", "durability")

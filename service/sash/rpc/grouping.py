@@ -49,7 +49,12 @@ def grouped_of(request: Any) -> Grouping:
         "where": where_of(request),
         "by": list(request.by) or None,
         "top": Top(top.by, top.n or _TOP, top.order or "desc") if request.HasField("top") else None,
-        "having": tuple([Having(each.aggregate, each.op, each.value) for each in request.having]),
+        "having": tuple(
+            [
+                Having(each.aggregate, each.op, each.integer if each.HasField("integer") else each.value)
+                for each in request.having
+            ]
+        ),
         "limit": request.limit if request.HasField("limit") else None,
         "position": request.position,
         "aggregates": list(request.aggregates),
