@@ -100,10 +100,11 @@ def kept(answers, having):
     ]
 
 
-def firsts(answers, top):
+def firsts(answers, top, by):
+    """The best answers. Of equal ones, the first key, or the first group: groups are in the order of `by`."""
     answers = [answer for answer in answers if known(told(answer, top.by))]
     sign = 1 if top.order == "asc" else -1
-    named = sorted(answers, key=lambda answer: answer.key or tuple(answer.parts.values()))
+    named = sorted(answers, key=lambda answer: answer.key if by is None else [answer.parts[part] for part in by])
     return sorted(named, key=lambda answer: sign * told(answer, top.by))[: top.n]
 
 
@@ -125,14 +126,14 @@ def test_they_keep_what_the_answers_that_are_shown_say(entries, by, lookback, as
     shown = window.reader.query(Query(**asked))
     same = [str(answer) for answer in kept(shown, having)]
     assert [str(answer) for answer in window.reader.query(Query(**asked, having=having))] == same
-    best = [str(answer) for answer in firsts(shown, top)]
+    best = [str(answer) for answer in firsts(shown, top, by)]
     assert [str(answer) for answer in window.reader.query(Query(**asked, top=top))] == best
-    both = [str(answer) for answer in firsts(kept(shown, having), top)]
+    both = [str(answer) for answer in firsts(kept(shown, having), top, by)]
     assert [str(answer) for answer in window.reader.query(Query(**asked, having=having, top=top))] == both
     if by is not None:
         ranges = answers_of(window.reader, RangeQuery(3, 5, by=by))
         again = answers_of(window.reader, RangeQuery(3, 5, by=by, having=having, top=top))
-        assert [str(answer) for answer in again] == [str(answer) for answer in firsts(kept(ranges, having), top)]
+        assert [str(answer) for answer in again] == [str(answer) for answer in firsts(kept(ranges, having), top, by)]
         series = answers_of(window.reader, SeriesQuery(3, 6, 1, by=by, having=having, top=top))
         assert [each.parts for each in series] == [each.parts for each in again]
 
