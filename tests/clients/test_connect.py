@@ -241,6 +241,18 @@ def test_closing_ends_a_call_of_another_thread():
     assert failed == ["the client is closed"]
 
 
+async def test_closing_does_not_wait_for_a_service_that_reads_nothing():
+    """A bulk that the service does not read stays in the buffers of both sides."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        client = AsyncClient(f"http://127.0.0.1:{mute.getsockname()[1]}", timeout_s=WAIT_S)
+        call = asyncio.create_task(client._call("BulkInsert", pb.BulkInsertRequest(time=bytes(1 << 24)), None))
+        await until(lambda: client._http._all and any(w._transport.get_write_buffer_size() for w in client._http._all))
+        async with asyncio.timeout(WAIT_S):
+            await client.close()
+        with pytest.raises(Unavailable):
+            await call
+
+
 def test_a_call_that_takes_too_long_gives_its_connection_up():
     servicer = Numbered()
     servicer.gate.clear()

@@ -2,6 +2,7 @@
 
 import doctest
 import math
+import struct
 from collections import Counter
 
 import datasketches as ds
@@ -210,6 +211,29 @@ def test_features_that_the_model_does_not_have_are_refused(features):
     with pytest.raises(InvalidArgument) as caught:
         model.predict(features)
     assert caught.value.field == "features"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data[:-8],
+        lambda data: data + bytes(8),
+        lambda data: data[:-1],
+        lambda data: data[:16] + bytes(8) + data[24:],  # no hash is below 0
+        lambda data: data[:16] + struct.pack("<Q", 2**63) + data[24:],  # more than all hashes
+        lambda data: data[:-8] + data[16:24],  # a hash that theta leaves out
+        lambda data: data[:1] + b"\x09" + data[2:],
+        lambda data: b"\x04" + data[1:],
+        lambda data: data[:7],
+    ],
+)
+def test_damaged_theta_sketches_are_refused(change):
+    """Three words of head, then theta, then hashes in order; all of them are below theta."""
+    data = answer_of(monoids.ThetaSketch("int64", lg_k=5), np.arange(1000))
+    assert ThetaSketch(data).estimate() == pytest.approx(1000, rel=0.5)
+    assert data[0] == 3
+    with pytest.raises(InvalidArgument, match="no theta sketch"):
+        ThetaSketch(change(data))
 
 
 @pytest.mark.parametrize("module", [sash_client.count_min, sash_client.theta, sash_client.naive_bayes])
