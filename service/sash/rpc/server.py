@@ -79,6 +79,10 @@ _PENDING_BYTES = 16_384
 _HANDSHAKE_MS = 5_000
 """For so long the handshake of a connection may take. gRPC's two minutes let one client that says nothing take all."""
 
+_SETTINGS_MS = 5_000
+"""For so long a client may take to acknowledge the settings of its connection. gRPC limits the size of headers only
+from then on: the headers of one call may go on without an end, and it keeps them all. Its own limit is a minute."""
+
 _LARGE_BYTES = 65_536
 _PARSED = 4
 """So many times its length a large message takes once it is parsed. Numbers take less, short texts up to ten times."""
@@ -135,6 +139,7 @@ class RpcServer:
                 ("grpc.max_allowed_incoming_connections", settings.max_connections),
                 # Until its handshake is complete, gRPC knows nothing of a connection but that it is there.
                 ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+                ("grpc.http2.settings_timeout", _SETTINGS_MS),
                 # Calls beyond the limit of an address are refused with a reason. Far beyond, they wait at the client.
                 ("grpc.max_concurrent_streams", min(_OPEN * settings.calls_per_address + _REFUSED, _STREAMS_MAX)),
                 # A client opens another connection when it has something to say again.
