@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import re
+import resource
 import socket
+from pathlib import Path
 
 import pytest
 
+from sash.rpc import server
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.servers import running_service
+from tests.support.servers import running_service, service_process
 from tests.support.tokens import bearer, write_tokens
 
 CALLS = 2000
 CONNECTIONS = 4
+SENT_MIB = 64
 
-HEADERS, RESET, SETTINGS = 1, 3, 4
+HEADERS, RESET, SETTINGS, CONTINUATION = 1, 3, 4, 9
+ACK = 1
 END_HEADERS = 4
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 CANCEL = (8).to_bytes(4, "big")
 
 
@@ -42,12 +48,25 @@ HEAD = b"".join(
 
 def flood(resets):
     """Many calls on one connection, each of them called off at once or not at all."""
-    sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", frame(SETTINGS, 0, 0)]
+    sent = [PREFACE, frame(SETTINGS, 0, 0)]
     for stream in range(1, 2 * CALLS, 2):
         sent.append(frame(HEADERS, END_HEADERS, stream, HEAD))
         if resets:
             sent.append(frame(RESET, 0, stream, CANCEL))
     return b"".join(sent)
+
+
+def resident_mib(pid):
+    """The memory of a process, without pages of files."""
+    _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    return (resident - shared) * resource.getpagesize() / 2**20
+
+
+def endless(stack, running, acknowledged=b""):
+    """A connection that has begun a call whose headers do not end."""
+    connection = stack.enter_context(socket.create_connection(("127.0.0.1", running.grpc_port), 30))
+    connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + acknowledged + frame(HEADERS, 0, 1, HEAD))
+    return connection
 
 
 def refused(running):
@@ -71,3 +90,28 @@ def test_they_are_not_all_refused_before_others_are_answered(resets, tmp_path):
         for _ in range(3):
             stub.ListWindows(pb.ListWindowsRequest(), metadata=token)
         assert refused(running) < CONNECTIONS * CALLS / 2
+
+
+def test_who_does_not_acknowledge_the_settings_is_closed(monkeypatch):
+    """Until then gRPC limits no headers: a connection could send them for a minute, and gRPC kept them all."""
+    monkeypatch.setattr(server, "_SETTINGS_MS", 100)
+    with running_service() as running, contextlib.ExitStack() as stack:
+        connection = endless(stack, running)
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(65_536):  # times out after 30 s
+                pass
+        running.stub().ListWindows(pb.ListWindowsRequest())
+
+
+def test_endless_headers_are_not_kept_once_the_settings_are_acknowledged():
+    more = frame(CONTINUATION, 0, 1, (b"\x00" + text(b"a") + text(b"x" * 126)) * 100)
+    with service_process() as running, contextlib.ExitStack() as stack:
+        running.stub().ListWindows(pb.ListWindowsRequest())
+        assert running.process is not None
+        before = resident_mib(running.process.pid)
+        connection = endless(stack, running, acknowledged=frame(SETTINGS, ACK, 0))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(SENT_MIB * 2**20 // len(more)):
+                connection.sendall(more)
+        running.stub().ListWindows(pb.ListWindowsRequest())
+        assert resident_mib(running.process.pid) - before < SENT_MIB / 2
