@@ -30,9 +30,8 @@ from sash_engine.aggregators import ALGORITHMS
 from sash_engine.monoids import BUILT_IN
 from sash_engine.monoids.pane import partials_table
 from sash_engine.windows import ledger, predicate, spec
-from sash_engine.windows.asked_window import MAX_KEY_NAMES
 from sash_engine.windows.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_VALUES
-from sash_engine.windows.reader import MAX_LOOKBACKS
+from sash_engine.windows.reader import MAX_KEY_NAMES, MAX_LOOKBACKS
 from sash_engine.windows.spec_text import MAX_DEPTH, MAX_SPEC_BYTES
 from sash_engine.windows.window import Window
 
