@@ -161,8 +161,10 @@ class _Worker:
         process = self._process
         if process is None or process.returncode is not None:
             return
+        # A stopped process does not get the other signal. In this order, because Python, before it sends a signal, takes
+        # the status of a process that has ended, which `wait` would then miss.
+        process.send_signal(signal.SIGCONT)
         process.terminate()
-        process.send_signal(signal.SIGCONT)  # a stopped process does not get the other signal
         try:
             async with asyncio.timeout(self._patience_s):
                 await process.wait()
