@@ -107,7 +107,10 @@ class _Calls:
         self.draw = random.Random(f"{world.scenario.seed} caller {number}")
         self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0]))
         self.windows = {name: self.client.window(name) for name in (KEPT, PASSING)}
-        self.sequence = 0
+        self.sequence, self.epoch = 0, 0
+        self.batch = -1
+        self.given_up: list[Op] = []
+        """Numbered writes whose answers were lost, and that were not sent again: a higher epoch fences them."""
         self.values = 0
         self.mine: list[Entry] = []
 
@@ -138,7 +141,9 @@ class _Calls:
             ["insert", "bulk", "evict", "range", "retract", "read", "life"],
             [30, 25, 6, 4, 8, 22, 10 * (name == PASSING)],
         )[0]
-        if what == "life":
+        if name == KEPT and draw.random() < 0.08:
+            await self._batch(window, history)
+        elif what == "life":
             await self._life(history, name)
         elif what == "read":
             await self._read(window, history)
@@ -190,14 +195,22 @@ class _Calls:
         """Send a write with the next number until it is answered."""
         world = self.world
         self.sequence += 1
-        numbers = {"producer": f"p{self.number}", "sequence": self.sequence}
-        self._begin(history, op, f" as number {self.sequence}")
+        numbers = {"producer": f"p{self.number}", "sequence": self.sequence, "epoch": self.epoch}
+        gives_up = self.draw.random() < 0.2
+        self._begin(history, op, f" as number {self.sequence} of epoch {self.epoch}")
         end_s = world.loop.time() + _PATIENCE_S
         while world.failure is None:
             try:
                 done = await call(**numbers)
             except (Unavailable, DeadlineExceeded) as error:
                 self._say(op, f"not answered: {error.message}")
+                if gives_up:
+                    # As a client that ends, and begins again with a higher epoch: it does not know either.
+                    world.met["fenced | a write that is lost"] += 1
+                    world.checked(history.lost, op)
+                    self.given_up.append(op)
+                    self.epoch, self.sequence = self.epoch + 1, 0
+                    return
             except SashClientError as error:
                 if error.reason != "OUT_OF_ROOM":
                     world.fail(AssertionError(f"{op.what} as number {self.sequence} is refused: {error.message}"))
@@ -205,11 +218,46 @@ class _Calls:
                 self._say(op, f"no room: {error.message}")
             else:
                 self._end(history, op, ANY if done.already_applied else result(done))
+                for old in self.given_up:
+                    world.checked(history.fenced, old)
+                self.given_up = []
                 return
             if world.loop.time() > end_s:
                 world.fail(AssertionError(f"{op.what} is not answered in {_PATIENCE_S:.0f} s"))
                 return
             await asyncio.sleep(1.0)
+
+    async def _batch(self, window: AsyncWindow, history: History) -> None:
+        """Stage a batch as a streaming query does, parts of it twice, and commit it until that is answered."""
+        self.batch += 1
+        entries = self.entries(self.draw.choice([1, 4, 20]))
+        keys, times, values = map(list, zip(*entries, strict=True))
+        names = {"query": f"q{self.number}", "batch": self.batch}
+        op, again = inserting(entries), self.draw.random() < 0.3
+        self._begin(history, op, f" as batch {self.batch}")
+        for _ in range(1000):
+            try:
+                staged = await window.stage(times, {"value": values}, keys=keys, **names)
+                if self.draw.random() < 0.3:  # by a task that is run twice
+                    staged = await window.stage(times, {"value": values}, keys=keys, **names)
+                done = await window.commit(names["query"], names["batch"], staged)
+                if again:  # by a driver that does not know
+                    again = False
+                    done = await window.commit(names["query"], names["batch"], staged)
+            except (Unavailable, DeadlineExceeded) as error:
+                self._say(op, f"not answered: {error.message}")
+            except SashClientError as error:
+                if error.field == "batch" and error.code == "FAILED_PRECONDITION":
+                    self._end(history, op, ANY)  # an earlier attempt has committed it
+                    return
+                if error.reason != "OUT_OF_ROOM":
+                    self.world.fail(AssertionError(f"batch {self.batch} is refused: {error.message}"))
+                    return
+            else:
+                self._end(history, op, ANY if done.already_applied else done.inserted)
+                return
+            await asyncio.sleep(1.0)
+        self.world.fail(AssertionError(f"batch {self.batch} is not committed in 1,000 attempts"))
 
     async def _once(self, history: History, op: Op, call: Any, result: Any) -> None:
         """Send a write once, or as the client sends it."""
@@ -229,10 +277,15 @@ class _Calls:
         keys = [draw.choice(KEYS)]
         if draw.random() < 0.4:
             start, end = -1, _TIMES * 10**6
+        if draw.random() < 0.3:
+            keys = draw.sample(KEYS, 2)
         op = reading(start, end, keys)
         self._begin(history, op)
         try:
-            answer = await window.range_query(start, end, key=keys[0])
+            if len(keys) == 1:
+                answer = await window.range_query(start, end, key=keys[0])
+            else:
+                answer = await window.range_query(start, end, keys=keys)
         except NotFound:
             self._end(history, op, GONE)
         except SashClientError as error:

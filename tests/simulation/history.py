@@ -97,13 +97,20 @@ class History:
 
     def died(self) -> None:
         """The process died: calls whose answers are lost have taken effect by now, or never will."""
-        lost = {op.number for op in self.pending.values() if not op.answered}
+        self._over({op.number for op in self.pending.values() if not op.answered}, "a process died")
+
+    def fenced(self, op: Op) -> None:
+        """A call whose answer is lost has taken effect by now, or never will: its producer is fenced."""
+        if op.number in self.pending:
+            self._over({op.number}, "a producer is fenced")
+
+    def _over(self, lost: set[int], what: str) -> None:
         found = set()
         for state, done in self._closure(None, lost):
             found.add((state, frozenset(each for each in done if each[0] not in lost)))
         for number in lost:
             del self.pending[number]
-        self._keep(found, "a process died")
+        self._keep(found, what)
 
     def holds(self, state: State, what: str) -> None:
         """This is what the window holds, while no call is in progress."""

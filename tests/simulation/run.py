@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import pytest
+
+from sash.durability import blocks, checkpoint, journal, storage
 from sash_client.errors import NotFound, SashClientError
 from tests.simulation.callers import KEPT, PASSING, calls, compared, creating, spec
 from tests.simulation.history import History
@@ -60,13 +63,14 @@ def run(scenario: Scenario, setup: Setup = lambda world: None) -> Outcome:
     loop.set_exception_handler(
         lambda _, context: world.fail(context.get("exception") or AssertionError(context["message"]))
     )
-    with _quiet():
+    with _quiet(), _limits(scenario):
         try:
             asyncio.set_event_loop(loop)
             loop.run_until_complete(_all(world))
         except Exception as error:
             world.fail(error)
         finally:
+            world.ended = True
             left = asyncio.all_tasks(loop)
             loop.dead += [] if world.served is None else [world.served.process]
             loop.close()
@@ -145,6 +149,18 @@ async def _emptied(world: World) -> None:
 
 
 @contextlib.contextmanager
+def _limits(scenario: Scenario) -> Iterator[None]:
+    """Have the code go by the limits of a scenario."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "GROUP_BYTES", scenario.group_bytes)
+        patch.setattr(journal, "PENDING_BYTES", scenario.pending_bytes)
+        patch.setattr(blocks, "CHUNK_BYTES", scenario.chunk_bytes)
+        patch.setattr(checkpoint, "CHUNK_BYTES", scenario.chunk_bytes)
+        patch.setattr(storage, "_LONG_BYTES", scenario.long_bytes)
+        yield
+
+
+@contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -175,7 +191,8 @@ def story(outcome: Outcome, lines: int = 60) -> str:
     head = [
         f"seed {scenario.seed}: {outcome.failure or 'all is well'}",
         f"callers {list(scenario.callers)}, {scenario.steps} steps, shuffled {scenario.shuffled}",
-        f"options {dict(scenario.options)}",
+        f"options {dict(scenario.options)}, slow {scenario.slow}, a group has {scenario.group_bytes:,} bytes, a chunk "
+        f"{scenario.chunk_bytes:,}; long from {scenario.long_bytes:,}, congested from {scenario.pending_bytes:,}",
         *(f"fault: {fault.kind} at {fault.place} {fault.at}" for fault in scenario.faults),
         f"{outcome.callbacks} callbacks, {outcome.virtual_s:.1f} s of virtual time, digest {outcome.digest}",
     ]

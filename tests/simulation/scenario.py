@@ -40,6 +40,9 @@ class Scenario:
         steps: of each.
         shuffled: whether the order of ready callbacks is drawn.
         options: of the storage.
+        slow: whether work takes time, so that long work is done in slices.
+        group_bytes, chunk_bytes, long_bytes, pending_bytes: the limits in the code that bound a commit, what is handed
+            over in one go, what is applied at once, and what may wait.
     """
 
     seed: int
@@ -48,6 +51,11 @@ class Scenario:
     faults: tuple[Fault, ...]
     shuffled: bool
     options: Mapping[str, Any]
+    slow: bool = False
+    group_bytes: int = 8 * 2**20
+    chunk_bytes: int = 4 * 2**20
+    long_bytes: int = 257 * 1024
+    pending_bytes: int = 16 * 2**20
 
 
 def of_seed(seed: int) -> Scenario:
@@ -70,7 +78,20 @@ def of_seed(seed: int) -> Scenario:
         "block": draw.choice([2, 4, 4, 16]),
     }
     callers = tuple(range(draw.choice([1, 2, 3, 3])))
-    return Scenario(seed, callers, draw.choice([8, 15, 30, 60]), tuple(sorted(faults)), draw.random() < 0.6, options)
+    steps, shuffled = draw.choice([8, 15, 30, 60]), draw.random() < 0.6
+    return Scenario(
+        seed,
+        callers,
+        steps,
+        tuple(sorted(faults)),
+        shuffled,
+        options,
+        draw.random() < 0.6,
+        draw.choice([300, 1500, 8 * 2**20]),
+        draw.choice([100, 600, 4 * 2**20]),
+        draw.choice([150, 600, 257 * 1024]),
+        draw.choice([1000, 5000, 16 * 2**20]),
+    )
 
 
 def smaller(scenario: Scenario) -> Iterator[Scenario]:

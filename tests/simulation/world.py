@@ -41,17 +41,23 @@ _EPOCH_NS = 1_700_000_000 * 10**9
 
 
 class LoopClock:
-    """The clock of a machine: virtual time, and jumps of wall time."""
+    """The clock of a machine: virtual time, and jumps of wall time.
 
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self._loop = loop
+    Where `slow` is set, work takes time: whoever looks at the clock again may find that its turn is over.
+    """
+
+    def __init__(self, loop: SimulatedLoop, draw: random.Random, slow: bool) -> None:
+        self._loop, self._draw, self._slow = loop, draw, slow
         self.ahead_ns = 0
+        self._spent_s = 0.0
 
     def now_ns(self) -> int:
         return _EPOCH_NS + int(self._loop.time() * 1e9) + self.ahead_ns
 
     def monotonic_s(self) -> float:
-        return self._loop.time()
+        if self._slow:
+            self._spent_s += self._draw.choice([0.0, 0.0, 0.002, 0.006])
+        return self._loop.time() + self._spent_s
 
 
 class Served:
@@ -208,7 +214,7 @@ class World:
         self.loop, self.scenario = loop, scenario
         self.context = contextvars.copy_context()
         self.random = random.Random(f"{scenario.seed} world")
-        self.clock = LoopClock(loop)
+        self.clock = LoopClock(loop, random.Random(f"{scenario.seed} clock"), scenario.slow)
         self.disk = Disk()
         self.disk.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "commit"}
         self.disk.failing_reads = {fault.at for fault in scenario.faults if fault.place == "read"}
@@ -226,6 +232,8 @@ class World:
         self._calls = 0
         self._callbacks = 0
         self.over = False
+        self.ended = False
+        """Whether the run is over: what is closed now says nothing."""
         loop.call_s = lambda: self.random.choice([0.0, 0.001, 0.003, 0.02, 0.3])
         loop.after_each = self._after_each
 
@@ -241,7 +249,7 @@ class World:
 
     def fail(self, error: BaseException) -> None:
         """Something is wrong."""
-        if self.failure is None:
+        if self.failure is None and not self.ended:
             self.failure = error
             self.note(f"WRONG: {type(error).__name__}: {error}")
 
