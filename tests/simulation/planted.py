@@ -53,10 +53,35 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "self._through = self._session.journal.last",
         "self._through = self._session.journal.last - 1",
     ),
-    "the pointer goes before the blocks": (
-        "sash.durability.checkpoint",
-        "            self._stored.blocks.flush()\n            self._write(self._image)",
-        "            self._write(self._image)\n            self._stored.blocks.flush()",
+    "what is written in the background overtakes": (
+        "sash.durability.journal",
+        "        self._writes.append(write)\n",
+        "        self._writes.appendleft(write)\n",
+    ),
+    "what is written in the background goes before records": (
+        "sash.durability.journal",
+        "while not self._records and self._writes and",
+        "while self._writes and",
+    ),
+    "a lower epoch is not refused": (
+        "sash_engine.windows.ledger",
+        "if epoch < known.epoch:",
+        "if False:",
+    ),
+    "a batch is committed again": (
+        "sash.durability.storage",
+        "        if committed(window.ledger):\n            return await hosted.settled(WriteResult(already",
+        "        if False:\n            return await hosted.settled(WriteResult(already",
+    ),
+    "parts are deleted before a checkpoint covers the commit": (
+        "sash.durability.stored_window",
+        "self.manifest.add_garbage([values.staged_key(self.number, part",
+        "self._session.discard(self.number, [values.staged_key(self.number, part",
+    ),
+    "entries of a part are not in the tier when it is answered": (
+        "sash.durability.write_path",
+        "        return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1]",
+        "        return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1] - 1",
     ),
     "the image before is deleted before the pointer is written": (
         "sash.durability.checkpoint",
@@ -182,14 +207,14 @@ def plant(name: str) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Plant each fault, and say within how many seeds it is found."""
     seeds = arguments[0] if arguments else "500"
-    missed = 0
-    for name in PLANTED:
+    missed, only = 0, arguments[1:]
+    for name in [name for name in PLANTED if not only or name in only]:
         run = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--planted", name, "--seeds", seeds]
         said = subprocess.run(run, capture_output=True, text=True, check=False)
         last = (said.stdout.strip().splitlines() or said.stderr.strip().splitlines() or ["nothing"])[-1]
         missed += said.returncode == 0
         print(f"| {name} | {last} |", flush=True)
-    print(f"{len(PLANTED) - missed} of {len(PLANTED)} are found within {seeds} seeds each")
+    print(f"{missed} are not found within {seeds} seeds each")
     return int(missed > 0)
 
 
