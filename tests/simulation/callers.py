@@ -201,9 +201,12 @@ class _Calls:
         end_s = world.loop.time() + _PATIENCE_S
         while world.failure is None:
             try:
-                done = await call(**numbers)
-            except (Unavailable, DeadlineExceeded) as error:
-                self._say(op, f"not answered: {error.message}")
+                self.client.delay_s = self.draw.choice([0.0, 0.5, 3.0]) if gives_up else 0.0
+                async with asyncio.timeout(0.3 if gives_up else None):
+                    done = await call(**numbers)
+            except (TimeoutError, Unavailable, DeadlineExceeded) as error:
+                self._say(op, f"not answered: {error}")
+                self.client.delay_s = 0.0
                 if gives_up:
                     # As a client that ends, and begins again with a higher epoch: it does not know either.
                     world.met["fenced | a write that is lost"] += 1
@@ -217,11 +220,13 @@ class _Calls:
                     return
                 self._say(op, f"no room: {error.message}")
             else:
+                self.client.delay_s = 0.0
                 self._end(history, op, ANY if done.already_applied else result(done))
                 for old in self.given_up:
                     world.checked(history.fenced, old)
                 self.given_up = []
                 return
+            self.client.delay_s = 0.0
             if world.loop.time() > end_s:
                 world.fail(AssertionError(f"{op.what} is not answered in {_PATIENCE_S:.0f} s"))
                 return

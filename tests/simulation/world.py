@@ -182,6 +182,8 @@ class Caller(AsyncClient):
 
     def __init__(self, world: World, name: str, timeout_s: float) -> None:
         self._world = world
+        self.delay_s = 0.0
+        """How much longer requests are on their way."""
         super().__init__("127.0.0.1:1", timeout_s=timeout_s)
         self._now_s = world.loop.time  # type: ignore[method-assign]
         self._uniform = random.Random(f"{world.scenario.seed} pauses {name}").uniform  # type: ignore[method-assign]
@@ -197,7 +199,8 @@ class Caller(AsyncClient):
         target: str | None = None,
         shard: int | None = None,
     ) -> Any:
-        return await self._world.call(method, request, self.timeout_s if timeout_s is None else timeout_s)
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        return await self._world.call(method, request, timeout_s, self.delay_s)
 
 
 class World:
@@ -306,13 +309,13 @@ class World:
 
     # ---------------------------------------------------------------- network
 
-    async def call(self, method: str, request: Any, timeout_s: float) -> Any:
+    async def call(self, method: str, request: Any, timeout_s: float, more_s: float = 0.0) -> Any:
         """Make a call of the process that serves."""
         self._calls += 1
         number, fault = self._calls, self.net.get(self._calls)
         data = request.SerializeToString(deterministic=True)
         reply: asyncio.Future[Any] = self.loop.create_future()
-        delay_s = self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
+        delay_s = more_s + self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
         if fault is not None:
             self.met[f"{fault} | {method}"] += 1
             self.note(f"call {number} ({method}): {fault}")
