@@ -71,6 +71,9 @@ soak: setup ## long: properties with thousands of examples, hundreds of kills on
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
 
+simulate: setup ## simulate the service on virtual time, seed after seed, until stopped; what it finds is told
+	$(BIN)/python -W ignore -m tests.simulation --met
+
 bench: setup ## all benchmarks at real size, pinned to one core where they measure one
 	taskset -c 1 $(BIN)/python -m bench.engine
 	taskset -c 1 $(BIN)/python -m bench.engine_both
@@ -113,4 +116,4 @@ wheel: setup ## a wheel with the engine compiled, into dist/: for this kind of m
 clean: ## remove what was built and installed
 	rm -rf $(VENV) build dist service/sash/ui/packages .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help setup demo run test coverage check format soak bench pins docs load proto wheel clean
+.PHONY: help setup demo run test coverage check format soak simulate bench pins docs load proto wheel clean

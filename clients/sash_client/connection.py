@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import ssl
 import threading
+import time
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -86,6 +89,10 @@ class Connection:
         tls: True: TLS by the public authorities. `TLS`: by those that it names. False, or None: none; with None, a
             token is only sent to this machine. A URL with ``https`` means True.
     """
+
+    _now_s: Callable[[], float] = staticmethod(time.monotonic)
+    _uniform: Callable[[float, float], float] = staticmethod(random.uniform)
+    """What calls that are made again go by: a simulation has others."""
 
     def __init__(
         self,

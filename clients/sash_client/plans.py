@@ -100,7 +100,7 @@ def asked_again(
     client: Connection,
     method: str,
     request: Any,
-    now_s: Callable[[], float] = time.monotonic,
+    now_s: Callable[[], float] | None = None,
     owner: int | None = None,
     idempotent: bool = True,
 ) -> Plan[Any]:
@@ -110,9 +110,10 @@ def asked_again(
         idempotent: whether it may be made twice. One that may not is made again only after errors that say that nothing
             was changed, and as often as reads are.
     """
+    now_s = now_s or client._now_s
     left_s = client.timeout_s
     deadline_s = now_s() + left_s
-    for attempt, pause_s in enumerate(pauses_s(), 1):
+    for attempt, pause_s in enumerate(pauses_s(client._uniform), 1):
         try:
             return (yield Ask(method, request, max(left_s, 0.001), owner))
         except SashClientError as error:

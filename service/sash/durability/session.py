@@ -47,9 +47,17 @@ class TierSession:
         cache_bytes: budget of the cache of stored blocks.
         interval_s: how long records may gather that nobody waits for.
         clock: measures how long readers are idle.
+        entropy: makes so many random bytes, for the id of a new store.
     """
 
-    def __init__(self, tier: ColdTier, cache_bytes: int, interval_s: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        tier: ColdTier,
+        cache_bytes: int,
+        interval_s: float,
+        clock: Clock,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
         self.tier: ColdTier = tier
         self.journal = Journal(tier, interval_s)
         self.cache = Cache(cache_bytes)
@@ -59,7 +67,7 @@ class TierSession:
         """Whether the tier has the id already."""
         self.damaged: set[str] = set()
         """Names of the values that were found damaged or missing; `report_damage` adds to it."""
-        self._clock = clock
+        self._clock, self._entropy = clock, entropy
         self._unstored_bytes = 0
         self._pins = Pins(clock, self.journal.background)
 
@@ -90,7 +98,7 @@ class TierSession:
         """Read the id of the store from its roots, or make one."""
         found = store_among(self.tier.get_many(ROOTS))
         self.named = found is not None
-        self.store = found or secrets.token_bytes(values.STORE_BYTES)
+        self.store = found or self._entropy(values.STORE_BYTES)
 
     def roots(self) -> tuple[Meta, Start, End] | None:
         """Read the values that all windows need; None if the tier was never used.

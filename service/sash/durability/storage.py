@@ -77,6 +77,7 @@ class Storage:
         interval_s: how long writes to windows of durability "interval" may gather.
         block: entries per sealed block of new windows.
         sleep: waits for so many seconds, and blocks; used while the tier is unavailable at the start.
+        entropy: makes so many random bytes: the id of a new store, the names of staged parts.
         memory: bounds what windows and staged parts may take; nothing does where None.
 
     Attributes:
@@ -98,6 +99,7 @@ class Storage:
         interval_s: float = 0.1,
         block: int = BLOCK,
         sleep: Callable[[float], None] = time.sleep,
+        entropy: Callable[[int], bytes] = secrets.token_bytes,
         memory: MemoryBudget | None = None,
     ) -> None:
         self._catalogue = catalogue
@@ -108,6 +110,7 @@ class Storage:
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
+        self._entropy = entropy
         self.store: WindowStorage
         if tier is None:
             self.store = MemoryStorage(catalogue, clock, block)
@@ -122,6 +125,7 @@ class Storage:
                 interval_s=interval_s,
                 block=block,
                 sleep=sleep,
+                entropy=entropy,
             )
 
     async def start(self, standby: bool = False, beside: bool = False) -> None:
@@ -383,7 +387,7 @@ class Storage:
         hosted.window.check(batch)
         self._staged.check(size)
         self._memory.check(COPIES * size)
-        token, entries, part = token or secrets.token_hex(8), len(batch.times), ledger.next_part
+        token, entries, part = token or self._entropy(8).hex(), len(batch.times), ledger.next_part
         operation = records.Stage(token, query, number, entries, self._clock.now_ns() + PART_EXPIRES_NS)
         record = hosted.stage(operation, batch)
         self._staged.add(name, part, size)

@@ -61,7 +61,7 @@ class TierStorage:
         catalogue: the windows.
         clock: tells wall time.
         tier: stores the windows.
-        cache_bytes, checkpoint_bytes, store_entries, interval_s, block, sleep: see `Storage`.
+        cache_bytes, checkpoint_bytes, store_entries, interval_s, block, sleep, entropy: see `Storage`.
 
     Attributes:
         session: the tier as windows use it.
@@ -84,6 +84,7 @@ class TierStorage:
         interval_s: float,
         block: int,
         sleep: Callable[[float], None],
+        entropy: Callable[[int], bytes],
     ) -> None:
         self._catalogue, self._clock, self._block, self._sleep = catalogue, clock, block, sleep
         self._store_entries = store_entries
@@ -92,7 +93,7 @@ class TierStorage:
         windows: dict[str, StoredWindow] = {}
         self._windows = windows
         self.windows: Mapping[str, StoredWindow] = windows
-        self.session = session = TierSession(tier, cache_bytes, interval_s, clock)
+        self.session = session = TierSession(tier, cache_bytes, interval_s, clock, entropy)
         self.checkpoints = Checkpoints(session, windows, clock, checkpoint_bytes, store_entries)
         self.capacity = Capacity(session, windows, self.checkpoints.take)
         self.listing = Listing(session, windows, self.checkpoints.trim)

@@ -1,0 +1,375 @@
+"""Callers: each draws its steps from the seed, makes them one after the other, and tells the histories of the windows.
+
+A numbered write is sent until it is answered, always with its number. Another write is sent as the client does; where
+its answer is lost, nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from typing import Any
+
+from sash_client.aio import AsyncWindow
+from sash_client.errors import DataLoss, DeadlineExceeded, NotFound, SashClientError, Unavailable
+from tests.simulation.history import ANY, GONE, Entry, History, Op, State
+from tests.simulation.world import Caller, World
+
+__all__ = ["KEPT", "KEYS", "PASSING", "calls", "compared", "spec"]
+
+KEPT, PASSING = "kept", "passing"
+"""The window that is there always, and the one that is created and deleted all the time."""
+KEYS = ["a", "b", "c"]
+_TIMES = 1000
+_PATIENCE_S = 3600.0
+
+
+def spec(name: str) -> dict[str, Any]:
+    """The spec of a window."""
+    return {
+        "name": name,
+        "keyed": True,
+        "time_unit": "none",
+        "fields": {"value": "int64"},
+        "identity": "value",
+        "aggregates": {
+            "n": {"function": "count"},
+            "all": {"function": "collect", "field": "value"},
+            "max": {"function": "max", "field": "value"},
+            "sum": {"function": "sum", "field": "value"},
+        },
+    }
+
+
+# ---------------------------------------------------------------- what calls do
+
+
+def _on_window(change: Callable[[frozenset[Entry]], tuple[State, Hashable]]) -> Callable[[State], Any]:
+    return lambda state: (None, GONE) if state is None else change(state)
+
+
+def inserting(entries: Sequence[Entry]) -> Op:
+    """Entries arrive."""
+    new = frozenset(entries)
+    return Op(f"insert {list(entries)}", _on_window(lambda state: (state | new, len(new))))
+
+
+def evicting(start: int, end: int, key: str | None) -> Op:
+    """Entries leave."""
+
+    def change(state: frozenset[Entry]) -> tuple[State, Hashable]:
+        left = frozenset(each for each in state if not (start <= each[1] <= end and key in (None, each[0])))
+        return left, len(state) - len(left)
+
+    return Op(f"evict {start} to {end} of {key or 'all'}", _on_window(change))
+
+
+def retracting(entries: Sequence[Entry]) -> Op:
+    """Single entries leave."""
+    gone = frozenset(entries)
+    return Op(f"retract {list(entries)}", _on_window(lambda state: (state - gone, len(state & gone))))
+
+
+def creating() -> Op:
+    """The window comes."""
+    return Op("create", lambda state: (frozenset(), True) if state is None else (state, False))
+
+
+def deleting() -> Op:
+    """The window goes."""
+    return Op("delete", _on_window(lambda state: (None, len(state))))
+
+
+def reading(start: int, end: int, keys: Sequence[str]) -> Op:
+    """A question, whose answer is a fold of what is there."""
+    return Op(f"read {keys} {start} to {end}", _on_window(lambda state: (state, folded(state, start, end, keys))))
+
+
+def folded(state: frozenset[Entry], start: int, end: int, keys: Sequence[str]) -> Hashable:
+    """The plain fold of a range."""
+    found = sorted((time, keys.index(key), value) for key, time, value in state if key in keys and start <= time <= end)
+    values = [value for _, _, value in found]
+    return len(values), tuple(values), max(values, default=None), sum(values)
+
+
+def _seen(aggregates: Any) -> Hashable:
+    total = aggregates["sum"]
+    return aggregates["n"], tuple(aggregates["all"]), aggregates["max"], 0 if total is None else total
+
+
+# ---------------------------------------------------------------- callers
+
+
+class _Calls:
+    def __init__(self, world: World, number: int) -> None:
+        self.world, self.number = world, number
+        self.draw = random.Random(f"{world.scenario.seed} caller {number}")
+        self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0]))
+        self.windows = {name: self.client.window(name) for name in (KEPT, PASSING)}
+        self.sequence, self.epoch = 0, 0
+        self.batch = -1
+        self.given_up: list[Op] = []
+        """Numbered writes whose answers were lost, and that were not sent again: a higher epoch fences them."""
+        self.values = 0
+        self.mine: list[Entry] = []
+
+    def entries(self, count: int) -> list[Entry]:
+        """New entries: no two of a run have the same time, or the same value."""
+        found = []
+        for _ in range(count):
+            self.values += 1
+            value = self.values * 10 + self.number
+            found.append((self.draw.choice(KEYS), self.draw.randrange(_TIMES) * 10**6 + value, value))
+        self.mine += found
+        return found
+
+    async def run(self) -> None:
+        for _ in range(self.world.scenario.steps):
+            if self.draw.random() < 0.3:
+                await asyncio.sleep(self.draw.choice([0.0, 0.01, 0.3, 1.5]))
+            await self.step()
+            if self.world.failure is not None:
+                return
+
+    async def step(self) -> None:
+        draw = self.draw
+        name = KEPT if draw.random() < 0.75 else PASSING
+        window, history = self.windows[name], self.world.histories[name]
+        numbered = name == KEPT and draw.random() < 0.6
+        what = draw.choices(
+            ["insert", "bulk", "evict", "range", "retract", "read", "life"],
+            [30, 25, 6, 4, 8, 22, 10 * (name == PASSING)],
+        )[0]
+        if name == KEPT and draw.random() < 0.08:
+            await self._batch(window, history)
+        elif what == "life":
+            await self._life(history, name)
+        elif what == "read":
+            await self._read(window, history)
+        else:
+            op, call, result = self._write(what, window)
+            await (self._numbered if numbered else self._once)(history, op, call, result)
+
+    def _write(self, what: str, window: AsyncWindow) -> tuple[Op, Callable[..., Coroutine[Any, Any, Any]], Any]:
+        draw = self.draw
+        if what == "insert":
+            ((key, time, value),) = entries = self.entries(1)
+            return (
+                inserting(entries),
+                lambda **numbers: window.insert(time, fields={"value": value}, key=key, **numbers),
+                lambda done: done.inserted,
+            )
+        if what == "bulk":
+            entries = self.entries(draw.choice([2, 5, 12, 40]))
+            keys, times, values = map(list, zip(*entries, strict=True))
+            return (
+                inserting(entries),
+                lambda **numbers: window.bulk_insert(times, {"value": values}, keys=keys, **numbers),
+                lambda done: done.inserted,
+            )
+        if what == "retract":
+            some = draw.sample(self.mine, min(len(self.mine), draw.choice([1, 1, 4]))) or self.entries(1)
+            keys, times, values = map(list, zip(*some, strict=True))
+            return (
+                retracting(some),
+                lambda **numbers: window.retract(times, values, keys=keys, **numbers),
+                lambda done: done.retracted,
+            )
+        key = draw.choice([None, *KEYS])
+        end = draw.randrange(_TIMES // 3) * 10**6
+        if what == "evict":
+            return (
+                evicting(-1, end, key),
+                lambda **numbers: window.bulk_evict(end, key=key, **numbers),
+                lambda done: done.evicted,
+            )
+        start, end = end, end + draw.randrange(_TIMES // 3) * 10**6
+        return (
+            evicting(start, end, key),
+            lambda **numbers: window.bulk_evict(start=start, end=end, key=key, **numbers),
+            lambda done: done.evicted,
+        )
+
+    async def _numbered(self, history: History, op: Op, call: Any, result: Any) -> None:
+        """Send a write with the next number until it is answered."""
+        world = self.world
+        self.sequence += 1
+        numbers = {"producer": f"p{self.number}", "sequence": self.sequence, "epoch": self.epoch}
+        gives_up = self.draw.random() < 0.2
+        self._begin(history, op, f" as number {self.sequence} of epoch {self.epoch}")
+        end_s = world.loop.time() + _PATIENCE_S
+        while world.failure is None:
+            try:
+                self.client.delay_s = self.draw.choice([0.0, 0.5, 3.0]) if gives_up else 0.0
+                async with asyncio.timeout(0.3 if gives_up else None):
+                    done = await call(**numbers)
+            except (TimeoutError, Unavailable, DeadlineExceeded) as error:
+                self._say(op, f"not answered: {error}")
+                self.client.delay_s = 0.0
+                if gives_up:
+                    # As a client that ends, and begins again with a higher epoch: it does not know either.
+                    world.met["fenced | a write that is lost"] += 1
+                    world.checked(history.lost, op)
+                    self.given_up.append(op)
+                    self.epoch, self.sequence = self.epoch + 1, 0
+                    return
+            except SashClientError as error:
+                if error.reason != "OUT_OF_ROOM":
+                    world.fail(AssertionError(f"{op.what} as number {self.sequence} is refused: {error.message}"))
+                    return
+                self._say(op, f"no room: {error.message}")
+            else:
+                self.client.delay_s = 0.0
+                self._end(history, op, ANY if done.already_applied else result(done))
+                for old in self.given_up:
+                    world.checked(history.fenced, old)
+                self.given_up = []
+                return
+            self.client.delay_s = 0.0
+            if world.loop.time() > end_s:
+                world.fail(AssertionError(f"{op.what} is not answered in {_PATIENCE_S:.0f} s"))
+                return
+            await asyncio.sleep(1.0)
+
+    async def _batch(self, window: AsyncWindow, history: History) -> None:
+        """Stage a batch as a streaming query does, parts of it twice, and commit it until that is answered."""
+        self.batch += 1
+        entries = self.entries(self.draw.choice([1, 4, 20]))
+        keys, times, values = map(list, zip(*entries, strict=True))
+        names = {"query": f"q{self.number}", "batch": self.batch}
+        op, again = inserting(entries), self.draw.random() < 0.3
+        self._begin(history, op, f" as batch {self.batch}")
+        for _ in range(1000):
+            try:
+                staged = await window.stage(times, {"value": values}, keys=keys, **names)
+                if self.draw.random() < 0.3:  # by a task that is run twice
+                    staged = await window.stage(times, {"value": values}, keys=keys, **names)
+                done = await window.commit(names["query"], names["batch"], staged)
+                if again:  # by a driver that does not know
+                    again = False
+                    done = await window.commit(names["query"], names["batch"], staged)
+            except (Unavailable, DeadlineExceeded) as error:
+                self._say(op, f"not answered: {error.message}")
+            except SashClientError as error:
+                if error.field == "batch" and error.code == "FAILED_PRECONDITION":
+                    self._end(history, op, ANY)  # an earlier attempt has committed it
+                    return
+                if error.reason != "OUT_OF_ROOM":
+                    self.world.fail(AssertionError(f"batch {self.batch} is refused: {error.message}"))
+                    return
+            else:
+                self._end(history, op, ANY if done.already_applied else done.inserted)
+                return
+            await asyncio.sleep(1.0)
+        self.world.fail(AssertionError(f"batch {self.batch} is not committed in 1,000 attempts"))
+
+    async def _once(self, history: History, op: Op, call: Any, result: Any) -> None:
+        """Send a write once, or as the client sends it."""
+        self._begin(history, op)
+        try:
+            done = await call()
+        except NotFound:
+            self._end(history, op, GONE)
+        except SashClientError as error:
+            self._failed(history, op, error)
+        else:
+            self._end(history, op, result(done))
+
+    async def _read(self, window: AsyncWindow, history: History) -> None:
+        draw = self.draw
+        start, end = sorted(draw.randrange(_TIMES) * 10**6 for _ in range(2))
+        keys = [draw.choice(KEYS)]
+        if draw.random() < 0.4:
+            start, end = -1, _TIMES * 10**6
+        if draw.random() < 0.3:
+            keys = draw.sample(KEYS, 2)
+        op = reading(start, end, keys)
+        self._begin(history, op)
+        try:
+            if len(keys) == 1:
+                answer = await window.range_query(start, end, key=keys[0])
+            else:
+                answer = await window.range_query(start, end, keys=keys)
+        except NotFound:
+            self._end(history, op, GONE)
+        except SashClientError as error:
+            self._failed(history, op, error, reads=True)
+        else:
+            self._end(history, op, _seen(answer.aggregates))
+
+    async def _life(self, history: History, name: str) -> None:
+        create = self.draw.random() < 0.6
+        op = creating() if create else deleting()
+        self._begin(history, op)
+        try:
+            if create:
+                await self.client.create_window(spec(name))
+                self._end(history, op, ANY)
+            else:
+                self._end(history, op, await self.client.delete_window(name))
+        except NotFound:
+            self._end(history, op, GONE)
+        except SashClientError as error:
+            self._failed(history, op, error)
+
+    # ---------------------------------------------------------------- what the histories hear
+
+    def _begin(self, history: History, op: Op, how: str = "") -> None:
+        self.world.note(f"caller {self.number}: {op.what}{how} …")
+        self.world.checked(history.begin, op)
+
+    def _end(self, history: History, op: Op, result: Hashable) -> None:
+        self._say(op, str(result))
+        self.world.checked(history.end, op, result)
+
+    def _failed(self, history: History, op: Op, error: SashClientError, reads: bool = False) -> None:
+        if isinstance(error, DataLoss):
+            self.world.fail(error)
+        self._say(op, f"{type(error).__name__}: {error.message}")
+        perhaps = not reads and isinstance(error, Unavailable | DeadlineExceeded) and not error.unchanged
+        self.world.checked(history.lost if perhaps else history.refused, op)
+
+    def _say(self, op: Op, said: str) -> None:
+        self.world.note(f"caller {self.number}: … {op.what[:40]}: {said}")
+
+
+async def calls(world: World, number: int) -> None:
+    """Make the steps of a caller."""
+    await _Calls(world, number).run()
+
+
+async def compared(world: World, what: str) -> None:
+    """Compare what the windows hold, and every answer to it, with what they may hold."""
+    client, draw = Caller(world, "reader", 60.0), random.Random(f"{world.scenario.seed} {what}")
+    for name, history in world.histories.items():
+        window, total = client.window(name), 0
+        for key in KEYS:
+            part = sorted(draw.randrange(_TIMES) * 10**6 for _ in range(2))
+            for start, end in [(-1, _TIMES * 10**6), (part[0], part[1])]:
+                op = reading(start, end, [key])
+                world.checked(history.begin, op)
+                seen: Hashable = GONE
+                try:
+                    seen = _seen((await asked(window.range_query, start, end, key=key)).aggregates)
+                    if end == part[1]:
+                        lookback = {"lookbacks": [end - start + 1], "as_of": end}
+                        (answer,) = await asked(window.query, key=key, **lookback)
+                        if _seen(answer.aggregates) != seen:
+                            world.fail(AssertionError(f"a lookback and its range differ: {answer}, {seen}"))
+                    else:
+                        total += seen[0]  # type: ignore[index]
+                except NotFound:
+                    pass
+                world.checked(history.end, op, seen)
+        world.note(f"{what}: {name}: {total} entries")
+
+
+async def asked(call: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:
+    """Ask until it is answered."""
+    for _ in range(100):
+        try:
+            return await call(*args, **options)
+        except (Unavailable, DeadlineExceeded):
+            await asyncio.sleep(1.0)
+    raise AssertionError("a question is not answered in 100 attempts")

@@ -1,0 +1,163 @@
+"""A loop on virtual time that runs one callback at a time, in an order that a seed draws, of processes that may die.
+
+    ready   [world: client 2] [process 3: commit] [process 2: tidy, dead]     one is drawn, and run; of the dead, none
+    due     12.031 s process 3: …                                             nothing is ready: it is 12.031 s
+
+Each callback belongs to the process in whose context it was made; the world (clients, network, faults) has none. A
+process that is dead runs nothing more, not even a `finally`: what it was about to do has not happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import heapq
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tests.support.virtual_time import VirtualLoop
+
+__all__ = ["Killed", "Process", "SimulatedLoop", "Stuck"]
+
+T = TypeVar("T")
+
+_PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Killed(BaseException):
+    """Ends a call on the machine's side of a process that was killed in it."""
+
+
+class Stuck(AssertionError):
+    """Nothing is ready and nothing is due: whoever waits, waits for ever."""
+
+
+class Process:
+    """What runs in one context, until it is killed."""
+
+    def __init__(self, loop: SimulatedLoop, number: int) -> None:
+        self.number = number
+        self.alive = True
+        self.callbacks = 0
+        self.stopped_until_s = 0.0
+        """As by SIGSTOP: until then nothing of it runs."""
+        self.held: list[asyncio.Handle] = []
+        """What it will run then."""
+        self._loop = loop
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._context = contextvars.Context()
+        self._context.run(_PROCESS.set, self)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a task of the process."""
+        return self._context.run(asyncio.create_task, work)
+
+    def kill(self) -> None:
+        """Let nothing of it run again."""
+        self.alive = False
+        self._loop.dead.append(self)
+
+
+class SimulatedLoop(VirtualLoop):
+    """See above.
+
+    Args:
+        random_: draws the order of ready callbacks, and how long calls in threads take.
+        shuffled: whether the order is drawn; else it is asyncio's own.
+
+    Attributes:
+        after_each: called after each callback of a process.
+        dead: the processes that were killed. They are kept: what is collected would still run its `finally`.
+        ran: how many callbacks were run.
+    """
+
+    def __init__(self, random_: random.Random, shuffled: bool) -> None:
+        super().__init__()
+        self._random, self._shuffled = random_, shuffled
+        self.after_each: Callable[[Process], None] = lambda process: None
+        self.dead: list[Process] = []
+        self._kept: list[Any] = []
+        self.ran = 0
+        self.set_task_factory(self._made)
+
+    def _made(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        process = _PROCESS.get()
+        if process is not None:
+            process._tasks.append(task)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """A call takes place at one moment, and is heard of at a later one; the process may die before either."""
+        future: asyncio.Future[T] = self.create_future()
+
+        def answer(set_: Callable[[Any], None], result: Any) -> None:
+            if not future.done():
+                set_(result)
+
+        def call() -> None:
+            if future.cancelled():
+                return
+            try:
+                result = func(*args)
+            except Killed:
+                return
+            except Exception as error:
+                self.call_later(self.call_s() / 2, answer, future.set_exception, error)
+            else:
+                self.call_later(self.call_s() / 2, answer, future.set_result, result)
+
+        self.call_later(self.call_s() / 2, call)
+        return future
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now_s or not ready):
+            timer = heapq.heappop(scheduled)
+            timer._scheduled = False
+            if not timer._cancelled:
+                process = timer._context.get(_PROCESS)
+                if process is None or process.alive:
+                    self._now_s = max(self._now_s, timer._when)
+                    ready.append(timer)
+        if not ready:
+            raise Stuck("nothing is ready and nothing is due: whoever waits, waits for ever")
+        at = self._random.randrange(len(ready)) if self._shuffled and len(ready) > 1 else 0
+        handle = ready[at]
+        del ready[at]
+        if handle._cancelled:
+            return
+        process = handle._context.get(_PROCESS)
+        if process is None:
+            self.ran += 1
+            handle._run()
+        elif not process.alive:
+            self._kept.append(handle)
+        elif process.stopped_until_s > self._now_s:
+            if not process.held:
+                self.call_at(process.stopped_until_s, self._go_on, process, context=contextvars.Context())
+            process.held.append(handle)
+        else:
+            self.ran += 1
+            process.callbacks += 1
+            handle._run()
+            if process.alive:
+                self.after_each(process)
+
+    def _go_on(self, process: Process) -> None:
+        self._ready.extend(process.held)  # type: ignore[attr-defined]
+        process.held = []
+
+    def passes(self, seconds: float) -> None:
+        """Let time pass while the loop stands still: something blocks it."""
+        self._pass(seconds)
+
+    def bury(self) -> None:
+        """Close what the dead have left; call this when the loop is closed."""
+        for process in self.dead:
+            for task in process._tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()  # type: ignore[union-attr]

@@ -1,0 +1,202 @@
+"""A run of a scenario, from its seed to its digest; and how one that fails is made small and told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from sash.durability import blocks, checkpoint, journal, storage
+from sash_client.errors import NotFound, SashClientError
+from tests.simulation.callers import KEPT, PASSING, calls, compared, creating, spec
+from tests.simulation.history import History
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.scenario import Scenario, smaller
+from tests.simulation.world import Caller, World
+from tests.support.stored import ALWAYS
+
+__all__ = ["Outcome", "run", "shrunk", "story"]
+
+Setup = Callable[[World], None]
+
+_LATEST_S = 40_000.0
+"""Virtual seconds after which somebody waits for ever."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run.
+
+    Args:
+        failure: what was wrong; None if nothing was.
+        digest: of all events; equal for equal scenarios.
+        events: as lines.
+        met: which faults met which states.
+        virtual_s: how long it took, in virtual time.
+        callbacks: how many were run.
+        unchecked: whether there were too many cases to follow.
+    """
+
+    scenario: Scenario
+    failure: str | None
+    digest: str
+    events: list[str]
+    met: Counter[str]
+    virtual_s: float
+    callbacks: int
+    restarts: int
+    unchecked: bool
+
+
+def run(scenario: Scenario, setup: Setup = lambda world: None) -> Outcome:
+    """Run a scenario; `setup` may change its world before it begins."""
+    loop = SimulatedLoop(random.Random(f"{scenario.seed} order"), scenario.shuffled)
+    world = World(loop, scenario)
+    world.histories = {name: History() for name in (KEPT, PASSING)}
+    setup(world)
+    loop.set_exception_handler(
+        lambda _, context: world.fail(context.get("exception") or AssertionError(context["message"]))
+    )
+    with _quiet(), _limits(scenario):
+        try:
+            asyncio.set_event_loop(loop)
+            loop.run_until_complete(_all(world))
+        except Exception as error:
+            world.fail(error)
+        finally:
+            world.ended = True
+            left = asyncio.all_tasks(loop)
+            loop.dead += [] if world.served is None else [world.served.process]
+            loop.close()
+            asyncio.set_event_loop(None)
+            loop.bury()
+            for task in left:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()  # type: ignore[union-attr]
+    failure = None if world.failure is None else f"{type(world.failure).__name__}: {world.failure}"
+    return Outcome(
+        scenario,
+        failure,
+        world.digest.hexdigest(),
+        world.events,
+        world.met + world.disk.met,
+        loop.time(),
+        loop.ran,
+        world.restarts,
+        world.unchecked,
+    )
+
+
+async def _all(world: World) -> None:
+    async with asyncio.timeout(_LATEST_S):
+        supervisor = asyncio.create_task(world.supervise())
+        await world.serving()
+        op, first = creating(), Caller(world, "first", 60.0)
+        world.checked(world.histories[KEPT].begin, op)
+        for _ in range(100):
+            with contextlib.suppress(SashClientError):
+                await first.create_window(spec(KEPT))
+                break
+            await asyncio.sleep(1.0)
+        world.checked(world.histories[KEPT].end, op, "any result")
+        async with asyncio.TaskGroup() as tasks:
+            for number in world.scenario.callers:
+                tasks.create_task(calls(world, number))
+        if world.failure is None:
+            await _compared(world)
+        world.over = True
+        supervisor.cancel()
+
+
+async def _compared(world: World) -> None:
+    """Whatever has happened, all is well now, and stays so."""
+    world.disk.faults.clear()
+    world.disk.failing_reads.clear()
+    world.net.clear()
+    world.kills.clear()
+    await world.serving()
+    await compared(world, "at the end")
+    for ending in ("stopped", "power", "killed"):
+        served = await world.serving()
+        if ending == "stopped":
+            await served.stop()
+        else:
+            served.die(ending == "power")
+        await world.serving()
+        await compared(world, f"after it was {ending}" if ending != "power" else "after a loss of power")
+    await _emptied(world)
+
+
+async def _emptied(world: World) -> None:
+    """Nothing is left of windows that are deleted, but what a store always has."""
+    client = Caller(world, "last", 60.0)
+    for name in world.histories:
+        with contextlib.suppress(NotFound):
+            await client.delete_window(name)
+    world.histories.clear()
+    await asyncio.sleep(5.0)
+    await (await world.serving()).stop()
+    left = sorted(world.disk.values.keys() - ALWAYS)
+    if left:
+        raise AssertionError(f"the windows are deleted, and the store has still {left[:8]}")
+
+
+@contextlib.contextmanager
+def _limits(scenario: Scenario) -> Iterator[None]:
+    """Have the code go by the limits of a scenario."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "GROUP_BYTES", scenario.group_bytes)
+        patch.setattr(journal, "PENDING_BYTES", scenario.pending_bytes)
+        patch.setattr(blocks, "CHUNK_BYTES", scenario.chunk_bytes)
+        patch.setattr(checkpoint, "CHUNK_BYTES", scenario.chunk_bytes)
+        patch.setattr(storage, "_LONG_BYTES", scenario.long_bytes)
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def shrunk(scenario: Scenario, setup: Setup = lambda world: None, tries: int = 300) -> Outcome:
+    """Make a scenario that fails smaller, as long as it fails; return the outcome of the smallest."""
+    outcome = run(scenario, setup)
+    smaller_ = outcome.failure is not None
+    while smaller_ and tries > 0:
+        smaller_ = False
+        for candidate in smaller(outcome.scenario):
+            tries -= 1
+            found = run(candidate, setup)
+            if found.failure is not None:
+                outcome, smaller_ = found, True
+                break
+    return outcome
+
+
+def story(outcome: Outcome, lines: int = 60) -> str:
+    """Tell who did what when, on one page."""
+    scenario = outcome.scenario
+    head = [
+        f"seed {scenario.seed}: {outcome.failure or 'all is well'}",
+        f"callers {list(scenario.callers)}, {scenario.steps} steps, shuffled {scenario.shuffled}",
+        f"options {dict(scenario.options)}, slow {scenario.slow}, a group has {scenario.group_bytes:,} bytes, a chunk "
+        f"{scenario.chunk_bytes:,}; long from {scenario.long_bytes:,}, congested from {scenario.pending_bytes:,}",
+        *(f"fault: {fault.kind} at {fault.place} {fault.at}" for fault in scenario.faults),
+        f"{outcome.callbacks} callbacks, {outcome.virtual_s:.1f} s of virtual time, digest {outcome.digest}",
+    ]
+    events = [event[:200] for event in outcome.events]
+    if len(events) > lines:
+        events = [*events[:5], f"… {len(events) - lines} more …", *events[5 - lines :]]
+    return "\n".join([*head, "", *events])

@@ -1,0 +1,108 @@
+"""What a seed stands for: callers, their steps, the service's limits, and faults, each at a moment that is a count."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.simulation.disk import COMMIT_FAULTS
+
+__all__ = ["Fault", "Scenario", "of_seed", "smaller"]
+
+_KINDS = {
+    "commit": COMMIT_FAULTS,
+    "read": ("failed",),
+    "call": ("request lost", "answer lost", "delayed", "answer delayed"),
+    "callback": ("kill", "kill", "power", "power", "stopped", "clock"),
+}
+_REACH = {"commit": 250, "read": 400, "call": 200, "callback": 4000}
+"""About how many there are in a run, of what faults are counted by."""
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """At the `at`th commit, read, call or callback of a process."""
+
+    place: str
+    at: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run.
+
+    Args:
+        callers: the numbers of those that call.
+        steps: of each.
+        shuffled: whether the order of ready callbacks is drawn.
+        options: of the storage.
+        slow: whether work takes time, so that long work is done in slices.
+        group_bytes, chunk_bytes, long_bytes, pending_bytes: the limits in the code that bound a commit, what is handed
+            over in one go, what is applied at once, and what may wait.
+    """
+
+    seed: int
+    callers: tuple[int, ...]
+    steps: int
+    faults: tuple[Fault, ...]
+    shuffled: bool
+    options: Mapping[str, Any]
+    slow: bool = False
+    group_bytes: int = 8 * 2**20
+    chunk_bytes: int = 4 * 2**20
+    long_bytes: int = 257 * 1024
+    pending_bytes: int = 16 * 2**20
+
+
+def of_seed(seed: int) -> Scenario:
+    """Return the scenario of a seed."""
+    draw = random.Random(f"{seed} scenario")
+    faults = set()
+    weights = {place: draw.choice([0, 1, 1, 3]) for place in _KINDS}
+    places = [place for place, weight in weights.items() for _ in range(weight)] or ["callback"]
+    for _ in range(draw.choice([0, 1, 2, 4, 6, 10])):
+        place = draw.choice(places)
+        at = int(math.exp(draw.uniform(0, math.log(_REACH[place]))))
+        kind = draw.choice(_KINDS[place])
+        some = draw.choice([1, 1, 1, 3, 12]) if place == "commit" and kind in ("refused", "full", "sync failed") else 1
+        faults |= {Fault(place, at + more, kind) for more in range(some)}
+    options = {
+        "cache_bytes": draw.choice([0, 400, 1000, 10**6]),
+        "checkpoint_bytes": draw.choice([400, 1000, 2000, 10**6]),
+        "store_entries": draw.choice([4, 8, 32]),
+        "interval_s": draw.choice([0.01, 0.1, 5.0]),
+        "block": draw.choice([2, 4, 4, 16]),
+    }
+    callers = tuple(range(draw.choice([1, 2, 3, 3])))
+    steps, shuffled = draw.choice([8, 15, 30, 60]), draw.random() < 0.6
+    return Scenario(
+        seed,
+        callers,
+        steps,
+        tuple(sorted(faults)),
+        shuffled,
+        options,
+        draw.random() < 0.6,
+        draw.choice([300, 1500, 8 * 2**20]),
+        draw.choice([100, 600, 4 * 2**20]),
+        draw.choice([150, 600, 257 * 1024]),
+        draw.choice([1000, 5000, 16 * 2**20]),
+    )
+
+
+def smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Scenarios that are a step smaller, the smallest first."""
+    for steps in (scenario.steps // 2, scenario.steps * 3 // 4, scenario.steps - 1):
+        if 0 < steps < scenario.steps:
+            yield replace(scenario, steps=steps)
+    for caller in scenario.callers:
+        if len(scenario.callers) > 1:
+            yield replace(scenario, callers=tuple(each for each in scenario.callers if each != caller))
+    for fault in scenario.faults:
+        yield replace(scenario, faults=tuple(each for each in scenario.faults if each != fault))
+    if scenario.shuffled:
+        yield replace(scenario, shuffled=False)

@@ -1,0 +1,261 @@
+"""The service in a simulation: nothing is lost, seeds replay, and what is planted is found.
+
+`make simulate` runs seeds until it is stopped; here are a few.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.simulation.callers import creating, deleting, evicting, inserting, reading
+from tests.simulation.history import ANY, Contradiction, History
+from tests.simulation.loop import Process, SimulatedLoop, Stuck
+from tests.simulation.run import run, shrunk, story
+from tests.simulation.scenario import Fault, of_seed
+from tests.simulation.world import World
+
+FOUND: list[int] = []
+"""Seeds that have found something, each with the mend that it was for."""
+
+
+def test_seeds_lose_nothing_and_meet_faults_in_every_state():
+    met = Counter[str]()
+    for seed in [*FOUND, *range(1, 31)]:
+        outcome = run(of_seed(seed))
+        assert outcome.failure is None, story(outcome)
+        assert not outcome.unchecked
+        met += outcome.met
+    faults = {each.partition(" | ")[0] for each in met}
+    assert faults >= {
+        "killed",
+        "lost power",
+        "stopped",
+        "refused",
+        "full",
+        "sync failed",
+        "dies unsynced",
+        "read failed",
+    }
+    states = {each.partition(" | ")[2] for each in met if each.startswith(("killed", "lost power"))}
+    assert states >= {"idle", "committing", "committing image"}
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_a_seed_replays_event_by_event(seed):
+    first, second = run(of_seed(seed)), run(of_seed(seed))
+    assert first.events == second.events
+    assert first.digest == second.digest
+    assert first.callbacks == second.callbacks
+
+
+def test_a_seed_replays_in_another_process():
+    """Whatever Python makes of sets there: the run says which hashes it wants."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--seed", "104"]
+    said = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert said[0] == said[1]
+    assert "all is well" in said[0]
+
+
+def unsynced(world: World) -> None:
+    """Plant a disk that does not sync."""
+    world.disk.synchronous = False
+
+
+def test_a_disk_that_does_not_sync_is_found_and_told_on_a_page():
+    found = next(outcome for outcome in (run(of_seed(seed), unsynced) for seed in range(1, 30)) if outcome.failure)
+    small = shrunk(found.scenario, unsynced, tries=60)
+    assert small.failure is not None
+    assert len(small.scenario.callers) <= len(found.scenario.callers)
+    assert small.scenario.steps <= found.scenario.steps
+    assert len(small.scenario.faults) <= len(found.scenario.faults)
+    told = story(small).splitlines()
+    assert len(told) < 80, "it fits a page"
+    assert any("WRONG" in line for line in told)
+
+
+def test_a_smaller_scenario_draws_what_the_larger_one_draws():
+    """What a caller does depends on no other caller, nor on faults."""
+    whole = of_seed(7)
+    alone = run(dataclasses.replace(whole, callers=(0,), faults=()))
+    first = [line.partition("caller 0: ")[2] for line in alone.events if "caller 0: " in line and line.endswith("…")]
+    among = [
+        line.partition("caller 0: ")[2] for line in run(whole).events if "caller 0: " in line and line.endswith("…")
+    ]
+    assert first == among
+
+
+# ---------------------------------------------------------------- the checker
+
+
+ONE, TWO = ("a", 1, 11), ("a", 2, 12)
+
+
+def began(history, *ops):
+    for op in ops:
+        history.begin(op)
+    return ops
+
+
+def window():
+    history = History()
+    (create,) = began(history, creating())
+    history.end(create, ANY)
+    return history
+
+
+def seen(*entries):
+    values = tuple(value for _, _, value in entries)
+    return len(values), values, max(values, default=None), sum(values)
+
+
+def test_what_is_acknowledged_must_be_there():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.end(insert, 1)
+    (read,) = began(history, reading(0, 9, ["a"]))
+    with pytest.raises(Contradiction, match="held one of 1 states"):
+        history.end(read, seen())
+
+
+def test_what_is_refused_must_be_absent():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.refused(insert)
+    (read,) = began(history, reading(0, 9, ["a"]))
+    with pytest.raises(Contradiction):
+        history.end(read, seen(ONE))
+
+
+def test_perhaps_is_one_of_the_two_and_stays_so():
+    for there in (False, True):
+        history = window()
+        (insert,) = began(history, inserting([ONE]))
+        history.lost(insert)
+        history.died()
+        (read,) = began(history, reading(0, 9, ["a"]))
+        history.end(read, seen(*[ONE] * there))
+        (read,) = began(history, reading(0, 9, ["a"]))
+        with pytest.raises(Contradiction):
+            history.end(read, seen(*[ONE] * (not there)))
+
+
+def test_what_is_lost_may_take_effect_later_until_its_process_dies():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.lost(insert)
+    for answer in (seen(), seen(ONE)):
+        (read,) = began(history, reading(0, 9, ["a"]))
+        history.end(read, answer)
+    (evict,) = began(history, evicting(0, 9, None))
+    history.end(evict, 1)
+    (read,) = began(history, reading(0, 9, ["a"]))
+    with pytest.raises(Contradiction):
+        history.end(read, seen(ONE))
+
+
+def test_calls_at_the_same_time_may_have_either_order_and_no_other():
+    history = window()
+    insert, evict = began(history, inserting([ONE]), evicting(0, 9, None))
+    history.end(evict, 0)
+    history.end(insert, 1)
+    (read,) = began(history, reading(0, 9, ["a"]))
+    history.end(read, seen(ONE))
+    history = window()
+    insert, evict = began(history, inserting([ONE]), evicting(0, 9, None))
+    history.end(insert, 1)
+    with pytest.raises(Contradiction):
+        history.end(evict, 2)
+
+
+def test_one_window_after_the_other_of_the_same_name():
+    history = window()
+    insert, delete = began(history, inserting([ONE, TWO]), deleting())
+    history.end(delete, 2)
+    history.end(insert, 2)
+    (create,) = began(history, creating())
+    history.end(create, True)
+    (read,) = began(history, reading(0, 9, ["a"]))
+    history.end(read, seen())
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def test_the_dead_run_nothing_more_not_even_what_comes_last():
+    loop = SimulatedLoop(random.Random(1), shuffled=False)
+    said = []
+
+    async def works():
+        try:
+            said.append("begins")
+            await asyncio.sleep(5)
+            said.append("goes on")
+        finally:
+            said.append("ends")
+
+    async def main():
+        process = Process(loop, 1)
+        process.spawn(works())
+        await asyncio.sleep(1)
+        process.kill()
+        await asyncio.sleep(10)
+        assert said == ["begins"]
+
+    loop.run_until_complete(main())
+    loop.close()
+    loop.bury()
+
+
+def test_who_waits_for_ever_is_found():
+    loop = SimulatedLoop(random.Random(1), shuffled=False)
+
+    async def waits():
+        await loop.create_future()
+
+    task = loop.create_task(waits())
+    with pytest.raises(Stuck):
+        loop.run_until_complete(task)
+    task._log_destroy_pending = False
+    task.get_coro().close()
+    loop.close()
+
+
+def test_faults_happen_where_the_scenario_says():
+    scenario = dataclasses.replace(of_seed(3), faults=(Fault("commit", 5, "dies unsynced"), Fault("commit", 9, "full")))
+    outcome = run(scenario)
+    assert outcome.failure is None
+    assert any("commit 5" in line and "dies unsynced" in line for line in outcome.events)
+    assert any("commit 9" in line and "full" in line for line in outcome.events)
+
+
+LEAKS = {"os": ["urandom"], "time": ["time", "time_ns", "sleep"], "secrets": ["token_bytes", "token_hex"]}
+
+
+def test_nothing_asks_the_machine_for_its_clock_or_for_chance(monkeypatch):
+    """What the seed does not determine would not replay."""
+    asked = []
+    for module, names in LEAKS.items():
+        for name in names:
+            real = getattr(sys.modules[module], name)
+            monkeypatch.setattr(
+                f"{module}.{name}", lambda *args, real=real, name=name: (asked.append(name), real(*args))[1]
+            )
+    for seed in range(200, 205):
+        run(of_seed(seed))
+    assert not asked
+
+
+def test_nothing_starts_a_thread():
+    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+    for seed in range(210, 213):
+        run(of_seed(seed))
+    after = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+    assert after == before

@@ -1,0 +1,386 @@
+"""The world of a simulation: a service that dies and is started again, a network to it, and the client of each caller.
+
+    caller ── AsyncClient ── network ──▶ Operations ── Plane ── Storage ── DiskTier ── Disk
+              (its plans)    (delays,    the service's own, from the protocol's messages on; one process at a time
+                             loses)
+
+What the seed does not determine is given to the service as its parts take it: clock, tier, sleep, entropy, block size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import random
+from collections import Counter
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
+from sash.metrics import Metrics
+from sash.plane import Plane
+from sash.requests import REQUEST, Request
+from sash.rpc.errors import described as described_by_service
+from sash.rpc.methods import methods
+from sash.rpc.operations import Operations
+from sash_client.aio import AsyncClient
+from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
+from sash_engine.errors import SashError
+from tests.simulation.disk import Disk, DiskTier
+from tests.simulation.history import History
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.scenario import Scenario
+
+__all__ = ["World"]
+
+_TIDY_S = 1.0
+_EPOCH_NS = 1_700_000_000 * 10**9
+
+
+class LoopClock:
+    """The clock of a machine: virtual time, and jumps of wall time.
+
+    Where `slow` is set, work takes time: whoever looks at the clock again may find that its turn is over.
+    """
+
+    def __init__(self, loop: SimulatedLoop, draw: random.Random, slow: bool) -> None:
+        self._loop, self._draw, self._slow = loop, draw, slow
+        self.ahead_ns = 0
+        self._spent_s = 0.0
+
+    def now_ns(self) -> int:
+        return _EPOCH_NS + int(self._loop.time() * 1e9) + self.ahead_ns
+
+    def monotonic_s(self) -> float:
+        if self._slow:
+            self._spent_s += self._draw.choice([0.0, 0.0, 0.002, 0.006])
+        return self._loop.time() + self._spent_s
+
+
+class Served:
+    """One process with its service, from its start to its death."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.process = Process(world.loop, number)
+        self.ended: asyncio.Future[str] = world.loop.create_future()
+        self.calls: dict[asyncio.Future[Any], None] = {}
+        self.storage: Storage | None = None
+        self.plane: Plane | None = None
+        self.methods: Any = None
+        self.running: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        self.running = self.process.spawn(self._serve())
+
+    async def _serve(self) -> None:
+        world, options = self.world, self.world.scenario.options
+        tier = DiskTier(world.disk, self.die, world.note)
+        catalogue = Catalogue(clock=world.clock)
+        entropy = random.Random(f"{world.scenario.seed} entropy {self.process.number}").randbytes
+        storage = self.storage = Storage(
+            catalogue, world.clock, tier, sleep=world.loop.passes, entropy=entropy, **options
+        )
+        plane = Plane(catalogue, Metrics(CollectorRegistry()), world.clock, storage)
+        try:
+            await storage.start()
+        except SashError as error:
+            world.note(f"process {self.process.number} cannot start: {error.message}")
+            world.failed_starts += 1
+            tier.close()
+            self._end("did not start")
+            return
+        self.methods = methods(Operations(plane, 100_000, asyncio.Event()))
+        self.plane = plane
+        world.note(f"process {self.process.number} serves")
+        while True:
+            await asyncio.sleep(_TIDY_S)
+            plane.tidy()
+
+    async def answered(self, name: str, data: bytes, reply: asyncio.Future[Any], number: int) -> None:
+        """Serve a call; the answer goes back over the network."""
+        REQUEST.set(Request(lambda: [("x-request-id", f"call-{number}")]))
+        method = self.methods[name]
+        try:
+            response = await method.call(method.request.FromString(data))
+            answer: Any = type(response), response.SerializeToString(deterministic=True)
+        except Exception as error:
+            if not isinstance(error, SashError):
+                self.world.fail(error)
+            code, message, details = described_by_service(error, name)
+            answer = code.name, message, details
+        self.world.reply(self, reply, answer, number)
+
+    def die(self, power: bool = False) -> None:
+        """Die as by SIGKILL, or with the machine, whose disk loses what is not synced."""
+        world = self.world
+        if not self.process.alive:
+            return
+        self.process.kill()
+        world.met[f"{'lost power' if power else 'killed'} | {self.state}"] += 1
+        lost = world.disk.lose_power(world.random) if power else 0
+        world.note(
+            f"process {self.process.number} {'loses power' if power else 'is killed'} ({self.state})"
+            f"{f', {lost} commits are lost' if lost else ''}"
+        )
+        world.disk.owner = None
+        for history in world.histories.values():
+            world.checked(history.died)
+        world.broken_off(self)
+        self._end("dead")
+
+    @property
+    def state(self) -> str:
+        """In which state it is, for the counters."""
+        if self.plane is None or self.storage is None:
+            return "starting"
+        store: Any = self.storage.store
+        journal = store.session.journal
+        busy = "retrying" if journal.error is not None else "committing" if not journal._idle.is_set() else "idle"
+        recovering = any(stored.failure is not None for stored in store.windows.values())
+        held = any(not stored.writable.is_set() for stored in store.windows.values())
+        image = any(stored.checkpointing for stored in store.windows.values())
+        deleting = bool(store.listing._discarded)
+        said = [busy, "image" * image, "recovering" * recovering, "held" * held, "deleting" * deleting]
+        return " ".join(filter(None, said))
+
+    async def stop(self) -> None:
+        """End as by SIGTERM."""
+        if self.plane is None or self.storage is None:
+            self.die()
+            return
+        self.plane = self.methods = None
+        done: asyncio.Future[None] = self.world.loop.create_future()
+
+        async def stop() -> None:
+            await self.storage.stop(10.0)  # type: ignore[union-attr]
+            self.world.loop.call_soon(done.set_result, None, context=self.world.context)
+
+        self.running.cancel()  # type: ignore[union-attr]
+        self.process.spawn(stop())
+        await asyncio.wait([done, self.ended], return_when=asyncio.FIRST_COMPLETED)
+        if self.process.alive:
+            self.world.note(f"process {self.process.number} has stopped")
+            self.process.kill()
+            self.world.disk.owner = None
+            for history in self.world.histories.values():
+                self.world.checked(history.died)
+            self.world.broken_off(self)
+            self._end("stopped")
+
+    def _end(self, how: str) -> None:
+        self.process.alive = False
+        if not self.ended.done():
+            self.ended.set_result(how)
+
+
+class Caller(AsyncClient):
+    """The Python client, whose calls go over the network of the world."""
+
+    def __init__(self, world: World, name: str, timeout_s: float) -> None:
+        self._world = world
+        self.delay_s = 0.0
+        """How much longer requests are on their way."""
+        super().__init__("127.0.0.1:1", timeout_s=timeout_s)
+        self._now_s = world.loop.time  # type: ignore[method-assign]
+        self._uniform = random.Random(f"{world.scenario.seed} pauses {name}").uniform  # type: ignore[method-assign]
+
+    def _open_channel(self) -> None:
+        """It has none."""
+
+    async def _call(
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float | None,
+        target: str | None = None,
+        shard: int | None = None,
+    ) -> Any:
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        return await self._world.call(method, request, timeout_s, self.delay_s)
+
+
+class World:
+    """All of a simulation but its callers.
+
+    Attributes:
+        events: what has happened, as lines.
+        digest: of all events.
+        met: which faults met which states, by name.
+        failure: what was found wrong; None while nothing was.
+    """
+
+    def __init__(self, loop: SimulatedLoop, scenario: Scenario) -> None:
+        self.loop, self.scenario = loop, scenario
+        self.context = contextvars.copy_context()
+        self.random = random.Random(f"{scenario.seed} world")
+        self.clock = LoopClock(loop, random.Random(f"{scenario.seed} clock"), scenario.slow)
+        self.disk = Disk()
+        self.disk.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "commit"}
+        self.disk.failing_reads = {fault.at for fault in scenario.faults if fault.place == "read"}
+        self.net = {fault.at: fault.kind for fault in scenario.faults if fault.place == "call"}
+        self.kills = {fault.at: fault.kind for fault in scenario.faults if fault.place == "callback"}
+        self.histories: dict[str, History] = {}
+        self.events: list[str] = []
+        self.digest = hashlib.blake2b(digest_size=16)
+        self.met: Counter[str] = Counter()
+        self.failure: BaseException | None = None
+        self.served: Served | None = None
+        self.unchecked = False
+        self.restarts = 0
+        self.failed_starts = 0
+        self._calls = 0
+        self._callbacks = 0
+        self.over = False
+        self.ended = False
+        """Whether the run is over: what is closed now says nothing."""
+        loop.call_s = lambda: self.random.choice([0.0, 0.001, 0.003, 0.02, 0.3])
+        loop.after_each = self._after_each
+
+    # ---------------------------------------------------------------- what happens
+
+    def note(self, what: str) -> None:
+        """Something has happened."""
+        if self.failure is not None and not what.startswith("WRONG"):
+            return  # what follows explains nothing
+        line = f"{self.loop.time():10.4f}  {what}"
+        self.digest.update(line.encode() + b"\n")
+        self.events.append(line)
+
+    def fail(self, error: BaseException) -> None:
+        """Something is wrong."""
+        if self.failure is None and not self.ended:
+            self.failure = error
+            self.note(f"WRONG: {type(error).__name__}: {error}")
+
+    def checked(self, step: Any, *args: Any) -> None:
+        """Take a step of a history."""
+        if self.unchecked or self.failure is not None:
+            return
+        try:
+            step(*args)
+        except AssertionError as error:
+            self.fail(error)
+        except Exception as error:
+            if type(error).__name__ != "TooMany":
+                raise
+            self.unchecked = True
+
+    def _after_each(self, process: Process) -> None:
+        self._callbacks += 1
+        kind = self.kills.get(self._callbacks)
+        if kind is None or self.served is None or self.served.process is not process:
+            return
+        if kind == "stopped":
+            process.stopped_until_s = self.loop.time() + self.random.choice([0.5, 5.0, 40.0])
+            self.met[f"stopped | {self.served.state}"] += 1
+            self.note(f"process {process.number} stands still until {process.stopped_until_s:.1f}")
+        elif kind == "clock":
+            self.clock.ahead_ns += self.random.choice([-(10**9), -3600 * 10**9, 10**9, 60 * 10**9])
+            self.met[f"clock jumped | {self.served.state}"] += 1
+            self.note("the clock jumps")
+        else:
+            self.served.die(kind == "power")
+
+    # ---------------------------------------------------------------- processes
+
+    async def supervise(self) -> None:
+        """Start a process, and another one whenever it has died."""
+        number = 0
+        while not self.over:
+            number += 1
+            self.restarts += number > 1
+            self.served = Served(self, number)
+            self.served.begin()
+            await self.served.ended
+            await asyncio.sleep(self.random.choice([0.0, 0.05, 1.0, 5.0]))
+
+    async def serving(self) -> Served:
+        """The process that serves, as soon as one does."""
+        end_s = self.loop.time() + 600
+        while self.served is None or self.served.plane is None or not self.served.process.alive:
+            if self.loop.time() > end_s:
+                raise AssertionError("recovery does not end: no process serves for 600 s")
+            await asyncio.sleep(0.05)
+        return self.served
+
+    # ---------------------------------------------------------------- network
+
+    async def call(self, method: str, request: Any, timeout_s: float, more_s: float = 0.0) -> Any:
+        """Make a call of the process that serves."""
+        self._calls += 1
+        number, fault = self._calls, self.net.get(self._calls)
+        data = request.SerializeToString(deterministic=True)
+        reply: asyncio.Future[Any] = self.loop.create_future()
+        delay_s = more_s + self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
+        if fault is not None:
+            self.met[f"{fault} | {method}"] += 1
+            self.note(f"call {number} ({method}): {fault}")
+        if fault == "delayed":
+            delay_s += self.random.choice([2.0, timeout_s, timeout_s + 30])
+        target = self.served
+        if fault == "request lost":
+            self.loop.call_later(delay_s, self._answer, reply, None)
+        else:
+            self.loop.call_later(delay_s, self._arrives, target, method, data, reply, number)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await reply
+        except TimeoutError:
+            raise DeadlineExceeded(f"no reply within {timeout_s:g} s") from None
+        if answer is None:
+            raise Unavailable("the connection broke off")
+        if isinstance(answer, SashClientError):
+            raise answer
+        if isinstance(answer[0], str):
+            code, message, details = answer
+            raise described(code, message, _packed(details))
+        kind, content = answer
+        return kind.FromString(content)
+
+    def _arrives(
+        self, target: Served | None, method: str, data: bytes, reply: asyncio.Future[Any], number: int
+    ) -> None:
+        if target is None or not target.process.alive:
+            self._answer(reply, None if target is not None else unreachable("refused"))
+        elif target.methods is None:
+            self._answer(reply, unreachable("refused"))
+        else:
+            target.calls[reply] = None
+            target.process.spawn(target.answered(method, data, reply, number))
+
+    def reply(self, served: Served, reply: asyncio.Future[Any], answer: Any, number: int) -> None:
+        """Send an answer back."""
+        served.calls.pop(reply, None)
+        delay_s = self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
+        fault = self.net.get(number)
+        if fault == "answer lost":
+            answer = None
+        elif fault == "answer delayed":
+            delay_s += self.random.choice([2.0, 60.0])
+        self.loop.call_later(delay_s, self._answer, reply, answer, context=self.context)
+
+    def broken_off(self, served: Served) -> None:
+        """Tell those who have called a process that is dead; some never hear of it."""
+        for reply in list(served.calls):
+            if self.random.random() < 0.8:
+                self.loop.call_later(0.001, self._answer, reply, None, context=self.context)
+
+    @staticmethod
+    def _answer(reply: asyncio.Future[Any], answer: Any) -> None:
+        if not reply.done():
+            reply.set_result(answer)
+
+
+def _packed(details: Any) -> list[Any]:
+    from google.protobuf import any_pb2
+
+    packed = []
+    for detail in details:
+        any_ = any_pb2.Any()
+        any_.Pack(detail)
+        packed.append(any_)
+    return packed
