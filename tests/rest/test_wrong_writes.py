@@ -71,10 +71,16 @@ def test_a_body_that_is_too_large(http, unchanged, path, limit, chunked):
 
 
 def test_a_body_of_just_the_allowed_size(http, window):
-    body = b'{"time": 1, "value": 2}'
-    full = body + b" " * ((1 << 20) - len(body))
-    assert http.post(f"/v1/windows/{window}/insert", content=full, headers=JSON).status_code == 200
-    over = http.post(f"/v1/windows/{window}/insert", content=full + b" ", headers=JSON)
+    """White space fills it, in runs that are short enough: a single one may have 64 KiB."""
+    n = 20
+    rest = '], "value": [' + ",".join(["2"] * n) + "]}"
+    spaces = (1 << 20) - len('{"time": [' + ",".join(["1"] * n) + rest)
+    times = [" " * (spaces // n) + "1" for _ in range(n - 1)] + [" " * (spaces - spaces // n * (n - 1)) + "1"]
+    full = ('{"time": [' + ",".join(times) + rest).encode()
+    assert len(full) == 1 << 20
+    found = http.post(f"/v1/windows/{window}/bulk-insert", content=full, headers=JSON)
+    assert (found.status_code, found.json().get("inserted")) == (200, n)
+    over = http.post(f"/v1/windows/{window}/bulk-insert", content=full + b" ", headers=JSON)
     assert problem(over)["status"] == 413
 
 

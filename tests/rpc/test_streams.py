@@ -170,10 +170,12 @@ def test_a_stream_that_fails_half_way_says_so(stub, service, window, monkeypatch
 
 def test_an_export_comes_in_messages_of_bounded_size(stub, service, window, monkeypatch):
     parts = [b"head", b"x" * (2 * CHUNK_BYTES_MAX + 5), b"tail"]
-    monkeypatch.setattr(service.plane, "export", awaited(lambda name: iter(parts)))
-    found = [chunk.data for chunk in stub.ExportWindow(pb.ExportWindowRequest(window=window))]
-    assert b"".join(found) == b"".join(parts)
-    assert max(map(len, found)) == CHUNK_BYTES_MAX
+    files = [(window, part) for part in parts]
+    monkeypatch.setattr(service.plane, "export_together", awaited(lambda name, derived: iter(files)))
+    found = list(stub.ExportWindow(pb.ExportWindowRequest(window=window)))
+    assert b"".join(chunk.data for chunk in found) == b"".join(parts)
+    assert max(len(chunk.data) for chunk in found) == CHUNK_BYTES_MAX
+    assert {chunk.name for chunk in found} == {""}
 
 
 class Restored:
@@ -183,8 +185,8 @@ class Restored:
         self.plane, self.shown, self.parts, self.ending, self.name = plane, shown, [], None, None
         self.began, self.ended = threading.Event(), threading.Event()
 
-    async def restore(self, parts, name=None):
-        self.name = name
+    async def restore(self, parts, name=None, derived=()):
+        self.name, self.derived = name, list(derived)
         try:
             async for part in parts:
                 self.parts.append(part)
@@ -207,7 +209,7 @@ def restored(service, window, monkeypatch):
 def test_an_import_is_read_in_parts(stub, window, restored):
     chunks = [pb.WindowChunk(data=b"a", name="other"), pb.WindowChunk(data=b"b"), pb.WindowChunk(data=b"c")]
     assert stub.ImportWindow(iter(chunks)).spec.name == window
-    assert (b"".join(restored.parts), restored.name) == (b"abc", "other")
+    assert (b"".join(restored.parts), restored.name, restored.derived) == (b"abc", "other", [])
     assert stub.ImportWindow(iter(chunks[1:])).spec.name == window
     assert restored.name is None
     chunks = [pb.WindowChunk(data=b"a"), pb.WindowChunk(data=b"b", name="late")]
