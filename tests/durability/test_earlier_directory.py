@@ -153,7 +153,7 @@ def series(found):
 def entries(storage, name):
     question = EntriesQuery(keys=ALL_KEYS) if storage.find(name).spec.keyed else EntriesQuery()
     found = []
-    for part in storage.entries(name, question):
+    for part in storage.find(name).reader.entries(question):
         keys = [None] * len(part.times) if part.keys is None else [part.keys.dictionary[i] for i in part.keys.codes]
         columns = [column.tolist() for column in part.columns.values() if not isinstance(column, Coded)]
         found += [list(each) for each in zip(keys, part.times.tolist(), *columns, strict=True)]

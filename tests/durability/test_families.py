@@ -245,7 +245,7 @@ async def test_a_store_of_an_earlier_version_lists_what_is_stored_together_from_
     key = values.meta_key()
     meta = values.unseal("meta", stored[key], key)
     assert [document["name"] for document in meta.pop("derived")[1]] == WITH["requests"]
-    earlier = stored | {key: values.seal("meta", meta, key)}
+    earlier = stored | {key: values.seal("meta", meta, key, values.store_of(stored[key]))}
     assert Meta.of(meta).derived is None
     found = check(View(changed(earlier, values.image_key(1, 1, 0), "damaged")), ManualClock())
     assert {each.name for each in found.windows[0].derived} == set(WITH["requests"])

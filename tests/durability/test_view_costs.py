@@ -49,12 +49,12 @@ async def test_a_view_for_which_there_is_no_memory_is_refused_and_changes_nothin
         else:
             await storage.create(WindowSpec.parse(document))
 
-    budget.limit_bytes, budget._full_bytes = 4_000_000, 4_000_000
+    budget.limit_bytes = budget._full_bytes = budget._roomy_bytes = 4_000_000
     with pytest.raises((OutOfRoom, TooLarge), match="of memory"):
         await add()
     assert storage.find("requests").layout.keys == slots
     assert ("short" in server.catalogue) is wider
-    budget.limit_bytes, budget._full_bytes = 10**11, 10**11
+    budget.limit_bytes = budget._full_bytes = budget._roomy_bytes = 10**11
     await add()
     (answer,) = storage.find("short").query("large|y")
     assert answer.entries == 200

@@ -69,7 +69,7 @@ class Salvaged:
 def listed(storage: Storage, name: str) -> list[tuple[Any, ...]]:
     """All entries of a window: key, time, value."""
     found: list[tuple[Any, ...]] = []
-    for bulk in storage.entries(name, EntriesQuery(keys=ALL_KEYS)):
+    for bulk in storage.find(name).reader.entries(EntriesQuery(keys=ALL_KEYS)):
         assert bulk.keys is not None
         keys = [bulk.keys.dictionary[code] for code in bulk.keys.codes.tolist()]
         found += zip(keys, bulk.times.tolist(), bulk.columns["value"].tolist(), strict=True)
