@@ -59,13 +59,13 @@ class Calls:
     def to(self, shard: int) -> Any:
         return _Watched(self, self._administered(shard))
 
-    async def make(self, call: Callable[..., Any], *args: Any) -> Any:
+    async def make(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         number, self.made = self.made, self.made + 1
         if number == self._fails and self._how == "before":
             raise Unavailable("it was not sent")
         if number == self._fails and self._how == "end":
             raise Ended
-        found = await call(*args)
+        found = await call(*args, **named)
         if number == self._fails and self._how == "after":
             raise Unavailable("the answer is lost")
         if number == self._fails and self._how == "end after":
@@ -78,7 +78,8 @@ class _Watched:
         self._calls, self._plane = calls, plane
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *args: self._calls.make(getattr(self._plane, name), *args)
+        call = getattr(self._plane, name)
+        return lambda *args, **named: self._calls.make(call, *args, **named)
 
 
 async def writable(hosted: HostedShard, key: str) -> bool:
@@ -255,7 +256,7 @@ async def test_a_window_with_views_is_not_closed() -> None:
     await plane.create(SOURCE)
     await plane.create(VIEW)
     away = plane._shards.hosted.pop(2)
-    with pytest.raises(FailedPrecondition, match="recent"):
+    with pytest.raises(FailedPrecondition, match="has a view"):
         await plane.delete("requests")
     plane._shards.hosted[2] = away
     for hosted in plane._shards.hosted.values():
@@ -283,6 +284,7 @@ async def test_a_closed_window_answers_nothing(plane: ShardedPlane) -> None:
         lambda: shard.series_groups("w", SeriesQuery(0, 1, 1, by=["key"])),
         lambda: shard.entries("w", EntriesQuery(keys=ALL_KEYS)),
         lambda: shard.export("w"),
+        lambda: shard.export_together("w", []),
         lambda: shard.keys("w"),
     ]
     for call in calls:
@@ -371,7 +373,7 @@ async def test_what_an_earlier_home_restores_stays_closed(plane: ShardedPlane) -
         await go_on.wait()
         yield file[10:]
 
-    restoring = asyncio.create_task(one.plane.restore(parts(), "w", "t"))
+    restoring = asyncio.create_task(one.plane.restore(parts(), "w", token="t"))
     await turns()
     await plane.lifecycle.reconcile_one(1)  # home does not have it
     go_on.set()
@@ -405,8 +407,8 @@ async def test_a_process_that_has_home_again_does_not_go_on_with_what_it_began_b
     calls, began = Calls(plane), asyncio.Event()
     go_on = asyncio.Event()
 
-    async def make(call: Callable[..., Any], *args: Any) -> Any:
-        found = await call(*args)
+    async def make(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        found = await call(*args, **named)
         began.set()
         await go_on.wait()
         return found

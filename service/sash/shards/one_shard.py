@@ -35,7 +35,8 @@ __all__ = ["OneShard"]
 _RETRY_S = 0.5
 _OPEN_ONLY = (
     *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
-    *("query", "range_query", "range_groups", "series", "series_groups", "entries", "export", "keys"),
+    *("query", "range_query", "range_groups", "series", "series_groups", "entries", "export"),
+    *("export_together", "keys"),
 )
 """The operations that need an open window."""
 
