@@ -161,8 +161,8 @@ class _Worker:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        # A stopped process does not get the other signal. In this order: before Python sends a signal, it takes the status
-        # of a process that has ended, which `wait` would then miss.
+        # A stopped process does not get the other signal. In this order: before Python sends a signal, it takes the
+        # status of a process that has ended, which `wait` would then miss.
         process.send_signal(signal.SIGCONT)
         process.terminate()
         try:

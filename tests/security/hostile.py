@@ -626,6 +626,7 @@ def _be_honest(service: Service, found: Found, until: float) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -15)
     for number in itertools.count():
         if time.time() >= until:
+            connection.close()
             return
         insert = number % 2 == 0
         began_s = service.loop_s()
