@@ -285,5 +285,6 @@ def test_nobody_may_do_anything_where_tokens_are_asked_for(path):
 def test_every_operation_of_the_plane_has_a_right():
     public = {name for name in vars(Plane) | vars(OneProcess) if not name.startswith("_")}
     rightless = {"tidy", "in_slices", "parsed"}
-    of_another = {"spec", "look_up", "check_may", "window", "windows", "export_together"}  # they require the right of the named operation
+    # They require the right of the named operation.
+    of_another = {"spec", "look_up", "check_may", "window", "windows", "export_together"}
     assert public - rightless - of_another == set(RIGHTS)
