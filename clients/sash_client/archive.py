@@ -20,9 +20,10 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, BinaryIO, cast
 
 from sash_client.answers import WindowInfo
@@ -206,13 +207,11 @@ def _restored(
 def _imported(
     client: Client, archive: zipfile.ZipFile, name: str, fed: Sequence[str], progress: Progress
 ) -> SashClientError | None:
-    def parts() -> Iterator[bytes]:
-        for each in (name, *fed):
-            with archive.open(_FOLDER + each) as member:
-                yield from chunks(_counted(member, each, progress))
-
     try:
-        client._imported(parts(), name, fed)
+        with ExitStack() as stack:  # whoever refuses the files does not read them to their ends
+            members = {each: stack.enter_context(archive.open(_FOLDER + each)) for each in (name, *fed)}
+            parts = (chunks(_counted(member, each, progress)) for each, member in members.items())
+            client._imported(chain.from_iterable(parts), name, fed)
     except SashClientError as error:
         return error
     except (zipfile.BadZipFile, EOFError, KeyError) as error:

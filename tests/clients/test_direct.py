@@ -11,6 +11,7 @@ import pytest
 from sash_client import Client, FailedPrecondition, InvalidArgument, Unavailable
 from sash_client.answers import ServingProcess, Topology
 from sash_client.direct import DirectClient
+from sash_client.errors import unreachable
 from sash_client.owners import is_safe_elsewhere, targets_of
 from sash_wire.placement import shard_of
 from tests.support.servers import Running, running_service, service_process
@@ -172,8 +173,7 @@ def test_a_direct_client_needs_grpc() -> None:
 
 
 def test_a_write_that_may_have_arrived_is_not_sent_elsewhere() -> None:
-    lost, never = Unavailable("lost"), Unavailable("never")
-    never.unreachable = True
-    assert [is_safe_elsewhere("Insert", error) for error in (lost, never)] == [False, True]
+    lost, never, nothing = Unavailable("lost"), unreachable("never"), Unavailable("moving", unchanged=True)
+    assert [is_safe_elsewhere("Insert", error) for error in (lost, never, nothing)] == [False, True, True]
     assert is_safe_elsewhere("Query", lost)
     assert not is_safe_elsewhere("Query", FailedPrecondition("no"))
