@@ -1,5 +1,7 @@
 """Which features work with which PySpark: the table in docs/howto/spark.md is what `features.py` finds.
 
+`make setup` puts older releases into build/pyspark. For others:
+
     pip install --no-deps --target /some/where/4.0 pyspark==4.0.1
     SASH_PYSPARKS=/some/where/4.0 pytest tests/spark/test_versions.py
 
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 PLACES = [place for place in os.environ.get("SASH_PYSPARKS", "").split(os.pathsep) if place]
+PLACES += sorted(map(str, (ROOT / "build" / "pyspark").glob("pyspark==*[0-9]")))
 THERE = {
     ".".join(found.version.split(".")[:2]): place
     for place in PLACES
@@ -45,7 +48,7 @@ def promised():
 @pytest.mark.parametrize("version", promised())
 def test_the_table_is_what_was_tried(version):
     if version not in THERE:
-        pytest.skip(f"SASH_PYSPARKS names no directory with PySpark {version}")
+        pytest.skip(f"neither `make setup` nor SASH_PYSPARKS gives PySpark {version}")
     run = subprocess.run(
         [sys.executable, "-m", "tests.spark.features"],
         cwd=ROOT,
