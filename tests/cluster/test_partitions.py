@@ -17,8 +17,6 @@ COUNT = 3
 @pytest.fixture
 def network() -> Iterator[Machines]:
     with machines(COUNT) as made:
-        if made is None:
-            pytest.skip("this user may not make network namespaces")
         yield made
 
 
