@@ -125,6 +125,14 @@ def test_what_is_promised_is_nobody_elses(machine):
     assert budget.parts()["bodies"] == 0
 
 
+def test_what_another_service_promised_is_not_of_this_one(machine):
+    """Several services may be of one process, and their calls of one context."""
+    machine.budget().reservation("ann").take(400)
+    machine.used = 500
+    with pytest.raises(OutOfRoom):
+        machine.budget().check(600)
+
+
 def test_what_is_given_back_counts_until_the_system_is_asked(machine):
     """Nobody knows whether an answer was made of it that a client has not read."""
     budget = machine.budget()

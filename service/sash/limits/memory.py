@@ -309,7 +309,7 @@ class MemoryBudget:
         if now_s - self._asked_s >= _SAMPLE_S:
             self._sample(now_s)
         mine = _mine.get()
-        own = 0 if mine is None else mine.promised
+        own = mine.promised if mine is not None and mine._budget is self else 0
         most = self._full_bytes if needed <= SMALL_BYTES else self._roomy_bytes
         if self._after(needed, own) > most:
             self._sample(now_s)
