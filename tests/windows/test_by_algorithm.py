@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sash_engine.windows.stores import AlgorithmStores
 
 from sash_engine.aggregators import ALGORITHMS, LogMTA
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
@@ -16,7 +17,6 @@ from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.stores import AlgorithmStores
 from sash_engine.windows.window import Window
 from tests.support.algorithm_lockstep import ALL, ANY_ORDER, FIELDS, NAMES, WITH_RANGES, AlgorithmLockstep, layout_for
 from tests.support.forest_model import histories

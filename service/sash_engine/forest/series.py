@@ -28,9 +28,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from sash_engine.forest.directory import Directory
-from sash_engine.forest.head_tail import Tail
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.segments import starts_of_runs
+from sash_engine.forest.tail import Tail
 from sash_engine.monoids import IgnoresNulls, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane

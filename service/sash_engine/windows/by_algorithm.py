@@ -39,8 +39,7 @@ import numpy as np
 
 from sash_engine.aggregators import Capability, LogMTA, create
 from sash_engine.errors import FailedPrecondition, Unsupported
-from sash_engine.forest import Forest, Layout
-from sash_engine.forest.row_slices import RowSlice
+from sash_engine.forest import Forest, Layout, RowSlice
 from sash_engine.monoids import Monoid, Partial
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.steps import Steps, finished

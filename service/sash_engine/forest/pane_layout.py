@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sash_engine.forest import Layout
+from sash_engine.forest.layout import Layout
 from sash_engine.monoids import Count, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, FieldType, object_array
 from sash_engine.monoids.pane import Pane
@@ -38,16 +38,16 @@ class PaneLayout(Layout):
         like: as for `Layout`.
     """
 
-    open_row: ClassVar[bool] = True
     rows_are_entries: ClassVar[bool] = False
     joins: tuple[tuple[Callable[[Partial, Partial], Partial], int, int], ...]
     """For each slot but the first its combine, its first column and how many it has."""
     _inner: tuple[Monoid, ...]
+    _counting: Layout | None
 
     def __init__(self, entries: Layout, *, like: PaneLayout | None = None) -> None:
         if like is not None:
             super().__init__({}, {}, like=like)
-            self.joins, self._inner = like.joins, like._inner
+            self.joins, self._inner, self._counting = like.joins, like._inner, None
             return
         counted: tuple[Monoid, list[str]] = (Pane(Count()), ["entries"])
         fields: dict[str, FieldType] = {"entries": "int64"}
@@ -68,6 +68,7 @@ class PaneLayout(Layout):
             for monoid, reads in zip(entries.monoids, self.reads[1:], strict=True)
         )
         self._inner = (Count(), *entries.monoids)
+        self._counting = None
 
     def _copy(self) -> PaneLayout:
         return PaneLayout(self, like=self)
@@ -82,6 +83,14 @@ class PaneLayout(Layout):
 
     def named(self, names: Sequence[str]) -> PaneLayout:
         return self.renamed(dict(zip(names, names, strict=True)))
+
+    @property
+    def counting(self) -> Layout:
+        """What counts the entries of panes, and no more."""
+        counting = self._counting
+        if counting is None:
+            counting = self._counting = self.only([0])
+        return counting
 
     def inner(self, slot: int) -> Monoid:
         """The aggregate whose partials are in the columns of a slot."""
