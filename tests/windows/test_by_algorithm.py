@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sash_engine.windows.stores import AlgorithmStores
 
 from sash_engine.aggregators import ALGORITHMS, LogMTA
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
@@ -228,7 +229,7 @@ def test_an_algorithm_that_subtracts_is_not_made_for_a_maximum():
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_hold_it_in_the_place_of_forests(name):
     layout = layout_for(name)
-    keys = Keys(layout, None, AlgorithmStores(name))
+    keys = Keys(layout, None, partial(ByAlgorithm, algorithm=name))
     numbers = keys.create(["a", "b"])
     rows = [np.array([1, 2, 2, 5, 6]), np.arange(5), np.array(list("vwxyz"), object)]
     keys.bulk_insert_each(numbers, np.array([3, 2]), rows)

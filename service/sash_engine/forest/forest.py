@@ -91,7 +91,7 @@ from sash_engine.forest.image import BEFORE_ALL, ForestImage
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.forest.pane_layout import PaneLayout
-from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
+from sash_engine.forest.segments import lengths_of_segments, runs_of_numbers, starts_of_runs
 from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.tail import Tail
 from sash_engine.kernels import append_row, first_after, first_from, is_sorted
@@ -622,7 +622,7 @@ class Forest:
         at = rows.locate(times)
         there: Array = rows.locate(times + 1) > at
         if there.any():
-            held = rows.columns(_runs(at[there]), range(1, len(self._layout.dtypes)))[1:]
+            held = rows.columns(runs_of_numbers(at[there]), range(1, len(self._layout.dtypes)))[1:]
             self.replace(times[there], panes.combine_columns(held, [column[there] for column in columns]))
         return there
 
@@ -686,56 +686,6 @@ class Forest:
             self._head.reset()
         tail.clear()
         self._append(merged, len(merged[0]))
-
-    # ---------------------------------------------------------------- other values
-
-    def replace(self, times: Array, columns: Sequence[Array]) -> None:
-        """Give entries other values: int64 (m,) distinct times that there are, and per field an array (m,).
-
-        Of several entries with one time it is the first that is changed.
-        """
-        if not len(times):
-            return
-        if self._directory.loads:
-            touched = {self._directory.ending(time, "left") for time in times.tolist()}
-            sealed = np.array(sorted(position for position in touched if position < self._directory.tail), np.int64)
-            nodes = self._levels.nodes_of_refresh(sealed) if self._directory.has_external and len(sealed) else ()
-            self._levels.fetch(sealed.tolist(), nodes)
-        places = np.array([self._locate(time, "left") for time in times.tolist()], np.int64).reshape(-1, 2)
-        order = np.argsort(places[:, 0], kind="stable")
-        given = {i: values[order] for i, values in enumerate(columns, 1)}
-        self._give(places[order, 0], places[order, 1], given)
-
-    def _give(self, positions: Array, rows: Array, columns: Mapping[int, Array]) -> None:
-        """Give rows other values; all that is needed is in memory. Sealed blocks are folded with the next question.
-
-        Args:
-            positions: int64 (k,), sorted: where their blocks are; k >= 1.
-            rows: int64 (k,), which rows of them; those that are gone count, except in a head of which rows left.
-            columns: by the number of a column its values, an array (k,).
-        """
-        self._answers = None
-        directory = self._directory
-        starts = starts_of_runs(positions)
-        changed = positions[starts]
-        for position, a, b in zip(changed.tolist(), starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
-            sealed, head = position < directory.tail, position == directory.head
-            block = directory.edit(position, head and self._skip > 0) if sealed else self._tail
-            for i, values in columns.items():
-                column = block.columns[i].copy() if sealed else block.columns[i]  # a row slice may have it
-                if b - a == 1:
-                    column[rows.item(a)] = values[a]
-                else:
-                    column[rows[a:b]] = values[a:b]
-                block.columns[i] = column
-            if not sealed:
-                self._tail.refold()
-            if head:
-                self._head.reset()
-                self._split = 0 if sealed else self._skip
-        if changed.item(0) < directory.tail:
-            self._levels.change(changed[changed < directory.tail].tolist())
-            self._sealed.touch(changed.item(0))
 
     # ---------------------------------------------------------------- inserting into sealed blocks
 
@@ -864,6 +814,56 @@ class Forest:
         bounds = [rows * i // k for i in range(k + 1)]
         return [[column[a:b] for column in columns] for a, b in itertools.pairwise(bounds)]
 
+    # ---------------------------------------------------------------- other values
+
+    def replace(self, times: Array, columns: Sequence[Array]) -> None:
+        """Give entries other values: int64 (m,) distinct times that there are, and per field an array (m,).
+
+        Of several entries with one time it is the first that is changed.
+        """
+        if not len(times):
+            return
+        if self._directory.loads:
+            touched = {self._directory.ending(time, "left") for time in times.tolist()}
+            sealed = np.array(sorted(position for position in touched if position < self._directory.tail), np.int64)
+            nodes = self._levels.nodes_of_refresh(sealed) if self._directory.has_external and len(sealed) else ()
+            self._levels.fetch(sealed.tolist(), nodes)
+        places = np.array([self._locate(time, "left") for time in times.tolist()], np.int64).reshape(-1, 2)
+        order = np.argsort(places[:, 0], kind="stable")
+        given = {i: values[order] for i, values in enumerate(columns, 1)}
+        self._give(places[order, 0], places[order, 1], given)
+
+    def _give(self, positions: Array, rows: Array, columns: Mapping[int, Array]) -> None:
+        """Give rows other values; all that is needed is in memory. Sealed blocks are folded with the next question.
+
+        Args:
+            positions: int64 (k,), sorted: where their blocks are; k >= 1.
+            rows: int64 (k,), which rows of them; those that are gone count, except in a head of which rows left.
+            columns: by the number of a column its values, an array (k,).
+        """
+        self._answers = None
+        directory = self._directory
+        starts = starts_of_runs(positions)
+        changed = positions[starts]
+        for position, a, b in zip(changed.tolist(), starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
+            sealed, head = position < directory.tail, position == directory.head
+            block = directory.edit(position, head and self._skip > 0) if sealed else self._tail
+            for i, values in columns.items():
+                column = block.columns[i].copy() if sealed else block.columns[i]  # a row slice may have it
+                if b - a == 1:
+                    column[rows.item(a)] = values[a]
+                else:
+                    column[rows[a:b]] = values[a:b]
+                block.columns[i] = column
+            if not sealed:
+                self._tail.refold()
+            if head:
+                self._head.reset()
+                self._split = 0 if sealed else self._skip
+        if changed.item(0) < directory.tail:
+            self._levels.change(changed[changed < directory.tail].tolist())
+            self._sealed.touch(changed.item(0))
+
     # ---------------------------------------------------------------- evicting
 
     def evict(self, count: int = 1) -> int:
@@ -959,158 +959,31 @@ class Forest:
         self._directory.sweep(self._directory.tail)
         self._levels.sweep()
 
-    # ---------------------------------------------------------------- other aggregates
+    def _cut(self, position: int, row: int, count: int) -> None:
+        """Evict the `count` entries before row `row` of the block at `position` (not the end of that block)."""
+        self._answers = None
+        directory, head = self._directory, self._head
+        if position != directory.head:
+            head.reset()
+            self._split = 0
+            directory.advance(position)
+        if row and position < directory.tail:
+            head.rows = directory.count(position)
+        self._skip = row
+        self._len -= count
 
-    def relayout(self, layout: Layout) -> None:
-        """Change the aggregates: those that are new are computed from the stored entries.
+    def _clear(self) -> int:
+        count = self._len
+        self._answers = None
+        self._directory.advance(self._directory.tail)
+        self._sealed.forget()
+        self._head.reset()
+        self._tail.clear()
+        self._skip = self._split = self._len = 0
+        self._newest = BEFORE_ALL
+        return count
 
-        Args:
-            layout: the same columns and block size, other aggregates.
-        """
-        finished(self.relayout_steps(layout))
-
-    def relayout_steps(self, layout: Layout) -> Steps[None]:
-        """As `relayout`, in steps; nobody may use the forest from the first to the last."""
-        if self._panes is not None:
-            raise Unsupported("panes keep partials and no values, of which another aggregate could be made")
-        assert (layout.dtypes, layout.block) == (self._layout.dtypes, self._layout.block), "the same columns and block"
-        self._levels.freshen()
-        directory = self._directory
-        _, kept = directory.slices(directory.head, directory.tail)
-        known = dict(zip(self._layout.keys, kept, strict=True))
-        slots = [slot for slot, key in enumerate(layout.keys) if key not in known]
-        folds = yield from self._reduce_blocks(layout, slots)
-        for slot, partials in zip(slots, folds, strict=True):
-            known[layout.keys[slot]] = partials
-        directory.relevel(level_monoids(layout.monoids, self._cold), [known[key] for key in layout.keys])
-        self._levels.relevel(layout)
-        self._tail.relayout(layout)
-        self._use(layout)
-        self._split = 0
-
-    def _reduce_blocks(self, layout: Layout, slots: Sequence[int]) -> Steps[list[Partials]]:
-        """The fold of each sealed block, for some slots of a layout; of the blocks one at a time is in memory."""
-        directory = self._directory
-        folds: list[list[Partial]] = [[] for _ in slots]
-        large = any(layout.monoids[slot].large for slot in slots)
-        blocks = 1 if large else max(_FOLDS // max(len(slots), 1), 1)
-        for position in range(directory.head, directory.tail) if slots else ():
-            block = directory.block(position)
-            for into, slot in zip(folds, slots, strict=True):
-                into.append(layout.monoids[slot].reduce([block.columns[i][: block.rows] for i in layout.reads[slot]]))
-            if self._cold is not None:
-                self._cold.cache.trim()
-            if not position % blocks:
-                yield
-        return [layout.monoids[slot].pack(fold) for slot, fold in zip(slots, folds, strict=True)]
-
-    # ---------------------------------------------------------------- storing
-
-    def pending_blocks(self, most: int | None = None) -> list[PendingBlock]:
-        """Return the sealed blocks that have no id yet, oldest first; at most the `most` oldest.
-
-        Give each its id (`block.stored = id`) before the next operation on the forest, write its columns, and call
-        `Cold.landed` when the tier has them. Loads the blocks that have deferred rows.
-        """
-        return self._directory.pending_blocks(most)
-
-    def dump(self) -> ForestImage:
-        """An image: everything but the columns of sealed blocks, each of which must have an id.
-
-        It sweeps, so that the ids of all evicted blocks are released: see `Cold.take_released`.
-        """
-        directory, tail = self._directory, self._tail
-        assert self._cold is not None, "a forest in memory has nothing stored"
-        directory.sweep(directory.head)
-        self._levels.sweep()
-        done, nodes = self._levels.dump()
-        first, last = directory.spans(directory.head, directory.tail)
-        counts, columns = directory.slices(directory.head, directory.tail)
-        return ForestImage(
-            head=directory.head,
-            skip=self._skip,
-            newest=self._newest,
-            ids=directory.block_ids(),
-            first=first.copy(),
-            last=last.copy(),
-            counts=counts.copy(),
-            partials=directory.dumped(columns),
-            tail=[column[: tail.rows].copy() for column in tail.columns],
-            room=len(tail.columns[0]),
-            done=done,
-            nodes=nodes,
-        )
-
-    @classmethod
-    def restore(cls, layout: Layout, cold: Cold, image: ForestImage) -> Forest:
-        """The forest that an image was made of; the image's arrays are copied.
-
-        Nothing is loaded, unless an aggregate was large when the image was made and is not any more.
-
-        Args:
-            layout: the same as it had, but for which aggregates are large; see `relayout` for another.
-            cold: loads the blocks that the image names.
-            image: as `dump` made it.
-        """
-        forest = cls(layout, cold)
-        image = inline_partials(image, layout.monoids, cold)
-        forest._directory.restore(image)
-        forest._levels.restore(image.done, image.nodes)
-        forest._tail.restore(image.tail, image.room)
-        forest._skip = image.skip
-        forest._len = image.entries
-        forest._newest = image.newest
-        return forest
-
-    def refold(self, positions: Iterable[int]) -> None:
-        """Fold the blocks at `positions` anew from their rows, for large partials that cannot be read any more."""
-        for position in positions:
-            block = self._directory.edit(position)
-            self._directory.change(position, block.rows, self._layout.reduce_rows(block.columns, 0, block.rows))
-
-    # ---------------------------------------------------------------- invariants
-
-    def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool] | None = None) -> None:
-        """Raise AssertionError naming the first invariant that does not hold.
-
-        Args:
-            same: compares two partials; equality where None.
-        """
-        same = same or (lambda monoid, a, b: bool(a == b))
-        directory, tail, layout = self._directory, self._tail, self._layout
-        directory.check_invariants(self._skip)
-        self._levels.check_counts()
-        self._levels.freshen()
-        self._levels.check_invariants(same)
-        entries = tail.rows - self._skip
-        for position in range(directory.head, directory.tail):
-            block = directory.block(position)
-            assert block.rows <= 2 * layout.block, f"block {position} outgrew its bound: {block.rows}"
-            entries += block.rows
-            expected = layout.reduce_rows(block.columns, 0, block.rows)
-            for monoid, found, fold in zip(layout.monoids, directory.node(position), expected, strict=True):
-                assert same(monoid, found, fold), f"{monoid!r} of block {position}: {found}, not {fold}"
-        assert entries == self._len, f"{entries} entries counted, len says {self._len}"
-        assert tail.rows < layout.block or not tail.rows, f"the tail has {tail.rows} rows and is not sealed"
-        columns = self.columns()
-        times = columns[0]
-        assert (times[1:] >= times[:-1]).all(), "entries are sorted by time"
-        if self._len:
-            assert times[-1] == self._newest, f"newest is {times[-1]}, not {self._newest}"
-            front_rows = directory.raw_block(directory.head).rows if self._has_blocks() else tail.rows
-            assert 0 <= self._skip < front_rows, f"skip {self._skip} lies in the first block"
-            assert self._head.rows in (0, front_rows), f"the head knows {self._head.rows} rows of {front_rows}"
-        else:
-            assert self._newest == BEFORE_ALL, "an empty forest has no newest entry"
-        expected = layout.reduce_rows(columns, 0, self._len)
-        for monoid, found, fold in zip(layout.monoids, self.totals(), expected, strict=True):
-            assert same(monoid, found, fold), f"{monoid!r} over all: {found}, not {fold}"
-        if self._panes is not None:
-            assert (times[1:] > times[:-1]).all(), "there is one pane of a time"
-            assert (columns[1] >= 1).all(), "a pane has entries"
-            assert columns[1].sum() == len(self), f"{columns[1].sum()} entries counted, len says {len(self)}"
-
-    # ---------------------------------------------------------------- a range of time
+    # ---------------------------------------------------------------- removing a range of time
 
     def load_between(self, start: int, end: int) -> None:
         """Load what `evict_between(start, end)` reads, so that it cannot fail afterwards."""
@@ -1176,7 +1049,7 @@ class Forest:
             self._exchange([(a, b - a + 1, self._even_blocks(kept) if kept else [])])
         self._sealed_changed(a)
 
-    # ---------------------------------------------------------------- single entries
+    # ---------------------------------------------------------------- removing and correcting single entries
 
     def _finder(self) -> Finder:
         if self._panes is not None:
@@ -1335,8 +1208,6 @@ class Forest:
         block, skip = self._finder().block(position), self._skip if position == self._directory.head else 0
         return without(block.columns, skip, block.rows, [*rows, *(block.gone or [])])
 
-    # ---------------------------------------------------------------- what both need
-
     def _rewrite(self, position: int, columns: list[Array]) -> int:
         """Give a sealed block fewer rows, at least one; return how many it lost. Its count and partials stay."""
         directory = self._directory
@@ -1366,31 +1237,156 @@ class Forest:
         else:
             self._newest = directory.last(directory.tail - 1) if self._has_blocks() else BEFORE_ALL
 
-    # ---------------------------------------------------------------- evicting at the old end
+    # ---------------------------------------------------------------- other aggregates
 
-    def _cut(self, position: int, row: int, count: int) -> None:
-        """Evict the `count` entries before row `row` of the block at `position` (not the end of that block)."""
-        self._answers = None
-        directory, head = self._directory, self._head
-        if position != directory.head:
-            head.reset()
-            self._split = 0
-            directory.advance(position)
-        if row and position < directory.tail:
-            head.rows = directory.count(position)
-        self._skip = row
-        self._len -= count
+    def relayout(self, layout: Layout) -> None:
+        """Change the aggregates: those that are new are computed from the stored entries.
 
-    def _clear(self) -> int:
-        count = self._len
-        self._answers = None
-        self._directory.advance(self._directory.tail)
-        self._sealed.forget()
-        self._head.reset()
-        self._tail.clear()
-        self._skip = self._split = self._len = 0
-        self._newest = BEFORE_ALL
-        return count
+        Args:
+            layout: the same columns and block size, other aggregates.
+        """
+        finished(self.relayout_steps(layout))
+
+    def relayout_steps(self, layout: Layout) -> Steps[None]:
+        """As `relayout`, in steps; nobody may use the forest from the first to the last."""
+        if self._panes is not None:
+            raise Unsupported("panes keep partials and no values, of which another aggregate could be made")
+        assert (layout.dtypes, layout.block) == (self._layout.dtypes, self._layout.block), "the same columns and block"
+        self._levels.freshen()
+        directory = self._directory
+        _, kept = directory.slices(directory.head, directory.tail)
+        known = dict(zip(self._layout.keys, kept, strict=True))
+        slots = [slot for slot, key in enumerate(layout.keys) if key not in known]
+        folds = yield from self._reduce_blocks(layout, slots)
+        for slot, partials in zip(slots, folds, strict=True):
+            known[layout.keys[slot]] = partials
+        directory.relevel(level_monoids(layout.monoids, self._cold), [known[key] for key in layout.keys])
+        self._levels.relevel(layout)
+        self._tail.relayout(layout)
+        self._use(layout)
+        self._split = 0
+
+    def _reduce_blocks(self, layout: Layout, slots: Sequence[int]) -> Steps[list[Partials]]:
+        """The fold of each sealed block, for some slots of a layout; of the blocks one at a time is in memory."""
+        directory = self._directory
+        folds: list[list[Partial]] = [[] for _ in slots]
+        large = any(layout.monoids[slot].large for slot in slots)
+        blocks = 1 if large else max(_FOLDS // max(len(slots), 1), 1)
+        for position in range(directory.head, directory.tail) if slots else ():
+            block = directory.block(position)
+            for into, slot in zip(folds, slots, strict=True):
+                into.append(layout.monoids[slot].reduce([block.columns[i][: block.rows] for i in layout.reads[slot]]))
+            if self._cold is not None:
+                self._cold.cache.trim()
+            if not position % blocks:
+                yield
+        return [layout.monoids[slot].pack(fold) for slot, fold in zip(slots, folds, strict=True)]
+
+    # ---------------------------------------------------------------- storing
+
+    def pending_blocks(self, most: int | None = None) -> list[PendingBlock]:
+        """Return the sealed blocks that have no id yet, oldest first; at most the `most` oldest.
+
+        Give each its id (`block.stored = id`) before the next operation on the forest, write its columns, and call
+        `Cold.landed` when the tier has them. Loads the blocks that have deferred rows.
+        """
+        return self._directory.pending_blocks(most)
+
+    def dump(self) -> ForestImage:
+        """An image: everything but the columns of sealed blocks, each of which must have an id.
+
+        It sweeps, so that the ids of all evicted blocks are released: see `Cold.take_released`.
+        """
+        directory, tail = self._directory, self._tail
+        assert self._cold is not None, "a forest in memory has nothing stored"
+        directory.sweep(directory.head)
+        self._levels.sweep()
+        done, nodes = self._levels.dump()
+        first, last = directory.spans(directory.head, directory.tail)
+        counts, columns = directory.slices(directory.head, directory.tail)
+        return ForestImage(
+            head=directory.head,
+            skip=self._skip,
+            newest=self._newest,
+            ids=directory.block_ids(),
+            first=first.copy(),
+            last=last.copy(),
+            counts=counts.copy(),
+            partials=directory.dumped(columns),
+            tail=[column[: tail.rows].copy() for column in tail.columns],
+            room=len(tail.columns[0]),
+            done=done,
+            nodes=nodes,
+        )
+
+    @classmethod
+    def restore(cls, layout: Layout, cold: Cold, image: ForestImage) -> Forest:
+        """The forest that an image was made of; the image's arrays are copied.
+
+        Nothing is loaded, unless an aggregate was large when the image was made and is not any more.
+
+        Args:
+            layout: the same as it had, but for which aggregates are large; see `relayout` for another.
+            cold: loads the blocks that the image names.
+            image: as `dump` made it.
+        """
+        forest = cls(layout, cold)
+        image = inline_partials(image, layout.monoids, cold)
+        forest._directory.restore(image)
+        forest._levels.restore(image.done, image.nodes)
+        forest._tail.restore(image.tail, image.room)
+        forest._skip = image.skip
+        forest._len = image.entries
+        forest._newest = image.newest
+        return forest
+
+    def refold(self, positions: Iterable[int]) -> None:
+        """Fold the blocks at `positions` anew from their rows, for large partials that cannot be read any more."""
+        for position in positions:
+            block = self._directory.edit(position)
+            self._directory.change(position, block.rows, self._layout.reduce_rows(block.columns, 0, block.rows))
+
+    # ---------------------------------------------------------------- invariants
+
+    def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool] | None = None) -> None:
+        """Raise AssertionError naming the first invariant that does not hold.
+
+        Args:
+            same: compares two partials; equality where None.
+        """
+        same = same or (lambda monoid, a, b: bool(a == b))
+        directory, tail, layout = self._directory, self._tail, self._layout
+        directory.check_invariants(self._skip)
+        self._levels.check_counts()
+        self._levels.freshen()
+        self._levels.check_invariants(same)
+        entries = tail.rows - self._skip
+        for position in range(directory.head, directory.tail):
+            block = directory.block(position)
+            assert block.rows <= 2 * layout.block, f"block {position} outgrew its bound: {block.rows}"
+            entries += block.rows
+            expected = layout.reduce_rows(block.columns, 0, block.rows)
+            for monoid, found, fold in zip(layout.monoids, directory.node(position), expected, strict=True):
+                assert same(monoid, found, fold), f"{monoid!r} of block {position}: {found}, not {fold}"
+        assert entries == self._len, f"{entries} entries counted, len says {self._len}"
+        assert tail.rows < layout.block or not tail.rows, f"the tail has {tail.rows} rows and is not sealed"
+        columns = self.columns()
+        times = columns[0]
+        assert (times[1:] >= times[:-1]).all(), "entries are sorted by time"
+        if self._len:
+            assert times[-1] == self._newest, f"newest is {times[-1]}, not {self._newest}"
+            front_rows = directory.raw_block(directory.head).rows if self._has_blocks() else tail.rows
+            assert 0 <= self._skip < front_rows, f"skip {self._skip} lies in the first block"
+            assert self._head.rows in (0, front_rows), f"the head knows {self._head.rows} rows of {front_rows}"
+        else:
+            assert self._newest == BEFORE_ALL, "an empty forest has no newest entry"
+        expected = layout.reduce_rows(columns, 0, self._len)
+        for monoid, found, fold in zip(layout.monoids, self.totals(), expected, strict=True):
+            assert same(monoid, found, fold), f"{monoid!r} over all: {found}, not {fold}"
+        if self._panes is not None:
+            assert (times[1:] > times[:-1]).all(), "there is one pane of a time"
+            assert (columns[1] >= 1).all(), "a pane has entries"
+            assert columns[1].sum() == len(self), f"{columns[1].sum()} entries counted, len says {len(self)}"
 
 
 class _Prefix:
@@ -1458,12 +1454,6 @@ def _column(value: Any, dtype: np.dtype[Any]) -> Array:
     column = np.empty(1, dtype)
     column[0] = value
     return column
-
-
-def _runs(rows: Array) -> list[tuple[int, int]]:
-    """Increasing row numbers as runs start..stop."""
-    firsts = starts_of_runs(rows - np.arange(len(rows)))
-    return [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in itertools.pairwise([*firsts.tolist(), len(rows)])]
 
 
 def _by_block(hits: Hits) -> dict[int, list[int]]:

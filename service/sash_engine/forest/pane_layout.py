@@ -41,13 +41,12 @@ class PaneLayout(Layout):
     rows_are_entries: ClassVar[bool] = False
     joins: tuple[tuple[Callable[[Partial, Partial], Partial], int, int], ...]
     """For each slot but the first its combine, its first column and how many it has."""
-    _inner: tuple[Monoid, ...]
     _counting: Layout | None
 
     def __init__(self, entries: Layout, *, like: PaneLayout | None = None) -> None:
         if like is not None:
             super().__init__({}, {}, like=like)
-            self.joins, self._inner, self._counting = like.joins, like._inner, None
+            self.joins, self._counting = like.joins, None
             return
         counted: tuple[Monoid, list[str]] = (Pane(Count()), ["entries"])
         fields: dict[str, FieldType] = {"entries": "int64"}
@@ -67,7 +66,6 @@ class PaneLayout(Layout):
             (monoid.combine, reads[0], len(reads))
             for monoid, reads in zip(entries.monoids, self.reads[1:], strict=True)
         )
-        self._inner = (Count(), *entries.monoids)
         self._counting = None
 
     def _copy(self) -> PaneLayout:
@@ -94,7 +92,9 @@ class PaneLayout(Layout):
 
     def inner(self, slot: int) -> Monoid:
         """The aggregate whose partials are in the columns of a slot."""
-        return self._inner[slot]
+        pane = self.monoids[slot]
+        assert isinstance(pane, Pane)
+        return pane.inner
 
     def entries_of(self, rows: Array, partials: Sequence[Partials]) -> Array:
         """How many entries k folds of panes are over, int64 (k,): slot 0."""
@@ -141,12 +141,9 @@ class PaneLayout(Layout):
     ) -> list[Array]:
         """Code objects: by `whole` of the aggregate where they are its partials, by `part` where they are parts."""
         out = list(columns)
-        for monoid, reads in self._slots():
+        for monoid, reads in zip(self.monoids, self.reads, strict=True):
             code = whole(monoid) if len(reads) == 1 else part
             for i in reads:
                 if self.dtypes[i].hasobject:
                     out[i] = object_array(list(map(code, columns[i].tolist())))
         return out
-
-    def _slots(self) -> zip[tuple[Monoid, tuple[int, ...]]]:
-        return zip(self.monoids, self.reads, strict=True)

@@ -9,8 +9,8 @@ from sash_engine.windows.spec import WindowSpec
 __all__ = ["DEPRECATED", "check_algorithm", "check_ranges", "check_values"]
 
 DEPRECATED = (
-    "algorithm is deprecated in the spec of a window. Leave it out: the columnar engine gives the same answers, faster, "
-    "and refuses nothing. sash_engine.aggregators keeps the algorithms as a library"
+    "algorithm is deprecated in the spec of a window. Leave it out: the columnar engine gives the same answers and "
+    "refuses less. sash_engine.aggregators keeps the algorithms as a library"
 )
 
 _WITH_RANGES = ", ".join(

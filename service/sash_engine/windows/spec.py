@@ -133,8 +133,8 @@ class WindowSpec(Document):
     )
     algorithm: str | None = Field(
         None,
-        description="Deprecated: leave it out. The name of the algorithm that the window runs on, in memory only. Without "
-        "it, the columnar engine.",
+        description="Deprecated: leave it out. The name of the algorithm that the window runs on, in memory only. "
+        "Without it, the columnar engine.",
     )
     durability: Durability | None = Field(
         None,
