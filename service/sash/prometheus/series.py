@@ -10,38 +10,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import compress
 from typing import Any
 
 import numpy as np
-import promql_parser
 
 from sash.calls import key_names
 from sash.plane import Plane
-from sash.prometheus.errors import BadData, Refused
-from sash.prometheus.folded import Folded, no_series, nothing
-from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
-from sash.prometheus.room import Room
-from sash.prometheus.times import TIME_MAX_MS, Times, duration_ms, floor_ticks, ms_of
-from sash.prometheus.values import CELLS_MAX, LOOKBACK, NAME, Labels, Vector, check_cells
+from sash.promql.errors import Refused
+from sash.promql.matchers import Matcher, Matchers
+from sash.promql.times import Times, duration_ms
+from sash.promql.values import CELLS_MAX, LOOKBACK, NAME, Array, Labels, Room, check_cells
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids import IgnoresNulls
+from sash_engine.monoids import IgnoresNulls, Monoid
+from sash_engine.monoids.base import object_array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Series
-from sash_engine.windows.questions import Query, SeriesQuery
-from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
+from sash_engine.windows.answers import Answer, Series
+from sash_engine.windows.conditions import MAX_PATTERN
+from sash_engine.windows.questions import Query, SeriesQuery, Where
+from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit, WindowSpec
 
 __all__ = [
+    "Folded",
     "Selected",
     "Selectors",
     "buckets_of",
-    "milliseconds",
-    "shifted",
-    "spread",
-    "stacked",
+    "conditions",
+    "floor_ticks",
+    "is_condition",
+    "plain",
+    "ticks_of",
     "trailing_of",
 ]
 
@@ -61,6 +61,60 @@ _BUCKETS, _BUCKETS_LARGE = 500_000, 5_000
 
 _NUMBERS = (float, int, bool)
 _APPROXIMATE = (Quantile, DistinctCount)
+
+
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Answers of a window for s series at n times: the numbers of entries, int64 (s, n), and the aggregates."""
+
+    entries: Array
+    aggregates: dict[str, list[Any]]
+
+    @classmethod
+    def of_answers(cls, names: Sequence[str], answers: Sequence[Answer]) -> Folded:
+        """Answers at one time, of some aggregates."""
+        entries = np.array([[answer.entries] for answer in answers], np.int64).reshape(-1, 1)
+        return cls(entries, {name: [[answer.aggregates[name]] for answer in answers] for name in names})
+
+    @classmethod
+    def of_series(cls, names: Sequence[str], rows: Sequence[Series]) -> Folded:
+        """Series of some aggregates, all of the same times."""
+        entries = np.stack([row.entries for row in rows])
+        return cls(entries, {name: [row.aggregates[name] for row in rows] for name in names})
+
+    @classmethod
+    def nothing(cls, names: Sequence[str], series: int, count: int) -> Folded:
+        """The answers where there is no entry, for so many series at `count` times."""
+        return cls(
+            np.zeros((series, count), np.int64), {name: [[None] * count for _ in range(series)] for name in names}
+        )
+
+    @property
+    def cells(self) -> int:
+        """How many numbers there are."""
+        return int(self.entries.size) * (1 + len(self.aggregates))
+
+    def column(self, name: str, member: int | None = None) -> tuple[Array, Array]:
+        """An aggregate as numbers, and where it has one.
+
+        Args:
+            member: of an answer that is a list.
+        """
+        values = np.zeros(self.entries.shape)
+        there = self.entries > 0
+        for row, answers in enumerate(self.aggregates[name]):
+            column = np.asarray(answers) if member is None else object_array(list(answers))
+            if column.dtype.hasobject:
+                missing = np.fromiter((each is None for each in answers), np.bool_, len(answers))
+                there[row] &= ~missing
+                column = np.array(
+                    [0.0 if each is None else float(each if member is None else each[member]) for each in answers]
+                )
+            values[row] = column
+        return values, there
 
 
 @dataclass(frozen=True)
@@ -166,7 +220,7 @@ class Selectors:
         """
         spec = metric.spec
         # Each page asks the conditions anew: cheap for parts, of which a window has the distinct values.
-        where = matchers.where(spec) if spec.parts else []
+        where = conditions(matchers, spec) if spec.parts else []
         found, at = list[str](), 0
         while True:
             try:
@@ -232,7 +286,7 @@ class Selectors:
         spec, keys = selected.metric.spec, selected.keys
         trailing = trailing_of(spec, width_ms, at_ms)
         if trailing is None:
-            return nothing(names, selected.count, 1)
+            return Folded.nothing(names, selected.count, 1)
         now, lookbacks = trailing
         if keys is None or len(keys) == 1:
             question = Query(keys[0] if keys else None, lookbacks, now, aggregates=names)
@@ -244,7 +298,7 @@ class Selectors:
         spec, keys = selected.metric.spec, selected.keys
         buckets = buckets_of(spec, width_ms, times)
         if buckets is None:
-            return nothing(names, selected.count, times.count)
+            return Folded.nothing(names, selected.count, times.count)
         start, end, step, width = buckets
         at_once = _series_at_once(spec, names, times.count)
         if keys is None or len(keys) == 1 or at_once == 1:
@@ -257,81 +311,20 @@ class Selectors:
             of_some = SeriesQuery(start, end, step, width, keys=some, by=spec.labels, aggregates=names)
             found |= {row.key: row for row in await self._plane.series_groups(spec.name, of_some)}
         # A key whose entries have left since it was listed has no series.
-        empty = no_series(names, times.count)
+        zeros, none = np.zeros(times.count, np.int64), np.full(times.count, None)
+        empty = Series(None, zeros, 0, zeros, dict.fromkeys(names, none))
         return Folded.of_series(names, [found.get(key, empty) for key in keys])
 
     def warn(self, metric: Metric, aggregate: str | None) -> None:
         """Note that an answer is approximate."""
         spec = metric.spec
         monoid = None if aggregate is None else spec.monoids()[aggregate][0]
-        plain = monoid.inner if isinstance(monoid, IgnoresNulls) else monoid
-        if monoid is not None and isinstance(plain, _APPROXIMATE):
+        if monoid is not None and isinstance(plain(monoid), _APPROXIMATE):
             self.warnings[f"{spec.name}:{aggregate} is approximate: a sketch answers {monoid.function}"] = None
         if spec.granularity is not None:
             self.warnings[f"{spec.name} keeps panes of {spec.granularity}: ranges take whole panes, by their start"] = (
                 None
             )
-
-
-def shifted(selector: promql_parser.VectorSelector, times: Times) -> Times:
-    """The times at which a selector looks, by its `offset` and `@`; one time, where `@` fixes it.
-
-    Raises:
-        BadData: one of them is out of range.
-    """
-    try:
-        at, offset_ms = selector.at, 0 if selector.offset is None else milliseconds(selector.offset)
-        if at is not None:
-            kind = str(at.type)
-            if kind.endswith("Start"):
-                at_ms = times.start_ms
-            elif kind.endswith("End"):
-                at_ms = times.end_ms if times.until_ms is None else times.until_ms
-            else:
-                at_ms = ms_of(at.at.timestamp()) if at.at is not None else 0
-            times = Times(at_ms, 1, 1)
-    except (OverflowError, ValueError) as error:
-        raise BadData("@ or offset is out of range", field="query") from error
-    start_ms = times.start_ms - offset_ms
-    if not -TIME_MAX_MS <= start_ms <= TIME_MAX_MS:
-        raise BadData("offset is out of range", field="query")
-    return Times(start_ms, times.step_ms, times.count)
-
-
-def milliseconds(duration: timedelta) -> int:
-    """A duration in whole milliseconds."""
-    return (duration.days * 86_400 + duration.seconds) * 1000 + duration.microseconds // 1000
-
-
-def stacked(vectors: Iterable[Vector], count: int) -> Vector:
-    """All series of several vectors."""
-    found = [vector for vector in vectors if vector.labels]
-    if not found:
-        return Vector.empty(count)
-    labels = [labels for vector in found for labels in vector.labels]
-    check_cells(len(labels), count)
-    times = None
-    if all(vector.times_ms is not None for vector in found):
-        times = np.concatenate([vector.times_ms for vector in found if vector.times_ms is not None])
-    return Vector(
-        labels,
-        np.concatenate([vector.values for vector in found]),
-        np.concatenate([vector.there for vector in found]),
-        times_ms=times,
-    )
-
-
-def spread(vector: Vector, times: Times) -> Vector:
-    """A vector of one time at all times, where `@` fixes it."""
-    if vector.there.shape[1] == times.count:
-        return vector
-    check_cells(len(vector.labels), times.count)
-    return Vector(
-        vector.labels,
-        np.repeat(vector.values, times.count, 1),
-        np.repeat(vector.there, times.count, 1),
-        times_ms=None if vector.times_ms is None else np.repeat(vector.times_ms, times.count, 1),
-    )
 
 
 def trailing_of(spec: WindowSpec, width_ms: int | None, at_ms: int) -> tuple[int, list[str | int]] | None:
@@ -371,8 +364,7 @@ def _matching(metric: Metric, matchers: Matchers, keys: Sequence[str]) -> Steps[
 def _members(spec: WindowSpec, aggregate: str) -> int:
     """How many numbers an answer of an aggregate has."""
     monoid = spec.monoids()[aggregate][0]
-    plain = monoid.inner if isinstance(monoid, IgnoresNulls) else monoid
-    return len(getattr(plain, "ranks", ())) if monoid.answer is list else 1
+    return len(getattr(plain(monoid), "ranks", ())) if monoid.answer is list else 1
 
 
 def _simplest(spec: WindowSpec) -> str:
@@ -387,3 +379,41 @@ def _series_at_once(spec: WindowSpec, names: Sequence[str], count: int) -> int:
     if spec.algorithm is not None or any(monoid.answer not in _NUMBERS for monoid in monoids):
         return 1
     return max(1, (_BUCKETS_LARGE if any(monoid.external for monoid in monoids) else _BUCKETS) // count)
+
+
+def plain(monoid: Monoid) -> Monoid:
+    """What an aggregate of a nullable field does with the values that are there."""
+    return monoid.inner if isinstance(monoid, IgnoresNulls) else monoid
+
+
+def conditions(matchers: Matchers, spec: WindowSpec) -> list[Where]:
+    """Conditions that all keys of a window meet that match; those that match may be fewer."""
+    return [
+        Where(each.name, each.operator, [each.value])
+        for each in matchers.alone or ()
+        if each.name in spec.labels and is_condition(each)
+    ]
+
+
+def is_condition(matcher: Matcher) -> bool:
+    """Whether a window takes a matcher as a condition."""
+    return matcher.operator in ("=", "!=") or len(matcher.value) <= MAX_PATTERN
+
+
+def floor_ticks(ms: int, unit: TimeUnit) -> int:
+    """Return the last tick that is not behind a time in milliseconds.
+
+    >>> floor_ticks(1999, "s"), floor_ticks(-1, "s"), floor_ticks(5, "us")
+    (1, -1, 5000)
+    """
+    return ms * _NS_PER_MS // NANOSECONDS_PER_TICK[unit]
+
+
+def ticks_of(ms: Array, unit: TimeUnit) -> Array:
+    """As `floor_ticks`, of int64 (n,); times beyond int64 become its ends."""
+    tick_ns = NANOSECONDS_PER_TICK[unit]
+    if tick_ns >= _NS_PER_MS:
+        return ms // (tick_ns // _NS_PER_MS)
+    factor = _NS_PER_MS // tick_ns
+    most = TICK_MAX // factor
+    return np.clip(ms, -most, most) * factor

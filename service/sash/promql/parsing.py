@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import promql_parser
 
-from sash.prometheus.errors import BadData
+from sash.promql.errors import BadData
 
 __all__ = ["CHARACTERS_MAX", "OPERATORS_MAX", "parsed", "parsed_selector", "pattern_of", "pretty"]
 

@@ -8,13 +8,10 @@ from typing import Any, Literal
 import promql_parser
 import re2
 
-from sash.prometheus.errors import BadData
-from sash.prometheus.parsing import pattern_of
-from sash.prometheus.values import LOOKBACK, NAME, Labels
+from sash.promql.errors import BadData
+from sash.promql.parsing import pattern_of
+from sash.promql.values import LOOKBACK, NAME, Labels
 from sash_engine.steps import Steps
-from sash_engine.windows.conditions import MAX_PATTERN
-from sash_engine.windows.questions import Where
-from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["MATCHERS_MAX", "Matcher", "Matchers", "compiled", "regex_ns"]
 
@@ -57,11 +54,6 @@ class Matcher:
         return _MATCHER_NS if self._regex is None else _MATCHER_NS + regex_ns(self._regex, value)
 
     @property
-    def is_simple(self) -> bool:
-        """Whether a window takes it as a condition."""
-        return self._regex is None or len(self.value) <= MAX_PATTERN
-
-    @property
     def needs_value(self) -> bool:
         """Whether a series that lacks the label does not match."""
         return not self.matches("")
@@ -99,35 +91,18 @@ class Matchers:
         groups = [[*named, *(each for each in group if each.name != LOOKBACK)] for group in groups]
         return cls(groups, lookbacks[0].value if lookbacks else None)
 
+    @property
+    def alone(self) -> list[Matcher] | None:
+        """The only group; None where there are several."""
+        return self._groups[0] if len(self._groups) == 1 else None
+
     def equal(self, name: str) -> str | None:
         """The value that a label must have; None where several may do."""
-        if len(self._groups) == 1:
-            for each in self._groups[0]:
-                if each.name == name and each.operator == "=":
-                    return each.value
-        return None
-
-    def where(self, spec: WindowSpec) -> list[Where]:
-        """Conditions that all keys of a window meet that match; those that match may be fewer."""
-        if len(self._groups) != 1:
-            return []
-        return [
-            Where(each.name, each.operator, [each.value])
-            for each in self._groups[0]
-            if each.name in spec.labels and each.is_simple
-        ]
-
-    def is_of(self, spec: WindowSpec) -> bool:
-        """Whether conditions of a window say all that the matchers say."""
-        return len(self._groups) == 1 and all(
-            each.is_simple if each.name in spec.labels else each.name == NAME for each in self._groups[0]
-        )
+        return next((each.value for each in self.alone or () if each.name == name and each.operator == "="), None)
 
     def constants(self) -> dict[str, str]:
         """The labels, but the name, that have exactly one matcher, by equality: those of a series that is absent."""
-        if len(self._groups) != 1:
-            return {}
-        (group,) = self._groups
+        group = self.alone or []
         names = [each.name for each in group]
         return {
             each.name: each.value

@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 import re2
 
-from sash.prometheus.errors import Refused
-from sash.prometheus.matchers import compiled, regex_ns
-from sash.prometheus.values import LabelsMade, Vector, listed, merged
-from sash_engine.monoids.base import Array
+from sash.promql.errors import Refused
+from sash.promql.matchers import compiled, regex_ns
+from sash.promql.values import Array, LabelsMade, Vector, listed, merged
 from sash_engine.steps import Steps
 
 __all__ = ["DATES", "GROUPS_MAX", "INSTEAD", "OF_VALUES", "clamped", "joined", "replaced", "rounded", "sorted_by_value"]
-
-SAME = "vector cannot contain metrics with the same labelset"
 
 OF_VALUES: Mapping[str, Callable[[Array], Array]] = {
     "abs": np.abs,
@@ -178,7 +175,7 @@ def replaced(vector: Vector, into: str, template: str, source: str, pattern: str
         if work_ns > _STEP_NS:
             yield
             work_ns = 0.0
-    return (yield from merged(Vector(made.labels, vector.values, vector.there), SAME))
+    return (yield from merged(Vector(made.labels, vector.values, vector.there)))
 
 
 def joined(vector: Vector, into: str, between: str, sources: Sequence[str]) -> Steps[Vector]:
@@ -195,7 +192,7 @@ def joined(vector: Vector, into: str, between: str, sources: Sequence[str]) -> S
         if work > _LABELS_PER_STEP:
             yield
             work = 0
-    return (yield from merged(Vector(made.labels, vector.values, vector.there), SAME))
+    return (yield from merged(Vector(made.labels, vector.values, vector.there)))
 
 
 def _length(match: Any, group: int) -> int:

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import promql_parser
 
-from sash.prometheus.errors import Refused
-from sash.prometheus.values import (
+from sash.promql.errors import Refused
+from sash.promql.values import (
     NAME,
+    Array,
     Labels,
     LabelsMade,
     Scalar,
@@ -31,9 +32,8 @@ from sash.prometheus.values import (
     listed,
     merged,
     per_step,
-    unnamed,
+    without_name,
 )
-from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
 __all__ = ["COMPARISONS", "Matching", "binary"]
@@ -143,9 +143,7 @@ def _with_scalar(operator: str, vector: Vector, scalar: Array, matching: Matchin
     yield
     if operator in COMPARISONS and not matching.returns_bool:
         return vector.with_values(vector.values, vector.there & found)
-    labels = yield from unnamed(vector.labels)
-    result = Vector(labels, found.astype(np.float64), vector.there)
-    return (yield from merged(result, "vector cannot contain metrics with the same labelset"))
+    return (yield from without_name(vector.with_values(found.astype(np.float64))))
 
 
 def _set(operator: str, left: Vector, right: Vector, matching: Matching) -> Steps[Vector]:
@@ -164,7 +162,7 @@ def _set(operator: str, left: Vector, right: Vector, matching: Matching) -> Step
             np.concatenate((left.values, right.values)),
             np.concatenate((left.there, kept)),
         )
-        return (yield from merged(both, "vector cannot contain metrics with the same labelset"))
+        return (yield from merged(both))
     present = yield from _present(right, there)
     kept, keeps = left.there.copy(), operator == "and"
     for row, signature in enumerate(here):

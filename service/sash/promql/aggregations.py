@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from sash.prometheus.errors import Refused
-from sash.prometheus.ranges import exact_mean, exact_sum, is_sure, quantile_of
-from sash.prometheus.values import NAME, Labels, Vector, per_step
-from sash_engine.monoids.base import Array
+from sash.promql.errors import Refused
+from sash.promql.ranges import exact_mean, exact_sum, is_sure, quantile_of
+from sash.promql.values import NAME, Array, Labels, Vector, per_step
 from sash_engine.steps import Steps, spans_of
 
 __all__ = ["AGGREGATIONS", "PARAMETERS", "aggregated", "picked"]

@@ -1,4 +1,4 @@
-"""Times and durations as Prometheus writes them, and their ticks in a window's unit.
+"""Times and durations as Prometheus writes them.
 
 Prometheus counts in milliseconds. A range is left-open, as in Prometheus 3: t - L < time <= t.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import numpy as np
+import promql_parser
 
-from sash.prometheus.errors import BadData
-from sash_engine.monoids.base import Array
-from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
+from sash.promql.errors import BadData
+from sash.promql.values import Array
 
 __all__ = [
     "POINTS_MAX",
     "TIME_MAX_MS",
     "Times",
     "duration_ms",
-    "floor_ticks",
+    "milliseconds",
     "ms_of",
     "range_steps_of",
-    "ticks_of",
+    "shifted",
     "time_ms",
 ]
 
@@ -41,7 +41,6 @@ _DURATION = re.compile(
     r"(?:([0-9]{1,12})s)?(?:([0-9]{1,12})ms)?"
 )
 _ORDER = ("y", "w", "d", "h", "m", "s", "ms")
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -136,26 +135,37 @@ def range_steps_of(start_ms: int, end_ms: int, step_ms: int) -> Times:
     return Times(start_ms, step_ms, count, end_ms)
 
 
-def floor_ticks(ms: int, unit: TimeUnit) -> int:
-    """Return the last tick that is not behind a time in milliseconds.
-
-    >>> floor_ticks(1999, "s"), floor_ticks(-1, "s"), floor_ticks(5, "us")
-    (1, -1, 5000)
-    """
-    return ms * _NS_PER_MS // NANOSECONDS_PER_TICK[unit]
-
-
-def ticks_of(ms: Array, unit: TimeUnit) -> Array:
-    """As `floor_ticks`, of int64 (n,); times beyond int64 become its ends."""
-    tick_ns = NANOSECONDS_PER_TICK[unit]
-    if tick_ns >= _NS_PER_MS:
-        return ms // (tick_ns // _NS_PER_MS)
-    factor = _NS_PER_MS // tick_ns
-    most = TICK_MAX // factor
-    return np.clip(ms, -most, most) * factor
-
-
 def _checked(ms: float, name: str, text: str) -> int:
     if not -TIME_MAX_MS <= ms <= TIME_MAX_MS:  # NaN, too
         raise BadData(f"invalid parameter {name!r}: {text[:80]!r} is out of range", field=name)
     return round(ms)
+
+
+def shifted(selector: promql_parser.VectorSelector, times: Times) -> Times:
+    """The times at which a selector looks, by its `offset` and `@`; one time, where `@` fixes it.
+
+    Raises:
+        BadData: one of them is out of range.
+    """
+    try:
+        at, offset_ms = selector.at, 0 if selector.offset is None else milliseconds(selector.offset)
+        if at is not None:
+            kind = str(at.type)
+            if kind.endswith("Start"):
+                at_ms = times.start_ms
+            elif kind.endswith("End"):
+                at_ms = times.end_ms if times.until_ms is None else times.until_ms
+            else:
+                at_ms = ms_of(at.at.timestamp()) if at.at is not None else 0
+            times = Times(at_ms, 1, 1)
+    except (OverflowError, ValueError) as error:
+        raise BadData("@ or offset is out of range", field="query") from error
+    start_ms = times.start_ms - offset_ms
+    if not -TIME_MAX_MS <= start_ms <= TIME_MAX_MS:
+        raise BadData("offset is out of range", field="query")
+    return Times(start_ms, times.step_ms, times.count)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """A duration in whole milliseconds."""
+    return (duration.days * 86_400 + duration.seconds) * 1000 + duration.microseconds // 1000

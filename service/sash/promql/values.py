@@ -3,31 +3,41 @@
     scalar    float64 (n,)
     vector    s series: labels of each, values float64 (s, n), there bool (s, n)
 
-Where `there` is False, the series has no sample at that time.
+Where `there` is False, the series has no sample at that time. What an expression makes is bounded as it grows: a vector
+by `check_cells`, what waits and what is in progress by `Room`.
+
+    a + (b + (c + d))      a and b wait: they are held
+              └── in progress: promised, because what it makes is not there yet
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from sys import getsizeof
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from sash.prometheus.errors import Refused
-from sash_engine.monoids.base import Array
+from sash.limits.memory import MemoryBudget
+from sash.promql.errors import Refused
 from sash_engine.steps import Steps
 
 __all__ = [
     "CELLS_MAX",
     "CHARACTERS_OF_SERIES_MAX",
+    "HELD_BYTES_MAX",
     "LABELS_BYTES_MAX",
     "LABELS_LISTED_MAX",
     "LOOKBACK",
     "NAME",
     "SERIES_MAX",
+    "Array",
     "Labels",
     "LabelsMade",
+    "Room",
     "Scalar",
     "Text",
     "Value",
@@ -37,7 +47,10 @@ __all__ = [
     "listed",
     "merged",
     "per_step",
+    "spread",
+    "stacked",
     "unnamed",
+    "without_name",
 ]
 
 NAME = "__name__"
@@ -57,9 +70,16 @@ LABELS_BYTES_MAX = 64 * 2**20
 LABELS_LISTED_MAX = 100
 """Labels that one list of an expression may name: `by (…)`, `on (…)`, `group_left (…)`, those that are joined."""
 
+HELD_BYTES_MAX = 128 * 2**20
+"""Bytes of the parts of an expression that wait for others: seven vectors of `CELLS_MAX` values."""
+
+_SMALL_BYTES = 2**20
+"""Less is not counted: it would cost as much as to make it."""
+
 _LABELS_PER_STEP = 3_000
 """Labels that one step looks at: 1 ms; a series takes as long as two of them."""
 
+Array = npt.NDArray[Any]
 Labels = Mapping[str, str]
 
 
@@ -216,7 +236,7 @@ def unnamed(labels: Sequence[Labels]) -> Steps[list[Labels]]:
     return found
 
 
-def merged(vector: Vector, problem: str) -> Steps[Vector]:
+def merged(vector: Vector, problem: str = "vector cannot contain metrics with the same labelset") -> Steps[Vector]:
     """Make one series of those with equal labels.
 
     Raises:
@@ -240,3 +260,88 @@ def merged(vector: Vector, problem: str) -> Steps[Vector]:
     values = np.zeros(counts.shape)
     np.add.at(values, of, np.where(vector.there, vector.values, 0.0))
     return Vector([vector.labels[i] for i in first], values, counts > 0)
+
+
+def without_name(vector: Vector) -> Steps[Vector]:
+    """The series without the metric's name; raises as `merged`."""
+    labels = yield from unnamed(vector.labels)
+    return (yield from merged(Vector(labels, vector.values, vector.there)))
+
+
+def stacked(vectors: Iterable[Vector], count: int) -> Vector:
+    """All series of several vectors."""
+    found = [vector for vector in vectors if vector.labels]
+    if not found:
+        return Vector.empty(count)
+    labels = [labels for vector in found for labels in vector.labels]
+    check_cells(len(labels), count)
+    times = None
+    if all(vector.times_ms is not None for vector in found):
+        times = np.concatenate([vector.times_ms for vector in found if vector.times_ms is not None])
+    return Vector(
+        labels,
+        np.concatenate([vector.values for vector in found]),
+        np.concatenate([vector.there for vector in found]),
+        times_ms=times,
+    )
+
+
+def spread(vector: Vector, count: int) -> Vector:
+    """A vector of one time at `count` times, where `@` fixes it."""
+    if vector.there.shape[1] == count:
+        return vector
+    check_cells(len(vector.labels), count)
+    return Vector(
+        vector.labels,
+        np.repeat(vector.values, count, 1),
+        np.repeat(vector.there, count, 1),
+        times_ms=None if vector.times_ms is None else np.repeat(vector.times_ms, count, 1),
+    )
+
+
+class Room:
+    """What one expression takes.
+
+    Args:
+        memory: of the service.
+    """
+
+    def __init__(self, memory: MemoryBudget) -> None:
+        self._memory = memory
+        self._held_bytes = 0
+
+    @contextmanager
+    def held(self, value: Value) -> Iterator[None]:
+        """Count a value that waits inside the `with` block.
+
+        Raises:
+            Refused: too much waits.
+        """
+        size = bytes_of(value)
+        if self._held_bytes + size > HELD_BYTES_MAX:
+            raise Refused(
+                f"the parts of the expression that wait for others take more than {HELD_BYTES_MAX >> 20} MiB; narrow "
+                "the selectors, make the step longer, or ask for the parts one by one",
+                field="query",
+                limit=f"{HELD_BYTES_MAX} bytes",
+            )
+        self._held_bytes += size
+        try:
+            yield
+        finally:
+            self._held_bytes -= size
+
+    @contextmanager
+    def promised(self, needed: int) -> Iterator[None]:
+        """Promise so many bytes inside the `with` block, in which they are made.
+
+        Raises:
+            ResourceExhausted: the service has no room for them now.
+            TooLarge: it never has.
+        """
+        if needed < _SMALL_BYTES:
+            yield
+            return
+        self._memory.check(needed, transient=True)
+        with self._memory.promised(needed):
+            yield

@@ -2,9 +2,9 @@
 
     sum by (key) (rate(w:v[5m])) / 2
       │                            └ Scalar
-      └ aggregated ◀── Fetch.over_time ◀── Vector
+      └ aggregated ◀── Queryable.over_time ◀── Vector
 
-Selectors ask windows. All else is arithmetic of columns, in slices.
+Selectors ask a `Queryable`. All else is arithmetic of columns, in slices.
 """
 
 from __future__ import annotations
@@ -12,33 +12,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import promql_parser
 
-from sash.plane import Plane
-from sash.prometheus.aggregations import AGGREGATIONS, PARAMETERS, aggregated, picked
-from sash.prometheus.errors import BadData, Refused
-from sash.prometheus.fetch import Fetch
-from sash.prometheus.functions import DATES, INSTEAD, OF_VALUES, clamped, joined, replaced, rounded, sorted_by_value
-from sash.prometheus.grouped import by_groups
-from sash.prometheus.matchers import Matchers
-from sash.prometheus.operators import Matching, binary
-from sash.prometheus.ranges import RANGES
-from sash.prometheus.times import Times
-from sash.prometheus.values import Scalar, Text, Value, Vector, bytes_of, listed, merged, unnamed
-from sash_engine.monoids.base import Array
+from sash.promql.aggregations import AGGREGATIONS, PARAMETERS, aggregated, picked
+from sash.promql.errors import BadData, Refused
+from sash.promql.functions import DATES, INSTEAD, OF_VALUES, clamped, joined, replaced, rounded, sorted_by_value
+from sash.promql.matchers import Matchers
+from sash.promql.operators import Matching, binary
+from sash.promql.ranges import RANGES
+from sash.promql.times import Times
+from sash.promql.values import Array, Room, Scalar, Text, Value, Vector, bytes_of, listed, without_name
 from sash_engine.steps import Steps
 
-__all__ = ["SERVED", "Evaluator"]
+__all__ = ["SERVED", "Evaluator", "Queryable"]
 
+R = TypeVar("R")
 V = TypeVar("V", bound=Value)
 
 _TIMES_GIVEN = 3
 """An operation makes a result as large as what it is given, and has as much again meanwhile, twice at most."""
-
-_SAME = "vector cannot contain metrics with the same labelset"
 
 
 _OTHERS = (
@@ -49,20 +44,47 @@ SERVED = frozenset((*RANGES, *OF_VALUES, *DATES, *_OTHERS))
 """Functions, by PromQL's names."""
 
 
+class Queryable(Protocol):
+    """What is asked: all that the evaluator knows of where samples are."""
+
+    room: Room
+    """What the expression may take."""
+
+    def expect(self, expr: Any) -> None:
+        """Note which series an expression names, so that they are asked for together."""
+
+    async def instant(self, selector: promql_parser.VectorSelector, times: Times) -> Vector:
+        """The values of a selector at each time."""
+
+    async def over_time(
+        self, function: str, matrix: promql_parser.MatrixSelector, times: Times, parameters: Sequence[Array] = ()
+    ) -> Vector:
+        """A function of the ranges behind each time; `parameters` are those of the function, each float64 (n,)."""
+
+    async def grouped(self, expr: Any, by: tuple[str, ...], without: bool, times: Times) -> Vector | None:
+        """An aggregation that needs no value of each series; None where it does."""
+
+    async def in_slices(self, steps: Steps[R]) -> R:
+        """Take steps, and give turns to others between them."""
+
+
 class Evaluator:
     """Evaluates one expression.
 
     Args:
-        plane: gives turns to other calls.
-        fetch: answers the selectors.
+        source: answers the selectors.
         times: when to evaluate.
     """
 
-    def __init__(self, plane: Plane, fetch: Fetch, times: Times) -> None:
-        self._plane = plane
-        self._fetch = fetch
-        self._room = fetch.selectors.room
+    def __init__(self, source: Queryable, times: Times) -> None:
+        self._source = source
+        self._room = source.room
         self._times = times
+
+    async def evaluated(self, expr: Any) -> Value:
+        """Return what a whole expression is worth; raises as `value`."""
+        self._source.expect(expr)
+        return await self.value(expr)
 
     async def value(self, expr: Any) -> Value:
         """Return what an expression, or a part of it, is worth.
@@ -89,7 +111,7 @@ class Evaluator:
             case promql_parser.Call():
                 return await self._call(expr)
             case promql_parser.VectorSelector():
-                return await self._fetch.instant(expr, self._times)
+                return await self._source.instant(expr, self._times)
             case promql_parser.SubqueryExpr():
                 raise Refused(
                     "subqueries are not supported; use a function of a selector's range, as max_over_time(w:v[1h])",
@@ -113,7 +135,7 @@ class Evaluator:
         """Take the steps of one operation on some values."""
         await asyncio.sleep(0)  # many short operations are long together
         with self._room.promised(_TIMES_GIVEN * sum(map(bytes_of, given))):
-            return await self._plane.in_slices(steps)
+            return await self._source.in_slices(steps)
 
     def _constant(self, number: float) -> Scalar:
         return Scalar(np.full(self._times.count, float(number)))
@@ -132,7 +154,7 @@ class Evaluator:
         modifier = expr.modifier
         by = () if modifier is None else listed(operator, modifier.labels)
         without = modifier is not None and str(modifier.type).endswith("Without")
-        groups = await by_groups(self._plane, self._fetch.selectors, expr, by, without, self._times)
+        groups = await self._source.grouped(expr, by, without, self._times)
         if groups is not None:
             return groups
         parameter = None if expr.param is None else _scalar(await self.value(expr.param))
@@ -143,7 +165,7 @@ class Evaluator:
         return await self._done(aggregated(operator, vector, by, without, parameter), vector)
 
     async def _unnamed(self, vector: Vector) -> Vector:
-        return await self._done(_dropped(vector), vector)
+        return await self._done(without_name(vector), vector)
 
     # ---------------------------------------------------------------- functions
 
@@ -207,7 +229,7 @@ class Evaluator:
     async def _of_range(self, name: str, given: list[Any]) -> Vector:
         at = 1 if name == "quantile_over_time" else 0
         found = await self._values([*given[:at], *given[at + 1 :]])
-        return await self._fetch.over_time(
+        return await self._source.over_time(
             name, _range(name, given[at]), self._times, [_scalar(each) for each in found]
         )
 
@@ -218,7 +240,7 @@ class Evaluator:
         if name == "absent_over_time":
             matrix = _range(name, given)
             selector = matrix.vector_selector
-            vector = await self._fetch.over_time("present_over_time", matrix, self._times)
+            vector = await self._source.over_time("present_over_time", matrix, self._times)
         else:
             vector = _vector(await self.value(given))
             if isinstance(given, promql_parser.VectorSelector):
@@ -233,11 +255,6 @@ class Evaluator:
 
     def _everywhere(self) -> Array:
         return np.ones((1, self._times.count), np.bool_)
-
-
-def _dropped(vector: Vector) -> Steps[Vector]:
-    labels = yield from unnamed(vector.labels)
-    return (yield from merged(Vector(labels, vector.values, vector.there), _SAME))
 
 
 def _range(function: str, given: Any) -> promql_parser.MatrixSelector:

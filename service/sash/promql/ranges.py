@@ -20,8 +20,8 @@ from math import fsum, isinf, nan, sqrt
 
 import numpy as np
 
-from sash.prometheus.errors import Refused
-from sash_engine.monoids.base import Array
+from sash.promql.errors import Refused
+from sash.promql.values import Array
 from sash_engine.steps import Steps, spans_of
 
 __all__ = ["RANGES", "Samples", "exact_mean", "exact_sum", "is_sure", "quantile_of"]
