@@ -29,7 +29,7 @@ from sash.prometheus.selectors import (
 from sash.prometheus.times import Times
 from sash.prometheus.values import NAME, Labels, Vector, check_cells
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, SeriesQuery
 
 __all__ = ["by_groups"]
 
@@ -67,23 +67,23 @@ async def by_groups(
 async def _answered(plane: Plane, selectors: Selectors, asked: _Asked, times: Times) -> Vector | None:
     metric, spec, name = asked.metric, asked.metric.spec, asked.metric.aggregate
     assert name is not None
-    where = asked.matchers.where(spec)
     # Keys that are one text have one group: all of them.
-    groups: dict[str, Any] = {"by": asked.by} if spec.parts else {"keys": ALL_KEYS}
+    by, keys = (asked.by, ()) if spec.parts else (None, ALL_KEYS)
+    selection = Grouped(asked.matchers.where(spec), by, aggregates=[name])
     if asked.at.count == 1:
         trailing = trailing_of(spec, asked.width_ms, asked.at.start_ms)
         if trailing is None:
             return Vector.empty(times.count)
         now, lookbacks = trailing
         answers = await plane.query(
-            spec.name, Query(None, lookbacks, now, where=where, combine=not spec.parts, aggregates=[name], **groups)
+            spec.name, Query(None, lookbacks, now, keys, combine=not spec.parts, selection=selection)
         )
         parts, folded = [answer.parts for answer in answers], Folded.of_answers([name], answers)
     else:
         buckets = buckets_of(spec, asked.width_ms, asked.at)
         if buckets is None:
             return Vector.empty(times.count)
-        question = SeriesQuery(*buckets, where=where, aggregates=[name], **groups)
+        question = SeriesQuery(*buckets, keys=keys, selection=selection)
         rows = (
             await plane.series_groups(spec.name, question) if spec.parts else [await plane.series(spec.name, question)]
         )
