@@ -24,7 +24,6 @@ import promql_parser
 
 from sash.limits.caller import caller_of
 from sash.limits.memory import MemoryBudget
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.prometheus.documents import entries_steps, failure, instant_steps, range_steps, success
 from sash.prometheus.errors import BadData
@@ -41,9 +40,10 @@ from sash.prometheus.selectors import Selectors
 from sash.prometheus.times import Times, duration_ms, ms_of, range_steps_of, time_ms
 from sash.prometheus.values import Text, Vector
 from sash.requests import HEADER, request_id
-from sash.version import version
+from sash.runtime.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
+from sash_engine.version import version
 
 __all__ = ["PREFIX", "PrometheusApp"]
 

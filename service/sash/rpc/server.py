@@ -36,7 +36,6 @@ from sash.limits.places import Places
 from sash.limits.receiving import Lease, Receiving
 from sash.limits.refusals import Refusals
 from sash.limits.turns import Turns
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
@@ -47,6 +46,7 @@ from sash.rpc.monitors import HEALTH, Health, Reflection
 from sash.rpc.operations import Operations
 from sash.rpc.parsing import LONG_BYTES, parsed
 from sash.rpc.parts import PROTO, Parts
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps

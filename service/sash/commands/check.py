@@ -12,11 +12,12 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sash.extras import missing
+from sash_cli import missing
+from sash_cli.output import fail
 
 if TYPE_CHECKING:
     from sash.durability.catalogue import Catalogue
@@ -45,7 +46,7 @@ def check(
     # This command prints each damaged value and window once: the log of the recovery would repeat them.
     logging.getLogger("sash").setLevel(logging.CRITICAL + 1)
     if salvage != (new is not None):
-        _fail("give NEWDATA with --salvage" if salvage else "give --salvage with NEWDATA: nothing else is written")
+        fail("give NEWDATA with --salvage" if salvage else "give --salvage with NEWDATA: nothing else is written")
     # Imported here and below, because all other commands are clients and should not wait for the engine.
     try:
         from sash_engine.errors import SashError
@@ -53,16 +54,11 @@ def check(
         try:
             whole = _check_all(data, prefix, new, new_prefix)
         except SashError as error:
-            _fail(error.message)
+            fail(error.message)
     except ModuleNotFoundError as error:
-        _fail(missing(error, "server"))
+        fail(missing(error, "server"))
     if not whole:
         sys.exit(1)
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"sash: {message}", err=True)
-    sys.exit(1)
 
 
 def _check_all(data: str, prefix: str | None, new: str | None, new_prefix: str | None) -> bool:
@@ -92,8 +88,8 @@ def _check_all(data: str, prefix: str | None, new: str | None, new_prefix: str |
 
 def _complete(settings: Settings) -> None:
     """Note how many shards a new store has, when the last one was salvaged by itself; see `_salvage`."""
-    from sash.clock import SystemClock
     from sash.durability.check import check
+    from sash.runtime.clock import SystemClock
     from sash.shards.layout import note_shards, store_of
     from sash.tiers.views import open_view
 
@@ -120,8 +116,8 @@ def _complete(settings: Settings) -> None:
 
 def _check(data: str, prefix: str, new: tuple[str, str] | None, specs: dict[str, WindowSpec]) -> bool:
     """Check `data`, and salvage it to `new` unless that is None; return whether everything is whole."""
-    from sash.clock import SystemClock
     from sash.durability.check import check
+    from sash.runtime.clock import SystemClock
     from sash.tiers.views import open_view
 
     view = open_view(data, prefix)
@@ -238,10 +234,10 @@ async def _salvage(found: Found, new: str, prefix: str, specs: dict[str, WindowS
 @asynccontextmanager
 async def _stored_in(new: str, prefix: str) -> AsyncIterator[tuple[Storage, Catalogue]]:
     """A storage on a new place, and its windows."""
-    from sash.clock import SystemClock
     from sash.durability.catalogue import Catalogue
     from sash.durability.check import MAX_KEYS
     from sash.durability.storage import Storage
+    from sash.runtime.clock import SystemClock
     from sash.tiers import open_tier
 
     catalogue = Catalogue(max_windows=sys.maxsize, max_keys=MAX_KEYS)  # what was stored there is stored here

@@ -1,4 +1,4 @@
-"""One of several processes of a service; `processes.py` starts it, and tells it by its input what to serve.
+"""One of several processes of a service; `supervisor.py` starts it, and tells it by its input what to serve.
 
 input     a line of JSON: {"settings": {…}, "share": {…}}; its end: stop, for nobody looks after this process any more
 output    a line of JSON: {"grpc": 7070, "rest": 7071, "own": 40001}, or {"error": "…"}
@@ -15,10 +15,10 @@ from typing import Any
 
 import uvloop
 
-from sash import logs
 from sash.limits.files import raise_limit
-from sash.memory import keep_free, settle
 from sash.preparation import RELOAD
+from sash.runtime import logs
+from sash.runtime.memory import keep_free, settle
 from sash.service import Service, tracing
 from sash.settings import Settings
 from sash.shards.layout import Share

@@ -122,7 +122,7 @@ class _Worker:
     async def start(self) -> None:
         """Start it, and wait until it serves; raises Unavailable if it ends before."""
         process = self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sash.worker"),
+            *(sys.executable, "-m", "sash.processes.worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # a terminal's SIGINT is for this process, which passes it on

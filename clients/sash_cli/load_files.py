@@ -21,7 +21,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pa_parquet
 
-from sash.file_formats import Unquoted, csv_values
+from sash_wire.file_formats import Unquoted, csv_values
 
 __all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "FORMATS", "Chunk", "Mapped", "WrongFile", "chunks", "format_of"]
 

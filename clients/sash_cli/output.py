@@ -1,20 +1,41 @@
-"""Prints tables, times, progress and errors of the command line."""
+"""Prints tables, times, progress and errors of the command line; its signals and files."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from math import isfinite
+from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 import typer
 
-__all__ = ["Progress", "cell", "fail", "instant", "instants", "json_line", "size_text", "table", "time_of"]
+from sash_client import SashClientError
+
+__all__ = [
+    "Progress",
+    "cell",
+    "drop_output",
+    "fail",
+    "files_named",
+    "instant",
+    "instants",
+    "interrupts",
+    "json_line",
+    "size_text",
+    "summed_up",
+    "table",
+    "time_of",
+]
 
 
 def fail(message: str) -> NoReturn:
@@ -113,3 +134,43 @@ def time_of(text: str) -> int | datetime:
     except ValueError:
         fail(f"{text!r} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def summed_up(found: Mapping[str, SashClientError | None], done: str) -> None:
+    """Say of how many windows something is done, and why not of the others; exit with status 1 if there are any."""
+    failed = {name: error for name, error in found.items() if error is not None}
+    typer.echo(f"{len(found) - len(failed)} of {len(found)} windows are {done}")
+    for name, error in failed.items():
+        typer.echo(f"sash: {cell(name)}: {error.message}", err=True)
+    if failed:
+        sys.exit(1)
+
+
+def drop_output() -> None:
+    """Close standard output, so that the interpreter does not fail to flush it again at exit."""
+    with suppress(OSError, ValueError):
+        sys.stdout.close()
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Note Ctrl-C in an event, because gRPC sometimes swallows the KeyboardInterrupt."""
+    interrupted = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> NoReturn:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def files_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}")

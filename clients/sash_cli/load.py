@@ -21,13 +21,13 @@ from uuid import uuid4
 
 import typer
 
-from sash.cli import LOCAL, Name, Target, connected, fail
-from sash.cli_system import interrupts
-from sash.extras import missing
+from sash_cli import missing
+from sash_cli.options import LOCAL, Name, Target, connected
+from sash_cli.output import fail, interrupts
 from sash_client import FailedPrecondition, SashClientError, Window, WriteResult
 
 if TYPE_CHECKING:
-    from sash.load_files import Chunk, Mapped
+    from sash_cli.load_files import Chunk, Mapped
 
 __all__ = ["load"]
 
@@ -66,7 +66,7 @@ def load(
 ) -> None:
     """Load files into a window, each row once: a second run goes on where the first was stopped."""
     try:
-        from sash import load_files
+        from sash_cli import load_files
     except ModuleNotFoundError as error:
         fail(missing(error, "load"))
     kinds = [kind or load_files.format_of(file) for file in files]
@@ -124,7 +124,7 @@ class Load:
             SashClientError: a chunk is refused.
             WrongFile: a file cannot be read, or is not the one that was loaded before.
         """
-        from sash.load_files import WrongFile, chunks
+        from sash_cli.load_files import WrongFile, chunks
 
         self.file = files[0][0]
         next_ = self._next()
@@ -169,7 +169,7 @@ class Load:
         raise AssertionError("the service took a number that was too high")
 
     def _send(self, chunk: Chunk, number: int) -> None:
-        from sash.load_files import WrongFile
+        from sash_cli.load_files import WrongFile
 
         try:
             done = self._window.bulk_insert(chunk.table, time="time", producer=self._producer, sequence=number)
@@ -200,7 +200,7 @@ def _producer_of(file: str) -> str:
 
 
 def _mapped(window: Window, time_column: str, key_column: str | None, given: Sequence[str]) -> Mapped:
-    from sash.load_files import Mapped
+    from sash_cli.load_files import Mapped
 
     spec = window._spec()
     types = {"key": "string"} if spec.keyed else {}

@@ -60,9 +60,11 @@ class Unquoted(io.RawIOBase):
         self._ready, self._ended = memoryview(b""), False
 
     def readable(self) -> bool:
+        """Yes."""
         return True
 
     def readinto(self, into: Any) -> int:
+        """Read the next bytes of whole lines; return how many."""
         while not self._ready and not self._ended:
             block = bytes(self._source.read(self._block_bytes))
             self._ended = not block

@@ -1,4 +1,4 @@
-"""What to install where a command needs more than the Python client brings."""
+"""The command line of Sash: what it asks a service by `sash_client`. `sash.main` adds the commands of the service."""
 
 from __future__ import annotations
 

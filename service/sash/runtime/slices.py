@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from sash.memory import give_back, grow_old
+from sash.runtime.memory import give_back, grow_old
 from sash_engine.clock import Clock
 from sash_engine.steps import Steps
 

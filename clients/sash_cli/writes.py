@@ -1,68 +1,27 @@
-"""The commands ``sash describe`` and ``sash insert``."""
+"""The commands that write a few entries of a window, or remove some."""
 
 from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from sash.cli import LOCAL, Json, Key, Name, Target, connected
-from sash.cli_output import cell, fail, instant, json_line, time_of
-from sash.cli_view import Ticks
-from sash_client import WindowInfo
+from sash_cli.options import LOCAL, Json, Key, Name, Target, connected
+from sash_cli.output import cell, fail, json_line, time_of
 
-__all__ = ["describe", "entry_of", "insert", "key_of"]
+__all__ = ["evict", "insert", "punctuate", "retract", "update"]
 
-
-def describe(
-    name: Name,
-    only_spec: Annotated[bool, typer.Option("--spec", help="Only the spec, as create takes it.")] = False,
-    ticks: Ticks = False,
-    target: Target = LOCAL,
-    as_json: Json = False,
-) -> None:
-    """Show a window: how much is in it, what happened to its entries, and its spec."""
-    with connected(target) as sash:
-        info = sash.window(name).describe()
-    if as_json:
-        typer.echo(json_line(info.spec if only_spec else asdict(info)))
-        return
-    if not only_spec:
-        unit = "none" if ticks else info.spec["time_unit"]
-        lines = _state(info, unit)
-        width = max(map(len, lines))
-        for title, value in lines.items():
-            typer.echo(f"{title.ljust(width)}  {cell(value)}")
-        typer.echo("")
-    typer.echo(_yaml(info.spec), nl=False)
-
-
-def _state(info: WindowInfo, unit: str) -> dict[str, Any]:
-    times = {
-        "oldest": info.oldest,
-        "newest": info.newest,
-        "newest ever": info.high_water_mark,
-        "final through": info.punctuated,
-    }
-    lines = {
-        "entries": info.entries,
-        "keys": info.keys,
-        **{title: instant(tick, unit) for title, tick in times.items()},
-        **asdict(info.counts),
-        "durability": info.durability,
-        "problem": info.problem,
-    }
-    return {title: value for title, value in lines.items() if value is not None}
-
-
-def _yaml(spec: Mapping[str, Any]) -> str:
-    import yaml  # only this command writes it
-
-    return str(yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True))
+Time = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="The time of the entry: ticks, or ISO 8601. Without it, the newest entry of the key with the identity.",
+    ),
+]
 
 
 def insert(
@@ -93,6 +52,76 @@ def insert(
     ahead = "the entry is dropped: it is too far ahead of now" * done.ahead
     duplicate = "the window had an entry of this time, and keeps one" * done.duplicates
     typer.echo(late or ahead or duplicate or "the entry is inserted")
+
+
+def retract(
+    name: Name,
+    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Its identity.")],
+    time: Time = None,
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove one entry of a window with an identity."""
+    with connected(target) as sash:
+        window = sash.window(name)
+        spec = window.describe().spec
+        integer = spec["fields"].get(spec.get("identity")) == "int64"
+        named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
+        retracted = window.retract(_times(time), [named], keys=key).retracted
+    typer.echo("the entry is retracted" if retracted else "there is no such entry")
+
+
+def update(
+    name: Name,
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FIELD=VALUE…",
+            help="Its fields, the identity among them, as they are to be, and the parts of its key.",
+        ),
+    ],
+    time: Time = None,
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Give one entry of a window with an identity other values."""
+    with connected(target) as sash:
+        window = sash.window(name)
+        fields, parts = entry_of(values, window.describe().spec)
+        columns = {field: [value] for field, value in fields.items()}
+        named = key_of(key, parts)
+        keys = {part: [value] for part, value in named.items()} if isinstance(named, Mapping) else named
+        corrected = window.update(_times(time), columns, keys=keys).corrected
+    typer.echo("the entry is corrected" if corrected else "there is no such entry")
+
+
+def evict(
+    name: Name,
+    through: Annotated[str | None, typer.Option(metavar="TIME", help="Entries of this time and older leave.")] = None,
+    start: Annotated[str | None, typer.Option(metavar="TIME", help="With --end: a range of time leaves.")] = None,
+    end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time of the range.")] = None,
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove the oldest entries, or those of a range of time."""
+    time, first, last = (None if text is None else time_of(text) for text in (through, start, end))
+    with connected(target) as sash:
+        evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
+    typer.echo(f"{evicted} entries are evicted")
+
+
+def punctuate(
+    name: Name,
+    time: Annotated[str, typer.Argument(metavar="TIME", help="Entries with this time and older are final.")],
+    target: Target = LOCAL,
+) -> None:
+    """Say what is final, in a window with slide.until."""
+    with connected(target) as sash:
+        typer.echo(f"{time} is final; {sash.window(name).punctuate(time_of(time)).evicted} entries have left")
+
+
+def _times(time: str | None) -> list[int | datetime] | None:
+    return None if time is None else [time_of(time)]
 
 
 def entry_of(values: Sequence[str], spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from sash.extras import missing
+from sash_cli import missing
+from sash_cli.output import fail
 
 __all__ = ["app"]
 
@@ -41,8 +41,7 @@ def new(
         from sash.access.tokens import TokenEntry, digest_of, new_token, yaml_line
         from sash_engine.words import first_wrong
     except ModuleNotFoundError as error:
-        _fail(missing(error, "server"))
-        return
+        fail(missing(error, "server"))
     made = new_token()
     given = {"calls_per_s": calls_per_s, "entries_per_s": entries_per_s, "expires": expires}
     try:
@@ -52,12 +51,6 @@ def new(
         )
     except ValidationError as error:
         option, wrong = first_wrong(error)
-        _fail(f"{option.partition('.')[0]} {wrong}")
-        return
+        fail(f"{option.partition('.')[0]} {wrong}")
     typer.echo(made)
     typer.echo(f"# add to the file that SASH_TOKENS names, below `tokens:`\n{yaml_line(entry)}", err=True)
-
-
-def _fail(message: str) -> None:
-    typer.echo(f"sash: {message}", err=True)
-    sys.exit(1)
