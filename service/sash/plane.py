@@ -309,7 +309,7 @@ class Plane(OneProcess):
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
         """Answer over a range of time; raises as `Reader.range_query`."""
         await self._storage.whole(name)
-        if not question.keys and not question.where:
+        if not question.keys and not question.selection.where:
             return self._storage.find(name).reader.range_query(question)
         return await self._in_slices(name, lambda reader: reader.range_steps(question))
 

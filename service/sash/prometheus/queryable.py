@@ -45,7 +45,7 @@ from sash.promql.values import LOOKBACK, NAME, Array, Labels, Vector, check_cell
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 from sash_engine.windows.batch import AnyBatch, Batch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query, SeriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
 from sash_wire.nulls import mark_of
 
@@ -363,23 +363,22 @@ class WindowsQueryable:
     async def _grouped(self, asked: _Asked, times: Times) -> Vector | None:
         metric, spec, name = asked.metric, asked.metric.spec, asked.metric.aggregate
         assert name is not None
-        where = conditions(asked.matchers, spec)
         # Keys that are one text have one group: all of them.
-        groups: dict[str, Any] = {"by": asked.by} if spec.parts else {"keys": ALL_KEYS}
+        by, keys = (asked.by, ()) if spec.parts else (None, ALL_KEYS)
+        selection = Grouped(conditions(asked.matchers, spec), by, aggregates=[name])
         if asked.at.count == 1:
             trailing = trailing_of(spec, asked.width_ms, asked.at.start_ms)
             if trailing is None:
                 return Vector.empty(times.count)
             now, lookbacks = trailing
-            answers = await self._plane.query(
-                spec.name, Query(None, lookbacks, now, where=where, combine=not spec.parts, aggregates=[name], **groups)
-            )
+            query = Query(None, lookbacks, now, keys, combine=not spec.parts, selection=selection)
+            answers = await self._plane.query(spec.name, query)
             parts, folded = [answer.parts for answer in answers], Folded.of_answers([name], answers)
         else:
             buckets = buckets_of(spec, asked.width_ms, asked.at)
             if buckets is None:
                 return Vector.empty(times.count)
-            question = SeriesQuery(*buckets, where=where, aggregates=[name], **groups)
+            question = SeriesQuery(*buckets, keys=keys, selection=selection)
             rows = (
                 await self._plane.series_groups(spec.name, question)
                 if spec.parts

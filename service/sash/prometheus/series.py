@@ -29,7 +29,7 @@ from sash_engine.monoids.sketches import DistinctCount, Quantile
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.conditions import MAX_PATTERN
-from sash_engine.windows.questions import Query, SeriesQuery, Where
+from sash_engine.windows.questions import Grouped, Query, SeriesQuery, Where
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit, WindowSpec
 
 __all__ = [
@@ -289,9 +289,9 @@ class Selectors:
             return Folded.nothing(names, selected.count, 1)
         now, lookbacks = trailing
         if keys is None or len(keys) == 1:
-            question = Query(keys[0] if keys else None, lookbacks, now, aggregates=names)
+            question = Query(keys[0] if keys else None, lookbacks, now, selection=Grouped(aggregates=names))
         else:
-            question = Query(None, lookbacks, now, keys, aggregates=names)
+            question = Query(None, lookbacks, now, keys, selection=Grouped(aggregates=names))
         return Folded.of_answers(names, await self._plane.query(spec.name, question))
 
     async def _series(self, selected: Selected, width_ms: int | None, times: Times, names: Sequence[str]) -> Folded:
@@ -303,12 +303,14 @@ class Selectors:
         at_once = _series_at_once(spec, names, times.count)
         if keys is None or len(keys) == 1 or at_once == 1:
             each = selected.each_key
-            asked = [SeriesQuery(start, end, step, width, key, aggregates=names) for key in each]
+            asked = [SeriesQuery(start, end, step, width, key, selection=Grouped(aggregates=names)) for key in each]
             return Folded.of_series(names, [await self._plane.series(spec.name, one) for one in asked])
         found = dict[str | None, Series]()
         for a in range(0, len(keys), at_once):
             some = keys[a : a + at_once]
-            of_some = SeriesQuery(start, end, step, width, keys=some, by=spec.labels, aggregates=names)
+            of_some = SeriesQuery(
+                start, end, step, width, keys=some, selection=Grouped(by=spec.labels, aggregates=names)
+            )
             found |= {row.key: row for row in await self._plane.series_groups(spec.name, of_some)}
         # A key whose entries have left since it was listed has no series.
         zeros, none = np.zeros(times.count, np.int64), np.full(times.count, None)
