@@ -22,7 +22,6 @@ from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN,
 from sash.rest.routes.grouping import (
     Aggregates,
     By,
-    Grouping,
     HavingTexts,
     Limit,
     N,
@@ -39,7 +38,7 @@ from sash.rest.watch import events
 from sash.rest.whole import Whole
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import AnyBatch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec, parse_duration
 
 __all__ = ["READS"]
@@ -148,10 +147,10 @@ async def range_query(
 ) -> dict[str, Any] | bytes:
     how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     one, several = _keys(key, all_keys)
-    question = RangeQuery(start, end, one, several, partials, end_exclusive, **how)
+    question = RangeQuery(start, end, one, several, partials, end_exclusive, selection=how)
     spec = await call.plane.look_up(name) if partials else None
     with allowing(partial) as missing:
-        if question.is_grouped:
+        if question.selection.is_grouped:
             groups = await call.plane.range_groups(name, question)
             return _told(await answers_json(groups, spec, call.plane.in_slices, "groups"), missing)
         found = answer_document(await call.plane.range_query(name, question), spec)
@@ -207,12 +206,12 @@ async def series(
 ) -> bytes | Whole:
     how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     one, several = _keys(key, all_keys)
-    question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, **how)
-    if question.is_grouped:
+    question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, selection=how)
+    if question.selection.is_grouped:
         with allowing(partial) as missing:
             groups = await call.plane.series_groups(name, question)
         if call.prefers(ARROW):
-            return Whole(200, ARROW.encode(), arrow.stream_of_groups(groups, question.by or ()))
+            return Whole(200, ARROW.encode(), arrow.stream_of_groups(groups, question.selection.by or ()))
         ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
         return _told(await series_groups_json(groups, start, end, ticks, call.plane.in_slices), missing)
     with allowing(partial) as missing:
@@ -343,11 +342,11 @@ def _question(
     lookback: Sequence[str],
     as_of: int | None,
     partials: bool,
-    how: Grouping,
+    how: Grouped,
 ) -> Query:
     # With `combine`, one key is a list of one.
     one, several = (None, key) if combine and key and not all_keys else _keys(key, all_keys)
-    return Query(one, lookback, as_of, several, combine, partials, **how)
+    return Query(one, lookback, as_of, several, combine, partials, selection=how)
 
 
 def _keys(key: Sequence[str], all_keys: bool) -> tuple[str | None, KeyList]:
