@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from pydantic import Field
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.rest.bodies import ARROW, JSON
@@ -22,6 +20,8 @@ from sash.rest.documents import Status
 from sash.rest.models import ABSENT, Document, Flag, Int64, Number, Parameters, Texts
 from sash.rest.route import Route, needs, told
 from sash.rest.routes import ROUTES
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, PermissionDenied
 from tests.rest.test_service import operations

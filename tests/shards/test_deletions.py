@@ -25,7 +25,7 @@ from sash_engine.errors import (
     SashError,
     Unavailable,
 )
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query, RangeQuery, SeriesQuery
 from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
 from tests.shards.test_views import SOURCE, VIEW
@@ -279,9 +279,9 @@ async def test_a_closed_window_answers_nothing(plane: ShardedPlane) -> None:
         lambda: shard.commit("w", "q", 1, []),
         lambda: shard.query("w", Query(key)),
         lambda: shard.range_query("w", RangeQuery(0, 1, key)),
-        lambda: shard.range_groups("w", RangeQuery(0, 1, by=["key"])),
+        lambda: shard.range_groups("w", RangeQuery(0, 1, selection=Grouped(by=["key"]))),
         lambda: shard.series("w", SeriesQuery(0, 1, 1, key=key)),
-        lambda: shard.series_groups("w", SeriesQuery(0, 1, 1, by=["key"])),
+        lambda: shard.series_groups("w", SeriesQuery(0, 1, 1, selection=Grouped(by=["key"]))),
         lambda: shard.entries("w", EntriesQuery(keys=ALL_KEYS)),
         lambda: shard.export("w"),
         lambda: shard.export_together("w", []),

@@ -14,9 +14,21 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Having, Query, RangeQuery, SeriesQuery, Top, Where
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    EntriesQuery,
+    Grouped,
+    Having,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Top,
+    Where,
+    selecting,
+)
 from sash_wire.labels import join
 from tests.shards.test_sharded_plane import Pair, _plain
+from tests.support.asking import question_of
 from tests.support.sharded import Turns, hosts, in_process
 from tests.windows.test_groups import AIRPORTS, CARRIERS, KINDS, PARTS, conditions, entries_of, keys_of, spec_of
 
@@ -76,7 +88,7 @@ async def pages(plane: Any, ask: Any, question: Any) -> list[Any]:
     """All pages of the answers."""
     found, position = [], ""
     while True:
-        page = await ask(plane, replace(question, position=position))
+        page = await ask(plane, selecting(question, position=position))
         found += page
         position = getattr(page, "position", None)
         if position is None:
@@ -108,15 +120,16 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
     start, partials = asked["start"], asked["partials"]
     await both(
         lambda plane, question: plane.query("w", question),
-        Query(lookbacks=back, as_of=asked["as_of"], partials=partials, **shared),
+        question_of(Query, lookbacks=back, as_of=asked["as_of"], partials=partials, **shared),
     )
     if not grouped:
         where, keys = asked["where"], asked["keys"]
-        everything = RangeQuery(start, start + 20, keys=keys, where=where, **named)
+        chosen = Grouped(where, **named)
+        everything = RangeQuery(start, start + 20, keys=keys, selection=chosen)
         await pair.both(lambda plane: plane.range_query("w", everything))
-        combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, where=where, **named)
+        combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, selection=chosen)
         await pair.both(lambda plane: plane.query("w", combined))
-        series = SeriesQuery(start, start + 20, 5, keys=keys, where=where, **named)
+        series = SeriesQuery(start, start + 20, 5, keys=keys, selection=chosen)
         await pair.both(lambda plane: plane.series("w", series))
 
         async def names(plane: Any) -> Any:
@@ -131,11 +144,11 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
     back = []
     await both(
         lambda plane, question: plane.range_groups("w", question),
-        RangeQuery(start, start + 20, partials=partials, **shared),
+        question_of(RangeQuery, start, start + 20, partials=partials, **shared),
     )
     await both(
         lambda plane, question: plane.series_groups("w", question),
-        SeriesQuery(start, start + 20, 5, 8, partials=partials, **shared),
+        question_of(SeriesQuery, start, start + 20, 5, 8, partials=partials, **shared),
     )
 
 
@@ -192,7 +205,7 @@ async def test_wrong_questions(wrong: dict[str, Any]) -> None:
     await plane.create(spec_of())
     await plane.bulk_insert("w", bulk([((a, "AA", "x"), 1, 1) for a in AIRPORTS]))
     with pytest.raises(InvalidArgument) as raised:
-        await plane.query("w", Query(lookbacks=[5], **wrong))
+        await plane.query("w", question_of(Query, lookbacks=[5], **wrong))
     assert raised.value.field
 
 

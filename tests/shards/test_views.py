@@ -13,7 +13,7 @@ from sash.calls import each
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, NotFound, PermissionDenied, Unsupported
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from tests.support.sharded import in_process
 
@@ -50,7 +50,7 @@ async def answers_of(plane, name):
         await plane.query(name, Query("k4|0", lookbacks=["10s", "50s"])),
         await plane.query(name, Query(keys=["k1|0", "k2|1", "k5|0"])),
         await plane.query(name, Query(keys=ALL_KEYS, combine=True)),
-        await plane.query(name, Query(by=["b"], lookbacks=["30s"])),
+        await plane.query(name, Query(lookbacks=["30s"], selection=Grouped(by=["b"]))),
         await plane.range_query(name, RangeQuery(50, 190, "k7|1")),
         await plane.range_query(name, RangeQuery(50, 190, keys=ALL_KEYS)),
         await plane.series(name, SeriesQuery(0, 200, "20s", keys=ALL_KEYS)),

@@ -18,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.call import Admit, Collect, Edge
 from sash.rest.documentation import DESCRIPTION, completed, documentation
@@ -26,8 +25,9 @@ from sash.rest.problems import of_status
 from sash.rest.route import wrong_method
 from sash.rest.routes import QUICK, ROUTES, TAGS
 from sash.rest.whole import Whole, answer_whole
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
-from sash.version import version
+from sash_engine.version import version
 
 __all__ = ["RestApp", "create_app"]
 

@@ -230,7 +230,7 @@ class Operations:
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response, question = pb.Answer(), translate.range_query_of(request)
         with allowing(request.partial) as missing:
-            if question.is_grouped:
+            if question.selection.is_grouped:
                 translate.fill_groups(response, await self._plane.range_groups(request.window, question))
             else:
                 translate.fill_answer(response, await self._plane.range_query(request.window, question))
@@ -240,7 +240,7 @@ class Operations:
     async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
         response, question = pb.SeriesResponse(), translate.series_query_of(request)
         with allowing(request.partial) as missing:
-            if question.is_grouped:
+            if question.selection.is_grouped:
                 translate.fill_series_groups(response, await self._plane.series_groups(request.window, question))
             else:
                 translate.fill_series(response, await self._plane.series(request.window, question))

@@ -28,17 +28,17 @@ class ShardedQuestions(ShardedGroups):
 
     @observed
     async def query(self, name: str, question: Query) -> builtins.list[Answer]:
-        asked = await self._asked(name, question.key, question.keys, question.selects)
+        asked = await self._asked(name, question.key, question.keys, question.selection.selects)
         if len(asked) == 1 or question.key is not None:
             ((shard, keys),) = asked.items()
             return await self._on(shard, lambda plane: plane.query(name, replace(question, keys=keys)))
         spec = await self._spec(name)
         if question.combine:
             return await self._combined(spec, question, asked)
-        if question.is_grouped:
+        if question.selection.is_grouped:
             return await self._query_groups(spec, question, asked)
-        costs, lookbacks = costs_of(spec, question.aggregates), len(question.lookbacks)
-        listed = () if isinstance(question.keys, AllKeys) or question.where else question.keys
+        costs, lookbacks = costs_of(spec, question.selection.aggregates), len(question.lookbacks)
+        listed = () if isinstance(question.keys, AllKeys) or question.selection.where else question.keys
         if listed:
             costs.check_answers(len(listed), lookbacks)
         found = await self._ask(asked, lambda keys: lambda plane: plane.query(name, replace(question, keys=keys)))
@@ -73,7 +73,7 @@ class ShardedQuestions(ShardedGroups):
                 def ranged(keys: KeyList, start: int = start, end: int = end) -> Call[Answer]:
                     return lambda plane: plane.range_query(
                         name,
-                        RangeQuery(start, end, None, keys, True, where=question.where, aggregates=question.aggregates),
+                        RangeQuery(start, end, None, keys, True, selection=question.selection),
                     )
 
                 again = await self._ask(others, ranged) if others else {}
@@ -87,7 +87,7 @@ class ShardedQuestions(ShardedGroups):
 
     @observed
     async def range_query(self, name: str, question: RangeQuery) -> Answer:
-        asked = await self._asked(name, question.key, question.keys, question.selects)
+        asked = await self._asked(name, question.key, question.keys, question.selection.selects)
         if len(asked) == 1:
             ((shard, keys),) = asked.items()
             return await self._on(shard, lambda plane: plane.range_query(name, replace(question, keys=keys)))
@@ -97,7 +97,7 @@ class ShardedQuestions(ShardedGroups):
 
     @observed
     async def series(self, name: str, question: SeriesQuery) -> Series:
-        asked = await self._asked(name, question.key, question.keys, question.selects)
+        asked = await self._asked(name, question.key, question.keys, question.selection.selects)
         if len(asked) == 1:
             ((shard, keys),) = asked.items()
             return await self._on(shard, lambda plane: plane.series(name, replace(question, keys=keys)))

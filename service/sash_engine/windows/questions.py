@@ -13,13 +13,14 @@ knows its limits, and raises InvalidArgument.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 __all__ = [
     "ALL_KEYS",
     "AllKeys",
+    "EVERYTHING",
     "Comparison",
     "EntriesQuery",
     "Grouped",
@@ -27,10 +28,12 @@ __all__ = [
     "KeyList",
     "Matcher",
     "Query",
+    "Question",
     "RangeQuery",
     "SeriesQuery",
     "Top",
     "Where",
+    "selecting",
 ]
 
 
@@ -95,9 +98,9 @@ class Having:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Grouped:
-    """Which keys a question selects, how it groups them, and what it asks about them.
+    """Which keys a question selects, how it groups them, and what it asks about them: the `selection` of a question.
 
     Args:
         where: conditions, all of which must hold. Without `key` and `keys`, they select among all keys.
@@ -130,8 +133,12 @@ class Grouped:
         )
 
 
+EVERYTHING: Final = Grouped()
+"""Every key, or the one that a question names, and every aggregate."""
+
+
 @dataclass(frozen=True, slots=True)
-class Query(Grouped):
+class Query:
     """The answers over the trailing lookbacks; over everything if there are none.
 
     Args:
@@ -146,6 +153,7 @@ class Query(Grouped):
         partials: answer with partials, too.
         nows: with `by` and lookbacks: the least now of groups, by their joined values, where a group has keys in other
             windows as well. Then groups without entries are answered, too: their answers have no `start`.
+        selection: selects keys by their parts, groups them, and names aggregates.
     """
 
     key: str | None = None
@@ -155,15 +163,16 @@ class Query(Grouped):
     combine: bool = False
     partials: bool = False
     nows: Mapping[str, int] | None = None
+    selection: Grouped = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
-class RangeQuery(Grouped):
+class RangeQuery:
     """The answer over start <= time <= end, of one key or over the entries of several.
 
     Args:
         start, end: ticks.
-        key, keys: as of `Query`.
+        key, keys, selection: as of `Query`.
         partials: answer with partials, too.
         end_exclusive: answer over start <= time < end instead, so that ranges that meet share no entry. The answer's
             `end` is the last time that it includes.
@@ -175,16 +184,17 @@ class RangeQuery(Grouped):
     keys: KeyList = ()
     partials: bool = False
     end_exclusive: bool = False
+    selection: Grouped = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesQuery(Grouped):
+class SeriesQuery:
     """The answers over the buckets t <= time < t + width for t = start, start + step, … < end.
 
     Args:
         start, end: ticks.
         step, width: durations or ticks. `width` is `step` where None; where it is larger, buckets overlap.
-        key, keys: as of `Query`; the entries of several keys are answered together.
+        key, keys, selection: as of `Query`; the entries of several keys are answered together.
         partials: answer with partials, too, of the buckets that have entries.
         gap: a duration or ticks, in the place of a step: each bucket is a session of one key, which ends where no entry
             follows within the gap.
@@ -198,6 +208,16 @@ class SeriesQuery(Grouped):
     keys: KeyList = ()
     partials: bool = False
     gap: str | int | None = None
+    selection: Grouped = EVERYTHING
+
+
+Question = Query | RangeQuery | SeriesQuery
+Q = TypeVar("Q", Query, RangeQuery, SeriesQuery)
+
+
+def selecting(question: Q, **changes: Any) -> Q:
+    """The same question with another selection."""
+    return replace(question, selection=replace(question.selection, **changes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,17 @@ from sash.rest.models import ABSENT, Flag, Number, Parameters, Texts
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.choosing import check_top
 from sash_engine.windows.costs import MAX_ANSWERS
-from sash_engine.windows.questions import ALL_KEYS, Comparison, Having, KeyList, Matcher, Top, Where
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    EVERYTHING,
+    Comparison,
+    Grouped,
+    Having,
+    KeyList,
+    Matcher,
+    Top,
+    Where,
+)
 from sash_wire.labels import read_condition, read_having
 
 __all__ = ["Conditions", "Grouping", "Partial", "Selecting"]
@@ -71,22 +81,22 @@ class Grouping(Selecting):
     `top` and `having` may compare others."""
 
     @refusing
-    def grouping(self) -> dict[str, Any]:
-        """Return the arguments of a `Grouped`; the window checks them."""
+    def selection(self) -> Grouped:
+        """Return what the question selects; the window checks it."""
         if self.model_fields_set.isdisjoint(_GROUPING):
-            return {}
+            return EVERYTHING
         first = Top(self.top or "entries", self.n, cast(Any, self.order))
         check_top(first)
         comparisons = [read_having(text) for text in self.having]
-        return {
-            "where": self.conditions(),
-            "by": self.by or None,
-            "top": None if self.top is None else first,
-            "having": tuple([Having(name, cast(Comparison, op), value) for name, op, value in comparisons]),
-            "limit": self.limit,
-            "position": self.position,
-            "aggregates": self.aggregate,
-        }
+        return Grouped(
+            where=self.conditions(),
+            by=self.by or None,
+            top=None if self.top is None else first,
+            having=tuple([Having(name, cast(Comparison, op), value) for name, op, value in comparisons]),
+            limit=self.limit,
+            position=self.position,
+            aggregates=self.aggregate,
+        )
 
 
 _GROUPING = frozenset(Grouping.model_fields) - {"key", "all_keys"}

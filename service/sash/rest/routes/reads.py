@@ -60,7 +60,9 @@ class Trailing(Grouping):
         """Return the question."""
         # With `combine`, one key is a list of one.
         one, several = (None, self.key) if self.combine and self.key and not self.all_keys else self.keys()
-        return Question(one, self.lookback, self.as_of, several, self.combine, self.partials, **self.grouping())
+        return Question(
+            one, self.lookback, self.as_of, several, self.combine, self.partials, selection=self.selection()
+        )
 
 
 class Querying(Trailing, Partial):
@@ -134,11 +136,11 @@ async def query(call: Call, name: Name, asked: Annotated[Querying, Query()]) -> 
     openapi_extra=needs("read"),
 )
 async def range_query(call: Call, name: Name, asked: Annotated[Ranging, Query()]) -> dict[str, Any] | bytes:
-    how, (one, several) = asked.grouping(), asked.keys()
-    question = RangeQuery(asked.start, asked.end, one, several, asked.partials, asked.end_exclusive, **how)
+    how, (one, several) = asked.selection(), asked.keys()
+    question = RangeQuery(asked.start, asked.end, one, several, asked.partials, asked.end_exclusive, selection=how)
     spec = await call.plane.look_up(name) if asked.partials else None
     with allowing(asked.partial) as missing:
-        if question.is_grouped:
+        if how.is_grouped:
             groups = await call.plane.range_groups(name, question)
             return _told(await answers_json(groups, spec, call.plane.in_slices, "groups"), missing)
         found = answer_document(await call.plane.range_query(name, question), spec)
@@ -155,22 +157,23 @@ async def range_query(call: Call, name: Name, asked: Annotated[Ranging, Query()]
     openapi_extra=needs("read"),
 )
 async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -> bytes | Whole:
-    how, (one, several) = asked.grouping(), asked.keys()
+    how, (one, several) = asked.selection(), asked.keys()
     start, end, step = asked.start, asked.end, asked.step or ""
-    question = SeriesQuery(start, end, step, asked.width, one, several, gap=asked.gap, **how)
+    question = SeriesQuery(start, end, step, asked.width, one, several, gap=asked.gap, selection=how)
     with allowing(asked.partial) as missing:
-        if question.is_grouped:
+        if how.is_grouped:
             groups = await call.plane.series_groups(name, question)
         else:
             found = await call.plane.series(name, question)
     if call.prefers(ARROW):
-        grouped = question.is_grouped
-        parts = arrow.stream_of_groups(groups, question.by or ()) if grouped else arrow.stream_of(found)
+        parts = arrow.stream_of_groups(groups, how.by or ()) if how.is_grouped else arrow.stream_of(found)
         return Whole(200, ARROW.encode(), parts)
     ticks = parse_duration(step or asked.gap or "", (await call.plane.look_up(name)).time_unit, "step")
-    if question.is_grouped:
-        return _told(await series_groups_json(groups, start, end, ticks, call.plane.in_slices), missing)
-    return _told(await series_json(found, start, end, ticks, call.plane.in_slices), missing)
+    if how.is_grouped:
+        document = await series_groups_json(groups, start, end, ticks, call.plane.in_slices)
+    else:
+        document = await series_json(found, start, end, ticks, call.plane.in_slices)
+    return _told(document, missing)
 
 
 def _told(document: bytes, missing: set[int]) -> bytes:
