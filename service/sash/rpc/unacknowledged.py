@@ -26,7 +26,7 @@ import grpc
 
 from sash.calls import start
 from sash.limits.caller import address_of_peer
-from sash.memory import give_back
+from sash.runtime.memory import give_back
 from sash.runtime.metrics import Metrics
 
 __all__ = ["Unacknowledged"]
