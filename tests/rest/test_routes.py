@@ -17,7 +17,7 @@ from sash.rest.app import create_app
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.documents import Status
-from sash.rest.models import ABSENT, Document, Flag, Int64, Number, Parameters, Texts
+from sash.rest.models import ABSENT, Document, Int64, Parameters, Texts
 from sash.rest.route import Route, needs, told
 from sash.rest.routes import ROUTES
 from sash.runtime.clock import SystemClock
@@ -31,9 +31,9 @@ THINGS = APIRouter(route_class=Route, tags=["things"])
 
 
 class Things(Parameters):
-    count: Number = Field(json_schema_extra={"minimum": 1})
+    count: Int64 = Field(json_schema_extra={"minimum": 1})
     """How many."""
-    loud: Flag = False
+    loud: bool = False
     """Whether."""
     tag: Texts = Field((), examples=[["a"]])
     note: str = ABSENT
@@ -42,7 +42,7 @@ class Things(Parameters):
 class Beside(Parameters):
     not_with = JSON
 
-    stream: Number = ABSENT
+    stream: Int64 = ABSENT
 
 
 class Thing(Document):

@@ -18,7 +18,7 @@ from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.long import answers_json, series_groups_json, series_json
-from sash.rest.models import ABSENT, Flag, Number, Texts
+from sash.rest.models import ABSENT, Int64, Texts
 from sash.rest.route import STORED, Problems, Route, needs, told
 from sash.rest.routes.common import BINARY, NO_VALUES, Name, begun, streamed
 from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
@@ -45,15 +45,15 @@ _START, _END = 1357040000000000, 1357041800000000
 class Trailing(Grouping):
     """What a query asks."""
 
-    combine: Flag = False
+    combine: bool = False
     """One answer over the entries of all the keys, instead of one for each."""
     lookback: Texts = Field((), examples=[["1h"]])
     """A duration (5m, 1h30m) or ticks. Without it, the whole window. May be repeated."""
-    as_of: Number = ABSENT
+    as_of: Int64 = ABSENT
     """End of the lookbacks: as_of - L < time <= as_of. Without it a lookback is now - L < time. Now is the key's
     high-water mark, the newest time ever inserted into it; with `combine` that of all the keys asked for; or wall time,
     if that is the window's clock."""
-    partials: Flag = False
+    partials: bool = False
     """Answer with partials, too."""
 
     def question(self) -> Question:
@@ -70,23 +70,23 @@ class Querying(Trailing, Partial):
 
 
 class Watching(Trailing):
-    interval: Number = Field(INTERVAL_MS, json_schema_extra={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX})
+    interval: Int64 = Field(INTERVAL_MS, json_schema_extra={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX})
     """Milliseconds between two evaluations."""
 
 
 class Ranging(Partial):
-    start: Number = Field(examples=[_START])
-    end: Number = Field(examples=[_END])
-    end_exclusive: Flag = False
+    start: Int64 = Field(examples=[_START])
+    end: Int64 = Field(examples=[_END])
+    end_exclusive: bool = False
     """Take start <= time < end, so that ranges that meet share no entry."""
-    partials: Flag = False
+    partials: bool = False
     """Answer with partials, too."""
 
 
 class Bucketing(Partial):
-    start: Number = Field(examples=[_START])
+    start: Int64 = Field(examples=[_START])
     """Where the first bucket starts."""
-    end: Number = Field(examples=[_END])
+    end: Int64 = Field(examples=[_END])
     """Every bucket starts before it."""
     step: str = Field(ABSENT, examples=["15m"])
     """From one bucket's start to the next: a duration (1s, 15m) or ticks. Or give `gap`."""
@@ -99,16 +99,16 @@ class Bucketing(Partial):
 class Listing(Conditions):
     prefix: str = Field("", examples=["J"])
     """Only keys with this prefix."""
-    limit: Number = Field(1000, json_schema_extra={"minimum": 1})
+    limit: Int64 = Field(1000, json_schema_extra={"minimum": 1})
     """The largest number of keys to answer."""
-    position: Number = Field(0, json_schema_extra={"minimum": 0})
+    position: Int64 = Field(0, json_schema_extra={"minimum": 0})
     """Where to go on: `next` of the previous answer."""
 
 
 class Exporting(Selecting):
-    start: Number = Field(ABSENT, examples=[_START])
-    end: Number = Field(ABSENT, examples=[_END])
-    end_exclusive: Flag = False
+    start: Int64 = Field(ABSENT, examples=[_START])
+    end: Int64 = Field(ABSENT, examples=[_END])
+    end_exclusive: bool = False
     """Take start <= time < end, so that ranges that meet share no entry."""
 
 

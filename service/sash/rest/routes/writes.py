@@ -14,7 +14,7 @@ from sash.rest.answers import change_document, eviction_document, staged_documen
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
 from sash.rest.lines import LineError, Lines
-from sash.rest.models import ABSENT, Number, Parameters
+from sash.rest.models import ABSENT, Int64, Parameters
 from sash.rest.ndjson import NdjsonReader
 from sash.rest.problems import of_error
 from sash.rest.route import Problems, Route, content, needs, told
@@ -51,9 +51,9 @@ class Beside(Parameters):
     producer: str = Field(ABSENT, json_schema_extra=documents.WRITER)
     """With `sequence`: the write is applied once. 1 to 200 bytes. Only if the body is not JSON: a JSON body has it as a
     member."""
-    sequence: Number = Field(ABSENT, json_schema_extra={"minimum": 1})
+    sequence: Int64 = Field(ABSENT, json_schema_extra={"minimum": 1})
     """1, 2, 3, … for each producer, epoch and window. Only if the body is not JSON."""
-    epoch: Number = Field(ABSENT, json_schema_extra={"minimum": 0})
+    epoch: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0})
     """A higher one takes the producer's name over; a lower one is refused. Only if the body is not JSON."""
 
     def origin(self) -> Origin | None:
@@ -210,7 +210,7 @@ async def punctuate(call: Call, name: Name, given: documents.Punctuation) -> dic
 class Batch(Parameters):
     query: str = Field(examples=["delays"], json_schema_extra=documents.WRITER)
     """The query that the batch belongs to: 1 to 200 bytes."""
-    batch: Number = Field(examples=[0], json_schema_extra={"minimum": 0})
+    batch: Int64 = Field(examples=[0], json_schema_extra={"minimum": 0})
     """The batch's number."""
 
 
