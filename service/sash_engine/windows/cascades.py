@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sash_engine.errors import FailedPrecondition
+from sash_engine.forest import PaneLayout
 from sash_engine.steps import Steps
-from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.panes import Panes
 from sash_engine.windows.rows import Rows
 from sash_engine.windows.spec import WindowSpec

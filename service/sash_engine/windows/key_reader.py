@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.forest import Layout
+from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.conditions import Condition, only_of
 from sash_engine.windows.key_table import NEVER, KeyTable
 from sash_engine.windows.key_totals import KeyTotals
-from sash_engine.windows.pages import PAGES, Numbers
+from sash_engine.windows.pages import PAGES, Numbers, Pages
 from sash_engine.windows.small_key import SmallKey
 from sash_engine.windows.store import KeyStore
-from sash_engine.windows.stores import EntryStores, Stores
 
-__all__ = ["KeyReader"]
+__all__ = ["KeyReader", "Own"]
+
+Own = Callable[[Layout], KeyStore]
+"""Makes an empty store for one key."""
 
 PAGE_NAMES = 32_768
 """Names that one page of a listing looks at: 3 ms of a million's 100, where none of them fits the prefix."""
@@ -36,24 +38,23 @@ class KeyReader(KeyTable):
     Args:
         layout: columns, aggregates and block size.
         pages: rows of the smallest and of the largest page, powers of two; None gives every key its own store.
-        stores: makes the stores and the pages; None: forests and pages of entries, in memory.
+        own: makes the store of a key that has its own.
 
     Attributes:
-        stores: as it was given.
         kept_bytes: how many bytes of totals of a key may be kept between questions.
         top: no entry is newer; an insert of a newer one raises it. `NEVER` at first.
 
     Methods named `…_each` take k distinct numbers, int64 (k,), and are vectorised over those of small keys.
     """
 
-    def __init__(self, layout: Layout, pages: tuple[int, int] | None = PAGES, stores: Stores | None = None) -> None:
+    def __init__(self, layout: Layout, pages: tuple[int, int] | None = PAGES, own: Own = Forest) -> None:
         super().__init__()
-        self.stores = EntryStores() if stores is None else stores
         self._layout = layout
+        self._new_store = own
         self.kept_bytes = _KEPT_BYTES
         self._own = np.empty(0, np.bool_)
         self._own_stores: dict[int, KeyStore] = {}
-        self._pages = self.stores.pages(layout, *(pages or PAGES))
+        self._pages = Pages(layout, *(pages or PAGES))
         self._small = self._pages.largest if pages else 0
         """A key with more rows than this has its own store."""
         self.top, self._top_of = NEVER, -1
@@ -66,6 +67,11 @@ class KeyReader(KeyTable):
         if len(self.now) > len(self._own):
             self._own = np.concatenate((self._own, np.zeros(len(self.now) - len(self._own), np.bool_)))
             self._pages.reach(len(self.now))
+
+    @property
+    def layout(self) -> Layout:
+        """The columns of all rows, and the aggregates."""
+        return self._layout
 
     @property
     def filled(self) -> int:
@@ -142,7 +148,7 @@ class KeyReader(KeyTable):
         Entries may leave it, but enter it by `insert` and `bulk_insert` of the keys only.
         """
         store = self._own_stores.get(number)
-        return SmallKey(self._pages, number, self._in_memory) if store is None else store
+        return SmallKey(self._pages, number) if store is None else store
 
     def own_stores(self) -> Iterable[KeyStore]:
         """The stores of all keys that have their own."""
@@ -163,7 +169,7 @@ class KeyReader(KeyTable):
             the numbers of those that have entries, int64 (k,); how many each has, int64 (k,); and their rows as
             columns (copies), as `bulk_insert_each` takes them.
         """
-        lengths = self._pages.entries_each(numbers)
+        lengths = self._pages.rows_of_each(numbers)
         numbers, lengths = numbers[lengths > 0], lengths[lengths > 0]
         return numbers, lengths, self._pages.rows(numbers)
 
@@ -175,9 +181,6 @@ class KeyReader(KeyTable):
         found = map(self._own_stores.__getitem__, numbers[places].tolist())
         return list(zip(places.tolist(), found, strict=True))
 
-    def _in_memory(self) -> KeyStore:
-        return self.stores.in_memory(self._layout)
-
     # ---------------------------------------------------------------- one key
 
     # What is asked most reads the pages directly: to make a `SmallKey` costs a tenth of a query.
@@ -185,14 +188,14 @@ class KeyReader(KeyTable):
     def entries(self, number: int) -> int:
         """How many entries a key has."""
         store = self._own_stores.get(number)
-        return self._pages.weight(number) if store is None else len(store)
+        return self._pages.entries(number) if store is None else len(store)
 
     def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """How many entries a key has, and the answers over them, in the order of the layout's names."""
         store = self._own_stores.get(number)
         if store is not None:
             return len(store), store.query(part)
-        entries, layout = self._pages.weight(number), self._layout if part is None else part
+        entries, layout = self._pages.entries(number), self._layout if part is None else part
         return entries, layout.lower(entries, self._pages.totals(number, part))
 
     def span(self, number: int) -> tuple[int | None, int | None]:
@@ -226,7 +229,7 @@ class KeyReader(KeyTable):
 
     def entries_each(self, numbers: Numbers) -> Numbers:
         """How many entries k keys have, int64 (k,)."""
-        entries = self._pages.weights(numbers)
+        entries = self._pages.entries_each(numbers)
         for i, store in self._own_among(numbers):
             entries[i] = len(store)
         return entries
@@ -241,7 +244,7 @@ class KeyReader(KeyTable):
 
     def filled_each(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
         """Which of k keys have entries, bool (k,)."""
-        filled: npt.NDArray[np.bool_] = self._pages.entries_each(numbers) > 0
+        filled: npt.NDArray[np.bool_] = self._pages.rows_of_each(numbers) > 0
         for i, store in self._own_among(numbers):
             filled[i] = store.newest is not None
         return filled
@@ -260,7 +263,7 @@ class KeyReader(KeyTable):
 
     def shared_rows(self, numbers: Numbers) -> Numbers:
         """How many rows k keys have in shared pages, int64 (k,)."""
-        return self._pages.entries_each(numbers)
+        return self._pages.rows_of_each(numbers)
 
     def layout_of(self, slots: Sequence[int]) -> Layout:
         """A layout of some aggregates."""

@@ -4,7 +4,7 @@
     "LGA" ─▶ 1 ─▶ page of 16          own[i]: key i has a store of its own, else its rows (if any) are in pages
     "EWR" ─▶ 2 ─▶ page of 4
 
-A key begins in the pages (pages.py). It gets a store of its own (stores.py), a forest unless the window names an
+A key begins in the pages (pages.py). It gets a store of its own (store.py), a forest unless the window names an
 algorithm, with the first entry that no page has room for, and keeps it. So a million keys of ten entries need a few
 hundred bytes each, and a bulk over many of them is a few vectorised passes. For a larger key an answer costs the same
 whatever its size.
@@ -56,9 +56,9 @@ class Keys(KeyReader):
         """A key's own store; a key without one is given one, and its entries move there from the pages."""
         store = self._own_stores.get(number)
         if store is None:
-            store = self._own_stores[number] = self.stores.own(self._layout)
+            store = self._own_stores[number] = self._new_store(self._layout)
             self._own[number] = True
-            if self._pages.entries(number):
+            if self._pages.rows_of(number):
                 times, *columns = self._pages.columns(number)
                 store.bulk_insert(times, columns)
                 self._pages.clear(np.array([number]))
@@ -66,10 +66,9 @@ class Keys(KeyReader):
 
     def adopt(self, number: int, forest: Forest) -> None:
         """Give a key without entries a forest, with what is in it: see `KeyStore.forest`."""
-        store = self.stores.around(self._layout, forest)
-        self._own_stores[number] = store
+        self._own_stores[number] = forest
         self._own[number] = True
-        newest = store.newest
+        newest = forest.newest
         if newest is None:
             self._maybe_empty.add(number)
         elif newest > self.top:
@@ -93,7 +92,7 @@ class Keys(KeyReader):
         store = self._own_stores.get(number)
         if store is not None:
             store.insert(time, values)
-        elif self._pages.entries(number) < self._small:
+        elif self._pages.rows_of(number) < self._small:
             self._pages.insert(number, time, values)
         else:
             self.own_store(number).insert(time, values)
@@ -104,7 +103,7 @@ class Keys(KeyReader):
 
     def bulk_insert(self, number: int, times: Array, columns: Sequence[Array]) -> None:
         """Insert m >= 1 rows of one key: see `KeyStore.bulk_insert`."""
-        large = self._pages.entries(number) + len(times) > self._small
+        large = self._pages.rows_of(number) + len(times) > self._small
         store = self.own_store(number) if large else self.store(number)
         store.bulk_insert(times, columns)
         newest = int(times.max())
@@ -126,7 +125,7 @@ class Keys(KeyReader):
         last = int(newest.argmax())
         if newest[last] > self.top:
             self.top, self._top_of = newest.item(last), numbers.item(last)
-        own = self._own[numbers] | (self._pages.entries_each(numbers) + lengths > self._small)
+        own = self._own[numbers] | (self._pages.rows_of_each(numbers) + lengths > self._small)
         if not own.any():
             self._pages.bulk_insert(numbers, lengths, rows)
             return
@@ -144,7 +143,7 @@ class Keys(KeyReader):
         """How many of k keys, -1 for new ones, have a store of their own after they are sent so many entries each."""
         there = numbers >= 0
         entries, own = lengths.copy(), np.zeros(len(numbers), np.bool_)
-        entries[there] += self._pages.entries_each(numbers[there])
+        entries[there] += self._pages.rows_of_each(numbers[there])
         own[there] = self._own[numbers[there]]
         return int(np.count_nonzero((own | (entries > self._small)) & (lengths > 0)))
 
@@ -289,7 +288,7 @@ class Keys(KeyReader):
         assert np.flatnonzero(self._own).tolist() == sorted(self._own_stores), "`own` says which keys have a store"
         newest_each = []
         for number in range(len(self.now)):
-            entries, now = self._pages.entries(number), self.now.item(number)
+            entries, now = self._pages.rows_of(number), self.now.item(number)
             if number not in named:
                 assert not entries, f"key {number} does not exist, and has entries"
                 assert number not in self._own_stores, f"key {number} does not exist, and has a store"

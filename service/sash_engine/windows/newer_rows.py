@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.forest import Forest, Layout
-from sash_engine.forest.row_slices import RowSlice
+from sash_engine.forest import Forest, Layout, RowSlice
 from sash_engine.forest.series import answers_of, free_steps
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
@@ -79,7 +78,8 @@ class NewerRows(ReadableForest):
     def __init__(self, forest: Forest, after: int) -> None:
         self._forest, self._after = forest, after
 
-    def __len__(self) -> int:
+    @property
+    def rows(self) -> int:
         return self._forest.count_after(self._after)
 
     def columns(self) -> list[Array]:

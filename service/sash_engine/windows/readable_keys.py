@@ -20,7 +20,6 @@ from sash_engine.windows.conditions import Condition
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.store import ReadableStore
-from sash_engine.windows.stores import Stores
 
 __all__ = ["Now", "ReadableKeys"]
 
@@ -29,8 +28,8 @@ class ReadableKeys(Protocol):
     """The keys of a window, and their entries; see `KeyReader`. `part`: as of `ReadableStore`."""
 
     @property
-    def stores(self) -> Stores:
-        """What makes stores."""
+    def layout(self) -> Layout:
+        """The columns of all rows, and the aggregates."""
 
     @property
     def now(self) -> Numbers:

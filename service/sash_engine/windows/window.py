@@ -17,22 +17,25 @@ the same for all its keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sash_engine.clock import Clock, ManualClock
 from sash_engine.errors import InvalidArgument
-from sash_engine.forest import BLOCK
+from sash_engine.forest import BLOCK, Forest
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Counts, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch
+from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.cascades import Cascades
 from sash_engine.windows.changes import Changes
 from sash_engine.windows.invariants import check_window
+from sash_engine.windows.key_reader import Own
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
@@ -50,7 +53,6 @@ from sash_engine.windows.rollups import Rollup, Rollups
 from sash_engine.windows.shared_window import SharedWindow
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
-from sash_engine.windows.stores import AlgorithmStores, EntryStores, PaneStores, Stores
 from sash_engine.windows.values import Fields
 from sash_engine.windows.views import Views
 
@@ -107,7 +109,9 @@ class Window(SharedWindow):
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
-        self._keys = Keys(self._layout, self.pages if shared else None, self._stores())
+        algorithm = spec.algorithm
+        own: Own = partial(Forest, cold=cold) if algorithm is None else partial(ByAlgorithm, algorithm=algorithm)
+        self._keys = Keys(self._layout, self.pages if shared else None, own)
         self._keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or self._keys.kept_bytes
         self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
         self._rollups = Rollups([self._rollup(parts) for parts in spec.rollups or ()], self._keys)
@@ -129,11 +133,6 @@ class Window(SharedWindow):
     def _reader_of(self, spec: WindowSpec) -> Reader:
         parts = spec, self._layout, self._keys, self._slide, self._labels, self.cold
         return RollupReader(self._rollups, self.counts, *parts) if self._rollups else Reader(*parts)
-
-    def _stores(self) -> Stores:
-        if self.spec.algorithm is not None:
-            return AlgorithmStores(self.spec.algorithm)
-        return EntryStores(self.cold) if self._panes is None else PaneStores(self._panes.layout, self.cold)
 
     # ---------------------------------------------------------------- writing
 
