@@ -219,7 +219,7 @@ def test_few_answers_are_kept_for_other_selectors(ask: Ask, service: Running, mo
     asked, original = list[Any](), plane.query
 
     async def query(name: str, question: Any) -> Any:
-        asked.append(question.aggregates)
+        asked.append(question.selection.aggregates)
         return await original(name, question)
 
     monkeypatch.setattr(plane, "query", query)

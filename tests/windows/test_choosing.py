@@ -245,14 +245,14 @@ def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monke
     window.bulk_insert(Batch.of(spec, np.arange(900), {"v": of, "x": values}, keys))
     which = {"by": by} if by is not None else {"keys": ALL_KEYS}
     for more in ({}, {"lookbacks": [400]}, {"as_of": 600}):
-        whole = {shown_of(each): str(each) for each in window.reader.query(Query(**which, **more))}
+        whole = {shown_of(each): str(each) for each in window.reader.query(question_of(Query, **which, **more))}
         for chosen_by in (
             *({"top": Top("mean", n, "asc")} for n in range(1, 9)),
             {"having": [Having("sum", ">", 0)]},
             {"having": [Having("spread", "<", 1e5)], "aggregates": list(MEASURED)},
             {"limit": 3},
         ):
-            some = window.reader.query(Query(**which, **more, **chosen_by))
+            some = window.reader.query(question_of(Query, **which, **more, **chosen_by))
             assert [str(each) for each in some] == [whole[shown_of(each)] for each in some]
     if by is not None:
         whole = {shown_of(each): values_of_series(each) for each in answers_of(window.reader, series_by(by))}
@@ -262,7 +262,7 @@ def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monke
 
 
 def series_by(by, **more):
-    return SeriesQuery(0, 900, 90, 180, selection=Grouped(by=by), **more)
+    return SeriesQuery(0, 900, 90, 180, selection=Grouped(by=by, **more))
 
 
 def shown_of(answer):

@@ -23,8 +23,7 @@ from sash_engine.forest.series import answers_of
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.answering import parts_of
-from sash_engine.windows.answers import Answer, Page, Series
+from sash_engine.windows.answers import Answer, Page, Series, parts_of
 from sash_engine.windows.asked_keys import AskedKeys
 from sash_engine.windows.bounds import trailing, trailing_each
 from sash_engine.windows.choosing import Compared, check_choice, chosen, names_compared, passing

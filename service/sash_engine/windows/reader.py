@@ -14,9 +14,10 @@ policies would count entries that no answer shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,24 +26,24 @@ from sash_engine.forest import Cold, Layout
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.algorithms import check_ranges, check_values
-from sash_engine.windows.answering import parts_of
-from sash_engine.windows.answers import Answer, Page, Series
+from sash_engine.windows.answers import Answer, Page, Series, parts_of
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
 from sash_engine.windows.bounds import buckets_of, check_sessions, last_of, trailing
 from sash_engine.windows.choosing import chosen_answers
+from sash_engine.windows.conditions import names_steps
 from sash_engine.windows.costs import costs_of
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import Chosen, GroupReader, Span
 from sash_engine.windows.grouped import fold_together
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
-from sash_engine.windows.named_aggregates import NamedAggregates, narrowed
 from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import (
     AllKeys,
     EntriesQuery,
     Grouped,
     Query,
+    Question,
     RangeQuery,
     SeriesQuery,
     Where,
@@ -52,13 +53,34 @@ from sash_engine.windows.session_series import sessions_steps
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
 from sash_engine.windows.together import KEYS, series_steps
 
+if TYPE_CHECKING:
+    from sash_engine.windows.derived import Derived
+
 __all__ = ["MAX_LOOKBACKS", "Reader"]
+
+Q = TypeVar("Q", bound=Question)
+R = TypeVar("R")
+Answers = TypeVar("Answers", list[Answer], Page[Answer], Page[Series])
 
 MAX_LOOKBACKS = 64
 MAX_KEY_NAMES = 100_000
 
+_KEPT = 64
+"""Readers of so many sets of aggregates are kept: some KiB each."""
 
-class Reader(NamedAggregates):
+
+def narrowed(method: Callable[[Reader, Q], R]) -> Callable[[Reader, Q], R]:
+    """Have the reader answer that is for the aggregates that the question names."""
+
+    @wraps(method)
+    def call(self: Reader, question: Q) -> R:
+        names = question.selection.aggregates
+        return method(self._for(names) if names else self, question)
+
+    return call
+
+
+class Reader:
     """Answers questions about one window's keys.
 
     Args:
@@ -67,6 +89,7 @@ class Reader(NamedAggregates):
         slide: tells now where that is wall time, by which entries also leave while nothing is written.
         labels: finds keys by their labels.
         cold: where forests keep their sealed blocks; None: in memory.
+        derived: has rollups, which answer about groups what they can; None: there are none.
         names: the aggregates that it answers; None: all.
     """
 
@@ -78,22 +101,36 @@ class Reader(NamedAggregates):
         slide: Now,
         labels: Labels,
         cold: Cold | None = None,
+        derived: Derived | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(spec.name, spec.aggregates)
         self._spec, self._cold, self._keys, self._slide, self._labels = spec, cold, keys, slide, labels
         self._all, self._layout = layout, (layout if names is None else layout.named(names)).lean()
         self._costs = costs_of(spec, names)
+        self._derived, self._narrower = derived, dict[tuple[str, ...], Reader]()
         self._asked = AskedKeys(spec, keys, slide, self._costs)
         self._groups = GroupReader(spec, layout, self._layout, keys, slide, self._costs, self._asked, labels)
 
-    def _part(self, names: Sequence[str]) -> Reader:
-        part = self._made(self._spec, self._all, self._keys, self._slide, self._labels, self._cold, names)
-        part.limit_memory(self._costs.need)
-        return part
+    def _for(self, names: Sequence[str]) -> Reader:
+        """A reader that folds and answers only the aggregates that a question names; raises as `named`.
 
-    def _made(self, *arguments: Any) -> Reader:
-        return Reader(*arguments)
+        window   n  sum  mean  p50  p99  distinct  …        this reader has all
+        asked    [n, p99]  ──▶  one for (n, p99)            kept for the next question that names these two
+        """
+        known = self._spec.aggregates
+        wanted = named(names, known, self._spec.name)
+        if len(wanted) == len(known):
+            return self
+        found = self._narrower.get(wanted)
+        if found is None:
+            if len(self._narrower) >= _KEPT:
+                self._narrower.clear()
+            found = Reader(
+                self._spec, self._all, self._keys, self._slide, self._labels, self._cold, self._derived, wanted
+            )
+            found.limit_memory(self._costs.need)
+            self._narrower[wanted] = found
+        return found
 
     def limit_memory(self, need: Callable[[int], None]) -> None:
         """Have `need` called with the bytes that an answer may take, before it is made.
@@ -102,7 +139,9 @@ class Reader(NamedAggregates):
         """
         if need != self._costs.need:
             self._costs.need = need
-            self._parts.clear()
+            self._narrower.clear()
+            for rollup in self._derived.rollups if self._derived is not None else ():
+                rollup.window.reader.limit_memory(need)
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""
@@ -158,7 +197,32 @@ class Reader(NamedAggregates):
             )
         return spans
 
+    def _of_rollup(self, question: Question, oldest: Callable[[Numbers], Numbers | int]) -> Reader | None:
+        """The reader of a rollup that can answer a question about groups of keys; None: this one answers from the keys.
+
+        The answer is the same: a rollup is asked only about times from which on it has all entries.
+
+        Args:
+            oldest: nows of groups -> the oldest times that it is about.
+        """
+        if self._derived is None or not self._derived.rollups:
+            return None
+        return self._derived.reader_for(question, oldest)
+
+    def _oldest(self, question: Query, now: Numbers) -> Numbers | int:
+        spans = [span for _, span in self.spans(question.lookbacks)]
+        if not spans:
+            return NEVER
+        longest = max(spans)
+        if question.as_of is not None:
+            return question.as_of - longest + 1
+        return np.maximum(now, TICK_MIN + longest) - longest + 1
+
     def _of_several(self, question: Query) -> Steps[list[Answer]]:
+        if question.selection.by is not None or question.combine:
+            rollup = self._of_rollup(question, lambda now: self._oldest(question, now))
+            if rollup is not None:
+                return _of_groups((yield from rollup.query_steps(question)))
         key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
         spans = self._checked(question)
         self._asked.check_several(key)
@@ -214,6 +278,8 @@ class Reader(NamedAggregates):
         """As `range_query`, in steps."""
         if not question.keys and not question.selection.where:
             return self.range_query(question)
+        if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
+            return (yield from rollup.range_steps(question))
         last = self._checked_range(question)
         self._asked.check_several(question.key)
         self._groups.check(question.selection)
@@ -224,6 +290,8 @@ class Reader(NamedAggregates):
     @narrowed
     def range_groups(self, question: RangeQuery) -> Steps[Page[Answer]]:
         """The answers of a range query that groups keys, in steps."""
+        if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
+            return _of_groups((yield from rollup.range_groups(question)))
         last = self._checked_range(question)
         self._check_grouped(question)
         return (yield from self._groups.ranges(question, last))
@@ -258,6 +326,8 @@ class Reader(NamedAggregates):
             number = self._asked.find(self._asked.name(key))
             store = self._keys.stores.in_memory(self._all) if number is None else self._keys.store(number)
             return (yield from sessions_steps(question, self._spec, self._layout, store, self._cold, self._costs))
+        if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
+            return (yield from rollup.series_steps(question))
         starts, stops, every, wide = buckets_of(question, self._spec, self._costs)
         start, n = question.start, len(starts)
         if keys or question.selection.where:
@@ -285,6 +355,8 @@ class Reader(NamedAggregates):
     @narrowed
     def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
         """The series of a question that groups keys, in steps."""
+        if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
+            return _of_groups((yield from rollup.series_groups(question)))
         starts, stops, _, wide = buckets_of(question, self._spec, self._costs)
         self._check_grouped(question)
         check_values(self._spec.algorithm)
@@ -326,7 +398,7 @@ class Reader(NamedAggregates):
             raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
         self._labels.check(where, None)
         conditions = yield from self._labels.conditions(where)
-        return (yield from self._keys.page_steps(prefix, limit, position, self._slide.late_through(), conditions))
+        return (yield from names_steps(self._keys, prefix, limit, position, self._slide.late_through(), conditions))
 
     def spans(self, lookbacks: Sequence[str | int]) -> list[Span]:
         """Lookbacks as they were asked for, and in ticks."""
@@ -437,3 +509,29 @@ class Reader(NamedAggregates):
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))
+
+
+def named(names: Sequence[str], known: Collection[str], window: str) -> tuple[str, ...]:
+    """The aggregates that a question names, each once, in the order of the spec.
+
+    Raises:
+        InvalidArgument: the window has no such aggregate, or the names are one text.
+    """
+    if isinstance(names, str):
+        raise InvalidArgument("aggregates is a list of names", field="aggregates")
+    asked = frozenset(names)
+    if unknown := asked.difference(known):
+        wrong, there = next(name for name in names if name in unknown), ", ".join(known)
+        raise InvalidArgument(
+            f"aggregates: window {window!r} has no aggregate {str(wrong)[:140]!r}; it has {there}",
+            field="aggregates",
+            limit=there,
+        )
+    return tuple([name for name in known if name in asked])
+
+
+def _of_groups(answers: Answers) -> Answers:
+    """Answers about groups, which are keys of a rollup only."""
+    for answer in answers:
+        answer.key = None
+    return answers

@@ -13,13 +13,11 @@ from sash_engine.monoids.base import FieldType, Monoid
 from sash_engine.steps import finished
 from sash_engine.windows.adaptive_policy import check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
-from sash_engine.windows.cascade_spec import Source, check_source
+from sash_engine.windows.derived_spec import MAX_ROLLUPS, Source, check_open, check_rollups, check_source, opened
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
-from sash_engine.windows.rollup_spec import MAX_ROLLUPS, check_rollups
 from sash_engine.windows.spec_checks import check_ahead, check_identity, check_nullable, check_panes, check_slide
 from sash_engine.windows.spec_text import read_yaml
-from sash_engine.windows.view_spec import check_open, opened
 from sash_engine.words import first_wrong
 from sash_wire import durations
 from sash_wire.durations import NANOSECONDS
@@ -175,7 +173,7 @@ class WindowSpec(Document):
 
     @property
     def is_open(self) -> bool:
-        """Whether it says `of`, and leaves the rest to the window that this names; see `view_spec.completed`."""
+        """Whether it says `of`, and leaves the rest to the window that this names; see `derived_spec.completed`."""
         return self.of is not None and not self.fields
 
     @property
