@@ -40,7 +40,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sash.memory import give_back, grow_old, keep_free, settle
+from sash.runtime.memory import give_back, grow_old, keep_free, settle
 from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.pages import PAGES
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, Top, Where

@@ -3,7 +3,7 @@
 Every method checks that its caller may call it (`access`), validates, does its work or raises a
 `sash_engine.errors.SashError` having changed nothing, and observes its latency. All methods belong to the event loop.
 Writes return when the tier has them. Short questions are answered at once. Long ones are answered in slices
-(`sash/slices.py`), while the window's writers wait (`durability/window_lock.py`). Where a window is larger than its
+(`runtime/slices.py`), while the window's writers wait (`durability/window_lock.py`). Where a window is larger than its
 cache, questions read blocks from the tier, and the loop waits for them.
 """
 
@@ -25,7 +25,7 @@ from sash.held import Held
 from sash.limits.caller import caller_of
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
-from sash.metrics import Metrics
+from sash.runtime.metrics import Metrics
 from sash.topology import OneProcess
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, PermissionDenied, SashError

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
 from sash.held import Held
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.clock import ManualClock
 from sash_engine.errors import NotFound
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.declare import Body, RouteGroup, answer
 from sash.rest.parameters import Parameter
 from sash.rest.routes import ROUTES
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, PermissionDenied
 from tests.rest.test_service import operations

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash.shards.host import Host
 from sash.shards.hosted import HostedShard, HostedShards
 from sash.shards.layout import Share

@@ -15,7 +15,7 @@ from sash.access.access import Access
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
+from sash.runtime.metrics import Metrics
 from sash.shards.hosted import HostedShard, HostedShards, nobody
 from sash.shards.layout import Share
 from sash.shards.parts import HOME, Operations, ShardPlane

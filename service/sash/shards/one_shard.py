@@ -23,8 +23,8 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.turns import Turns
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import Unavailable
 from sash_engine.windows.answers import WindowInfo

@@ -12,13 +12,13 @@ from sash.calls import ONLY_SHARD
 from sash.held import Held
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
-from sash.metrics import Metrics
 from sash.missing import MISSING
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
+from sash.runtime.slices import Slices
 from sash.shards.lifecycle import Lifecycle
 from sash.shards.parts import HOME, Operations, ShardPlane, Shards, together, worst
 from sash.shards.splitting import split_keys
-from sash.slices import Slices
 from sash.topology import ServingProcess, Topology, shown, stays
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
