@@ -327,7 +327,7 @@ def test_labels_of_forgotten_keys_are_forgotten():
         window.check_invariants()
         clock.advance(2 * 10**9)
         window.tidy()
-    assert len(window._labels._table.labels[0].values) < 4000
+    assert len(window.labels._table.labels[0].values) < 4000
 
 
 def test_too_much_is_refused():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from sash_engine.errors import AlreadyExists, InvalidArgument
+from sash_engine.errors import AlreadyExists, InvalidArgument, refuse
 from sash_engine.monoids.base import Monoid
 from sash_engine.windows.policies import Document, OrderPolicy, ticks_or_text
 
@@ -54,30 +54,33 @@ def check_rollups(spec: WindowSpec, monoids: Mapping[str, Monoid]) -> None:
         return
     _check_parts(spec.rollups, spec.labels)
 
-    def refuse(field: str, why: str) -> None:
-        raise InvalidArgument(f"{field}: a window with rollups has none: {why}", field=field)
-
     for name, why in _WHY.items():
         if getattr(spec.slide, name) is not None:
-            refuse(f"slide.{name}", why)
+            refuse(f"slide.{name}", f"a window with rollups has none: {why}")
     if spec.idle_expiry is not None:
-        refuse("idle_expiry", "it takes the entries of single keys out of the middle of their groups")
+        refuse(
+            "idle_expiry",
+            "a window with rollups has none: it takes the entries of single keys out of the middle of their groups",
+        )
     if spec.identity is not None:
-        refuse("identity", "an entry that is retracted would have to be found in each group")
+        refuse(
+            "identity",
+            "a window with rollups has none: an entry that is retracted would have to be found in each group",
+        )
     if spec.algorithm is not None:
-        refuse("algorithm", f"{spec.algorithm} answers for one key at a time")
+        refuse("algorithm", f"a window with rollups has none: {spec.algorithm} answers for one key at a time")
     if spec.order.equal_times != "keep":
-        raise InvalidArgument(
-            "order.equal_times: in a group, entries of several keys have equal times, and all of them stay",
-            field="order.equal_times",
+        refuse(
+            "order.equal_times",
+            "in a group, entries of several keys have equal times, and all of them stay",
             limit="keep",
         )
     for name, monoid in monoids.items():
         if not monoid.commutative:
-            raise InvalidArgument(
-                f"aggregates.{name}: {monoid.function} depends on the order of entries, and keys have none between "
+            refuse(
+                f"aggregates.{name}",
+                f"{monoid.function} depends on the order of entries, and keys have none between "
                 "them: a window with rollups cannot have it",
-                field=f"aggregates.{name}",
             )
 
 
@@ -89,9 +92,7 @@ def _check_parts(rollups: Sequence[Sequence[str]], labels: Sequence[str]) -> Non
         field = f"rollups.{i}"
         for j, part in enumerate(parts):
             if part not in labels:
-                raise InvalidArgument(
-                    f"{field}.{j}: keys have no {part[:140]!r}; they have {', '.join(labels)}", field=f"{field}.{j}"
-                )
+                refuse(f"{field}.{j}", f"keys have no {part[:140]!r}; they have {', '.join(labels)}")
         group = frozenset(parts)
         if len(group) < len(parts):
             raise InvalidArgument(f"{field} names a part twice", field=field)
@@ -132,31 +133,20 @@ def check_source(spec: WindowSpec, monoids: Mapping[str, Monoid]) -> None:
     if source is None:
         return
     if spec.granularity != source.granularity:
-        raise InvalidArgument(
-            f"granularity: {spec.granularity!r} is not that of from, {source.granularity!r}; leave it out",
-            field="granularity",
-        )
+        refuse("granularity", f"{spec.granularity!r} is not that of from, {source.granularity!r}; leave it out")
     if source.window == spec.name:
-        raise InvalidArgument(f"from.window: {spec.name!r} cannot feed itself", field="from.window")
+        refuse("from.window", f"{spec.name!r} cannot feed itself")
     if spec.order != OrderPolicy():
-        raise InvalidArgument(
-            "order: a window that another one feeds cannot refuse what that one has taken; leave it out", field="order"
-        )
+        refuse("order", "a window that another one feeds cannot refuse what that one has taken; leave it out")
     if spec.slide.until is not None:
-        raise InvalidArgument(
-            "slide.until: nobody punctuates a window that another one feeds; leave it out", field="slide.until"
-        )
+        refuse("slide.until", "nobody punctuates a window that another one feeds; leave it out")
     if spec.durability is not None:
-        raise InvalidArgument(
-            "durability: it is that of the window that feeds this one, in the same commit; leave it out",
-            field="durability",
-        )
+        refuse("durability", "it is that of the window that feeds this one, in the same commit; leave it out")
     for name, monoid in monoids.items():
         if not monoid.commutative:
-            raise InvalidArgument(
-                f"aggregates.{name}: {monoid.function} depends on the order in which entries arrive, and bulks reach "
-                "the window sorted",
-                field=f"aggregates.{name}",
+            refuse(
+                f"aggregates.{name}",
+                f"{monoid.function} depends on the order in which entries arrive, and bulks reach the window sorted",
             )
 
 
@@ -179,18 +169,14 @@ def _check_cascade(spec: WindowSpec, source: WindowSpec) -> None:
         ("keys", spec.keys, source.keys),
     ):
         if mine != theirs:
-            raise InvalidArgument(
-                f"{name}: {mine!r} is not that of {source.name!r}, {theirs!r}", field=name, limit=f"{theirs!r}"
-            )
+            refuse(name, f"{mine!r} is not that of {source.name!r}, {theirs!r}", limit=f"{theirs!r}")
     for name, kind in spec.fields.items():
         if source.fields.get(name) != kind:
             known = ", ".join(f"{each}: {there}" for each, there in source.fields.items())
-            raise InvalidArgument(
-                f"fields.{name}: {source.name!r} has no such {kind}; it has {known}", field=f"fields.{name}"
-            )
+            refuse(f"fields.{name}", f"{source.name!r} has no such {kind}; it has {known}")
         if (name in (spec.nullable or ())) != (name in (source.nullable or ())):
             said = "may be null" if name in (source.nullable or ()) else "is never null"
-            raise InvalidArgument(f"nullable: {name!r} {said} in {source.name!r}; say the same here", field="nullable")
+            refuse("nullable", f"{name!r} {said} in {source.name!r}; say the same here")
     why = None
     if source.order.equal_times != "keep":
         why = "keeps one entry of each time, and would have to take others back"
@@ -199,7 +185,7 @@ def _check_cascade(spec: WindowSpec, source: WindowSpec) -> None:
     elif source.algorithm is not None:
         why = f"runs on {source.algorithm}"
     if why is not None:
-        raise InvalidArgument(f"from.window: {source.name!r} {why}", field="from.window")
+        refuse("from.window", f"{source.name!r} {why}")
     if source.granularity_ticks is not None:
         _check_panes_of(spec, source, source.granularity_ticks)
 
@@ -207,17 +193,16 @@ def _check_cascade(spec: WindowSpec, source: WindowSpec) -> None:
 def _check_panes_of(spec: WindowSpec, source: WindowSpec, granule: int) -> None:
     """Check what is made of panes: longer ones, of the same aggregates."""
     if spec.granularity_ticks is not None and spec.granularity_ticks % granule:
-        raise InvalidArgument(
-            f"from.granularity: {spec.granularity} is no multiple of the panes of {source.name!r}",
-            field="from.granularity",
+        refuse(
+            "from.granularity",
+            f"{spec.granularity} is no multiple of the panes of {source.name!r}",
             limit=f"a multiple of {source.granularity}",
         )
     for name, aggregate in spec.aggregates.items():
         if source.aggregates.get(name) != aggregate:
-            raise InvalidArgument(
-                f"aggregates.{name}: {source.name!r} keeps panes, and has no such aggregate, of whose panes this one's "
-                "could be made",
-                field=f"aggregates.{name}",
+            refuse(
+                f"aggregates.{name}",
+                f"{source.name!r} keeps panes, and has no such aggregate, of whose panes this one's could be made",
                 limit=", ".join(source.aggregates),
             )
 
@@ -240,12 +225,10 @@ def opened(document: Any) -> Any:
 def check_open(spec: WindowSpec) -> None:
     """Check what a view cannot have; raises InvalidArgument."""
     if spec.of == spec.name:
-        raise InvalidArgument(f"of: {spec.name!r} cannot be a view of itself", field="of")
+        refuse("of", f"{spec.name!r} cannot be a view of itself")
     for name in _NEVER:
         if getattr(spec, "source" if name == "from" else name) is not None:
-            raise InvalidArgument(
-                f"{name}: {spec.name!r} is a view, and {spec.of!r} has the entries; leave it out", field=name
-            )
+            refuse(name, f"{spec.name!r} is a view, and {spec.of!r} has the entries; leave it out")
 
 
 def completed(spec: WindowSpec, source: WindowSpec) -> WindowSpec:
@@ -258,9 +241,9 @@ def completed(spec: WindowSpec, source: WindowSpec) -> WindowSpec:
     document = {name: value for name, value in said.items() if value != {}}
     for name in _SAME:
         if name in document and document[name] != theirs.get(name):
-            raise InvalidArgument(
-                f"{name}: a view has that of its window, and {source.name!r} has {theirs.get(name)!r}; leave it out",
-                field=name,
+            refuse(
+                name,
+                f"a view has that of its window, and {source.name!r} has {theirs.get(name)!r}; leave it out",
                 limit=f"{theirs.get(name)!r}",
             )
         if name in theirs:
@@ -275,21 +258,12 @@ def completed(spec: WindowSpec, source: WindowSpec) -> WindowSpec:
 
 def _check_view(spec: WindowSpec, source: WindowSpec) -> None:
     if source.of is not None:
-        raise InvalidArgument(
-            f"of: {source.name!r} is a view itself; say of: {source.of}", field="of", limit=f"{source.of}"
-        )
+        refuse("of", f"{source.name!r} is a view itself; say of: {source.of}", limit=f"{source.of}")
     if source.algorithm is not None:
-        raise InvalidArgument(
-            f"of: {source.name!r} runs on {source.algorithm}, which keeps no entries that others could show",
-            field="of",
-        )
+        refuse("of", f"{source.name!r} runs on {source.algorithm}, which keeps no entries that others could show")
     for name in _SAME:
         if getattr(spec, name) != getattr(source, name):
-            raise InvalidArgument(
-                f"{name}: a view has that of its window, {source.name!r}",
-                field=name,
-                limit=f"{getattr(source, name)!r}",
-            )
+            refuse(name, f"a view has that of its window, {source.name!r}", limit=f"{getattr(source, name)!r}")
     if source.granularity is not None:
         _check_panes_shown(spec, source)
     if spec.slide != source.slide:
@@ -299,10 +273,10 @@ def _check_view(spec: WindowSpec, source: WindowSpec) -> None:
 def _check_panes_shown(spec: WindowSpec, source: WindowSpec) -> None:
     for name, aggregate in spec.aggregates.items():
         if aggregate not in source.aggregates.values():
-            raise InvalidArgument(
-                f"aggregates.{name}: {source.name!r} keeps panes, and has no such aggregate ({aggregate.function} of "
+            refuse(
+                f"aggregates.{name}",
+                f"{source.name!r} keeps panes, and has no such aggregate ({aggregate.function} of "
                 f"{aggregate.field}); add it to {source.name!r} when that is created",
-                field=f"aggregates.{name}",
                 limit=", ".join(source.aggregates),
             )
 
@@ -312,38 +286,33 @@ def _check_slide(spec: WindowSpec, source: WindowSpec) -> None:
     hint = "leave slide out, and the view has all entries of its window"
     for name, value in spec.slide:
         if value is not None and name not in _BY_AGE:
-            raise InvalidArgument(
-                f"slide.{name}: a view keeps nothing, and cannot know which entries {name} has evicted for good; it "
+            refuse(
+                f"slide.{name}",
+                f"a view keeps nothing, and cannot know which entries {name} has evicted for good; it "
                 f"slides by max_age. Or {hint}",
-                field=f"slide.{name}",
                 limit="max_age, every",
             )
     for name, value in source.slide:
         if value is not None and name not in _BY_AGE:
-            raise InvalidArgument(
-                f"slide: {source.name!r} slides by {name}, so that nobody knows how far back it goes; {hint}",
-                field="slide",
-            )
+            refuse("slide", f"{source.name!r} slides by {name}, so that nobody knows how far back it goes; {hint}")
     for name in ("clock", "until"):
         if getattr(spec.slide, name) != getattr(source.slide, name):
-            raise InvalidArgument(
-                f"slide.{name}: a view has that of its window, {getattr(source.slide, name)!r}", field=f"slide.{name}"
-            )
+            refuse(f"slide.{name}", f"a view has that of its window, {getattr(source.slide, name)!r}")
     mine, theirs = spec.max_age_ticks, source.max_age_ticks
     if mine is None:
-        raise InvalidArgument(f"slide.max_age: say how long entries are in the view; or {hint}", field="slide.max_age")
+        refuse("slide.max_age", f"say how long entries are in the view; or {hint}")
     if theirs is not None and mine > theirs:
-        raise InvalidArgument(
-            f"slide.max_age: {spec.slide.max_age} is longer than {source.name!r} keeps entries",
-            field="slide.max_age",
+        refuse(
+            "slide.max_age",
+            f"{spec.slide.max_age} is longer than {source.name!r} keeps entries",
             limit=f"at most {source.slide.max_age}",
         )
     step, steps = spec.every_ticks or 1, source.every_ticks
     if theirs is not None and steps is not None and step % steps and mine > theirs - steps:
-        raise InvalidArgument(
-            f"slide.every: {source.name!r} moves in steps of {source.slide.every}, and may not have the oldest entries "
+        refuse(
+            "slide.every",
+            f"{source.name!r} moves in steps of {source.slide.every}, and may not have the oldest entries "
             "of the view any more",
-            field="slide.every",
             limit=f"a multiple of {source.slide.every}, or a max_age that is shorter by one step",
         )
 

@@ -24,7 +24,7 @@ import numpy as np
 from sash_engine.errors import InvalidArgument
 from sash_engine.forest import Cold, Layout
 from sash_engine.monoids import Partial
-from sash_engine.steps import Steps, finished, spans_of
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.algorithms import check_ranges, check_values
 from sash_engine.windows.answers import Answer, Page, Series, parts_of
 from sash_engine.windows.asked_keys import AskedKeys, Numbers
@@ -34,10 +34,9 @@ from sash_engine.windows.conditions import names_steps
 from sash_engine.windows.costs import costs_of
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import Chosen, GroupReader, Span
-from sash_engine.windows.grouped import fold_together
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
-from sash_engine.windows.partials import partials_of, partials_of_buckets
+from sash_engine.windows.partials import partials_of
 from sash_engine.windows.questions import (
     AllKeys,
     EntriesQuery,
@@ -50,8 +49,7 @@ from sash_engine.windows.questions import (
 )
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.session_series import sessions_steps
-from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
-from sash_engine.windows.together import KEYS, series_steps
+from sash_engine.windows.spec import TICK_MIN, WindowSpec, check_time, parse_duration
 
 if TYPE_CHECKING:
     from sash_engine.windows.derived import Derived
@@ -228,7 +226,8 @@ class Reader:
         self._asked.check_several(key)
         self._groups.check(question.selection)
         if question.combine:
-            return (yield from self._combined(question, spans))
+            together = yield from self._groups.together(question.selection.where, keys)
+            return (yield from self._groups.over_each(together, question, spans))
         if question.selection.where or question.selection.by is not None:
             return (yield from self._groups.queries(question, spans))
         found: Chosen | None = None
@@ -283,9 +282,10 @@ class Reader:
         last = self._checked_range(question)
         self._asked.check_several(question.key)
         self._groups.check(question.selection)
-        self._groups.check_commutative()
-        numbers = yield from self._groups.numbers(question.selection.where, question.keys)
-        return (yield from self._together(numbers, question.start, last, None, question.partials))
+        found = yield from self._groups.together(question.selection.where, question.keys)
+        bounds = np.array([question.start]), np.array([last])
+        (answer,) = yield from self._groups.answers(found, bounds, None, question.partials)
+        return answer
 
     @narrowed
     def range_groups(self, question: RangeQuery) -> Steps[Page[Answer]]:
@@ -329,28 +329,26 @@ class Reader:
         if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
             return (yield from rollup.series_steps(question))
         starts, stops, every, wide = buckets_of(question, self._spec, self._costs)
-        start, n = question.start, len(starts)
         if keys or question.selection.where:
             self._asked.check_several(key)
             self._groups.check(question.selection)
-            self._groups.check_commutative()
+            found = yield from self._groups.together(question.selection.where, keys)
             check_values(self._spec.algorithm)
-            numbers = yield from self._groups.numbers(question.selection.where, keys)
         else:
             number = self._asked.find(self._asked.name(key))
-            numbers = np.array([] if number is None else [number], np.int64)
-        if self._costs.sized and n > 1 and len(numbers):
-            entries_of_all, whole = yield from self._whole(numbers, start, int(stops[-1]) - 1)
-            self._costs.check_series(entries_of_all, whole, n, -(-wide // every))
-        parts = parts_of(self._spec, key)
-        if len(numbers) == 1 and not question.partials:
-            entries, answers = yield from self._keys.store(numbers.item()).series_steps(starts, stops, self._layout)
-            return Series(key, starts, wide, entries, self._named(answers), parts=parts)
+            found = Chosen.together(np.array([] if number is None else [number], np.int64))
         if question.partials:
             check_values(self._spec.algorithm)
-        entries, answers, folds = yield from series_steps(self._keys, self._layout, numbers, starts, stops)
-        out = partials_of_buckets(self._layout, entries, folds) if question.partials else None
-        return Series(key, starts, wide, entries, self._named(answers), out, parts)
+        elif len(found.numbers) == 1:
+            number, n = found.numbers.item(), len(starts)
+            if self._costs.sized and n > 1:
+                entries, answers = self._keys.range_query(number, question.start, int(stops[-1]) - 1, self._layout)
+                self._costs.check_series(entries, self._named(answers), n, -(-wide // every))
+            each, columns = yield from self._keys.store(number).series_steps(starts, stops, self._layout)
+            return Series(key, starts, wide, each, self._named(columns), parts=parts_of(self._spec, key))
+        (series,) = yield from self._groups.series_of(found, starts, stops, wide, question.partials)
+        series.key, series.parts = key, parts_of(self._spec, key)
+        return series
 
     @narrowed
     def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
@@ -439,33 +437,6 @@ class Reader:
             answer.partials = partials_of(self._layout, entries, keys.totals(number, self._layout))
         return [answer]
 
-    def _combined(self, question: Query, spans: Sequence[Span]) -> Steps[list[Answer]]:
-        keys, as_of, partials = self._keys, question.as_of, question.partials
-        self._groups.check_commutative()
-        numbers = yield from self._groups.numbers(question.selection.where, question.keys)
-        if spans:
-            bounds = trailing(self._slide, as_of, int(keys.now[numbers].max()) if len(numbers) else None)
-            if bounds is None:
-                return [self._nothing(None, None, None, text, partials) for text, _ in spans]
-            now, end = bounds
-            answers = list[Answer]()
-            for text, span in spans:
-                start = max(now - span + 1, TICK_MIN)
-                answers.append((yield from self._together(numbers, start, end, text, partials)))
-            return answers
-        last = TICK_MAX - 1 if as_of is None else as_of
-        answer = yield from self._together(numbers, TICK_MIN, last, None, partials)
-        answer.start, answer.end = None, as_of
-        if answer.entries:
-            oldest, newest = list[int](), NEVER
-            for a, b in spans_of(len(numbers), KEYS):
-                some = numbers[a:b]
-                oldest += [time for number in some.tolist() if (time := keys.span(number)[0]) is not None]
-                newest = max(newest, int(keys.newest_each(some).max()))
-                yield
-            answer.start, answer.end = min(oldest, default=None), newest if as_of is None else as_of
-        return [answer]
-
     def _range(
         self, number: int | None, key: str | None, start: int, end: int, lookback: str | None, partials: bool
     ) -> Answer:
@@ -473,19 +444,6 @@ class Reader:
             return self._nothing(key, start, end, lookback, partials)
         entries, totals = self._keys.range_totals(number, start, end, self._layout)
         return self._answer(key, start, end, entries, totals, lookback, partials)
-
-    def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None, partials: bool) -> Steps[Answer]:
-        """The answer over the entries of many keys."""
-        count, totals = yield from fold_together(self._keys, self._layout, numbers, start, end)
-        return self._answer(None, start, end, count, totals, lookback, partials)
-
-    def _whole(self, numbers: Numbers, start: int, end: int) -> Steps[tuple[int, dict[str, Any]]]:
-        """The entries and answers over start <= time <= end of k >= 1 keys."""
-        if len(numbers) == 1:
-            entries, answers = self._keys.range_query(numbers.item(), start, end, self._layout)
-            return entries, self._named(answers)
-        answer = yield from self._together(numbers, start, end, None, False)
-        return answer.entries, answer.aggregates
 
     def _nothing(
         self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool

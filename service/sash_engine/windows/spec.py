@@ -8,15 +8,21 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.monoids.base import FieldType, Monoid
 from sash_engine.steps import finished
-from sash_engine.windows.adaptive_policy import check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
 from sash_engine.windows.derived_spec import MAX_ROLLUPS, Source, check_open, check_rollups, check_source, opened
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
-from sash_engine.windows.spec_checks import check_ahead, check_identity, check_nullable, check_panes, check_slide
+from sash_engine.windows.spec_checks import (
+    check_adaptive,
+    check_ahead,
+    check_identity,
+    check_nullable,
+    check_panes,
+    check_slide,
+)
 from sash_engine.windows.spec_text import read_yaml
 from sash_engine.words import first_wrong
 from sash_wire import durations
@@ -304,7 +310,7 @@ class WindowSpec(Document):
             check_nullable(self)
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
-                raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
+                refuse("slide.clock", "logical time has no wall clock")
             if self.slide.when is not None:
                 Predicate(self.slide.when, monoids)
             check_rollups(self, monoids)
@@ -321,9 +327,7 @@ class WindowSpec(Document):
         for i, name in enumerate(self.parts):
             check_name(name, f"keys.{i}")
             if name in taken:
-                raise InvalidArgument(
-                    f"keys.{i}: {name!r} is {taken[name]}; name the part otherwise", field=f"keys.{i}"
-                )
+                refuse(f"keys.{i}", f"{name!r} is {taken[name]}; name the part otherwise")
             taken[name] = "another part"
 
 
@@ -338,8 +342,8 @@ class _Refused(ValueError):
 def check_name(name: str, path: str) -> None:
     """Raise InvalidArgument where a window, field or aggregate cannot be called so; `path` is where the name is."""
     if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"{path}: {name[:140]!r} is not a name",
-            field=path,
+        refuse(
+            path,
+            f"{name[:140]!r} is not a name",
             limit="1 to 128 letters, digits, '_', '-' and '.', not starting with a digit, '-' or '.'",
         )
