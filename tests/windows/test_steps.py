@@ -5,7 +5,7 @@ import pytest
 
 import sash_engine
 from sash_engine.errors import InvalidArgument
-from sash_engine.forest import reader as forest_reader
+from sash_engine.forest import forest
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
 from sash_engine.windows import asked_keys, group_reader, grouped, together
@@ -176,7 +176,7 @@ def test_sketches_of_a_series_are_freed_in_steps(monkeypatch):
 
     free_steps = forest_series.free_steps
     monkeypatch.setattr(forest_series, "_FREED", 5)
-    monkeypatch.setattr(forest_reader, "free_steps", noted)
+    monkeypatch.setattr(forest, "free_steps", noted)
     finished(steps_of(filled(), SeriesQuery(0, 100, 5, key="k0")))
     assert freed == list(range(freed[0], freed[-1] - 1, -5))
     assert freed[0] - freed[-1] >= 15, "all but the sums of integers, which are their own answers"

@@ -41,6 +41,7 @@ from sash_engine.errors import (
 )
 from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
+from sash_engine.windows.algorithms import DEPRECATED
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.entries import BULK_ROWS, Entries
@@ -249,6 +250,8 @@ class Storage:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""
         if spec.name not in self._catalogue:
             self._memory.check(0)
+        if spec.algorithm is not None:
+            _log.warning("window %r: %s", spec.name, DEPRECATED)
         if spec.feeds_on:
             return await deriving.create(self._catalogue, self.store, spec, self._apply_derived)
         return await self.store.create(spec)

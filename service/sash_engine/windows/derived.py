@@ -40,12 +40,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sash_engine.errors import FailedPrecondition
+from sash_engine.forest import PaneLayout
 from sash_engine.monoids import Monoid
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.answers import Counts
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.panes import Panes
 from sash_engine.windows.questions import AllKeys, Question
 from sash_engine.windows.ragged import grown

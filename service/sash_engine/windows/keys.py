@@ -4,7 +4,7 @@
     "LGA" ─▶ 1 ─▶ page of 16          own[i]: key i has a store of its own, else its rows (if any) are in pages
     "EWR" ─▶ 2 ─▶ page of 4
 
-A key begins in the pages (pages.py). It gets a store of its own (stores.py), a forest unless the window names an
+A key begins in the pages (pages.py). It gets a store of its own (store.py), a forest unless the window names an
 algorithm, with the first entry that no page has room for, and keeps it. So a million keys of ten entries need a few
 hundred bytes each, and a bulk over many of them is a few vectorised passes. For a larger key an answer costs the same
 whatever its size.
@@ -34,13 +34,15 @@ from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.key_totals import KeyTotals
-from sash_engine.windows.pages import PAGES, Numbers
+from sash_engine.windows.pages import PAGES, Numbers, Pages
 from sash_engine.windows.ragged import grown
 from sash_engine.windows.small_key import SmallKey
 from sash_engine.windows.store import KeyStore, Same
-from sash_engine.windows.stores import EntryStores, Stores
 
-__all__ = ["NEVER", "UNKEYED", "Keys"]
+__all__ = ["NEVER", "UNKEYED", "Keys", "Own"]
+
+Own = Callable[[Layout], KeyStore]
+"""Makes an empty store for one key."""
 
 NEVER = -(2**63)
 """No entry has this time: nothing is late, nothing is newest."""
@@ -57,10 +59,9 @@ class Keys:
     Args:
         layout: columns, aggregates and block size.
         pages: rows of the smallest and of the largest page, powers of two; None gives every key its own store.
-        stores: makes the stores and the pages; None: forests and pages of entries, in memory.
+        own: makes the store of a key that has its own.
 
     Attributes:
-        stores: as it was given.
         kept_bytes: how many bytes of totals of a key may be kept between questions.
         top: no entry is newer; an insert of a newer one raises it. `NEVER` at first.
         now: int64, by number: the newest time ever inserted, `NEVER` before. It does not go back when entries leave.
@@ -83,7 +84,7 @@ class Keys:
     (True, (2, [21.0]), (1, [20.0]), (3, 5))
     """
 
-    def __init__(self, layout: Layout, pages: tuple[int, int] | None = PAGES, stores: Stores | None = None) -> None:
+    def __init__(self, layout: Layout, pages: tuple[int, int] | None = PAGES, own: Own = Forest) -> None:
         self.touched: Numbers = np.empty(0, np.int64)
         self.now: Numbers = np.empty(0, np.int64)
         self.late_through: Numbers = np.empty(0, np.int64)
@@ -94,12 +95,12 @@ class Keys:
         self._unused: list[int] = []
         self.news: list[Sequence[int]] | None = None
         self.gone = 0
-        self.stores = EntryStores() if stores is None else stores
         self._layout = layout
+        self._new_store = own
         self.kept_bytes = _KEPT_BYTES
         self._own = np.empty(0, np.bool_)
         self._own_stores: dict[int, KeyStore] = {}
-        self._pages = self.stores.pages(layout, *(pages or PAGES))
+        self._pages = Pages(layout, *(pages or PAGES))
         self._small = self._pages.largest if pages else 0
         """A key with more rows than this has its own store."""
         self.top, self._top_of = NEVER, -1
@@ -201,6 +202,11 @@ class Keys:
             self._pages.reach(len(self.now))
 
     @property
+    def layout(self) -> Layout:
+        """The columns of all rows, and the aggregates."""
+        return self._layout
+
+    @property
     def filled(self) -> int:
         """How many keys have entries."""
         self._maybe_empty = {number for number in self._maybe_empty if self._own_stores[number].newest is None}
@@ -225,7 +231,7 @@ class Keys:
         Entries may leave it, but enter it by `insert` and `bulk_insert` of the keys only.
         """
         store = self._own_stores.get(number)
-        return SmallKey(self._pages, number, self._in_memory) if store is None else store
+        return SmallKey(self._pages, number) if store is None else store
 
     def own_stores(self) -> Iterable[KeyStore]:
         """The stores of all keys that have their own."""
@@ -246,7 +252,7 @@ class Keys:
             the numbers of those that have entries, int64 (k,); how many each has, int64 (k,); and their rows as
             columns (copies), as `bulk_insert_each` takes them.
         """
-        lengths = self._pages.entries_each(numbers)
+        lengths = self._pages.rows_of_each(numbers)
         numbers, lengths = numbers[lengths > 0], lengths[lengths > 0]
         return numbers, lengths, self._pages.rows(numbers)
 
@@ -258,9 +264,6 @@ class Keys:
         found = map(self._own_stores.__getitem__, numbers[places].tolist())
         return list(zip(places.tolist(), found, strict=True))
 
-    def _in_memory(self) -> KeyStore:
-        return self.stores.in_memory(self._layout)
-
     # ---------------------------------------------------------------- one key
 
     # What is asked most reads the pages directly: to make a `SmallKey` costs a tenth of a query.
@@ -268,14 +271,14 @@ class Keys:
     def entries(self, number: int) -> int:
         """How many entries a key has."""
         store = self._own_stores.get(number)
-        return self._pages.weight(number) if store is None else len(store)
+        return self._pages.entries(number) if store is None else len(store)
 
     def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
         """How many entries a key has, and the answers over them, in the order of the layout's names."""
         store = self._own_stores.get(number)
         if store is not None:
             return len(store), store.query(part)
-        entries, layout = self._pages.weight(number), self._layout if part is None else part
+        entries, layout = self._pages.entries(number), self._layout if part is None else part
         return entries, layout.lower(entries, self._pages.totals(number, part))
 
     def span(self, number: int) -> tuple[int | None, int | None]:
@@ -309,7 +312,7 @@ class Keys:
 
     def entries_each(self, numbers: Numbers) -> Numbers:
         """How many entries k keys have, int64 (k,)."""
-        entries = self._pages.weights(numbers)
+        entries = self._pages.entries_each(numbers)
         for i, store in self._own_among(numbers):
             entries[i] = len(store)
         return entries
@@ -324,7 +327,7 @@ class Keys:
 
     def filled_each(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
         """Which of k keys have entries, bool (k,)."""
-        filled: npt.NDArray[np.bool_] = self._pages.entries_each(numbers) > 0
+        filled: npt.NDArray[np.bool_] = self._pages.rows_of_each(numbers) > 0
         for i, store in self._own_among(numbers):
             filled[i] = store.newest is not None
         return filled
@@ -343,7 +346,7 @@ class Keys:
 
     def shared_rows(self, numbers: Numbers) -> Numbers:
         """How many rows k keys have in shared pages, int64 (k,)."""
-        return self._pages.entries_each(numbers)
+        return self._pages.rows_of_each(numbers)
 
     def layout_of(self, slots: Sequence[int]) -> Layout:
         """A layout of some aggregates."""
@@ -366,9 +369,9 @@ class Keys:
         """A key's own store; a key without one is given one, and its entries move there from the pages."""
         store = self._own_stores.get(number)
         if store is None:
-            store = self._own_stores[number] = self.stores.own(self._layout)
+            store = self._own_stores[number] = self._new_store(self._layout)
             self._own[number] = True
-            if self._pages.entries(number):
+            if self._pages.rows_of(number):
                 times, *columns = self._pages.columns(number)
                 store.bulk_insert(times, columns)
                 self._pages.clear(np.array([number]))
@@ -376,10 +379,9 @@ class Keys:
 
     def adopt(self, number: int, forest: Forest) -> None:
         """Give a key without entries a forest, with what is in it: see `KeyStore.forest`."""
-        store = self.stores.around(self._layout, forest)
-        self._own_stores[number] = store
+        self._own_stores[number] = forest
         self._own[number] = True
-        newest = store.newest
+        newest = forest.newest
         if newest is None:
             self._maybe_empty.add(number)
         elif newest > self.top:
@@ -408,7 +410,7 @@ class Keys:
         store = self._own_stores.get(number)
         if store is not None:
             store.insert(time, values)
-        elif self._pages.entries(number) < self._small:
+        elif self._pages.rows_of(number) < self._small:
             self._pages.insert(number, time, values)
         else:
             self.own_store(number).insert(time, values)
@@ -419,7 +421,7 @@ class Keys:
 
     def bulk_insert(self, number: int, times: Array, columns: Sequence[Array]) -> None:
         """Insert m >= 1 rows of one key: see `KeyStore.bulk_insert`."""
-        large = self._pages.entries(number) + len(times) > self._small
+        large = self._pages.rows_of(number) + len(times) > self._small
         store = self.own_store(number) if large else self.store(number)
         store.bulk_insert(times, columns)
         newest = int(times.max())
@@ -441,7 +443,7 @@ class Keys:
         last = int(newest.argmax())
         if newest[last] > self.top:
             self.top, self._top_of = newest.item(last), numbers.item(last)
-        own = self._own[numbers] | (self._pages.entries_each(numbers) + lengths > self._small)
+        own = self._own[numbers] | (self._pages.rows_of_each(numbers) + lengths > self._small)
         if not own.any():
             self._pages.bulk_insert(numbers, lengths, rows)
             return
@@ -459,7 +461,7 @@ class Keys:
         """How many of k keys, -1 for new ones, have a store of their own after they are sent so many entries each."""
         there = numbers >= 0
         entries, own = lengths.copy(), np.zeros(len(numbers), np.bool_)
-        entries[there] += self._pages.entries_each(numbers[there])
+        entries[there] += self._pages.rows_of_each(numbers[there])
         own[there] = self._own[numbers[there]]
         return int(np.count_nonzero((own | (entries > self._small)) & (lengths > 0)))
 
@@ -604,7 +606,7 @@ class Keys:
         assert np.flatnonzero(self._own).tolist() == sorted(self._own_stores), "`own` says which keys have a store"
         newest_each = []
         for number in range(len(self.now)):
-            entries, now = self._pages.entries(number), self.now.item(number)
+            entries, now = self._pages.rows_of(number), self.now.item(number)
             if number not in named:
                 assert not entries, f"key {number} does not exist, and has entries"
                 assert number not in self._own_stores, f"key {number} does not exist, and has a store"

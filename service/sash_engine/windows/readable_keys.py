@@ -18,7 +18,6 @@ from sash_engine.monoids.base import Array
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.store import ReadableStore
-from sash_engine.windows.stores import Stores
 
 __all__ = ["Now", "ReadableKeys"]
 
@@ -27,8 +26,8 @@ class ReadableKeys(Protocol):
     """The keys of a window, and their entries; see `Keys`. `part`: as of `ReadableStore`."""
 
     @property
-    def stores(self) -> Stores:
-        """What makes stores."""
+    def layout(self) -> Layout:
+        """The columns of all rows, and the aggregates."""
 
     @property
     def now(self) -> Numbers:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.forest import Cold, Layout
+from sash_engine.forest import Cold, Forest, Layout
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.algorithms import check_ranges, check_values
@@ -324,7 +324,7 @@ class Reader:
         if question.gap is not None:
             check_sessions(question)
             number = self._asked.find(self._asked.name(key))
-            store = self._keys.stores.in_memory(self._all) if number is None else self._keys.store(number)
+            store = Forest(self._all) if number is None else self._keys.store(number)
             return (yield from sessions_steps(question, self._spec, self._layout, store, self._cold, self._costs))
         if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
             return (yield from rollup.series_steps(question))

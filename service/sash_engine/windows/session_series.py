@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sash_engine.forest import Cold, Layout
-from sash_engine.forest.row_slices import RowSlice
+from sash_engine.forest import Cold, Layout, RowSlice
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Series, parts_of

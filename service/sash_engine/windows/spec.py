@@ -136,7 +136,9 @@ class WindowSpec(Document):
         "aggregates of its own. What it does not say, such as its fields, is that of the other window.",
     )
     algorithm: str | None = Field(
-        None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
+        None,
+        description="Deprecated: leave it out. The name of the algorithm that the window runs on, in memory only. "
+        "Without it, the columnar engine.",
     )
     durability: Durability | None = Field(
         None,

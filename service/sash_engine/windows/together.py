@@ -72,7 +72,7 @@ def series_steps(
         groups_of = dict(zip(numbers[a:b].tolist(), group_of[a:b].tolist(), strict=True))
         for number, store in keys.with_own_stores(numbers[a:b]):
             forest, group = store.forest, groups_of[number]
-            if len(forest) <= _ROWS_OF_FOREST:
+            if forest.rows <= _ROWS_OF_FOREST:
                 columns = forest.columns()
                 panes.take(columns, np.full(len(columns[0]), group))
                 yield

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.forest import Forest, Layout
-from sash_engine.forest.row_slices import RowSlice
+from sash_engine.forest import Forest, Layout, RowSlice
 from sash_engine.forest.series import answers_of, free_steps
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
@@ -31,7 +30,6 @@ from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.store import KeyStore, ReadableForest, ReadableStore
-from sash_engine.windows.stores import Stores
 
 __all__ = ["ViewKeys", "ViewSlide"]
 
@@ -183,7 +181,8 @@ class NewerRows(ReadableForest):
     def __init__(self, forest: Forest, after: int) -> None:
         self._forest, self._after = forest, after
 
-    def __len__(self) -> int:
+    @property
+    def rows(self) -> int:
         return self._forest.count_after(self._after)
 
     def columns(self) -> list[Array]:
@@ -204,11 +203,10 @@ class ViewKeys(ReadableKeys):
         keys: of the source.
         layout: of the source, with the answers of the view.
         slide: says which entries the view has.
-        stores: makes stores with the answers of the view.
     """
 
-    def __init__(self, keys: Keys, layout: Layout, slide: ViewSlide, stores: Stores) -> None:
-        self._keys, self._slide, self._stores = keys, slide, stores
+    def __init__(self, keys: Keys, layout: Layout, slide: ViewSlide) -> None:
+        self._keys, self._slide = keys, slide
         self._layout, self._lean = layout, layout.lean()
         self._count = layout.only([] if layout.rows_are_entries else [0])
         """What counts entries; the first slot of panes does."""
@@ -216,8 +214,8 @@ class ViewKeys(ReadableKeys):
     # ---------------------------------------------------------------- as in the source
 
     @property
-    def stores(self) -> Stores:
-        return self._stores
+    def layout(self) -> Layout:
+        return self._layout
 
     def find(self, name: str, /) -> int | None:
         return self._keys.find(name)
@@ -288,7 +286,7 @@ class ViewKeys(ReadableKeys):
     def store(self, number: int) -> Newer:
         store = self._keys.store(number)
         if not self._keys.any_own(np.array([number])):
-            rows, store = store.columns(), self.stores.in_memory(self._layout)  # a forest of at most 64 rows
+            rows, store = store.columns(), Forest(self._layout)  # of at most 64 rows
             store.bulk_insert(rows[0], rows[1:])
         return self._newer(number, store)
 

@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sash_engine.forest import Cold, Layout
+from sash_engine.forest import Cold, Layout, PaneLayout
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WindowInfo
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
-from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.stores import PaneStores
 from sash_engine.windows.view_keys import ViewKeys, ViewSlide
 
 if TYPE_CHECKING:
@@ -65,8 +63,7 @@ class View:
         spec, source, keys = self.spec, self.source, self.source.keys
         self._layout = _layout_of(spec, source.spec, source.layout)
         self._slide = ViewSlide(spec, source.slide_policy, keys, spec.slide == source.spec.slide)
-        stores = PaneStores(self._layout, source.cold) if isinstance(self._layout, PaneLayout) else keys.stores
-        self._keys = ViewKeys(keys, self._layout, self._slide, stores)
+        self._keys = ViewKeys(keys, self._layout, self._slide)
         labels = Labels(spec, keys, source.labels)
         self.reader = Reader(spec, self._layout, self._keys, self._slide, labels, source.cold)
 

@@ -17,13 +17,14 @@ the same for all its keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sash_engine.clock import Clock, ManualClock
 from sash_engine.errors import InvalidArgument, NotFound, Unsupported
-from sash_engine.forest import BLOCK, Layout
+from sash_engine.forest import BLOCK, Forest, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import Array
@@ -32,11 +33,12 @@ from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch
+from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.changes import Changes
 from sash_engine.windows.derived import Cascade, Derived, Rollup
 from sash_engine.windows.derived_spec import check_derived, document_of, widened
 from sash_engine.windows.entries import BULK_ROWS
-from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.keys import NEVER, Keys, Own
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
 from sash_engine.windows.pages import PAGES, Numbers, pages_of
@@ -56,7 +58,6 @@ from sash_engine.windows.reader import Reader
 from sash_engine.windows.rows import Rows
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
-from sash_engine.windows.stores import AlgorithmStores, EntryStores, PaneStores, Stores
 from sash_engine.windows.values import Fields
 from sash_engine.windows.views import View
 from sash_engine.windows.writer import Writer
@@ -121,7 +122,9 @@ class Window:
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
-        self.keys = keys = Keys(self.layout, self.pages if shared else None, self._stores())
+        algorithm = spec.algorithm
+        own: Own = partial(Forest, cold=self.cold) if algorithm is None else partial(ByAlgorithm, algorithm=algorithm)
+        self.keys = keys = Keys(self.layout, self.pages if shared else None, own)
         keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or keys.kept_bytes
         self.slide_policy = slide = Slide(spec, self.layout, keys, self._clock, self.counts)
         self.derived = Derived(keys, slide, self.counts, [self._rollup(parts) for parts in spec.rollups or ()])
@@ -140,11 +143,6 @@ class Window:
         self.spec, self.layout = spec, layout
         self.slide_policy.use(spec, layout)
         self.reader = Reader(spec, layout, self.keys, self.slide_policy, self.labels, self.cold, self.derived)
-
-    def _stores(self) -> Stores:
-        if self.spec.algorithm is not None:
-            return AlgorithmStores(self.spec.algorithm)
-        return EntryStores(self.cold) if self._panes is None else PaneStores(self._panes.layout, self.cold)
 
     @property
     def punctuated(self) -> int:

@@ -1,11 +1,10 @@
-"""The two ends of a forest: the block that is being evicted, and the block that is being filled.
+"""The open block of a forest: the one that is being filled.
 
-    head block   [ x  x  x | 3  4  5 ]       x: evicted.  Suffix scan: 3∘4∘5, 4∘5, 5: the paper's stack
     tail block   [ 7  8  9 .  .  .  . ]      running fold older∘7∘8, caught up with 9 when asked
 
-The tail's running fold starts from the fold of all sealed blocks behind the head, so that a query joins two folds
-and no more. A window smaller than a block has both ends in one: then the head folds up to a split, the tail from
-there on, which is Two-Stacks Lite.
+The running fold starts from the fold of all sealed blocks behind the head (folds.py), so that a query joins two folds
+and no more. A window smaller than a block has both ends in one: then the head folds up to a split, the tail from there
+on, which is Two-Stacks Lite.
 """
 
 from __future__ import annotations
@@ -20,55 +19,18 @@ from sash_engine.kernels import copy_rows
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 
-__all__ = ["Head", "OpenTail", "Tail"]
+__all__ = ["Tail"]
 
 _FIRST_ROWS = 8
 _SCALAR_ROWS = 6
 """Up to so many entries are lifted and combined one by one: a NumPy reduction costs as much as about six."""
 
-_LANDINGS = 24
-"""A scan pays where so many more evictions are to be expected in the block: making and freeing 1,024 partials takes
-some 50 µs, a reduction 1.5 µs."""
-
-
-class Head:
-    """Folds of the newer part of one block, while its older part is evicted bit by bit.
-
-    `rows` is how many rows the block has; 0 where that was not noted.
-    """
-
-    __slots__ = ("_layout", "_scan", "_scan_from", "_single", "_single_at", "rows")
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget the folds: it is another block, or the block has changed."""
-        self.rows = 0
-        self._scan: list[tuple[Partial, ...]] | None = None
-        self._scan_from = 0
-        self._single: Sequence[Partial] = ()
-        self._single_at = -1
-
-    def known(self, start: int) -> Sequence[Partial] | None:
-        """The fold of the rows from `start` on, where it is known already."""
-        if self._scan is not None:
-            return self._scan[start - self._scan_from]
-        return self._single if self._single_at == start else None
-
-    def fold(self, columns: Sequence[Array], start: int, stop: int) -> Sequence[Partial]:
-        """Fold rows start..stop; `stop` is the same and `start` never goes back between resets."""
-        if self._single_at < 0 or (start - self._single_at) * _LANDINGS > stop - start:
-            # Bulk evictions land a few times in a block and move on.
-            self._single, self._single_at = self._layout.reduce_rows(columns, start, stop), start
-            return self._single
-        self._scan, self._scan_from = self._layout.scan_suffix(columns, start, stop), start
-        return self._scan[0]
-
 
 class Tail(Block):
-    """The open block, with a fold of its rows that is brought up to date when it is asked for."""
+    """The open block, with a fold of its rows that is brought up to date when it is asked for.
+
+    Of panes the newest row may still change: the running fold ends before it, and each call combines it anew.
+    """
 
     __slots__ = ("_folded", "_layout", "_older", "_running", "_start")
 
@@ -143,15 +105,15 @@ class Tail(Block):
         self.refold()
 
     def closed(self) -> int:
-        """How many rows do not change any more: all of them."""
-        return self.rows
+        """How many rows do not change any more."""
+        return self.rows if self._layout.rows_are_entries else max(self.rows - 1, 0)
 
     def fold(self, start: int, older: Sequence[Partial] | None) -> list[Partial]:
         """Fold `older` (a fold of all before; None: of nothing) and the rows from `start` on.
 
         The list belongs to the tail and changes with it. `older` is compared by identity.
         """
-        layout, rows, running = self._layout, self.rows, self._running
+        layout, rows, running = self._layout, self.closed(), self._running
         if running is None or older is not self._older or start != self._start:
             running = self._running = list(layout.identities if older is None else older)
             self._older = older
@@ -163,27 +125,7 @@ class Tail(Block):
                 running = self._running = layout.combine(running, layout.reduce_rows(self.columns, folded, rows))
             else:
                 layout.extend(running, self.columns, folded, rows)
+        if rows < self.rows:
+            running = running[:]
+            layout.extend(running, self.columns, rows, self.rows)
         return running
-
-
-class OpenTail(Tail):
-    """A tail whose newest row may still change: the running fold ends before it, and each call combines it anew."""
-
-    __slots__ = ()
-
-    def closed(self) -> int:
-        """How many rows do not change any more: all but the newest."""
-        return max(self.rows - 1, 0)
-
-    def fold(self, start: int, older: Sequence[Partial] | None) -> list[Partial]:
-        """As `Tail.fold`; the list is a new one."""
-        rows = self.rows
-        if not rows:
-            return super().fold(start, older)
-        self.rows = rows - 1
-        try:
-            folded = super().fold(start, older)[:]
-        finally:
-            self.rows = rows
-        self._layout.extend(folded, self.columns, rows - 1, rows)
-        return folded

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sash_engine.forest import Layout
+from sash_engine.forest.layout import Layout
 from sash_engine.monoids import Count, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, FieldType, object_array
 from sash_engine.monoids.pane import Pane
@@ -38,16 +38,15 @@ class PaneLayout(Layout):
         like: as for `Layout`.
     """
 
-    open_row: ClassVar[bool] = True
     rows_are_entries: ClassVar[bool] = False
     joins: tuple[tuple[Callable[[Partial, Partial], Partial], int, int], ...]
     """For each slot but the first its combine, its first column and how many it has."""
-    _inner: tuple[Monoid, ...]
+    _counting: Layout | None
 
     def __init__(self, entries: Layout, *, like: PaneLayout | None = None) -> None:
         if like is not None:
             super().__init__({}, {}, like=like)
-            self.joins, self._inner = like.joins, like._inner
+            self.joins, self._counting = like.joins, None
             return
         counted: tuple[Monoid, list[str]] = (Pane(Count()), ["entries"])
         fields: dict[str, FieldType] = {"entries": "int64"}
@@ -67,7 +66,7 @@ class PaneLayout(Layout):
             (monoid.combine, reads[0], len(reads))
             for monoid, reads in zip(entries.monoids, self.reads[1:], strict=True)
         )
-        self._inner = (Count(), *entries.monoids)
+        self._counting = None
 
     def _copy(self) -> PaneLayout:
         return PaneLayout(self, like=self)
@@ -83,9 +82,19 @@ class PaneLayout(Layout):
     def named(self, names: Sequence[str]) -> PaneLayout:
         return self.renamed(dict(zip(names, names, strict=True)))
 
+    @property
+    def counting(self) -> Layout:
+        """What counts the entries of panes, and no more."""
+        counting = self._counting
+        if counting is None:
+            counting = self._counting = self.only([0])
+        return counting
+
     def inner(self, slot: int) -> Monoid:
         """The aggregate whose partials are in the columns of a slot."""
-        return self._inner[slot]
+        pane = self.monoids[slot]
+        assert isinstance(pane, Pane)
+        return pane.inner
 
     def entries_of(self, rows: Array, partials: Sequence[Partials]) -> Array:
         """How many entries k folds of panes are over, int64 (k,): slot 0."""
@@ -132,12 +141,9 @@ class PaneLayout(Layout):
     ) -> list[Array]:
         """Code objects: by `whole` of the aggregate where they are its partials, by `part` where they are parts."""
         out = list(columns)
-        for monoid, reads in self._slots():
+        for monoid, reads in zip(self.monoids, self.reads, strict=True):
             code = whole(monoid) if len(reads) == 1 else part
             for i in reads:
                 if self.dtypes[i].hasobject:
                     out[i] = object_array(list(map(code, columns[i].tolist())))
         return out
-
-    def _slots(self) -> zip[tuple[Monoid, tuple[int, ...]]]:
-        return zip(self.monoids, self.reads, strict=True)
