@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
-from sash_engine.windows import choosing, grouped, together
+from sash_engine.windows import choosing, group_folds, group_series
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.choosing import Column
 from sash_engine.windows.costs import MAX_ANSWERS
@@ -232,9 +232,9 @@ MEASURED = {
 @pytest.mark.parametrize("many", [5, 10_000])
 @pytest.mark.parametrize("by", [None, [], ["a"], ["b"]])
 def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monkeypatch, many, by):
-    for module, name, value in ((grouped, "_KEYS", 16), (grouped, "_ROWS", 24), (grouped, "_MANY", many)):
+    for module, name, value in ((group_folds, "_KEYS", 16), (group_folds, "_ROWS", 24), (group_folds, "_MANY", many)):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(together, "KEYS", 7)
+    monkeypatch.setattr(group_series, "KEYS", 7)
     monkeypatch.setattr(choosing, "_VALUES", 3)
     spec = spec_of(aggregates=MEASURED)
     window = Window(spec, pages=(2, 16), block=8)

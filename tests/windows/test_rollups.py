@@ -202,15 +202,15 @@ def filled(slide="age", n=30, **more):
 @pytest.fixture
 def asked(monkeypatch):
     """How many keys the questions of a test fold, at most."""
-    from sash_engine.windows import grouped
+    from sash_engine.windows import group_folds
 
-    counts, whole = [], grouped.fold_groups
+    counts, whole = [], group_folds.fold_groups
 
     def counted(keys, layout, numbers, *more, **named):
         counts.append(len(numbers))
         return whole(keys, layout, numbers, *more, **named)
 
-    for module in ("group_reader", "grouped"):
+    for module in ("group_reader", "group_folds"):
         monkeypatch.setattr(f"sash_engine.windows.{module}.fold_groups", counted)
     return counts
 

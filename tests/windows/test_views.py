@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import Unsupported
 from sash_engine.monoids import Monoid
-from sash_engine.windows import together
+from sash_engine.windows import group_series
 from sash_engine.windows.derived_spec import completed
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
@@ -84,7 +84,7 @@ def test_a_view_that_has_more_aggregates_after_others_were_added_is_restored(nam
 
 @pytest.mark.parametrize("kind", ["by age", "panes", "on wall time"])
 def test_series_over_several_large_keys(kind, monkeypatch):
-    monkeypatch.setattr(together, "_ROWS_OF_FOREST", 3)
+    monkeypatch.setattr(group_series, "_ROWS_OF_FOREST", 3)
     viewed = Viewed(kind)
     for step in range(8):
         viewed.step("bulk", [(f"{'xq'[i % 2]}|y", 14 + 3 * step + i % 3, i) for i in range(30)])

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import re2
 
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.label_table import Label
@@ -220,9 +220,7 @@ def pattern(text: str, field: str = "where") -> Any:
         InvalidArgument: it is none, or too large.
     """
     if len(text) * 4 > MAX_PATTERN and len(text.encode()) > MAX_PATTERN:
-        raise InvalidArgument(
-            f"{field}: a regular expression of {len(text.encode())} bytes", field=field, limit=f"{MAX_PATTERN} bytes"
-        )
+        refuse(field, f"a regular expression of {len(text.encode())} bytes", limit=f"{MAX_PATTERN} bytes")
     try:
         compiled = re2.compile(text, _OPTIONS)
     except (re2.error, UnicodeError) as error:
@@ -235,9 +233,5 @@ def pattern(text: str, field: str = "where") -> Any:
             limit="the syntax of RE2",
         ) from None
     if compiled.programsize > MAX_PROGRAM:
-        raise InvalidArgument(
-            f"{field}: the regular expression {text[:100]!r} is too large",
-            field=field,
-            limit=f"{MAX_PROGRAM} instructions",
-        )
+        refuse(field, f"the regular expression {text[:100]!r} is too large", limit=f"{MAX_PROGRAM} instructions")
     return compiled

@@ -3,7 +3,7 @@
     select   where, keys            ──▶ numbers of keys        labels.py
     group    by; or each key alone  ──▶ a group for each key   labels.py
     choose   having, top            ──▶ some of the groups     by a fold of what these compare only
-    answer   the groups of a page   ──▶ answers                grouped.py, one vectorised pass for all aggregates
+    answer   the groups of a page   ──▶ answers                group_folds.py, one vectorised pass for all aggregates
 
 The answer of a group is the one that `combine` gives for its keys.
 """
@@ -24,20 +24,19 @@ from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer, Page, Series, parts_of
-from sash_engine.windows.asked_keys import AskedKeys
 from sash_engine.windows.bounds import trailing, trailing_each
 from sash_engine.windows.choosing import Compared, check_choice, chosen, names_compared, passing
 from sash_engine.windows.costs import MAX_ANSWERS, Costs
-from sash_engine.windows.grouped import Bounds, fold_groups, nothing_of
+from sash_engine.windows.group_folds import Bounds, fold_groups, nothing_of
+from sash_engine.windows.group_series import series_steps
+from sash_engine.windows.key_finder import KeyFinder
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.partials import partials_of, partials_of_buckets
 from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, Question, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
-from sash_engine.windows.together import series_steps
-from sash_engine.windows.totals import rows_of
+from sash_engine.windows.totals import partials_of, partials_of_buckets, rows_of
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
 
@@ -146,7 +145,7 @@ class GroupReader:
         keys: ReadableKeys,
         slide: Now,
         costs: Costs,
-        asked: AskedKeys,
+        asked: KeyFinder,
         labels: Labels,
     ) -> None:
         self._spec, self._whole, self._layout, self._keys, self._slide = spec, whole, layout, keys, slide

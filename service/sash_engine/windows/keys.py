@@ -178,7 +178,7 @@ class Keys:
         return np.array(self._unused[first:stop], np.int64)
 
     def resume(self, names: Sequence[str], numbers: Numbers, unused: Numbers) -> None:
-        """Create keys as they were elsewhere, after all that are there; `unused` as `unused` gave it, or a part.
+        """Create keys as they were elsewhere, after all that are there; `unused` as `unused` gave it, or some of it.
 
         A number is named or unused once, and in the end there is no gap.
         """
@@ -273,13 +273,13 @@ class Keys:
         store = self._own_stores.get(number)
         return self._pages.entries(number) if store is None else len(store)
 
-    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+    def query(self, number: int, some: Layout | None = None) -> tuple[int, list[Any]]:
         """How many entries a key has, and the answers over them, in the order of the layout's names."""
         store = self._own_stores.get(number)
         if store is not None:
-            return len(store), store.query(part)
-        entries, layout = self._pages.entries(number), self._layout if part is None else part
-        return entries, layout.lower(entries, self._pages.totals(number, part))
+            return len(store), store.query(some)
+        entries, partials = self._pages.entries(number), self._pages.totals(number, some)
+        return entries, (self._layout if some is None else some).lower(entries, partials)
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         """Times of a key's oldest and newest row, in ticks; None where it has none."""
@@ -288,21 +288,21 @@ class Keys:
             return store.oldest, store.newest
         return self._pages.oldest(number), self._pages.newest(number)
 
-    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+    def range_query(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Any]]:
         """The number of a key's entries with start <= time <= end, and the answers over them."""
-        entries, partials = self.range_totals(number, start, end, part)
-        return entries, (self._layout if part is None else part).lower(entries, partials)
+        entries, partials = self.range_totals(number, start, end, some)
+        return entries, (self._layout if some is None else some).lower(entries, partials)
 
-    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
+    def totals(self, number: int, some: Layout | None = None) -> list[Partial]:
         """The partials over all entries of a key, one per slot."""
-        return self.store(number).totals(part)
+        return self.store(number).totals(some)
 
-    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
+    def range_totals(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Partial]]:
         """The number of a key's entries with start <= time <= end, and their partials."""
         store = self._own_stores.get(number)
         if store is None:
-            return self._pages.range_totals(number, start, end, part)
-        return store.range_totals(start, end, part)
+            return self._pages.range_totals(number, start, end, some)
+        return store.range_totals(start, end, some)
 
     def columns(self, number: int) -> list[Array]:
         """A key's rows as columns (copies): times, then one array per column after."""

@@ -23,7 +23,7 @@ __all__ = ["Now", "ReadableKeys"]
 
 
 class ReadableKeys(Protocol):
-    """The keys of a window, and their entries; see `Keys`. `part`: as of `ReadableStore`."""
+    """The keys of a window, and their entries; see `Keys`. `some`: the aggregates that are asked for; None: all."""
 
     @property
     def layout(self) -> Layout:
@@ -78,19 +78,19 @@ class ReadableKeys(Protocol):
     def entries(self, number: int) -> int:
         """How many entries a key has."""
 
-    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+    def query(self, number: int, some: Layout | None = None) -> tuple[int, list[Any]]:
         """How many entries a key has, and the answers over them."""
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         """Times of a key's oldest and newest row."""
 
-    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+    def range_query(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Any]]:
         """The entries of a key over a range of time, and the answers."""
 
-    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
+    def totals(self, number: int, some: Layout | None = None) -> list[Partial]:
         """The partials over all entries of a key."""
 
-    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
+    def range_totals(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Partial]]:
         """The entries of a key over a range of time, and their partials."""
 
     def newest_each(self, numbers: Numbers) -> Numbers:

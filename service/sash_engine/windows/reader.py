@@ -21,22 +21,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.forest import Cold, Forest, Layout
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.algorithms import check_ranges, check_values
 from sash_engine.windows.answers import Answer, Page, Series, parts_of
-from sash_engine.windows.asked_keys import AskedKeys, Numbers
 from sash_engine.windows.bounds import buckets_of, check_sessions, last_of, trailing
 from sash_engine.windows.choosing import chosen_answers
 from sash_engine.windows.conditions import names_steps
 from sash_engine.windows.costs import costs_of
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import Chosen, GroupReader, Span
+from sash_engine.windows.key_finder import KeyFinder, Numbers
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
-from sash_engine.windows.partials import partials_of
 from sash_engine.windows.questions import (
     AllKeys,
     EntriesQuery,
@@ -50,6 +49,7 @@ from sash_engine.windows.questions import (
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.session_series import sessions_steps
 from sash_engine.windows.spec import TICK_MIN, WindowSpec, check_time, parse_duration
+from sash_engine.windows.totals import partials_of
 
 if TYPE_CHECKING:
     from sash_engine.windows.derived import Derived
@@ -106,7 +106,7 @@ class Reader:
         self._all, self._layout = layout, (layout if names is None else layout.named(names)).lean()
         self._costs = costs_of(spec, names)
         self._derived, self._narrower = derived, dict[tuple[str, ...], Reader]()
-        self._asked = AskedKeys(spec, keys, slide, self._costs)
+        self._asked = KeyFinder(spec, keys, slide, self._costs)
         self._groups = GroupReader(spec, layout, self._layout, keys, slide, self._costs, self._asked, labels)
 
     def _for(self, names: Sequence[str]) -> Reader:
@@ -480,11 +480,7 @@ def named(names: Sequence[str], known: Collection[str], window: str) -> tuple[st
     asked = frozenset(names)
     if unknown := asked.difference(known):
         wrong, there = next(name for name in names if name in unknown), ", ".join(known)
-        raise InvalidArgument(
-            f"aggregates: window {window!r} has no aggregate {str(wrong)[:140]!r}; it has {there}",
-            field="aggregates",
-            limit=there,
-        )
+        refuse("aggregates", f"window {window!r} has no aggregate {str(wrong)[:140]!r}; it has {there}", limit=there)
     return tuple([name for name in known if name in asked])
 
 

@@ -209,41 +209,38 @@ class WindowSpec(Document):
         }
         return next((key for key, needed in asks.items() if needed), None)
 
+    def _ticks(self, said: str | None, path: str, unit: TimeUnit | None = None) -> int | None:
+        return None if said is None else parse_duration(said, unit or self.time_unit, path)
+
     @property
     def max_age_ticks(self) -> int | None:
         """`slide.max_age` in ticks."""
-        age = self.slide.max_age
-        return None if age is None else parse_duration(age, self.time_unit, "slide.max_age")
+        return self._ticks(self.slide.max_age, "slide.max_age")
 
     @property
     def max_gap_ticks(self) -> int | None:
         """`slide.max_gap` in ticks."""
-        gap = self.slide.max_gap
-        return None if gap is None else parse_duration(gap, self.time_unit, "slide.max_gap")
+        return self._ticks(self.slide.max_gap, "slide.max_gap")
 
     @property
     def every_ticks(self) -> int | None:
         """`slide.every` in ticks."""
-        every = self.slide.every
-        return None if every is None else parse_duration(every, self.time_unit, "slide.every")
+        return self._ticks(self.slide.every, "slide.every")
 
     @property
     def ahead_ticks(self) -> int | None:
         """`order.ahead` in ticks."""
-        ahead = self.order.ahead
-        return None if ahead is None else parse_duration(ahead, self.time_unit, "order.ahead")
+        return self._ticks(self.order.ahead, "order.ahead")
 
     @property
     def idle_expiry_ns(self) -> int | None:
         """`idle_expiry` in nanoseconds."""
-        idle = self.idle_expiry
-        return None if idle is None else parse_duration(idle, "ns", "idle_expiry")
+        return self._ticks(self.idle_expiry, "idle_expiry", "ns")
 
     @property
     def granularity_ticks(self) -> int | None:
         """`granularity` in ticks."""
-        granule = self.granularity
-        return None if granule is None else parse_duration(granule, self.time_unit, "granularity")
+        return self._ticks(self.granularity, "granularity")
 
     @property
     def feeds_on(self) -> tuple[str, ...]:

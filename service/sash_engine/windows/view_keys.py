@@ -298,8 +298,8 @@ class ViewKeys(ReadableKeys):
             return self._keys.entries(number)
         return self.range_totals(number, NEVER, _LAST, self._count)[0]
 
-    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
-        return self.range_query(number, NEVER, _LAST, part)
+    def query(self, number: int, some: Layout | None = None) -> tuple[int, list[Any]]:
+        return self.range_query(number, NEVER, _LAST, some)
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         oldest, newest = self._keys.span(number)
@@ -310,17 +310,17 @@ class ViewKeys(ReadableKeys):
             oldest = self._keys.store(number).neighbours(after)[1]
         return oldest, newest
 
-    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
-        part = self._lean if part is None else part
-        entries, partials = self.range_totals(number, start, end, part)
-        return entries, part.lower(entries, partials)
+    def range_query(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Any]]:
+        some = self._lean if some is None else some
+        entries, partials = self.range_totals(number, start, end, some)
+        return entries, some.lower(entries, partials)
 
-    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
-        return self.range_totals(number, NEVER, _LAST, part)[1]
+    def totals(self, number: int, some: Layout | None = None) -> list[Partial]:
+        return self.range_totals(number, NEVER, _LAST, some)[1]
 
-    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
-        part = self._lean if part is None else part
-        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, part)
+    def range_totals(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Partial]]:
+        some = self._lean if some is None else some
+        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, some)
 
     # ---------------------------------------------------------------- several keys
 

@@ -44,7 +44,7 @@ class View:
     """A window that shows the entries of another one.
 
     Args:
-        spec: complete, see `view_spec.completed`.
+        spec: complete, see `derived_spec.completed`.
         source: the window that has the entries, with slots for the aggregates of the view.
 
     Attributes:
