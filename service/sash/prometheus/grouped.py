@@ -22,6 +22,7 @@ from sash.prometheus.selectors import (
     Selectors,
     buckets_of,
     milliseconds,
+    series_of,
     shifted,
     spread,
     trailing_of,
@@ -75,7 +76,7 @@ async def _answered(plane: Plane, selectors: Selectors, asked: _Asked, times: Ti
         if trailing is None:
             return Vector.empty(times.count)
         now, lookbacks = trailing
-        answers = await plane.query(
+        answers = await plane.ask(
             spec.name, Query(None, lookbacks, now, where=where, combine=not spec.parts, aggregates=[name], **groups)
         )
         parts, folded = [answer.parts for answer in answers], Folded.of_answers([name], answers)
@@ -84,9 +85,7 @@ async def _answered(plane: Plane, selectors: Selectors, asked: _Asked, times: Ti
         if buckets is None:
             return Vector.empty(times.count)
         question = SeriesQuery(*buckets, where=where, aggregates=[name], **groups)
-        rows = (
-            await plane.series_groups(spec.name, question) if spec.parts else [await plane.series(spec.name, question)]
-        )
+        rows = await series_of(plane, spec.name, question)
         if not rows:
             return Vector.empty(times.count)
         parts, folded = [row.parts for row in rows], Folded.of_series([name], rows)

@@ -8,10 +8,11 @@ from itertools import pairwise
 import numpy as np
 
 from sash.calls import each
-from sash.plane import Parts, Plane
+from sash.plane import Plane
 from sash.prometheus.errors import Refused
 from sash.prometheus.selectors import Selected
 from sash.prometheus.times import TIME_MAX_MS, Times, floor_ticks, ticks_of
+from sash.shard import Parts
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batch import AnyBatch, Batch
 from sash_engine.windows.questions import EntriesQuery
@@ -51,7 +52,7 @@ async def samples(plane: Plane, selected: Selected, start_ms: int, end_ms: int) 
         return {}
     keys = selected.keys
     question = EntriesQuery(low, high) if keys is None else EntriesQuery(low, high, None, keys)
-    return await _by_key(await plane.entries(spec.name, question), metric.field)
+    return await _by_key(await plane.ask(spec.name, question), metric.field)
 
 
 def bounds(times: Times, width_ms: int, ticks: Array, unit: TimeUnit) -> tuple[Array, Array]:

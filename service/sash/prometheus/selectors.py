@@ -30,8 +30,8 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import IgnoresNulls
 from sash_engine.monoids.sketches import DistinctCount, Quantile
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Series
-from sash_engine.windows.questions import Query, SeriesQuery
+from sash_engine.windows.answers import Page, Series
+from sash_engine.windows.questions import KeysQuery, Query, SeriesQuery
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Selectors",
     "buckets_of",
     "milliseconds",
+    "series_of",
     "shifted",
     "spread",
     "stacked",
@@ -170,7 +171,7 @@ class Selectors:
         found, at = list[str](), 0
         while True:
             try:
-                some, next_ = await key_names(self._plane, spec.name, "", _KEYS_AT_ONCE, at, where)
+                some, next_ = await key_names(self._plane, spec.name, KeysQuery("", _KEYS_AT_ONCE, at, where))
             except InvalidArgument:
                 if not where:
                     raise
@@ -238,7 +239,7 @@ class Selectors:
             question = Query(keys[0] if keys else None, lookbacks, now, aggregates=names)
         else:
             question = Query(None, lookbacks, now, keys, aggregates=names)
-        return Folded.of_answers(names, await self._plane.query(spec.name, question))
+        return Folded.of_answers(names, await self._plane.ask(spec.name, question))
 
     async def _series(self, selected: Selected, width_ms: int | None, times: Times, names: Sequence[str]) -> Folded:
         spec, keys = selected.metric.spec, selected.keys
@@ -250,12 +251,13 @@ class Selectors:
         if keys is None or len(keys) == 1 or at_once == 1:
             each = selected.each_key
             asked = [SeriesQuery(start, end, step, width, key, aggregates=names) for key in each]
-            return Folded.of_series(names, [await self._plane.series(spec.name, one) for one in asked])
+            rows = [row for question in asked for row in await series_of(self._plane, spec.name, question)]
+            return Folded.of_series(names, rows)
         found = dict[str | None, Series]()
         for a in range(0, len(keys), at_once):
             some = keys[a : a + at_once]
             of_some = SeriesQuery(start, end, step, width, keys=some, by=spec.labels, aggregates=names)
-            found |= {row.key: row for row in await self._plane.series_groups(spec.name, of_some)}
+            found |= {row.key: row for row in await series_of(self._plane, spec.name, of_some)}
         # A key whose entries have left since it was listed has no series.
         empty = no_series(names, times.count)
         return Folded.of_series(names, [found.get(key, empty) for key in keys])
@@ -387,3 +389,9 @@ def _series_at_once(spec: WindowSpec, names: Sequence[str], count: int) -> int:
     if spec.algorithm is not None or any(monoid.answer not in _NUMBERS for monoid in monoids):
         return 1
     return max(1, (_BUCKETS_LARGE if any(monoid.external for monoid in monoids) else _BUCKETS) // count)
+
+
+async def series_of(plane: Plane, window: str, question: SeriesQuery) -> Sequence[Series]:
+    """The series that a window answers: one, or one for each group."""
+    found = await plane.ask(window, question)
+    return found if isinstance(found, Page) else [found]

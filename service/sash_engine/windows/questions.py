@@ -4,6 +4,7 @@
     RangeQuery     start <= time <= end                 one answer
     SeriesQuery    t <= time < t + width                a bucket for each t = start, start + step, … < end
     EntriesQuery   start <= time <= end                 the entries themselves
+    KeysQuery      names                                the keys that have entries, page by page
 
 A question names one `key`, or several `keys`, or neither where the window has no keys. It may also select keys by their
 parts (`where`), and group what it selects (`by`). A question is not checked when it is made: the window that answers it
@@ -12,21 +13,35 @@ knows its limits, and raises InvalidArgument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+
+from sash_engine.steps import Steps, finished
+
+if TYPE_CHECKING:
+    from sash_engine.windows.answers import Answer, Page, Series
+    from sash_engine.windows.batch import AnyBatch
+    from sash_engine.windows.reader import Reader
+
+    _Range: TypeAlias = Answer | Page[Answer]
+    _Series: TypeAlias = Series | Page[Series]
+    _Bulks: TypeAlias = Iterator[AnyBatch] | AsyncIterator[AnyBatch]
 
 __all__ = [
     "ALL_KEYS",
+    "KEYS",
     "AllKeys",
     "Comparison",
     "EntriesQuery",
     "Grouped",
     "Having",
     "KeyList",
+    "KeysQuery",
     "Matcher",
     "Query",
+    "Question",
     "RangeQuery",
     "SeriesQuery",
     "Top",
@@ -44,8 +59,42 @@ ALL_KEYS: Final = AllKeys.ALL_KEYS
 KeyList = Sequence[str] | Literal[AllKeys.ALL_KEYS]
 
 
+A = TypeVar("A", covariant=True)
+
+KEYS = 1000
+"""So many keys are listed where a question does not say how many."""
+
 Matcher = Literal["=", "!=", "in", "not in", "=~", "!~"]
 Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
+
+
+class Question(Generic[A]):
+    """What is asked of a window; the answer is an A."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+
+    @property
+    def operation(self) -> str:
+        """What rights and metrics call it."""
+        return self.name
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it may take no longer than a step; `takes_a_step` says."""
+        return False
+
+    def takes_a_step(self, reader: Reader) -> bool:
+        """Whether a short question takes no longer than a step, so that nobody needs a turn before it is answered."""
+        return True
+
+    def steps(self, reader: Reader) -> Steps[Any]:
+        """Have a reader answer it, in steps."""
+        raise NotImplementedError
+
+    def answer(self, reader: Reader) -> Any:
+        """Have a reader answer it at once."""
+        return finished(self.steps(reader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +180,7 @@ class Grouped:
 
 
 @dataclass(frozen=True, slots=True)
-class Query(Grouped):
+class Query(Grouped, Question["list[Answer]"]):
     """The answers over the trailing lookbacks; over everything if there are none.
 
     Args:
@@ -148,6 +197,7 @@ class Query(Grouped):
             windows as well. Then groups without entries are answered, too: their answers have no `start`.
     """
 
+    name: ClassVar[str] = "query"
     key: str | None = None
     lookbacks: Sequence[str | int] = ()
     as_of: int | None = None
@@ -156,10 +206,23 @@ class Query(Grouped):
     partials: bool = False
     nows: Mapping[str, int] | None = None
 
+    @property
+    def is_short(self) -> bool:
+        return True
+
+    def takes_a_step(self, reader: Reader) -> bool:
+        return reader.is_quick(self)
+
+    def steps(self, reader: Reader) -> Steps[list[Answer]]:
+        return reader.query_steps(self)
+
+    def answer(self, reader: Reader) -> list[Answer]:
+        return reader.query(self)
+
 
 @dataclass(frozen=True, slots=True)
-class RangeQuery(Grouped):
-    """The answer over start <= time <= end, of one key or over the entries of several.
+class RangeQuery(Grouped, Question["_Range"]):
+    """The answer over start <= time <= end, of one key or over the entries of several; or one for each group.
 
     Args:
         start, end: ticks.
@@ -169,6 +232,7 @@ class RangeQuery(Grouped):
             `end` is the last time that it includes.
     """
 
+    name: ClassVar[str] = "range"
     start: int
     end: int
     key: str | None = None
@@ -176,9 +240,20 @@ class RangeQuery(Grouped):
     partials: bool = False
     end_exclusive: bool = False
 
+    @property
+    def operation(self) -> str:
+        return "range_groups" if self.is_grouped else "range_query"
+
+    @property
+    def is_short(self) -> bool:
+        return not (self.keys or self.selects)
+
+    def steps(self, reader: Reader) -> Steps[Any]:
+        return reader.range_groups(self) if self.is_grouped else reader.range_steps(self)
+
 
 @dataclass(frozen=True, slots=True)
-class SeriesQuery(Grouped):
+class SeriesQuery(Grouped, Question["_Series"]):
     """The answers over the buckets t <= time < t + width for t = start, start + step, … < end.
 
     Args:
@@ -190,6 +265,7 @@ class SeriesQuery(Grouped):
             follows within the gap.
     """
 
+    name: ClassVar[str] = "series"
     start: int
     end: int
     step: str | int
@@ -199,9 +275,16 @@ class SeriesQuery(Grouped):
     partials: bool = False
     gap: str | int | None = None
 
+    @property
+    def operation(self) -> str:
+        return "series_groups" if self.is_grouped else "series"
+
+    def steps(self, reader: Reader) -> Steps[Any]:
+        return reader.series_groups(self) if self.is_grouped else reader.series_steps(self)
+
 
 @dataclass(frozen=True, slots=True)
-class EntriesQuery:
+class EntriesQuery(Question["_Bulks"]):
     """The entries with start <= time <= end as of now, by key and (time, arrival).
 
     Args:
@@ -211,9 +294,52 @@ class EntriesQuery:
         where: conditions on the parts of keys, as of `Grouped`.
     """
 
+    name: ClassVar[str] = "entries"
     start: int | None = None
     end: int | None = None
     key: str | None = None
     keys: KeyList = ()
     end_exclusive: bool = False
     where: Sequence[Where] = ()
+
+    @property
+    def selects(self) -> bool:
+        """Whether it is about keys that it does not name."""
+        return bool(self.where)
+
+    @property
+    def is_short(self) -> bool:
+        return not (self.keys or self.where)
+
+    def steps(self, reader: Reader) -> Steps[Any]:
+        return reader.entries_steps(self)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysQuery(Question[tuple[list[str], int | None]]):
+    """The keys that have entries, in the order of their first entries, and where to go on; None: there are no more.
+
+    Only keys that have entries are listed: one whose entries have all left is not, though its mark is remembered.
+
+    There may be fewer than `limit` although there are more: one question looks at a bounded number of keys. A key may
+    have the place of one that was forgotten; one that is there throughout is listed once.
+
+    Args:
+        prefix: only keys that start so.
+        limit: at most so many.
+        position: where to go on, as the answer before said.
+        where: only keys for which all the conditions hold.
+    """
+
+    name: ClassVar[str] = "keys"
+    prefix: str = ""
+    limit: int = KEYS
+    position: int = 0
+    where: Sequence[Where] = ()
+
+    @property
+    def is_short(self) -> bool:
+        return not self.where
+
+    def steps(self, reader: Reader) -> Steps[tuple[list[str], int | None]]:
+        return reader.key_names_steps(self.prefix, self.limit, self.position, self.where)

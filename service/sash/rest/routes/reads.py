@@ -38,8 +38,9 @@ from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
 from sash.rest.whole import Whole
 from sash_engine.errors import InvalidArgument
+from sash_engine.windows.answers import Page
 from sash_engine.windows.batch import AnyBatch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec, parse_duration
 
 __all__ = ["READS"]
@@ -151,10 +152,10 @@ async def range_query(
     question = RangeQuery(start, end, one, several, partials, end_exclusive, **how)
     spec = await call.plane.look_up(name) if partials else None
     with allowing(partial) as missing:
-        if question.is_grouped:
-            groups = await call.plane.range_groups(name, question)
-            return _told(await answers_json(groups, spec, call.plane.in_slices, "groups"), missing)
-        found = answer_document(await call.plane.range_query(name, question), spec)
+        answer = await call.plane.ask(name, question)
+    if isinstance(answer, Page):
+        return _told(await answers_json(answer, spec, call.plane.in_slices, "groups"), missing)
+    found = answer_document(answer, spec)
     return {**found, "missing_shards": sorted(missing)} if missing else found
 
 
@@ -208,15 +209,13 @@ async def series(
     how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     one, several = _keys(key, all_keys)
     question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, **how)
-    if question.is_grouped:
-        with allowing(partial) as missing:
-            groups = await call.plane.series_groups(name, question)
-        if call.prefers(ARROW):
-            return Whole(200, ARROW.encode(), arrow.stream_of_groups(groups, question.by or ()))
-        ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
-        return _told(await series_groups_json(groups, start, end, ticks, call.plane.in_slices), missing)
     with allowing(partial) as missing:
-        found = await call.plane.series(name, question)
+        found = await call.plane.ask(name, question)
+    if isinstance(found, Page):
+        if call.prefers(ARROW):
+            return Whole(200, ARROW.encode(), arrow.stream_of_groups(found, question.by or ()))
+        ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
+        return _told(await series_groups_json(found, start, end, ticks, call.plane.in_slices), missing)
     if call.prefers(ARROW):
         return Whole(200, ARROW.encode(), arrow.stream_of(found))
     ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
@@ -297,7 +296,7 @@ async def keys(
     position: Annotated[int, Parameter("Where to go on: `next` of the previous answer.", limits={"minimum": 0})] = 0,
     where: WhereTexts = (),
 ) -> dict[str, Any]:
-    found, next_ = await key_names(call.plane, name, prefix or "", limit, position, where_of(where))
+    found, next_ = await key_names(call.plane, name, KeysQuery(prefix or "", limit, position, where_of(where)))
     return {"keys": found} | ({} if next_ is None else {"next": next_})
 
 
@@ -329,7 +328,7 @@ async def entries(
 ) -> Response:
     one, several = _keys(key, all_keys)
     question = EntriesQuery(start, end, one, several, end_exclusive, where_of(where))
-    bulks = await begun(each(await call.plane.entries(name, question)))
+    bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
@@ -361,7 +360,7 @@ def _keys(key: Sequence[str], all_keys: bool) -> tuple[str | None, KeyList]:
 
 async def _answers(call: Call, name: str, question: Query) -> bytes:
     """The document of a query's answers."""
-    found = await call.plane.query(name, question)
+    found = await call.plane.ask(name, question)
     spec = await call.plane.look_up(name) if question.partials else None
     return await answers_json(found, spec, call.plane.in_slices)
 

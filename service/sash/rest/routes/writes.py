@@ -7,6 +7,16 @@ from typing import Annotated, Any
 from starlette.responses import Response
 
 from sash.calls import origin_of, unbroken
+from sash.durability.records import (
+    BulkInsert,
+    Commit,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+    eviction_of,
+)
 from sash.rest import arrow, columns
 from sash.rest.answers import change_document, eviction_document, staged_document, write_document
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
@@ -97,7 +107,7 @@ async def insert(call: Call, name: Name) -> dict[str, Any]:
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
     time, fields, key = columns.entry_of(document, spec)
-    write = call.plane.insert(name, time, fields, key, asked, lookbacks, origin=origin)
+    write = call.plane.write(name, Insert(time, fields, key, asked, lookbacks), origin)
     return write_document(await unbroken(write), asked)
 
 
@@ -132,7 +142,7 @@ async def bulk_insert(
         lines = Lines(call.plane, name, reader, entries_max)
         return await _lines(call, name, lines, origin_of(producer, sequence, epoch))
     batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
-    return write_document(await unbroken(call.plane.bulk_insert(name, batch, origin=origin)))
+    return write_document(await unbroken(call.plane.write(name, BulkInsert(batch), origin)))
 
 
 async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> dict[str, Any] | Response:
@@ -164,7 +174,7 @@ async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
     key, exclusive = given.get("key"), given.get("end_exclusive", False)
     if type(key) is dict:
         key = columns.key_of(given, await call.plane.look_up(name, "bulk_evict"))
-    write = call.plane.bulk_evict(name, time, key, origin, start, end, exclusive)
+    write = call.plane.write(name, eviction_of(time, key, start, end, exclusive), origin)
     return eviction_document(await unbroken(write))
 
 
@@ -191,7 +201,7 @@ async def retract(
     """
     spec = named(await call.plane.look_up(name, "retract"))
     batch, origin = await _numbered(call, spec, (producer, sequence, epoch), True)
-    return change_document(await unbroken(call.plane.retract(name, batch, origin)))
+    return change_document(await unbroken(call.plane.write(name, Retract(batch), origin)))
 
 
 @WRITES.route(
@@ -217,7 +227,7 @@ async def update(
     spec = await call.plane.look_up(name, "update")
     named(spec)
     batch, origin = await _numbered(call, spec, (producer, sequence, epoch), True)
-    return change_document(await unbroken(call.plane.update(name, batch, origin)))
+    return change_document(await unbroken(call.plane.write(name, Update(batch), origin)))
 
 
 async def _numbered(
@@ -250,7 +260,7 @@ async def _numbered(
 async def punctuate(call: Call, name: Name) -> dict[str, Any]:
     """Entries with time <= `time` are final, and later ones of such a time are late. An older time changes nothing."""
     given = PUNCTUATION.read(await call.json())
-    return eviction_document(await unbroken(call.plane.punctuate(name, given["time"])))
+    return eviction_document(await unbroken(call.plane.write(name, Punctuate(given["time"]))))
 
 
 @WRITES.route(
@@ -272,7 +282,7 @@ async def stage(
     ],
     batch: Annotated[int, Parameter("The batch's number.", example=0, limits={"minimum": 0})],
 ) -> dict[str, Any]:
-    return staged_document(await unbroken(call.plane.stage(name, await _part(call, name), query, batch)))
+    return staged_document(await unbroken(call.plane.write(name, StageBatch(await _part(call, name), query, batch))))
 
 
 async def _part(call: Call, name: str) -> AnyBatch:
@@ -299,5 +309,5 @@ async def _part(call: Call, name: str) -> AnyBatch:
 )
 async def commit(call: Call, name: Name) -> dict[str, Any]:
     given = COMMIT.read(await call.json())
-    write = call.plane.commit(name, given["query"], given["batch"], given["stages"])
+    write = call.plane.write(name, Commit(given["query"], given["batch"], given["stages"]))
     return write_document(await unbroken(write))
