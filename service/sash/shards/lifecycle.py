@@ -5,8 +5,8 @@
     change    home ──▶ every other shard
     restore   every shard, closed, home ends last ──▶ opened
 
-A closed window takes no writes, see `sash/shard.py`. So nobody writes to a window that home does not have. A window that
-cannot be closed on all shards stays closed on the others, and home has it: its deletion goes on until it is done.
+A closed window takes no writes, see `sash/shard.py`. So nobody writes to a window that home does not have. A window
+that cannot be closed on all shards stays closed on the others, and home has it: its deletion goes on until it is done.
 
 A crash between leaves shards that differ from home. `reconcile_one` makes them alike again: windows that home lacks
 go, windows and aggregates that only home has come, and windows that home has are opened. What deletes or opens a window
