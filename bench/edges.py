@@ -41,14 +41,14 @@ import numpy as np
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.methods import SERVICE, methods
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_client import Bulk, Client, Window
 from sash_proto.v1 import windows_pb2 as pb

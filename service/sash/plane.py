@@ -7,7 +7,7 @@ What is written is a command (`durability/records.py`), and what is asked is a q
 which pass all floors as they are. Every method checks that its caller may call it (`access`), does its work or raises a
 `sash_engine.errors.SashError` having changed nothing, and observes its latency. All methods belong to the event loop.
 Writes return when the tier has them. Short questions are answered at once. Long ones are answered in slices
-(`sash/slices.py`), while the window's writers wait (`durability/window_lock.py`). Where a window is larger than its
+(`runtime/slices.py`), while the window's writers wait (`durability/window_lock.py`). Where a window is larger than its
 cache, questions read blocks from the tier, and the loop waits for them.
 """
 
@@ -25,9 +25,9 @@ from sash.held import Held
 from sash.limits.caller import caller_of
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
-from sash.metrics import Metrics
+from sash.runtime.metrics import Metrics
+from sash.runtime.slices import Slices
 from sash.shard import LocalShard, Parts
-from sash.slices import Slices
 from sash.topology import ServingProcess, Topology, shown
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, PermissionDenied, SashError

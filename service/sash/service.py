@@ -23,14 +23,11 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from sash import ui
 from sash.access.build import access_of, certificates_of, check_exposure
 from sash.access.http import HttpAccess, http_admit
-from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
-from sash.memory import give_back, keep_free, look_again, settle
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.prometheus.app import PREFIX as PROMETHEUS
@@ -44,6 +41,9 @@ from sash.rest.server import RestServer
 from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
+from sash.runtime.clock import SystemClock
+from sash.runtime.memory import give_back, keep_free, look_again, settle
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash.shards.host import Host
 from sash.shards.layout import Share, check_single, check_standby, is_leased, shards_of_store, store_of
@@ -51,9 +51,9 @@ from sash.shards.metrics import MetricsOfAll
 from sash.shards.peer_tls import PeerTls
 from sash.shards.redis_layout import RedisLayout
 from sash.tiers import open_tier
-from sash.version import engine, version
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition, InvalidArgument
+from sash_engine.version import engine, version
 from sash_wire import traces
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ import pytest
 import xxhash
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sash.clock import SystemClock
 from sash.durability import export as module
 from sash.durability import formats as values
 from sash.durability.records import BulkEvict, BulkInsert, Commit, StageBatch
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest import answers as rest
 from sash.rpc import bulks, translate
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids import laws
 from sash_engine.windows.batch import Origin

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sash.durability.records import BulkEvict, BulkInsert
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Monoid, Read, catalogue, laws
 from sash_engine.windows.batch import Batch, Coded, PartialBatch

@@ -6,10 +6,10 @@ import itertools
 import numpy as np
 import pytest
 
-from sash import slices
 from sash.durability.footprint import view_footprint
 from sash.durability.records import AddAggregates, BulkInsert, Retract
 from sash.limits.memory import MemoryBudget
+from sash.runtime import slices
 from sash_engine.errors import OutOfRoom, TooLarge
 from sash_engine.windows import views
 from sash_engine.windows.batch import Batch, Coded

@@ -11,8 +11,8 @@ from sash.durability.records import Insert
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.turns import Turns
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.clock import ManualClock
 from sash_engine.errors import NotFound
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery

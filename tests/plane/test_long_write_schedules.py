@@ -25,8 +25,8 @@ from prometheus_client import CollectorRegistry
 from sash.durability import checkpoints
 from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.limits.memory import MemoryBudget
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows import keys as engine_keys
 from sash_engine.windows.batch import Batch, Coded, Origin

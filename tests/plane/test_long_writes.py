@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 from sash import calls
 from sash.durability import storage as storing
 from sash.durability.records import BulkInsert, Commit, Insert, StageBatch
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound, Unavailable
 from sash_engine.windows import keys as engine_keys
 from sash_engine.windows import rows, writer

@@ -12,8 +12,8 @@ from sash.durability.footprint import footprint
 from sash.durability.records import BulkInsert, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.limits.memory import MemoryBudget
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound, OutOfRoom, ResourceExhausted, SashError, Unavailable
 from sash_engine.windows import key_reader, ledger
 from sash_engine.windows.batch import Origin

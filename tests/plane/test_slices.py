@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash import slices
 from sash.durability.records import BulkEvict, BulkInsert, Insert
-from sash.metrics import Metrics
 from sash.plane import Plane
-from sash.slices import Slices
+from sash.runtime import slices
+from sash.runtime.metrics import Metrics
+from sash.runtime.slices import Slices
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows import reader

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.declare import Body, RouteGroup, answer
 from sash.rest.parameters import Parameter
 from sash.rest.routes import ROUTES
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, PermissionDenied
 from tests.rest.test_service import operations
@@ -152,9 +152,8 @@ def test_each_route_says_which_right_it_needs():
 def app_with(admit):
     registry, clock = CollectorRegistry(), SystemClock()
     metrics = Metrics(registry)
-    return create_app(
-        Plane.of(Storage(Catalogue(clock=clock), clock), metrics, clock), Settings(), registry, metrics, admit=admit
-    )
+    plane = Plane.of(Storage(Catalogue(clock=clock), clock), metrics, clock)
+    return create_app(plane, Settings(), registry, metrics, admit=admit)
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.right], ids=lambda route: route.name)

@@ -9,14 +9,14 @@ from fastapi.openapi.models import OpenAPI
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.app import create_app
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
-from sash.version import engine
+from sash_engine.version import engine
 from tests.support.servers import problem
 
 ROUTES = {

@@ -10,14 +10,14 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from prometheus_client import CollectorRegistry
 
-from sash.clock import SystemClock
 from sash.durability import journal
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import BulkInsert
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.pipeline import in_order
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batch import Batch, Origin

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.limits import memory
 from sash.limits.memory import MIB, SMALL_BYTES, MemoryBudget, StagedBytes, apart, available_bytes
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.errors import OutOfRoom, ResourceExhausted, TooLarge
 from sash_engine.windows.batch import Batch, Origin

@@ -25,7 +25,7 @@ from sash_engine.errors import (
     SashError,
     Unavailable,
 )
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
 from tests.shards.test_views import SOURCE, VIEW
@@ -279,9 +279,9 @@ async def test_a_closed_window_answers_nothing(plane: ShardedPlane) -> None:
         lambda: shard.write("w", Commit("q", 1, [])),
         lambda: shard.ask("w", Query(key)),
         lambda: shard.ask("w", RangeQuery(0, 1, key)),
-        lambda: shard.ask("w", RangeQuery(0, 1, by=["key"])),
+        lambda: shard.ask("w", RangeQuery(0, 1, selection=Grouped(by=["key"]))),
         lambda: shard.ask("w", SeriesQuery(0, 1, 1, key=key)),
-        lambda: shard.ask("w", SeriesQuery(0, 1, 1, by=["key"])),
+        lambda: shard.ask("w", SeriesQuery(0, 1, 1, selection=Grouped(by=["key"]))),
         lambda: shard.ask("w", EntriesQuery(keys=ALL_KEYS)),
         lambda: shard.export("w"),
         lambda: shard.export_together("w", []),

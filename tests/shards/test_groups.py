@@ -9,7 +9,7 @@ from sash.durability.records import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import Unsupported
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import EntriesQuery, Grouped, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
 from tests.support.sharded import in_process
 
@@ -30,12 +30,16 @@ def test_conditions_reach_every_shard():
         keys = [f"k{i}|{'x' if i % 2 else 'y'}" for i in range(30)]
         await plane.write("w", BulkInsert(Batch.of(WindowSpec.parse(SPEC), range(30), {"v": range(30)}, keys)))
         odd = sorted(keys[1::2])
-        answers = await plane.ask("w", Query(where=WHERE))
+        answers = await plane.ask("w", Query(selection=Grouped(where=WHERE)))
         assert sorted(answer.key for answer in answers) == odd
-        (combined,) = await plane.ask("w", Query(where=WHERE, combine=True))
+        (combined,) = await plane.ask("w", Query(combine=True, selection=Grouped(where=WHERE)))
         assert combined.entries == 15
-        assert (await plane.ask("w", RangeQuery(0, 99, where=WHERE))).entries == 15
-        assert (await plane.ask("w", SeriesQuery(0, 30, "10", where=WHERE))).entries.tolist() == [5, 5, 5]
+        assert (await plane.ask("w", RangeQuery(0, 99, selection=Grouped(where=WHERE)))).entries == 15
+        assert (await plane.ask("w", SeriesQuery(0, 30, "10", selection=Grouped(where=WHERE)))).entries.tolist() == [
+            5,
+            5,
+            5,
+        ]
         found = [key async for batch in each(await plane.ask("w", EntriesQuery(where=WHERE))) for key in names(batch)]
         assert sorted(found) == odd
 
@@ -50,9 +54,9 @@ def test_one_shard_answers_for_groups():
         plane = in_process(1, ManualClock())
         await plane.create(WindowSpec.parse(SPEC))
         await plane.write("w", BulkInsert(Batch.of(WindowSpec.parse(SPEC), [1, 2], {"v": [1, 2]}, ["k|x", "l|x"])))
-        assert [answer.entries for answer in await plane.ask("w", Query(by=["b"]))] == [2]
-        assert [answer.entries for answer in await plane.ask("w", RangeQuery(2, 2, by=["b"]))] == [1]
-        (series,) = await plane.ask("w", SeriesQuery(1, 3, "1", by=["b"]))
+        assert [answer.entries for answer in await plane.ask("w", Query(selection=Grouped(by=["b"])))] == [2]
+        assert [answer.entries for answer in await plane.ask("w", RangeQuery(2, 2, selection=Grouped(by=["b"])))] == [1]
+        (series,) = await plane.ask("w", SeriesQuery(1, 3, "1", selection=Grouped(by=["b"])))
         assert series.entries.tolist() == [1, 1]
 
     asyncio.run(ask())
@@ -73,6 +77,6 @@ def test_cascades_need_a_service_of_one_shard():
         await plane.create(WindowSpec.parse(SPEC))
         await plane.create(spec)
         await plane.write("w", BulkInsert(Batch.of(WindowSpec.parse(SPEC), [1, 2], {"v": [1, 2]}, ["k|x", "l|x"])))
-        assert [answer.entries for answer in await plane.ask("fed", Query(by=["b"]))] == [2]
+        assert [answer.entries for answer in await plane.ask("fed", Query(selection=Grouped(by=["b"])))] == [2]
 
     asyncio.run(ask())

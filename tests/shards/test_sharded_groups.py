@@ -18,6 +18,7 @@ from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
+    Grouped,
     Having,
     KeysQuery,
     Query,
@@ -25,9 +26,11 @@ from sash_engine.windows.questions import (
     SeriesQuery,
     Top,
     Where,
+    selecting,
 )
 from sash_wire.labels import join
 from tests.shards.test_sharded_plane import Pair, _plain
+from tests.support.asking import question_of
 from tests.support.sharded import Turns, hosts, in_process
 from tests.windows.test_groups import AIRPORTS, CARRIERS, KINDS, PARTS, conditions, entries_of, keys_of, spec_of
 
@@ -87,7 +90,7 @@ async def pages(plane: Any, ask: Any, question: Any) -> list[Any]:
     """All pages of the answers."""
     found, position = [], ""
     while True:
-        page = await ask(plane, replace(question, position=position))
+        page = await ask(plane, selecting(question, position=position))
         found += page
         position = getattr(page, "position", None)
         if position is None:
@@ -119,15 +122,16 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
     start, partials = asked["start"], asked["partials"]
     await both(
         lambda plane, question: plane.ask("w", question),
-        Query(lookbacks=back, as_of=asked["as_of"], partials=partials, **shared),
+        question_of(Query, lookbacks=back, as_of=asked["as_of"], partials=partials, **shared),
     )
     if not grouped:
         where, keys = asked["where"], asked["keys"]
-        everything = RangeQuery(start, start + 20, keys=keys, where=where, **named)
+        chosen = Grouped(where, **named)
+        everything = RangeQuery(start, start + 20, keys=keys, selection=chosen)
         await pair.both(lambda plane: plane.ask("w", everything))
-        combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, where=where, **named)
+        combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, selection=chosen)
         await pair.both(lambda plane: plane.ask("w", combined))
-        series = SeriesQuery(start, start + 20, 5, keys=keys, where=where, **named)
+        series = SeriesQuery(start, start + 20, 5, keys=keys, selection=chosen)
         await pair.both(lambda plane: plane.ask("w", series))
 
         async def names(plane: Any) -> Any:
@@ -142,11 +146,11 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
     back = []
     await both(
         lambda plane, question: plane.ask("w", question),
-        RangeQuery(start, start + 20, partials=partials, **shared),
+        question_of(RangeQuery, start, start + 20, partials=partials, **shared),
     )
     await both(
         lambda plane, question: plane.ask("w", question),
-        SeriesQuery(start, start + 20, 5, 8, partials=partials, **shared),
+        question_of(SeriesQuery, start, start + 20, 5, 8, partials=partials, **shared),
     )
 
 
@@ -203,7 +207,7 @@ async def test_wrong_questions(wrong: dict[str, Any]) -> None:
     await plane.create(spec_of())
     await plane.write("w", BulkInsert(bulk([((a, "AA", "x"), 1, 1) for a in AIRPORTS])))
     with pytest.raises(InvalidArgument) as raised:
-        await plane.ask("w", Query(lookbacks=[5], **wrong))
+        await plane.ask("w", question_of(Query, lookbacks=[5], **wrong))
     assert raised.value.field
 
 

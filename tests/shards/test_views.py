@@ -14,7 +14,7 @@ from sash.durability.records import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, NotFound, PermissionDenied, Unsupported
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from tests.support.sharded import in_process
 
@@ -51,7 +51,7 @@ async def answers_of(plane, name):
         await plane.ask(name, Query("k4|0", lookbacks=["10s", "50s"])),
         await plane.ask(name, Query(keys=["k1|0", "k2|1", "k5|0"])),
         await plane.ask(name, Query(keys=ALL_KEYS, combine=True)),
-        await plane.ask(name, Query(by=["b"], lookbacks=["30s"])),
+        await plane.ask(name, Query(lookbacks=["30s"], selection=Grouped(by=["b"]))),
         await plane.ask(name, RangeQuery(50, 190, "k7|1")),
         await plane.ask(name, RangeQuery(50, 190, keys=ALL_KEYS)),
         await plane.ask(name, SeriesQuery(0, 200, "20s", keys=ALL_KEYS)),

@@ -18,7 +18,7 @@ from sash_engine.forest import Forest
 from sash_engine.forest.cold import Cache, Cold
 from sash_engine.forest.image import ForestImage
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
@@ -107,8 +107,8 @@ def answers(storage: Storage, name: str) -> dict[str, Any]:
     questions: Mapping[str, Any] = {
         "key": Query(keys=ALL_KEYS),
         "lately": Query(keys=ALL_KEYS, lookbacks=["100"]),
-        "a": Query(keys=ALL_KEYS, by=("a",)),
-        "b": Query(keys=ALL_KEYS, by=("b",)),
+        "a": Query(keys=ALL_KEYS, selection=Grouped(by=("a",))),
+        "b": Query(keys=ALL_KEYS, selection=Grouped(by=("b",))),
         "all": Query(keys=ALL_KEYS, combine=True),
     }
     found: dict[str, Any] = {each: str(reader.query(question)) for each, question in questions.items()}

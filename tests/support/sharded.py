@@ -13,8 +13,8 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.turns import Turns as ChargedTurns
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash.shards.deployment import Deployment
 from sash.shards.host import Host
 from sash.shards.hosted import HostedShard, HostedShards

@@ -1,7 +1,7 @@
 """Long questions and long writes of few keys and rows, so that tests can act between two of their steps."""
 
-from sash import slices
 from sash.durability import storage
+from sash.runtime import slices
 from sash_engine.windows import asked_keys, costs, reader, together, writer
 
 __all__ = ["small_question_steps", "small_write_steps"]

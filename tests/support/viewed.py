@@ -8,6 +8,7 @@ from sash_engine.windows.batch import Batch, PartialBatch
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
+    Grouped,
     Having,
     Query,
     RangeQuery,
@@ -20,7 +21,7 @@ from sash_engine.windows.view_spec import completed
 from sash_engine.windows.views import widened
 from sash_engine.windows.window import Window
 from sash_wire.labels import split
-from tests.support.asking import answers_of
+from tests.support.asking import answers_of, question_of
 
 SECOND = 10**9
 COMMON = {"time_unit": "s", "keys": ["a", "b"], "fields": {"v": "int64", "w": "string"}}
@@ -199,16 +200,18 @@ def questions_about(spec):
         yield Query(keys=["x|y", "nobody|y", "q|y"], **times)
         yield Query(keys=ALL_KEYS, **times)
         yield Query(keys=ALL_KEYS, combine=True, **times)
-        yield Query(by=["a"], **times)
-        yield Query(by=["a"], where=[Where("b", "=", ["y"])], partials=True, **times)
-        yield Query(by=["a", "b"], having=[Having("entries", ">", 1)], top=Top("entries", 2), **times)
-        yield Query(by=["b"], limit=1, **times)
+        yield Query(selection=Grouped(by=["a"]), **times)
+        yield Query(partials=True, selection=Grouped(by=["a"], where=[Where("b", "=", ["y"])]), **times)
+        yield Query(
+            selection=Grouped(by=["a", "b"], having=[Having("entries", ">", 1)], top=Top("entries", 2)), **times
+        )
+        yield Query(selection=Grouped(by=["b"], limit=1), **times)
     for start, end in ((20, 29), (25, 34), (0, 90)):
         for about in [{"key": "x|y"}, {"keys": ALL_KEYS}, {"by": ["a"]}] if spec.keyed else [{}]:
-            yield RangeQuery(start, end, **about)
-            yield RangeQuery(start, end, partials=True, **about)
-            yield SeriesQuery(start, end, 4, **about)
-            yield SeriesQuery(start, end, 3, 7, partials=True, **about)
+            yield question_of(RangeQuery, start, end, **about)
+            yield question_of(RangeQuery, start, end, partials=True, **about)
+            yield question_of(SeriesQuery, start, end, 4, **about)
+            yield question_of(SeriesQuery, start, end, 3, 7, partials=True, **about)
             if "by" not in about:
                 yield EntriesQuery(start, end, **about)
         if not spec.keyed or "key" in about:

@@ -11,7 +11,7 @@ from sash_engine.monoids.pane import Pane
 from sash_engine.windows import grouped
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.pages import Pages
-from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, Top
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, RangeQuery, Top
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.twins import a_share_of_examples
@@ -41,13 +41,13 @@ KINDS = {
     "sketches": {"aggregates": {**SPEC["aggregates"], "users": {"function": "distinct_count", "field": "id"}}},
 }
 QUESTIONS = (
-    Query(by=["a"]),
-    Query(by=[]),
-    Query(by=["b"], lookbacks=[6, 20]),
-    Query(by=["b"], as_of=20),
-    Query(keys=ALL_KEYS, top=Top("mean", 3)),
+    Query(selection=Grouped(by=["a"])),
+    Query(selection=Grouped(by=[])),
+    Query(lookbacks=[6, 20], selection=Grouped(by=["b"])),
+    Query(as_of=20, selection=Grouped(by=["b"])),
+    Query(keys=ALL_KEYS, selection=Grouped(top=Top("mean", 3))),
     Query(keys=ALL_KEYS, combine=True),
-    RangeQuery(5, 25, by=["a", "b"]),
+    RangeQuery(5, 25, selection=Grouped(by=["a", "b"])),
 )
 
 keys_of = st.sampled_from([f"{a}|{b}" for a in "xyz" for b in "pq"])
@@ -129,7 +129,9 @@ def test_only_keys_that_have_changed_are_read_again(monkeypatch):
     for changed, expected in ((0, 1000), (0, 0), (5, 5)):
         for i in range(changed):
             window.insert(4000 + i, {"id": 0, "v": 1.0}, f"{i}|{i}")
-        assert sum(answer.entries for answer in window.reader.query(Query(by=["a"]))) == 3000 + changed
+        assert (
+            sum(answer.entries for answer in window.reader.query(Query(selection=Grouped(by=["a"])))) == 3000 + changed
+        )
         assert sum(read) == expected
         read.clear()
 
@@ -141,9 +143,9 @@ def test_totals_take_a_bounded_number_of_bytes(monkeypatch):
         WindowSpec.parse({**SPEC, "aggregates": {**SPEC["aggregates"], "low": {"function": "min", "field": "v"}}})
     )
     window.insert(1, {"id": 0, "v": 1.0}, "x|p")
-    window.reader.query(Query(by=["a"]))
+    window.reader.query(Query(selection=Grouped(by=["a"])))
     assert window.keys._pages.kept.slots == []
-    window.reader.query(Query(keys=ALL_KEYS, top=Top("mean", 3)))
+    window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(top=Top("mean", 3))))
     assert len(window.keys._pages.kept.slots) == 1
 
 
@@ -168,5 +170,5 @@ def test_totals_of_one_more_aggregate_are_of_the_rows_that_are_there(monkeypatch
     window = Window(WindowSpec.parse(SPEC))
     window.bulk_insert(Batch.of(window.spec, [1, 2], {"id": [0, 0], "v": [3.0, 4.0]}, ["x|p", "y|q"]))
     for by in ("mean", "max", "sum"):
-        found = window.reader.query(Query(keys=ALL_KEYS, top=Top(by, 1)))
+        found = window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(top=Top(by, 1))))
         assert [(answer.key, answer.aggregates[by]) for answer in found] == [("y|q", 4.0)]

@@ -14,7 +14,7 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.windows import conditions, key_reader
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.key_table import KeyTable
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, Where
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, Where
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.sharded import in_process, single
@@ -81,14 +81,14 @@ def test_what_a_step_looks_at_is_bounded(asked, spec, op):
     where = (Where("key" if spec is PLAIN else "a", op, values),)
     reader = window.reader
     for steps, captures in (
-        (reader.query_steps(Query(where=where, limit=5)), False),
+        (reader.query_steps(Query(selection=Grouped(where=where, limit=5))), False),
         (reader.entries_steps(EntriesQuery(where=where)), True),
         (reader.key_names_steps("", 5, 0, where), False),
-        (reader.query_steps(Query(by=list(spec.labels), limit=5)), False),
+        (reader.query_steps(Query(selection=Grouped(by=list(spec.labels), limit=5))), False),
     ):
         most, _ = most_in_a_step(steps, asked, captures)
         assert most < MOST
-    steps = reader.query_steps(Query(where=where, combine=True))
+    steps = reader.query_steps(Query(combine=True, selection=Grouped(where=where)))
     assert sum(1 for _ in steps) > 1 or op == "in"
 
 
@@ -176,7 +176,7 @@ def test_pages_are_what_is_selected(names, where, limit, prefix, plain):
     else:
         names = ["|".join(value.replace("\\", "\\\\").replace("|", "\\|") for value in both) for both in names]
     window = filled(spec, names) if names else Window(spec)
-    found = [each.key for each in window.reader.query(Query(keys=ALL_KEYS, where=where))]
+    found = [each.key for each in window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(where=where)))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_reader, "PAGE_NAMES", 3)
         patch.setattr(key_reader, "_NAMES_AT_ONCE", 2)

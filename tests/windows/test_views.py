@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sash_engine.errors import Unsupported
 from sash_engine.monoids import Monoid
 from sash_engine.windows import together
-from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.view_spec import completed
 from tests.support.shelf import Shelf
@@ -135,10 +135,10 @@ def test_other_aggregates_of_the_source_are_no_concern_of_a_question():
     window.bulk_insert(bulk(window.spec, [("x|y", 12, 1), ("x|z", 12, 2), ("q|y", 13, 3)]))
     for question in (
         Query(keys=ALL_KEYS, combine=True),
-        Query(by=["a"]),
+        Query(selection=Grouped(by=["a"])),
         RangeQuery(0, 20, keys=ALL_KEYS),
         SeriesQuery(10, 20, 5, keys=ALL_KEYS),
-        SeriesQuery(10, 20, 5, by=["a"]),
+        SeriesQuery(10, 20, 5, selection=Grouped(by=["a"])),
     ):
         with pytest.MonkeyPatch.context() as patch:
             for monoid in window.views.find("short").reader._layout.answering_monoids:

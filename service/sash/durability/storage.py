@@ -28,7 +28,7 @@ from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
 from sash.durability.view_records import AddView
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
-from sash.slices import Slices
+from sash.runtime.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
 from sash_engine.errors import (
     AlreadyExists,

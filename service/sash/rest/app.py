@@ -14,12 +14,12 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rest.call import Collect, Edge
 from sash.rest.documentation import documentation_app
 from sash.rest.router import Admit, Router
 from sash.rest.routes import ROUTES
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 
 __all__ = ["RestApp", "create_app"]

@@ -17,13 +17,13 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from sash.metrics import Metrics
 from sash.rest.answers import json_bytes
 from sash.rest.bodies import JSON
 from sash.rest.openapi import document
 from sash.rest.problems import of_status
 from sash.rest.router import wrong_method
 from sash.rest.routes import GROUPS
+from sash.runtime.metrics import Metrics
 
 __all__ = ["documentation_app"]
 

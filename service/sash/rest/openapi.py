@@ -7,7 +7,7 @@ from typing import Any
 
 from sash.rest.declare import RouteGroup
 from sash.rest.schemas import SCHEMAS
-from sash.version import version
+from sash_engine.version import version
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["document"]

@@ -17,12 +17,12 @@ from typing import Any, cast
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sash.metrics import Metrics
 from sash.rest.answers import json_bytes
 from sash.rest.call import Call, Edge, Gone
 from sash.rest.declare import Right, Route
 from sash.rest.problems import of_error, of_status
 from sash.rest.whole import Whole, answer_whole
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound
 from sash_wire import traces
 

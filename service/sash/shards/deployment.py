@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from sash.calls import each
 from sash.durability.records import Command
+from sash.runtime.slices import Slices
 from sash.shard import Parts
 from sash.shards.commands import Commands
 from sash.shards.files import with_spec
@@ -20,7 +21,6 @@ from sash.shards.merging import merged_infos
 from sash.shards.parts import Administration, Shards
 from sash.shards.questions import Questions
 from sash.shards.shard_calls import ShardCalls
-from sash.slices import Slices
 from sash.topology import ServingProcess, stays
 from sash_engine.clock import Clock
 from sash_engine.errors import NotFound, Unsupported

@@ -13,16 +13,16 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from sash.missing import MISSING
+from sash.runtime.slices import Slices
 from sash.shards.merging import merged_answers, merged_series_steps
 from sash.shards.shard_calls import ShardCalls, asking
-from sash.slices import Slices
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.bounds import buckets_of
 from sash_engine.windows.choosing import chosen_answers, names_compared
 from sash_engine.windows.costs import costs_of
-from sash_engine.windows.questions import Grouped, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import Grouped, GroupedQuestion, KeyList, Query, RangeQuery, SeriesQuery, selecting
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
@@ -50,30 +50,28 @@ class Groups:
 
     async def range(self, spec: WindowSpec, question: RangeQuery, asked: Asked) -> Page[Answer]:
         """The answers of a range query that groups keys."""
-        assert question.by is not None, "what chooses among keys asks one shard, which refuses it"
+        assert question.selection.by is not None, "what chooses among keys asks one shard, which refuses it"
         finished(self._calls.checker(spec).reader.range_groups(question))
-        plain = replace(_compared_too(question), top=None, having=(), limit=_pushed(question), partials=True)
-        found = await self._calls.ask(asked, asking(spec.name, _whole(plain)))
-        return self._page(spec, question, _by_values(question.by, found, 1), 1, _more(found))
+        found = await self._calls.ask(asked, asking(spec.name, _of_shards(question, _pushed(question), compared=True)))
+        return self._page(spec, question, _by_values(question.selection.by, found, 1), 1, _more(found))
 
     async def series(self, spec: WindowSpec, question: SeriesQuery, asked: Asked) -> Page[Series]:
         """The series of a question that groups keys."""
-        assert question.by is not None, "what chooses among keys asks one shard, which refuses it"
+        assert question.selection.by is not None, "what chooses among keys asks one shard, which refuses it"
         finished(self._calls.checker(spec).reader.series_groups(question))
-        costs = costs_of(spec, question.aggregates)
+        costs = costs_of(spec, question.selection.aggregates)
         starts, stops, _, _ = buckets_of(question, spec, costs)
         first, last = int(starts[0]), int(stops[-1]) - 1
         chosen = await self.range(spec, _over(question, first, last), asked)
-        plain = replace(question, top=None, having=(), limit=_pushed(question), partials=True)
-        found = await self._calls.ask(asked, asking(spec.name, _whole(plain)))
+        found = await self._calls.ask(asked, asking(spec.name, _of_shards(question, _pushed(question), compared=False)))
         by_values: dict[tuple[str, ...], list[Series]] = {}
         for shard in sorted(found):
             for series in found[shard]:
-                by_values.setdefault(_values(question.by, series), []).append(series)
+                by_values.setdefault(_values(question.selection.by, series), []).append(series)
         costs.check_buckets(len(chosen) * len(starts))
         out = Page[Series]()
         for answer in chosen:
-            parts = by_values.get(_values(question.by, answer))
+            parts = by_values.get(_values(question.selection.by, answer))
             if parts is None:
                 continue  # its entries have left meanwhile
             if len(parts) > 1:
@@ -87,18 +85,19 @@ class Groups:
 
     async def query(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
         """The answers of a query that groups keys or chooses among them."""
-        of_a_shard = question.position and question.by is None  # with the number of the shard, see `_query_keys`
-        self._calls.checker(spec).reader.query(replace(question, position="0") if of_a_shard else question)
-        if question.by is None:
+        selection = question.selection
+        of_a_shard = selection.position and selection.by is None  # with the number of the shard, see `_query_keys`
+        self._calls.checker(spec).reader.query(selecting(question, position="0") if of_a_shard else question)
+        if selection.by is None:
             return await self._query_keys(spec, question, asked)
         times = max(len(question.lookbacks), 1)
         asks_now = bool(question.lookbacks) and question.as_of is None
         has_now = asks_now and spec.slide.clock != "wall" and spec.slide.until is None
         limit = None if has_now else _pushed(question)
         first: dict[str, int] | None = {} if has_now else None
-        plain = _whole(replace(_compared_too(question), top=None, having=(), limit=limit, partials=True, nows=first))
+        plain = replace(_of_shards(question, limit, compared=True), nows=first)
         found = await self._calls.ask(asked, asking(spec.name, plain))
-        groups = _by_values(question.by, found, times)
+        groups = _by_values(selection.by, found, times)
         if has_now:
             ends = {values: [part[0].end for part in parts.values()] for values, parts in groups.items()}
             nows = {join(values): max(end for end in of_group if end is not None) for values, of_group in ends.items()}
@@ -109,7 +108,7 @@ class Groups:
             }
             again = {} if not behind else await self._calls.ask(behind, asking(spec.name, replace(plain, nows=nows)))
             kept = {shard: answers for shard, answers in found.items() if shard not in behind}
-            groups = _by_values(question.by, {**kept, **again}, times)
+            groups = _by_values(selection.by, {**kept, **again}, times)
             groups = {
                 values: parts
                 for values, parts in groups.items()
@@ -120,20 +119,20 @@ class Groups:
             if len(finals) > 1:  # a punctuation has not come to all shards: the newest counts
                 final = max(end for end in finals if end is not None)
                 found = await self._calls.ask(asked, asking(spec.name, replace(plain, as_of=final)))
-                groups = _by_values(question.by, found, times)
+                groups = _by_values(selection.by, found, times)
         return self._page(spec, question, groups, times, _more(found))
 
     async def _query_keys(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
         """Answers of single keys: shard by shard, or the first ones of all."""
-        if question.limit is None:
+        if question.selection.limit is None:
             found = await self._calls.ask(asked, asking(spec.name, _compared_too(question)))
             times = max(len(question.lookbacks), 1)
             answers = [answer for shard in sorted(found) for answer in found[shard]]
-            chosen = await self._slices.take(chosen_answers(replace(question, having=()), answers, times))
+            chosen = await self._slices.take(chosen_answers(replace(question.selection, having=()), answers, times))
             costs_of(spec).check_answers(len(chosen) // times, len(question.lookbacks))
-            return Page([_named(answer, question) for answer in chosen])
-        at, inner = _place(question.position)
-        page, left = Page[Answer](), question.limit
+            return Page([_named(answer, question.selection) for answer in chosen])
+        at, inner = _place(question.selection.position)
+        page, left = Page[Answer](), question.selection.limit
         times = max(len(question.lookbacks), 1)
         for shard in sorted(asked):
             if shard < at:
@@ -141,7 +140,7 @@ class Groups:
             if not left:
                 page.position = f"{shard}:"
                 break
-            part = replace(question, limit=left, position=inner if shard == at else "")
+            part = selecting(question, limit=left, position=inner if shard == at else "")
             try:
                 more = await self._calls.on(shard, asking(spec.name, part)(asked[shard]))
             except Unavailable:
@@ -161,22 +160,23 @@ class Groups:
         self, spec: WindowSpec, question: Query | RangeQuery, groups: _ByValues, times: int, more: bool
     ) -> Page[Answer]:
         """Merge groups, and choose among them."""
-        after = _after(question)
+        selection = question.selection
+        after = _after(selection)
         merged = list[Answer]()
         for values in sorted(groups):
             if after is not None and values <= after:
                 continue
             parts = list(groups[values].values())
             merged += [_merged(spec, [part[i] for part in parts], question.partials) for i in range(times)]
-        chosen = [_named(answer, question) for answer in finished(chosen_answers(question, merged, times))]
+        chosen = [_named(answer, selection) for answer in finished(chosen_answers(selection, merged, times))]
         found = [chosen[at : at + times] for at in range(0, len(chosen), times)]
-        limit = question.limit
+        limit = selection.limit
         position = None
         if limit is not None and found and (len(found) > limit or (len(found) == limit and more)):
             found = found[:limit]
-            assert question.by is not None
-            position = join(_values(question.by, found[-1][0]))
-        costs = costs_of(spec, question.aggregates)
+            assert selection.by is not None
+            position = join(_values(selection.by, found[-1][0]))
+        costs = costs_of(spec, selection.aggregates)
         costs.check_answers(len(found), times)
         if question.partials or costs.sized:
             costs.check_values(sum(costs.values_of(answer) for group in found for answer in group))
@@ -187,15 +187,26 @@ class Groups:
 
 def _compared_too(question: Q) -> Q:
     """The question for shards, which answer what is compared here as well."""
-    if not question.aggregates:
+    if not question.selection.aggregates:
         return question
-    compared: list[str] = [name for name in names_compared(question) if name != "entries"]
-    return replace(question, aggregates=[*question.aggregates, *compared])
+    compared: list[str] = [name for name in names_compared(question.selection) if name != "entries"]
+    return selecting(question, aggregates=[*question.selection.aggregates, *compared])
 
 
-def _named(answer: Answer, question: Grouped) -> Answer:
+def _of_shards(question: Q, limit: int | None, compared: bool) -> Q:
+    """The question for shards, which answer with partials, and choose nothing.
+
+    Args:
+        limit: what they may apply. A page begins there only where it also ends there.
+        compared: whether they answer what is compared here as well.
+    """
+    asked = selecting(_compared_too(question) if compared else question, top=None, having=(), limit=limit)
+    return replace(asked if limit is not None else selecting(asked, position=""), partials=True)
+
+
+def _named(answer: Answer, selection: Grouped) -> Answer:
     """An answer with the aggregates that a question names."""
-    names = question.aggregates
+    names = selection.aggregates
     if not names or len(answer.aggregates) == len(set(names)):
         return answer
     values = {name: value for name, value in answer.aggregates.items() if name in names}
@@ -225,14 +236,9 @@ def _by_values(by: Sequence[str], found: Mapping[int, Sequence[Answer]], times: 
     return groups
 
 
-def _pushed(question: Query | RangeQuery | SeriesQuery) -> int | None:
+def _pushed(question: GroupedQuestion) -> int | None:
     """The limit that shards may apply: they cannot where `having` chooses among groups that are merged first."""
-    return None if question.having else question.limit
-
-
-def _whole(question: Q) -> Q:
-    """The question for a shard: a page begins there only where it also ends there."""
-    return replace(question, position="") if question.limit is None else question
+    return None if question.selection.having else question.selection.limit
 
 
 def _more(found: Mapping[int, Sequence[Any]]) -> bool:
@@ -240,15 +246,15 @@ def _more(found: Mapping[int, Sequence[Any]]) -> bool:
     return any(getattr(page, "position", None) is not None for page in found.values())
 
 
-def _after(question: Query | RangeQuery) -> tuple[str, ...] | None:
+def _after(selection: Grouped) -> tuple[str, ...] | None:
     """The group behind which a page begins."""
-    if not question.position:
+    if not selection.position:
         return None
-    assert question.by is not None
+    assert selection.by is not None
     try:
-        return tuple(split(question.position, len(question.by)))
+        return tuple(split(selection.position, len(selection.by)))
     except (WireError, ValueError):
-        raise _wrong(question.position) from None
+        raise _wrong(selection.position) from None
 
 
 def _place(position: str) -> tuple[int, str]:
@@ -267,7 +273,4 @@ def _wrong(position: str) -> InvalidArgument:
 
 def _over(question: SeriesQuery, first: int, last: int) -> RangeQuery:
     """The range over all buckets, which says which groups a series has."""
-    shared = {
-        name: getattr(question, name) for name in ("where", "by", "top", "having", "limit", "position", "aggregates")
-    }
-    return RangeQuery(first, last, None, question.keys, **shared)
+    return RangeQuery(first, last, None, question.keys, selection=question.selection)

@@ -17,8 +17,8 @@ from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
 from sash.held import Held
 from sash.limits.turns import Turns
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash.shards.deployment import Deployment
 from sash.shards.hosted import HostedShard, HostedShards, nobody
 from sash.shards.layout import Share

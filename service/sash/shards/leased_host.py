@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from sash.access.access import Access
-from sash.metrics import Metrics
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash.shards.fair import Member, Table, decide
 from sash.shards.heartbeat import Heartbeat

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 
 from sash.calls import ONLY_SHARD, each
 from sash.durability.splitting import split_keys
+from sash.runtime.slices import Slices
 from sash.shard import Parts
 from sash.shards.groups import Asked, Groups
 from sash.shards.merging import merged_answers, merged_series_steps
 from sash.shards.shard_calls import OfKeys, ShardCalls, asking
-from sash.slices import Slices
 from sash_engine.windows.answers import Answer
 from sash_engine.windows.costs import costs_of
 from sash_engine.windows.questions import (
@@ -64,8 +64,8 @@ class Questions:
 
     async def _ask(self, name: str, question: OfKeys) -> Any:
         asked = await self._asked(name, question)
-        grouped = isinstance(question, RangeQuery | SeriesQuery) and question.is_grouped
-        if len(asked) == 1 or (grouped and question.by is None):  # type: ignore[union-attr]
+        grouped = isinstance(question, RangeQuery | SeriesQuery) and question.selection.is_grouped
+        if len(asked) == 1 or (grouped and question.selection.by is None):  # type: ignore[union-attr]
             shard, keys = next(iter(asked.items()))
             return await self._calls.on(shard, asking(name, question)(keys))
         if isinstance(question, EntriesQuery):
@@ -96,7 +96,8 @@ class Questions:
             spec = await calls.spec(name)
         if spec is not None and spec.of is not None:
             name = spec.of  # the keys of a view are where its window has them
-        if key is not None or not (keys or question.selects) or (only is None and spec is not None and not spec.keyed):
+        selects = question.where if isinstance(question, EntriesQuery) else question.selection.selects
+        if key is not None or not (keys or selects) or (only is None and spec is not None and not spec.keyed):
             return {calls.home_of(name, key): keys}
         if isinstance(keys, AllKeys) or not keys:
             return dict.fromkeys(calls.all, keys)
@@ -108,10 +109,10 @@ class Questions:
     async def _query(self, spec: WindowSpec, question: Query, asked: Asked) -> list[Answer]:
         if question.combine:
             return await self._combined(spec, question, asked)
-        if question.is_grouped:
+        if question.selection.is_grouped:
             return await self._groups.query(spec, question, asked)
-        costs, lookbacks = costs_of(spec, question.aggregates), len(question.lookbacks)
-        listed = () if isinstance(question.keys, AllKeys) or question.where else question.keys
+        costs, lookbacks = costs_of(spec, question.selection.aggregates), len(question.lookbacks)
+        listed = () if isinstance(question.keys, AllKeys) or question.selection.where else question.keys
         if listed:
             costs.check_answers(len(listed), lookbacks)
         found = await self._calls.ask(asked, asking(spec.name, question))
@@ -142,7 +143,7 @@ class Questions:
                 }
                 lookback = found[next(iter(known))][place].lookback
 
-                between = RangeQuery(start, end, partials=True, where=question.where, aggregates=question.aggregates)
+                between = RangeQuery(start, end, partials=True, selection=question.selection)
                 again = await self._calls.ask(others, asking(spec.name, between)) if others else {}
                 for shard in others:
                     if shard in again:

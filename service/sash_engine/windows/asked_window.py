@@ -10,7 +10,7 @@ from sash_engine.windows.batch import AnyBatch
 from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.labels import Labels
-from sash_engine.windows.questions import EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import EntriesQuery, Grouped, KeyList, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
@@ -44,7 +44,9 @@ class AskedWindow:
         aggregates: Sequence[str] = (),
     ) -> list[Answer]:
         """Answer over trailing lookbacks, or over everything; see `Query` and `Reader.query`."""
-        return self._reader.query(Query(key, lookbacks, as_of, keys, combine, partials, aggregates=aggregates))
+        return self._reader.query(
+            Query(key, lookbacks, as_of, keys, combine, partials, selection=Grouped(aggregates=aggregates))
+        )
 
     def range_query(
         self,
@@ -57,7 +59,7 @@ class AskedWindow:
         aggregates: Sequence[str] = (),
     ) -> Answer:
         """Answer over start <= time <= end; see `RangeQuery` and `Reader.range_query`."""
-        question = RangeQuery(start, end, key, keys, partials, end_exclusive, aggregates=aggregates)
+        question = RangeQuery(start, end, key, keys, partials, end_exclusive, selection=Grouped(aggregates=aggregates))
         return self._reader.range_query(question)
 
     def series(
@@ -71,7 +73,9 @@ class AskedWindow:
         aggregates: Sequence[str] = (),
     ) -> Series:
         """Answer over buckets; see `SeriesQuery` and `Reader.series`."""
-        return self._reader.series(SeriesQuery(start, end, step, width, key, keys, aggregates=aggregates))
+        return self._reader.series(
+            SeriesQuery(start, end, step, width, key, keys, selection=Grouped(aggregates=aggregates))
+        )
 
     def entries(
         self,

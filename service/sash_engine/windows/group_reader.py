@@ -34,7 +34,16 @@ from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.partials import partials_of, partials_of_buckets
-from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import (
+    AllKeys,
+    Grouped,
+    GroupedQuestion,
+    KeyList,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Where,
+)
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
 from sash_engine.windows.together import series_steps
@@ -52,7 +61,6 @@ _ANSWERS = 256
 """Answers that one step makes: 1 ms."""
 
 Span = tuple[str, int]
-Asked = Query | RangeQuery | SeriesQuery
 T = TypeVar("T")
 
 
@@ -150,27 +158,29 @@ class GroupReader:
 
     # ---------------------------------------------------------------- checking
 
-    def check(self, question: Asked) -> None:
+    def check(self, selection: Grouped) -> None:
         """Check all of a question about several keys that takes no look at the keys.
 
         Raises:
             InvalidArgument: names the field and the limit.
             Unsupported: groups where an aggregate depends on the order of entries.
         """
-        self._labels.check(question.where, question.by)
-        check_choice(question, self._monoids)
-        if question.by is not None and set(question.by) != set(self._spec.labels):
-            self.check_commutative(question)
-        if question.limit is not None and not 1 <= question.limit <= MAX_ANSWERS:
-            raise InvalidArgument(f"limit {question.limit} is out of range", field="limit", limit=f"1 to {MAX_ANSWERS}")
-        if question.position and question.limit is None:
+        self._labels.check(selection.where, selection.by)
+        check_choice(selection, self._monoids)
+        if selection.by is not None and set(selection.by) != set(self._spec.labels):
+            self.check_commutative(selection)
+        if selection.limit is not None and not 1 <= selection.limit <= MAX_ANSWERS:
+            raise InvalidArgument(
+                f"limit {selection.limit} is out of range", field="limit", limit=f"1 to {MAX_ANSWERS}"
+            )
+        if selection.position and selection.limit is None:
             raise InvalidArgument("position is for pages: say a limit", field="position")
-        if question.top is not None and question.limit is not None:
+        if selection.top is not None and selection.limit is not None:
             raise InvalidArgument("top says how many answers there are: leave limit out", field="limit")
 
-    def check_commutative(self, question: Grouped | None = None) -> None:
+    def check_commutative(self, selection: Grouped | None = None) -> None:
         """Refuse answers over several keys where an aggregate that is answered or compared depends on the order."""
-        compared = [self._monoids[name] for name in names_compared(question) if name in self._monoids]
+        compared = [self._monoids[name] for name in names_compared(selection) if name in self._monoids]
         for monoid in (*self._layout.answering_monoids, *compared):
             if not monoid.commutative:
                 function = monoid.inner.function if isinstance(monoid, Pane) else monoid.function
@@ -194,80 +204,83 @@ class GroupReader:
                 yield
         return numbers
 
-    def choose(self, question: Asked, lookbacks: int, bounds_of: Callable[[Chosen], Bounds | None]) -> Steps[Chosen]:
+    def choose(
+        self, question: GroupedQuestion, lookbacks: int, bounds_of: Callable[[Chosen], Bounds | None]
+    ) -> Steps[Chosen]:
         """The groups that a question is about, and their keys.
 
         Args:
             lookbacks: how many; each is an answer of each group.
             bounds_of: groups -> the bounds of what `top` and `having` compare.
         """
-        numbers = yield from self.numbers(question.where, question.keys)
-        found = yield from self._grouped(question, numbers)
-        having, top = question.having, question.top
-        lowest = self._after(question, found)
+        selection = question.selection
+        numbers = yield from self.numbers(selection.where, question.keys)
+        found = yield from self._grouped(selection, numbers, isinstance(question, Query) and question.nows is not None)
+        having, top = selection.having, selection.top
+        lowest = self._after(selection, found)
         if lowest:
             found = found.only(np.arange(lowest, len(found)))
             yield
-        if question.limit is not None and not having:
-            found = found.first(question.limit)
+        if selection.limit is not None and not having:
+            found = found.first(selection.limit)
         elif having or top is not None:
-            found = yield from self._compared(question, found, bounds_of(found))
-            if question.limit is not None:
-                found = found.first(question.limit)
+            found = yield from self._compared(selection, found, bounds_of(found))
+            if selection.limit is not None:
+                found = found.first(selection.limit)
         self._costs.check_answers(len(found), lookbacks)
         return found
 
-    def _grouped(self, question: Grouped, numbers: Numbers) -> Steps[Chosen]:
-        """All groups that have entries."""
-        if question.by is not None and (numbers[1:] < numbers[:-1]).any():
+    def _grouped(self, selection: Grouped, numbers: Numbers, empty_too: bool) -> Steps[Chosen]:
+        """All groups that have entries, or `empty_too`."""
+        if selection.by is not None and (numbers[1:] < numbers[:-1]).any():
             numbers = np.sort(numbers)
         filled = np.empty(len(numbers), np.bool_)
         for a, b in spans_of(len(numbers), _KEYS):
             filled[a:b] = self._keys.filled_each(numbers[a:b])
             yield
-        if question.by is None:
+        if selection.by is None:
             numbers = numbers[filled]
-            if question.limit is not None:
+            if selection.limit is not None:
                 numbers = np.sort(numbers)  # pages go on behind a number
             return Chosen(numbers, np.arange(len(numbers)), None, numbers)
-        of, groups = yield from self._labels.group(question.by, numbers)
+        of, groups = yield from self._labels.group(selection.by, numbers)
         names = np.arange(len(groups)) if len(numbers) else np.empty(0, np.int64)
         found = Chosen(numbers, of, groups, names, numbers)
         if filled.all():
             return found
         there = np.zeros(len(found), np.bool_)
         there[of[filled]] = True
-        if isinstance(question, Query) and question.nows is not None:
+        if empty_too:
             found.empty = frozenset(np.flatnonzero(~there).tolist())
             return found
         return found if there.all() else found.only(np.flatnonzero(there))
 
-    def _after(self, question: Grouped, found: Chosen) -> int:
+    def _after(self, selection: Grouped, found: Chosen) -> int:
         """The first group behind the question's position."""
-        if not question.position:
+        if not selection.position:
             return 0
         try:
             if found.groups is None:
-                return int(found.names.searchsorted(int(question.position), "left"))
-            wanted = found.groups.behind(split(question.position, len(found.groups.names)))
+                return int(found.names.searchsorted(int(selection.position), "left"))
+            wanted = found.groups.behind(split(selection.position, len(found.groups.names)))
         except (WireError, ValueError, OverflowError):
             raise InvalidArgument(
-                f"position {question.position[:100]!r} is none that an answer gave", field="position"
+                f"position {selection.position[:100]!r} is none that an answer gave", field="position"
             ) from None
         return int(found.names.searchsorted(wanted, "left"))
 
-    def _compared(self, question: Grouped, found: Chosen, bounds: Bounds | None) -> Steps[Chosen]:
+    def _compared(self, selection: Grouped, found: Chosen, bounds: Bounds | None) -> Steps[Chosen]:
         """Those of the groups that `having` and `top` leave."""
-        compared = Compared(question, self._whole, self._monoids)
+        compared = Compared(selection, self._whole, self._monoids)
         self._costs.check_compared(len(found), [self._whole.monoids[slot] for slot in compared.slots])
         totals = yield from fold_groups(
             self._keys, self._whole, found.numbers, found.of, len(found), bounds, compared.slots, found.among
         )
         columns = yield from compared.columns(totals)
-        left = yield from passing(question.having, columns, len(found))
-        if question.top is not None:
+        left = yield from passing(selection.having, columns, len(found))
+        if selection.top is not None:
             named = (lambda place: found.key(place, self._keys)) if found.groups is None else None
-            left = yield from chosen(question.top, columns[question.top.by], left, named)
+            left = yield from chosen(selection.top, columns[selection.top.by], left, named)
         return found.only(left)
 
     # ---------------------------------------------------------------- answering

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Self, TypeVar
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.questions import Grouped
+from sash_engine.windows.questions import GroupedQuestion
 
 __all__ = ["NamedAggregates", "named", "narrowed"]
 
@@ -49,7 +49,7 @@ class NamedAggregates:
 
 
 S = TypeVar("S", bound=NamedAggregates)
-Q = TypeVar("Q", bound=Grouped)
+Q = TypeVar("Q", bound=GroupedQuestion)
 R = TypeVar("R")
 
 
@@ -58,7 +58,8 @@ def narrowed(method: Callable[[S, Q], R]) -> Callable[[S, Q], R]:
 
     @wraps(method)
     def call(self: S, question: Q) -> R:
-        return method(self._for(question.aggregates) if question.aggregates else self, question)
+        names = question.selection.aggregates
+        return method(self._for(names) if names else self, question)
 
     return call
 

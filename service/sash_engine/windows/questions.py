@@ -14,7 +14,7 @@ knows its limits, and raises InvalidArgument.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_KEYS",
+    "EVERYTHING",
     "KEYS",
     "AllKeys",
     "Comparison",
     "EntriesQuery",
     "Grouped",
+    "GroupedQuestion",
     "Having",
     "KeyList",
     "KeysQuery",
@@ -46,6 +48,7 @@ __all__ = [
     "SeriesQuery",
     "Top",
     "Where",
+    "selecting",
 ]
 
 
@@ -144,9 +147,9 @@ class Having:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Grouped:
-    """Which keys a question selects, how it groups them, and what it asks about them.
+    """Which keys a question selects, how it groups them, and what it asks about them: the `selection` of a question.
 
     Args:
         where: conditions, all of which must hold. Without `key` and `keys`, they select among all keys.
@@ -179,8 +182,12 @@ class Grouped:
         )
 
 
+EVERYTHING: Final = Grouped()
+"""Every key, or the one that a question names, and every aggregate."""
+
+
 @dataclass(frozen=True, slots=True)
-class Query(Grouped, Question["list[Answer]"]):
+class Query(Question["list[Answer]"]):
     """The answers over the trailing lookbacks; over everything if there are none.
 
     Args:
@@ -195,6 +202,7 @@ class Query(Grouped, Question["list[Answer]"]):
         partials: answer with partials, too.
         nows: with `by` and lookbacks: the least now of groups, by their joined values, where a group has keys in other
             windows as well. Then groups without entries are answered, too: their answers have no `start`.
+        selection: selects keys by their parts, groups them, and names aggregates.
     """
 
     name: ClassVar[str] = "query"
@@ -205,6 +213,7 @@ class Query(Grouped, Question["list[Answer]"]):
     combine: bool = False
     partials: bool = False
     nows: Mapping[str, int] | None = None
+    selection: Grouped = EVERYTHING
 
     @property
     def is_short(self) -> bool:
@@ -221,12 +230,12 @@ class Query(Grouped, Question["list[Answer]"]):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeQuery(Grouped, Question["_Range"]):
-    """The answer over start <= time <= end, of one key or over the entries of several; or one for each group.
+class RangeQuery(Question["_Range"]):
+    """The answer over start <= time <= end, of one key or over the entries of several.
 
     Args:
         start, end: ticks.
-        key, keys: as of `Query`.
+        key, keys, selection: as of `Query`.
         partials: answer with partials, too.
         end_exclusive: answer over start <= time < end instead, so that ranges that meet share no entry. The answer's
             `end` is the last time that it includes.
@@ -239,27 +248,28 @@ class RangeQuery(Grouped, Question["_Range"]):
     keys: KeyList = ()
     partials: bool = False
     end_exclusive: bool = False
+    selection: Grouped = EVERYTHING
 
     @property
     def operation(self) -> str:
-        return "range_groups" if self.is_grouped else "range_query"
+        return "range_groups" if self.selection.is_grouped else "range_query"
 
     @property
     def is_short(self) -> bool:
-        return not (self.keys or self.selects)
+        return not (self.keys or self.selection.selects)
 
     def steps(self, reader: Reader) -> Steps[Any]:
-        return reader.range_groups(self) if self.is_grouped else reader.range_steps(self)
+        return reader.range_groups(self) if self.selection.is_grouped else reader.range_steps(self)
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesQuery(Grouped, Question["_Series"]):
+class SeriesQuery(Question["_Series"]):
     """The answers over the buckets t <= time < t + width for t = start, start + step, … < end.
 
     Args:
         start, end: ticks.
         step, width: durations or ticks. `width` is `step` where None; where it is larger, buckets overlap.
-        key, keys: as of `Query`; the entries of several keys are answered together.
+        key, keys, selection: as of `Query`; the entries of several keys are answered together.
         partials: answer with partials, too, of the buckets that have entries.
         gap: a duration or ticks, in the place of a step: each bucket is a session of one key, which ends where no entry
             follows within the gap.
@@ -274,13 +284,23 @@ class SeriesQuery(Grouped, Question["_Series"]):
     keys: KeyList = ()
     partials: bool = False
     gap: str | int | None = None
+    selection: Grouped = EVERYTHING
 
     @property
     def operation(self) -> str:
-        return "series_groups" if self.is_grouped else "series"
+        return "series_groups" if self.selection.is_grouped else "series"
 
     def steps(self, reader: Reader) -> Steps[Any]:
-        return reader.series_groups(self) if self.is_grouped else reader.series_steps(self)
+        return reader.series_groups(self) if self.selection.is_grouped else reader.series_steps(self)
+
+
+GroupedQuestion = Query | RangeQuery | SeriesQuery
+Q = TypeVar("Q", Query, RangeQuery, SeriesQuery)
+
+
+def selecting(question: Q, **changes: Any) -> Q:
+    """The same question with another selection."""
+    return replace(question, selection=replace(question.selection, **changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,11 +321,6 @@ class EntriesQuery(Question["_Bulks"]):
     keys: KeyList = ()
     end_exclusive: bool = False
     where: Sequence[Where] = ()
-
-    @property
-    def selects(self) -> bool:
-        """Whether it is about keys that it does not name."""
-        return bool(self.where)
 
     @property
     def is_short(self) -> bool:

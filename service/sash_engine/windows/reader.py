@@ -38,7 +38,15 @@ from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.named_aggregates import NamedAggregates, narrowed
 from sash_engine.windows.partials import partials_of, partials_of_buckets
-from sash_engine.windows.questions import AllKeys, EntriesQuery, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import (
+    AllKeys,
+    EntriesQuery,
+    Grouped,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Where,
+)
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.session_series import sessions_steps
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
@@ -108,7 +116,7 @@ class Reader(NamedAggregates):
             InvalidArgument: the question is wrong, or its answers would be larger than the limit.
             Unsupported: `combine` where an aggregate depends on the order of entries.
         """
-        if question.keys or question.selects:
+        if question.keys or question.selection.selects:
             return finished(self._of_several(question))
         spans = self._checked(question)
         return self._answers(self._asked.name(question.key), question.key, spans, question.as_of, question.partials)
@@ -116,7 +124,7 @@ class Reader(NamedAggregates):
     @narrowed
     def is_quick(self, question: Query) -> bool:
         """Whether a query takes no longer than a step, so that nobody needs a turn before it is answered."""
-        if question.selects:
+        if question.selection.selects:
             return False
         if not question.keys and not question.lookbacks:
             return True
@@ -127,7 +135,7 @@ class Reader(NamedAggregates):
     @narrowed
     def query_steps(self, question: Query) -> Steps[list[Answer]]:
         """As `query`, in steps."""
-        if question.keys or question.selects:
+        if question.keys or question.selection.selects:
             return (yield from self._of_several(question))
         spans, key = self._checked(question), question.key
         name, answers = self._asked.name(key), list[Answer]()
@@ -142,9 +150,9 @@ class Reader(NamedAggregates):
         if question.as_of is not None:
             check_time(question.as_of, "as_of")
             check_ranges(self._spec.algorithm)
-        if question.combine and not question.keys and not question.where:
+        if question.combine and not question.keys and not question.selection.where:
             raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
-        if question.combine and question.is_grouped:
+        if question.combine and question.selection.is_grouped:
             raise InvalidArgument(
                 "combine is for one answer over all keys: leave it out, or by, top, having and limit", field="combine"
             )
@@ -154,13 +162,13 @@ class Reader(NamedAggregates):
         key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
         spans = self._checked(question)
         self._asked.check_several(key)
-        self._groups.check(question)
+        self._groups.check(question.selection)
         if question.combine:
             return (yield from self._combined(question, spans))
-        if question.where or question.by is not None:
+        if question.selection.where or question.selection.by is not None:
             return (yield from self._groups.queries(question, spans))
         found: Chosen | None = None
-        if question.selects:
+        if question.selection.selects:
             found = yield from self._groups.keys(question, spans)
             names = found.texts(self._keys)
         else:
@@ -179,13 +187,13 @@ class Reader(NamedAggregates):
         if found is None:
             return answers
         # Each key is answered as without a choice. What compared them all may have rounded other than that.
-        return found.page((yield from chosen_answers(self._shown(question), answers, max(len(spans), 1))))
+        return found.page((yield from chosen_answers(self._shown(question.selection), answers, max(len(spans), 1))))
 
-    def _shown(self, question: Query) -> Query:
-        """A question that compares only what it answers."""
+    def _shown(self, selection: Grouped) -> Grouped:
+        """A selection that compares only what is answered."""
         shown = {"entries", *self._layout.names}
-        top = question.top if question.top is not None and question.top.by in shown else None
-        return replace(question, top=top, having=[each for each in question.having if each.aggregate in shown])
+        top = selection.top if selection.top is not None and selection.top.by in shown else None
+        return replace(selection, top=top, having=[each for each in selection.having if each.aggregate in shown])
 
     @narrowed
     def range_query(self, question: RangeQuery) -> Answer:
@@ -195,7 +203,7 @@ class Reader(NamedAggregates):
             InvalidArgument: start > end; or start >= end, where the end is exclusive.
             Unsupported: several keys where an aggregate depends on the order of entries.
         """
-        if question.keys or question.where:
+        if question.keys or question.selection.where:
             return finished(self.range_steps(question))
         last = self._checked_range(question)
         key = question.key
@@ -204,13 +212,13 @@ class Reader(NamedAggregates):
     @narrowed
     def range_steps(self, question: RangeQuery) -> Steps[Answer]:
         """As `range_query`, in steps."""
-        if not question.keys and not question.where:
+        if not question.keys and not question.selection.where:
             return self.range_query(question)
         last = self._checked_range(question)
         self._asked.check_several(question.key)
-        self._groups.check(question)
+        self._groups.check(question.selection)
         self._groups.check_commutative()
-        numbers = yield from self._groups.numbers(question.where, question.keys)
+        numbers = yield from self._groups.numbers(question.selection.where, question.keys)
         return (yield from self._together(numbers, question.start, last, None, question.partials))
 
     @narrowed
@@ -222,8 +230,8 @@ class Reader(NamedAggregates):
 
     def _check_grouped(self, question: RangeQuery | SeriesQuery) -> None:
         self._asked.check_several(question.key)
-        self._groups.check(question)
-        if question.by is None:
+        self._groups.check(question.selection)
+        if question.selection.by is None:
             raise InvalidArgument("top, having and limit are for groups: say by", field="by")
 
     def _checked_range(self, question: RangeQuery) -> int:
@@ -252,12 +260,12 @@ class Reader(NamedAggregates):
             return (yield from sessions_steps(question, self._spec, self._layout, store, self._cold, self._costs))
         starts, stops, every, wide = buckets_of(question, self._spec, self._costs)
         start, n = question.start, len(starts)
-        if keys or question.where:
+        if keys or question.selection.where:
             self._asked.check_several(key)
-            self._groups.check(question)
+            self._groups.check(question.selection)
             self._groups.check_commutative()
             check_values(self._spec.algorithm)
-            numbers = yield from self._groups.numbers(question.where, keys)
+            numbers = yield from self._groups.numbers(question.selection.where, keys)
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
@@ -362,7 +370,7 @@ class Reader(NamedAggregates):
     def _combined(self, question: Query, spans: Sequence[Span]) -> Steps[list[Answer]]:
         keys, as_of, partials = self._keys, question.as_of, question.partials
         self._groups.check_commutative()
-        numbers = yield from self._groups.numbers(question.where, question.keys)
+        numbers = yield from self._groups.numbers(question.selection.where, question.keys)
         if spans:
             bounds = trailing(self._slide, as_of, int(keys.now[numbers].max()) if len(numbers) else None)
             if bounds is None:

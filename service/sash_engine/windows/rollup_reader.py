@@ -19,7 +19,7 @@ from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Counts, Page, Series
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.questions import AllKeys, Grouped, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import AllKeys, Grouped, GroupedQuestion, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.rollups import Rollup, Rollups
 from sash_engine.windows.spec import TICK_MIN
@@ -51,7 +51,7 @@ class RollupReader(Reader):
             rollup.window.reader.limit_memory(need)
 
     def _of_several(self, question: Query) -> Steps[list[Answer]]:
-        groups = question.by is not None or question.combine
+        groups = question.selection.by is not None or question.combine
         able = self._able(question, lambda now: self._oldest(question, now)) if groups else None
         if able is None:
             return (yield from super()._of_several(question))
@@ -83,18 +83,16 @@ class RollupReader(Reader):
 
     # ---------------------------------------------------------------- which rollup
 
-    def _able(
-        self, question: Query | RangeQuery | SeriesQuery, oldest: Callable[[Numbers], Numbers | int]
-    ) -> Reader | None:
+    def _able(self, question: GroupedQuestion, oldest: Callable[[Numbers], Numbers | int]) -> Reader | None:
         """The reader of the rollup that can answer a question; None where the keys have to; `oldest` as of `_has`."""
         rollup = self._rollup_for(question)
         return rollup.window.reader if rollup is not None and self._has(rollup, oldest) else None
 
-    def _rollup_for(self, question: Query | RangeQuery | SeriesQuery) -> Rollup | None:
+    def _rollup_for(self, question: GroupedQuestion) -> Rollup | None:
         """The smallest rollup that has all parts that a question looks at; None where a question names keys."""
         if question.key is not None or (question.keys and not isinstance(question.keys, AllKeys)):
             return None
-        looked_at = _looked_at(question)
+        looked_at = _looked_at(question.selection)
         able = [rollup for rollup in self._rollups if rollup.parts >= looked_at]
         return min(able, key=lambda rollup: len(rollup.parts), default=None)
 
@@ -132,9 +130,9 @@ class RollupReader(Reader):
         return np.maximum(now, TICK_MIN + longest) - longest + 1
 
 
-def _looked_at(question: Grouped) -> frozenset[str]:
+def _looked_at(selection: Grouped) -> frozenset[str]:
     """The parts that a question is about."""
-    return frozenset(question.by or ()) | {condition.part for condition in question.where}
+    return frozenset(selection.by or ()) | {condition.part for condition in selection.where}
 
 
 def _of_groups(answers: Answers) -> Answers:

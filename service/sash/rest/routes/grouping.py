@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated, Any, cast
 
 from sash.calls import refusing
 from sash.rest.parameters import Parameter
 from sash_engine.windows.choosing import check_top
 from sash_engine.windows.costs import MAX_ANSWERS
-from sash_engine.windows.questions import Comparison, Having, Matcher, Top, Where
+from sash_engine.windows.questions import EVERYTHING, Comparison, Grouped, Having, Matcher, Top, Where
 from sash_wire.labels import read_condition, read_having
 
 __all__ = [
     "Aggregates",
     "By",
-    "Grouping",
     "HavingTexts",
     "Limit",
     "N",
@@ -67,21 +66,8 @@ Aggregates = Annotated[
 ]
 
 
-class Grouping(TypedDict):
-    """The arguments of a `Grouped`."""
-
-    where: Sequence[Where]
-    by: Sequence[str] | None
-    top: Top | None
-    having: Sequence[Having]
-    limit: int | None
-    position: str
-    aggregates: Sequence[str]
-
-
 _N = 10
 """How many with `top`, where nothing is said."""
-_PLAIN: Grouping = {"where": (), "by": None, "top": None, "having": (), "limit": None, "position": "", "aggregates": ()}
 
 
 @refusing
@@ -102,19 +88,19 @@ def grouping(
     limit: int | None,
     position: str,
     aggregates: Sequence[str],
-) -> Grouping:
+) -> Grouped:
     """Return how a question selects and groups keys; the window checks it."""
     if not (where or by or having or top is not None or limit is not None or position) and (n, order) == (_N, "desc"):
-        return {**_PLAIN, "aggregates": aggregates} if aggregates else _PLAIN
+        return Grouped(aggregates=aggregates) if aggregates else EVERYTHING
     first = Top(top or "entries", n, cast(Any, order))
     check_top(first)
     comparisons = [read_having(text) for text in having]
-    return {
-        "where": where_of(where),
-        "by": by or None,
-        "top": None if top is None else first,
-        "having": tuple([Having(name, cast(Comparison, op), value) for name, op, value in comparisons]),
-        "limit": limit,
-        "position": position,
-        "aggregates": aggregates,
-    }
+    return Grouped(
+        where=where_of(where),
+        by=by or None,
+        top=None if top is None else first,
+        having=tuple([Having(name, cast(Comparison, op), value) for name, op, value in comparisons]),
+        limit=limit,
+        position=position,
+        aggregates=aggregates,
+    )

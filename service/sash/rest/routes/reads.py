@@ -22,7 +22,6 @@ from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, STORED, UNKNOWN,
 from sash.rest.routes.grouping import (
     Aggregates,
     By,
-    Grouping,
     HavingTexts,
     Limit,
     N,
@@ -40,7 +39,16 @@ from sash.rest.whole import Whole
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.answers import Page
 from sash_engine.windows.batch import AnyBatch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, KeysQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    EntriesQuery,
+    Grouped,
+    KeyList,
+    KeysQuery,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+)
 from sash_engine.windows.spec import WindowSpec, parse_duration
 
 __all__ = ["READS"]
@@ -149,7 +157,7 @@ async def range_query(
 ) -> dict[str, Any] | bytes:
     how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     one, several = _keys(key, all_keys)
-    question = RangeQuery(start, end, one, several, partials, end_exclusive, **how)
+    question = RangeQuery(start, end, one, several, partials, end_exclusive, selection=how)
     spec = await call.plane.look_up(name) if partials else None
     with allowing(partial) as missing:
         answer = await call.plane.ask(name, question)
@@ -208,12 +216,12 @@ async def series(
 ) -> bytes | Whole:
     how = grouping(where, by, top, n, order, having, limit, position, aggregate)
     one, several = _keys(key, all_keys)
-    question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, **how)
+    question = SeriesQuery(start, end, step or "", width, one, several, gap=gap, selection=how)
     with allowing(partial) as missing:
         found = await call.plane.ask(name, question)
     if isinstance(found, Page):
         if call.prefers(ARROW):
-            return Whole(200, ARROW.encode(), arrow.stream_of_groups(found, question.by or ()))
+            return Whole(200, ARROW.encode(), arrow.stream_of_groups(found, question.selection.by or ()))
         ticks = parse_duration(step or gap or "", (await call.plane.look_up(name)).time_unit, "step")
         return _told(await series_groups_json(found, start, end, ticks, call.plane.in_slices), missing)
     if call.prefers(ARROW):
@@ -342,11 +350,11 @@ def _question(
     lookback: Sequence[str],
     as_of: int | None,
     partials: bool,
-    how: Grouping,
+    how: Grouped,
 ) -> Query:
     # With `combine`, one key is a list of one.
     one, several = (None, key) if combine and key and not all_keys else _keys(key, all_keys)
-    return Query(one, lookback, as_of, several, combine, partials, **how)
+    return Query(one, lookback, as_of, several, combine, partials, selection=how)
 
 
 def _keys(key: Sequence[str], all_keys: bool) -> tuple[str | None, KeyList]:
