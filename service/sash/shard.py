@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sash.durability import sharing
+from sash.durability import deriving
 from sash.durability.records import AddAggregates, Command
 from sash.durability.storage import Storage
 from sash.held import Held
@@ -193,7 +193,7 @@ class LocalShard:
             NotFound: there is none.
             FailedPrecondition: it has views.
         """
-        sharing.check_deletable(self._catalogue.find(name))
+        deriving.check_no_views(self._catalogue.find(name))
         self._close(name, token)
 
     async def reopen(self, name: str, token: str) -> None:

@@ -24,7 +24,7 @@ from sash.shards.questions import Questions
 from sash.shards.shard_calls import ShardCalls
 from sash.topology import ServingProcess, stays
 from sash_engine.clock import Clock
-from sash_engine.errors import NotFound, Unsupported
+from sash_engine.errors import NotFound, Unavailable, Unsupported
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import Question
@@ -97,6 +97,17 @@ class Deployment:
         found = await self._calls.each(lambda shard: shard.window(name))
         return merged_infos([found[shard] for shard in sorted(found)], sorted(found))
 
+    async def _changed(self, name: str, done: str) -> WindowInfo:
+        """As `window`, after a change: where the window cannot be described, it has changed all the same."""
+        try:
+            return await self.window(name)
+        except Unavailable as error:
+            raise Unavailable(
+                f"window {name!r} is {done}, and cannot be described now: {error.message}",
+                field=error.field,
+                retry_after_s=error.retry_after_s,
+            ) from None
+
     async def windows(self) -> Sequence[WindowInfo]:
         found = await self._calls.each(lambda shard: shard.windows())
         by_name: dict[str, dict[int, WindowInfo]] = {}
@@ -108,7 +119,7 @@ class Deployment:
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         created = await self.administration().create(spec)
-        return await self.window(spec.name), created
+        return await self._changed(spec.name, "created"), created
 
     def goes_with(self, name: str) -> Sequence[str]:
         return ()
@@ -119,7 +130,7 @@ class Deployment:
 
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
         await self.administration().add_aggregates(name, aggregates)
-        return await self.window(name)
+        return await self._changed(name, "changed")
 
     async def export(self, name: str) -> Parts[bytes]:
         return await self.lifecycle.export(name)
@@ -141,7 +152,7 @@ class Deployment:
         spec, whole = await with_spec(parts, name)
         admit(spec.name)
         await self.administration().restore(whole, spec.name)
-        return await self.window(spec.name)
+        return await self._changed(spec.name, "restored")
 
     def tidy(self) -> None:
         self.shards.tidy()
