@@ -138,11 +138,11 @@ class Service:
         rest = create_app(
             self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
         )
-        rest.routes.extend(ui.routes(lambda: self.grpc_port))
+        rest.router.routes.extend(ui.routes(lambda: self.grpc_port))
         self._rpc = RpcServer(
             self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1
         )
-        closing = rest.closing
+        closing = rest.edge.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(_places(settings), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes, memory)
@@ -158,7 +158,7 @@ class Service:
         }
         context = None if self._certificates is None else self._certificates.context
         # Calls of other processes need a task from the beginning.
-        lanes = [Lane(PREFIX, connect, guarded_connect, memory), Lane("/v1/", rest.router, guarded, memory, places)]
+        lanes = [Lane(PREFIX, connect, guarded_connect, memory), Lane("/v1/", rest, guarded, memory, places)]
         lanes = lanes if shards == 1 else []
         self._rest = RestServer(guarded, closing, settings, metrics, ahead, context, shared, self.plane.turns, lanes)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)

@@ -36,7 +36,7 @@ def test_entries_as_json_and_as_arrow(http, service, typed, monkeypatch):
     monkeypatch.setattr(service.plane, "entries", awaited(found))
     path = f"/v1/windows/{typed}"
     bulks = http.get(f"{path}/entries?key=a&key=b&start=0").json()["bulks"]
-    assert asked == [(EntriesQuery(0, keys=["a", "b"]),)]
+    assert asked == [(EntriesQuery(0, keys=("a", "b")),)]
     fields = {"f": [0.5, "NaN"], "i": [1, -(2**63)], "s": ["ä", "x"], "b": [True, False]}
     assert bulks == [{"time": [3, 4], "key": [letter] * 2, "fields": fields} for letter in "ab"]
     assert [http.post(f"{path}/bulk-insert", json=bulk).json()["inserted"] for bulk in bulks] == [2, 2]
