@@ -150,9 +150,9 @@ class Forest:
         self._cold = cold
         self._directory = Directory(level_monoids(layout.monoids, cold), cold)
         self._levels = Levels(self._directory, layout)
-        # A function that can be referred to weakly: methods of compiled classes cannot.
-        self._pending_nodes = partial(self._levels.pending_blocks)
-        self._directory.above = ref(self._pending_nodes)
+        if cold is not None:  # by a function that can be referred to weakly: methods of compiled classes cannot
+            self._pending_nodes = partial(self._levels.pending_blocks)
+            self._directory.above = ref(self._pending_nodes)
         self._tail = Tail(layout)
         self._panes = layout if isinstance(layout, PaneLayout) else None
         self._use(layout)
