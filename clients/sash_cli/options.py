@@ -18,7 +18,7 @@ import typer
 
 from sash_cli.output import fail
 from sash_client import TLS, Client, Unavailable
-from sash_client.grouping import Grouping
+from sash_client.keys import Grouping
 
 __all__ = [
     "LOCAL",

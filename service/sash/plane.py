@@ -450,6 +450,6 @@ class Plane(OneProcess):
             )
         else:
             await self._storage.whole(name)
-            found, next_ = self._storage.find(name).key_names(prefix, limit, position)
+            found, next_ = finished(self._storage.find(name).reader.key_names_steps(prefix, limit, position, ()))
         self._storage.need(sum(map(len, found)) * 2 + len(found) * _NAME_BYTES)
         return found, next_

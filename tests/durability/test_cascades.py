@@ -201,22 +201,22 @@ async def test_what_wall_time_brings_to_a_cascade_is_journalled():
     server.clock.advance(11 * 10**9)
     storage.tidy()
     await server.settled()
-    assert storage.find("minutes").key_count == 0
+    assert len(storage.find("minutes").keys) == 0
     server.clock.advance(-5 * 10**9)
     storage = await server.crash()
-    assert storage.find("minutes").key_count == 0
+    assert len(storage.find("minutes").keys) == 0
     await storage.stop()
 
 
 def test_an_export_of_a_cascade_is_a_window_of_its_own():
     window = Window(SOURCE, block=4)
-    minutes = window.add_cascade(MINUTES)
+    minutes = window.derive(MINUTES)
     window.bulk_insert(bulk(np.random.default_rng(6), 3))
     found = imported(b"".join(export(minutes)))
     assert found.spec.source is None
     same_answers(found, minutes)
     whole = imported(b"".join(export(window)))
-    assert (len(whole.cascades), whole.counts.present) == (0, window.counts.present)
+    assert (len(whole.derived.fed), whole.counts.present) == (0, window.counts.present)
 
 
 async def test_salvage_keeps_what_a_cascade_has():

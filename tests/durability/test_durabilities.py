@@ -32,6 +32,21 @@ async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
     await storage.stop()
 
 
+async def test_an_algorithm_in_a_spec_is_said_to_be_deprecated_and_works(caplog):
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(spec(name="engine", durability="memory"))
+    assert "deprecated" not in caplog.text
+    for _ in range(2):
+        await storage.create(spec(name="old", durability="memory", algorithm="daba_lite"))
+    (said,) = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
+    assert said.startswith("window 'old': algorithm is deprecated in the spec of a window. Leave it out: ")
+    for name in ("engine", "old"):
+        await storage.write(name, Insert(1, {"value": 1}, "a"))
+    assert storage.find("old").query("a", [], None) == storage.find("engine").query("a", [], None)
+    await storage.stop()
+
+
 async def test_interval_windows_answer_before_the_commit():
     server = StorageServer(interval_s=0.02)
     storage = await server.start()

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from sash_client import Client
-from sash_client.window import Window
+from sash_client.client import Window
 from sash_engine.version import engine, version
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status

@@ -15,7 +15,7 @@ from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound, OutOfRoom, ResourceExhausted, SashError, Unavailable
-from sash_engine.windows import key_reader, ledger
+from sash_engine.windows import conditions, ledger
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 from tests.support.small_steps import small_question_steps, small_write_steps
@@ -355,7 +355,7 @@ async def test_parts_of_a_window_are_not_counted_when_it_is_gone_and_the_tier_fa
 
 async def test_a_list_of_keys_that_is_taken_page_by_page_shows_no_half_of_a_write(server, monkeypatch):
     """The write begins between two pages, and brings new keys."""
-    monkeypatch.setattr(key_reader, "PAGE_NAMES", 4)
+    monkeypatch.setattr(conditions, "PAGE_NAMES", 4)
     new = [f"new{i:02}" for i in range(40)]
     pages = []
     keys = server.plane.keys

@@ -266,3 +266,39 @@ async def test_writes_of_a_producer_do_not_wait_for_answers_where_entries_are_re
         *(plane.insert("w", 1, {"v": 1}, KEYS[origin.sequence % 8], origin=origin) for origin in origins)
     )
     assert [result.inserted for result in results] == [1] * len(origins)
+
+
+async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(plane: ShardedPlane) -> None:
+    """Else the client says that the call has changed nothing."""
+    info = plane._info
+
+    async def away(name: str) -> Any:
+        raise Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True)
+
+    async def parts():
+        yield data
+
+    data = b"".join([part async for part in each(await plane.export("w"))])
+    aggregates = {"min": {"function": "min", "field": "v"}}
+    for name, change in [
+        ("new", lambda: plane.create(spec(name="new"))),
+        ("w", lambda: plane.add_aggregates("w", aggregates)),
+        ("copy", lambda: plane.restore(parts(), "copy")),
+    ]:
+        plane._info = away
+        with pytest.raises(Unavailable, match="cannot be described now") as raised:
+            await change()
+        assert not raised.value.unchanged
+        plane._info = info
+        assert (await plane.window(name)).spec.name == name
+    assert "min" in (await plane.window("w")).spec.aggregates
+
+
+async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -> None:
+    away = without(plane, 2)
+    aggregates = {"min": {"function": "min", "field": "v"}}
+    with pytest.raises(Unavailable, match="shard 2") as raised:
+        await plane.add_aggregates("w", aggregates)
+    assert not raised.value.unchanged, "home has them"
+    plane._shards.hosted[2] = away
+    assert "min" in (await plane.add_aggregates("w", aggregates)).spec.aggregates

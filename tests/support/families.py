@@ -18,9 +18,9 @@ from sash_engine.forest import Forest
 from sash_engine.forest.cold import Cache, Cold
 from sash_engine.forest.image import ForestImage
 from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.derived_spec import completed
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from tests.support.stored import StorageServer
 
@@ -139,9 +139,9 @@ def owners(stored: Mapping[bytes, bytes], number: int) -> dict[int, tuple[str, l
     cold = Cold(lambda numbers: [], Cache(0), lambda numbers, layout: [])
     root = restore([stored[key] for key in keys], key=keys.__getitem__, cold=cold, forest=made)
     named: dict[Window, tuple[str, list[str] | None]] = {}
-    for window in (root, *root.cascades):
+    for window in root.family:
         named[window] = window.spec.name, None
-        named |= {rollup.window: (window.spec.name, sorted(rollup.parts)) for rollup in window.rollups}
+        named |= {rollup.window: (window.spec.name, sorted(rollup.parts)) for rollup in window.derived.rollups}
     found = {}
     for window, image in forests:
         entries = window.layout.entries_of(image.counts, image.partials)

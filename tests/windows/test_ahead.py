@@ -32,9 +32,9 @@ def test_one_entry_of_tomorrow_slides_nothing_away():
     assert (result.inserted, result.late, result.evicted, result.ahead) == (1, 0, 0, 3)
     info = w.info()
     assert (info.newest, info.high_water_mark, info.entries, info.counts.ahead) == (1300, 1300, 4, 4)
-    assert (w.key_names("", 9)[0], w.key_count) == (["a", "b"], 2)
+    assert (w.key_names("", 9)[0], len(w.keys)) == (["a", "b"], 2)
     result = w.bulk_insert(bulk([("c", 2000), ("d", 2000)], 7))
-    assert (result.inserted, result.ahead, w.counts.ahead, w.key_count) == (0, 2, 6, 2)
+    assert (result.inserted, result.ahead, w.counts.ahead, len(w.keys)) == (0, 2, 6, 2)
     w.check_invariants()
 
 
@@ -49,7 +49,7 @@ def test_a_write_that_has_an_entry_of_tomorrow_is_rejected_and_changes_nothing()
         assert (caught.value.field, caught.value.limit) == ("time", "time <= 1300")
     info = w.info()
     assert (info.entries, info.keys, info.high_water_mark, info.counts.ahead) == (0, 0, None, 0)
-    assert w.key_count == 0
+    assert len(w.keys) == 0
     assert w.bulk_insert(bulk([("a", 1000), ("a", 1300)], 0)).inserted == 2
 
 

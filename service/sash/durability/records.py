@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from sash.durability import digests
-from sash.durability.cascade_records import AddCascade, DropCascade
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
+from sash.durability.derived_records import DROPS, Derive, Drop
 from sash.durability.removals import BulkEvict, Evict, EvictRange, Punctuate, Retract, Update
-from sash.durability.view_records import AddView, DropView
 from sash_engine.errors import DataLoss
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, WriteResult
@@ -58,7 +58,9 @@ _EXPIRES_NS_UNSAID = 3_600 * 10**9
 class Operation(Protocol):
     """One kind of write."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str:
+        """Its name in a record."""
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         """Change the window, or raise a `SashError` and change nothing."""
@@ -99,7 +101,7 @@ class Write:
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
-        assert isinstance(self.operation, Long | Commit | AddView), "only these take long"
+        assert isinstance(self.operation, Long | Commit | Derive), "only these take long"
         result = yield from self.operation.steps(window, self.now_ns)
         if self.origin is not None:
             window.ledger.note(self.origin, self.now_ns)
@@ -175,7 +177,9 @@ def takes_long(operation: Operation, is_large: bool) -> bool:
     """Return whether an operation is to be applied in slices; `is_large` says whether its bulk is."""
     if isinstance(operation, Retract | Update) and operation.batch.is_untimed:
         return True
-    return isinstance(operation, AddView) or (is_large and isinstance(operation, Long))
+    if isinstance(operation, Derive):
+        return operation.is_view
+    return is_large and isinstance(operation, Long)
 
 
 @dataclass(slots=True)
@@ -267,7 +271,7 @@ class Commit:
         ledger = window.ledger
         parts = ledger.named(self.query, self.batch, self.tokens)
         assert self.bring is not None, "a commit needs the entries of its parts"
-        result = yield from window.bulk_insert_parts_steps(self.bring(parts))
+        result = yield from window.bulk_insert_stages_steps(self.bring(parts))
         self.dropped = ledger.commit(self.query, self.batch, now_ns)
         return result
 
@@ -304,12 +308,10 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls
-    for cls in (
-        *(Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire),
-        *(AddCascade, DropCascade, AddView, DropView),
-    )
+    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
 }
+_KINDS["add_cascade"] = _KINDS["add_view"] = Derive
+_KINDS.update({kind: partial(Drop, kind) for kind in DROPS})
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
 _KINDS[Retract.kind] = lambda payload: Retract(batch_from(payload))
 _KINDS[Update.kind] = lambda payload: Update(batch_from(payload))

@@ -33,10 +33,10 @@ async def salvage(window: CheckedWindow, storage: Storage) -> int:
     stored = window.partial
     assert stored is not None, "the window cannot be read"
     there = {each.name for each in window.derived if each.entries is not None}
-    cascades = [each for each in stored.window.cascades if each.spec.name in there]
+    cascades = [each for each in stored.window.derived.fed if each.spec.name in there]
     frames = chain.from_iterable(map(export, [stored.window, *cascades]))
     written = await storage.restore(_later(frames), None, derived=[each.spec.name for each in cascades])
-    for view in stored.window.all_views:
+    for view in stored.window.views:
         if view.spec.name in there:
             await storage.create(view.spec)
     for token, part, batch in stored.staged():

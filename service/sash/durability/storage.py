@@ -15,9 +15,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TypeVar
 
-from sash.durability import cascading, records, sharing
+from sash.durability import deriving, records
 from sash.durability.catalogue import Catalogue
 from sash.durability.columns import size_of
+from sash.durability.derived_records import Derive
 from sash.durability.export import Importer, export
 from sash.durability.footprint import COPIES, ROW_BYTES, footprint, view_footprint
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
@@ -26,7 +27,6 @@ from sash.durability.memory_storage import MemoryStorage
 from sash.durability.records import Operation, Write
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
-from sash.durability.view_records import AddView
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.runtime.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
@@ -41,6 +41,7 @@ from sash_engine.errors import (
 )
 from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
+from sash_engine.windows.algorithms import DEPRECATED
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.entries import BULK_ROWS, Entries
@@ -249,10 +250,10 @@ class Storage:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""
         if spec.name not in self._catalogue:
             self._memory.check(0)
-        if spec.of is not None:
-            return await sharing.create(self._catalogue, self.store, spec, self._apply_view)
-        if spec.source is not None:
-            return await cascading.create(self._catalogue, self.store, spec)
+        if spec.algorithm is not None:
+            _log.warning("window %r: %s", spec.name, DEPRECATED)
+        if spec.feeds_on:
+            return await deriving.create(self._catalogue, self.store, spec, self._apply_derived)
         return await self.store.create(spec)
 
     def goes_with(self, name: str) -> list[str]:
@@ -265,10 +266,8 @@ class Storage:
             counts = None
             alone = not self.goes_with(name)
             if name in self._catalogue and alone:
-                sharing.check_deletable(self._catalogue.find(name))
-                counts = await sharing.delete(self._catalogue, self.store, name)
-            if name in self._catalogue and alone and counts is None:
-                counts = await cascading.delete(self._catalogue, self.store, name)
+                deriving.check_deletable(self._catalogue.find(name))
+                counts = await deriving.delete(self._catalogue, self.store, name)
             counts = counts or await self.store.delete(name)
         finally:
             if name not in self._catalogue:  # it is gone, also where the tier has not confirmed that
@@ -318,7 +317,7 @@ class Storage:
                 then the answer that the writer asked for cannot be given.
         """
         asked = name, operation
-        name, operation = sharing.redirected(self._catalogue, name, operation)
+        name, operation = deriving.redirected(self._catalogue, name, operation)
         size = operation.size
         self._check_writable(name)
         self.store.check_size(name, size)
@@ -339,12 +338,12 @@ class Storage:
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
         if origin is not None and applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
-        if isinstance(operation, AddView) and sharing.redirected(self._catalogue, *asked) != (name, operation):
+        if isinstance(operation, Derive) and deriving.redirected(self._catalogue, *asked) != (name, operation):
             return await self.write(*asked)  # the view was changed or deleted meanwhile
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = _footprint(hosted.window, [operation.batch], size)
-        elif isinstance(operation, AddView):
+        elif isinstance(operation, Derive):
             needed += _view_footprint(hosted.window, operation)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
@@ -362,9 +361,8 @@ class Storage:
 
     def _check_writable(self, name: str) -> None:
         window = self._catalogue.get(name)
-        if window is not None and (window.spec.source is not None or window.spec.of is not None):
-            sharing.check_writable(window)
-            cascading.check_writable(window)
+        if window is not None:
+            deriving.check_writable(window)
 
     def _answer(self, window: Window, operation: records.Insert, result: WriteResult) -> SashError | None:
         """Answer an insert that asks, or return why that fails. The entry is taken and logged all the same."""
@@ -429,8 +427,10 @@ class Storage:
         """Count the staged parts no more that a window has no more: they were committed, or have expired."""
         self._staged.keep(window.spec.name, (part.number for part in window.ledger.parts.values()))
 
-    async def _apply_view(self, hosted: HostedWindow, operation: AddView) -> tuple[WriteResult, int]:
-        """Add a view, if there is memory for it."""
+    async def _apply_derived(self, hosted: HostedWindow, operation: Derive) -> tuple[WriteResult, int]:
+        """Begin to feed a window; or add a view, if there is memory for it."""
+        if not operation.is_view:
+            return hosted.apply(operation)
         needed = COPIES * operation.size + _view_footprint(hosted.window, operation)
         self._memory.check(needed)
         return await self._apply_in_slices(hosted, operation, needed)
@@ -497,7 +497,7 @@ class Storage:
     def export_together(self, name: str, derived: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """See `Plane.export_together`."""
         window = self.find(name)
-        fed = {each.spec.name: each for each in (() if isinstance(window, View) else window.cascades)}
+        fed = {} if isinstance(window, View) else {each.spec.name: each for each in window.derived.fed}
         for each in derived:
             if each not in fed:
                 raise NotFound(f"derived: window {name!r} feeds no window {each[:140]!r}", field="derived")
@@ -518,7 +518,9 @@ class Storage:
             admit(spec.name)
             self._check_new(spec)
             if targets:
-                return targets[0].window.add_cascade(spec)
+                fed = targets[0].window.derive(spec)
+                assert isinstance(fed, Window), "views are not in an export"
+                return fed
             targets.append(self.store.begin_import(spec))
             return targets[0].window
 
@@ -534,7 +536,7 @@ class Storage:
             for target in targets:
                 await target.keep_up()
                 await target.complete()
-            family = [window, *window.cascades]
+            family = window.family
             for each in family:
                 self._check_new(each.spec, len(family))
         except BaseException:
@@ -554,14 +556,14 @@ class Storage:
 
 def _footprint(window: Window, batches: Sequence[AnyBatch], written: int) -> int:
     """`footprint` of a window and of those that it feeds."""
-    return sum(footprint(each.spec, batches, written) for each in (window, *window.cascades))
+    return sum(footprint(each.spec, batches, written) for each in window.family)
 
 
-def _view_footprint(window: Window, operation: AddView) -> int:
+def _view_footprint(window: Window, operation: Derive) -> int:
     """`view_footprint` of what an operation adds to a window, or to one that it feeds."""
     spec = WindowSpec.parse(operation.document)
-    source = window.part(spec.of or "")
-    return 0 if source is None else view_footprint(source, spec)
+    source = window.find(spec.of or "")
+    return view_footprint(source, spec) if isinstance(source, Window) else 0
 
 
 def _shielded(steps: Steps[T]) -> Steps[T]:

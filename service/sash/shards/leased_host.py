@@ -220,7 +220,8 @@ class LeasedHost(MovingHost):
         if takes and not self._taking:
             self._taking = {shard: table.owners.get(shard, "") for shard in takes}
             self._spawn(self._take(self._table))
-        gives = [shard for shard in decision.give if shard not in self._busy]
+        # One that is being taken may be this process' in the table already; it is served first.
+        gives = [shard for shard in decision.give if shard not in self._busy and shard not in self._taking]
         for shard in gives[: max(_AT_ONCE - len(self._giving), 0)]:
             self._giving.add(shard)
             self._begin(shard, self._give(shard))

@@ -139,7 +139,10 @@ class Lifecycle:
             await self._on_home(home, lambda: home.add_aggregates(name, aggregates))
             _, errors = await self._on_others(lambda plane: plane.add_aggregates(name, aggregates))
             if errors:
-                raise worst(errors.values())
+                error = worst(errors.values())
+                if isinstance(error, Unavailable) and error.unchanged:  # on its shard; home and others have changed
+                    error = Unavailable(error.message, field=error.field, retry_after_s=error.retry_after_s)
+                raise error
 
     async def export(self, name: str) -> Parts[bytes]:
         """The window of all shards as one file."""

@@ -18,7 +18,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from sash.access.access import Access, Audited
-from sash.durability import sharing
+from sash.durability import deriving
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.held import Held
@@ -70,7 +70,7 @@ class OneShard(Plane):
             NotFound: there is none.
             FailedPrecondition: it has views.
         """
-        sharing.check_deletable(self._catalogue.find(name))
+        deriving.check_no_views(self._catalogue.find(name))
         self._close(name, token)
 
     async def reopen(self, name: str, token: str) -> None:

@@ -26,7 +26,7 @@ from sash.shards.files import with_spec
 from sash.shards.merging import merged_infos
 from sash.shards.sharded_questions import ShardedQuestions
 from sash.shards.sharded_writes import ShardedWrites
-from sash_engine.errors import NotFound, SashError, Unsupported
+from sash_engine.errors import NotFound, SashError, Unavailable, Unsupported
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.spec import WindowSpec
 
@@ -42,7 +42,7 @@ class ShardedPlane(ShardedWrites, ShardedQuestions):
             for source in spec.feeds_on:  # a shard does not ask who calls
                 self._access.require("entries", source)
             created = await self._windows().create(spec)
-            return await self._info(spec.name), created
+            return await self._changed_info(spec.name, "created"), created
 
     def list(self) -> builtins.list[WindowInfo]:
         """Show all windows as far as this process has them."""
@@ -98,6 +98,17 @@ class ShardedPlane(ShardedWrites, ShardedQuestions):
         found = await self._each(lambda plane: plane.window(name))
         return merged_infos([found[shard] for shard in sorted(found)], sorted(found))
 
+    async def _changed_info(self, name: str, done: str) -> WindowInfo:
+        """As `_info`, after a change: whoever cannot describe the window has changed it all the same."""
+        try:
+            return await self._info(name)
+        except Unavailable as error:
+            raise Unavailable(
+                f"window {name!r} is {done}, and cannot be described now: {error.message}",
+                field=error.field,
+                retry_after_s=error.retry_after_s,
+            ) from None
+
     @observed
     async def delete(self, name: str) -> int:
         with self._access.audited("delete", name):
@@ -108,7 +119,7 @@ class ShardedPlane(ShardedWrites, ShardedQuestions):
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
         with self._access.audited("add_aggregates", name):
             await self._windows().add_aggregates(name, aggregates)
-        return await self._info(name)
+        return await self._changed_info(name, "changed")
 
     async def export(self, name: str) -> Parts[bytes]:
         self._access.require("export", name)
@@ -130,7 +141,7 @@ class ShardedPlane(ShardedWrites, ShardedQuestions):
             entry.window = spec.name
             self._access.require("restore", spec.name)
             await self._windows().restore(whole, spec.name)
-            return await self._info(spec.name)
+            return await self._changed_info(spec.name, "restored")
 
 
 def _check_none_fed(derived: Sequence[str]) -> None:
