@@ -180,8 +180,9 @@ def _first_wrong(error: ValidationError, said: Any) -> InvalidArgument:
     path, kind, value = str(name) + "".join(f"[{i}]" for i in inside), found["type"], found["input"]
     if kind == "missing":
         return InvalidArgument(f"{path} is missing", field=path)
-    if kind not in _WANTED:  # the parser makes a float of an integer of more than 64 bits
+    if kind not in _WANTED:  # the bounds of Int64
         return InvalidArgument(f"{path} {value} is out of range", field=path, limit=INT64_RANGE)
     if isinstance(value, float) and kind == "int_type" and abs(value) >= -TICK_MIN:
+        # The parser makes a float of an integer of more than 64 bits.
         return InvalidArgument(f"{path} is out of range", field=path, limit=INT64_RANGE)
     return InvalidArgument(f"{path} must be {_WANTED[kind]}, not {said(value)}", field=path)
