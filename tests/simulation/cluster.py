@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sash.metrics import Metrics
 
 from sash import requests
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.rpc.methods import methods
 from sash.rpc.operations import Operations
 from sash.settings import Settings

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash import calls
+from sash.durability.records import BulkInsert
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows import conditions
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.keys import Keys
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query, Where
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, Where
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.sharded import in_process, single
@@ -133,13 +134,13 @@ def test_a_plane_selects_once_for_a_listing_and_for_entries(monkeypatch, asked, 
     async def ask() -> None:
         plane: Plane = make(ManualClock(0))
         await plane.create(PLAIN)
-        await plane.bulk_insert("w", Batch.of(PLAIN, range(1_000), {"v": range(1_000)}, keys))
+        await plane.write("w", BulkInsert(Batch.of(PLAIN, range(1_000), {"v": range(1_000)}, keys)))
         asked.clear()
-        found, _ = await calls.key_names(plane, "w", "", 1_000, 0, where)
+        found, _ = await calls.key_names(plane, "w", KeysQuery("", 1_000, 0, where))
         assert (sorted(found), asked.count("expression")) == (keys[7::10], 1_000)
         asked.clear()
         rows = 0
-        async for batch in calls.each(await plane.entries("w", EntriesQuery(where=where))):
+        async for batch in calls.each(await plane.ask("w", EntriesQuery(where=where))):
             rows += len(batch.times)
         assert (rows, asked.count("expression")) == (100, 1_000)
 

@@ -109,7 +109,7 @@ class LeasedHost(MovingHost):
         self._lost = False  # whether Redis was emptied
         self._news = asyncio.Event()
         self.shards.on_taken = self._dropped
-        self.plane.mover = self.move
+        self.deployment.move = self.move
         self.operations |= {"look": self._look}
 
     # ---------------------------------------------------------------- life

@@ -9,6 +9,16 @@ from pydantic import Field
 from starlette.responses import Response
 
 from sash.calls import unbroken
+from sash.durability.records import (
+    BulkInsert,
+    Commit,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+    eviction_of,
+)
 from sash.rest import arrow, columns, documents, examples
 from sash.rest.answers import change_document, eviction_document, staged_document, write_document
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
@@ -65,7 +75,7 @@ async def insert(call: Call, name: Name) -> dict[str, Any]:
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
     time, fields, key = columns.entry_of(document, spec)
-    write = call.plane.insert(name, time, fields, key, asked, lookbacks, origin=origin)
+    write = call.plane.write(name, Insert(time, fields, key, asked, lookbacks), origin)
     return write_document(await unbroken(write), asked)
 
 
@@ -93,7 +103,7 @@ async def bulk_insert(call: Call, name: Name, beside: Annotated[Beside, Query()]
         lines = Lines(call.plane, name, reader, entries_max)
         return await _lines(call, name, lines, beside.origin())
     batch, origin = await _numbered(call, spec, beside)
-    return write_document(await unbroken(call.plane.bulk_insert(name, batch, origin=origin)))
+    return write_document(await unbroken(call.plane.write(name, BulkInsert(batch), origin)))
 
 
 async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> dict[str, Any] | Response:
@@ -121,7 +131,8 @@ async def bulk_evict(call: Call, name: Name, given: documents.Eviction) -> dict[
     key = given.key
     if type(key) is dict:
         key = columns.key_of({"key": key}, await call.plane.look_up(name, "bulk_evict"))
-    write = call.plane.bulk_evict(name, given.time, key, given.origin(), given.start, given.end, given.end_exclusive)
+    evict = eviction_of(given.time, key, given.start, given.end, given.end_exclusive)
+    write = call.plane.write(name, evict, given.origin())
     return eviction_document(await unbroken(write))
 
 
@@ -141,7 +152,7 @@ async def retract(call: Call, name: Name, beside: Annotated[Beside, Query()]) ->
     """
     spec = named(await call.plane.look_up(name, "retract"))
     batch, origin = await _numbered(call, spec, beside, True)
-    return change_document(await unbroken(call.plane.retract(name, batch, origin)))
+    return change_document(await unbroken(call.plane.write(name, Retract(batch), origin)))
 
 
 @ROUTER.post(
@@ -160,7 +171,7 @@ async def update(call: Call, name: Name, beside: Annotated[Beside, Query()]) -> 
     spec = await call.plane.look_up(name, "update")
     named(spec)
     batch, origin = await _numbered(call, spec, beside, True)
-    return change_document(await unbroken(call.plane.update(name, batch, origin)))
+    return change_document(await unbroken(call.plane.write(name, Update(batch), origin)))
 
 
 async def _numbered(
@@ -191,7 +202,7 @@ async def _numbered(
 )
 async def punctuate(call: Call, name: Name, given: documents.Punctuation) -> dict[str, Any]:
     """Entries with time <= `time` are final, and later ones of such a time are late. An older time changes nothing."""
-    return eviction_document(await unbroken(call.plane.punctuate(name, given.time)))
+    return eviction_document(await unbroken(call.plane.write(name, Punctuate(given.time))))
 
 
 class Batch(Parameters):
@@ -210,7 +221,8 @@ class Batch(Parameters):
     openapi_extra=needs("write", _COLUMNS),
 )
 async def stage(call: Call, name: Name, part: Annotated[Batch, Query()]) -> dict[str, Any]:
-    return staged_document(await unbroken(call.plane.stage(name, await _part(call, name), part.query, part.batch)))
+    write = call.plane.write(name, StageBatch(await _part(call, name), part.query, part.batch))
+    return staged_document(await unbroken(write))
 
 
 async def _part(call: Call, name: str) -> AnyBatch:
@@ -230,4 +242,5 @@ async def _part(call: Call, name: str) -> AnyBatch:
     openapi_extra=needs("write"),
 )
 async def commit(call: Call, name: Name, given: documents.Commit) -> dict[str, Any]:
-    return write_document(await unbroken(call.plane.commit(name, given.query, given.batch, given.stages)))
+    write = call.plane.write(name, Commit(given.query, given.batch, given.stages))
+    return write_document(await unbroken(write))
