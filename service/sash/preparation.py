@@ -10,9 +10,9 @@ import logging
 import os
 import signal
 
-from sash import logs
 from sash.limits.files import connections_within, raise_limit
 from sash.limits.memory import SHARE, MemoryBudget, available_bytes
+from sash.runtime import logs
 from sash.settings import Settings, misspelt
 
 __all__ = ["RELOAD", "budget", "prepared", "started", "told_to_reload"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sash.rpc import server
+from sash.rpc import server, unacknowledged
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.servers import running_service, service_process
 from tests.support.tokens import bearer, write_tokens
@@ -62,17 +62,21 @@ def resident_mib(pid):
     return (resident - shared) * resource.getpagesize() / 2**20
 
 
-def endless(stack, running, acknowledged=b""):
+def connect(stack, running, address="127.0.0.1"):
+    return stack.enter_context(socket.create_connection(("127.0.0.1", running.grpc_port), 30, (address, 0)))
+
+
+def endless(stack, running, acknowledged=b"", address="127.0.0.1"):
     """A connection that has begun a call whose headers do not end."""
-    connection = stack.enter_context(socket.create_connection(("127.0.0.1", running.grpc_port), 30))
+    connection = connect(stack, running, address)
     connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + acknowledged + frame(HEADERS, 0, 1, HEAD))
     return connection
 
 
-def refused(running):
+def refused(running, code="UNAUTHENTICATED"):
     """How many calls of gRPC were refused."""
     text = running.http().get("/metrics", headers=bearer("root")).text
-    found = re.search(r'sash_requests_rejected_total\{code="UNAUTHENTICATED",edge="grpc"\} (\S+)', text)
+    found = re.search(rf'sash_requests_rejected_total\{{code="{code}",edge="grpc"\}} (\S+)', text)
     return 0 if found is None else float(found[1])
 
 
@@ -115,3 +119,85 @@ def test_endless_headers_are_not_kept_once_the_settings_are_acknowledged():
                 connection.sendall(more)
         running.stub().ListWindows(pb.ListWindowsRequest())
         assert resident_mib(running.process.pid) - before < SENT_MIB / 2
+
+
+def closed(connection):
+    """Whether the service closes a connection: waits until it has, or for the 30 s that the connection has."""
+    try:
+        while connection.recv(65_536):
+            pass
+    except ConnectionError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+MORE = frame(CONTINUATION, 0, 1, (b"\x00" + text(b"a") + text(b"x" * 126)) * 100)
+LONG = {
+    "many": frame(CONTINUATION, END_HEADERS, 1, b"\x40\x01b\x01y" + b"\xbe" * 600),
+    "large": MORE + MORE + frame(CONTINUATION, END_HEADERS, 1),
+}
+ATTACKER = "127.0.7.7"
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """gRPC does not close by itself who has not acknowledged the settings."""
+    monkeypatch.setattr(server, "_SETTINGS_MS", 600_000)
+
+
+@pytest.mark.parametrize("tokens", [False, True], ids=["open", "tokens"])
+@pytest.mark.parametrize("headers", LONG)
+def test_who_sends_long_headers_is_shut_out(headers, tokens, patient, monkeypatch, tmp_path):
+    monkeypatch.setattr(unacknowledged, "_BARRED_S", 600.0)
+    given = {"tokens": write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})} if tokens else {}
+    with running_service(**given) as running, contextlib.ExitStack() as stack:
+        mine, token = running.stub(), tuple(bearer("root").items())
+        mine.ListWindows(pb.ListWindowsRequest(), metadata=token)
+        before = connect(stack, running, ATTACKER)  # it may be an honest one's
+        sent = endless(stack, running, address=ATTACKER)
+        sent.sendall(LONG[headers])
+        assert closed(sent)
+        assert refused(running, "RESOURCE_EXHAUSTED") == 1
+        for _ in range(2):
+            assert closed(connect(stack, running, ATTACKER))
+        mine.ListWindows(pb.ListWindowsRequest(), metadata=token)
+        before.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        assert before.recv(9)[3:4] == bytes([SETTINGS])
+        running.stub().ListWindows(pb.ListWindowsRequest(), metadata=token)
+
+
+def test_an_address_is_not_shut_out_for_ever(patient, monkeypatch):
+    monkeypatch.setattr(unacknowledged, "_BARRED_S", 0.0)
+    with running_service() as running, contextlib.ExitStack() as stack:
+        for _ in range(2):
+            sent = endless(stack, running, address=ATTACKER)
+            sent.sendall(LONG["many"])
+            assert closed(sent)
+        again = connect(stack, running, ATTACKER)
+        again.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        assert again.recv(9)[3:4] == bytes([SETTINGS])
+
+
+def test_the_longest_headers_that_are_allowed_are_taken():
+    values = [("x-a", "x" * 1000)] * 7
+    with running_service() as running:
+        running.stub().ListWindows(pb.ListWindowsRequest(), metadata=values)
+
+
+def test_connections_to_other_ports_are_left_alone():
+    """What is looked for are sockets of the process: those of HTTP and of Redis are there, too."""
+    with socket.socket() as listening, contextlib.ExitStack() as stack:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        mine = listening.getsockname()[1]
+        known = unacknowledged._cut({mine}, (), {"127.0.0.1"}, None)
+        there = stack.enter_context(socket.create_connection(("127.0.0.1", mine), 30))
+        here = stack.enter_context(listening.accept()[0])
+        unacknowledged._cut({mine + 1}, (), {"127.0.0.1"}, known)
+        unacknowledged._cut({mine}, {("127.0.0.1", mine)}, {"127.0.0.2"}, known)
+        there.sendall(b"1")
+        assert here.recv(1) == b"1"
+        unacknowledged._cut({mine}, (), {"127.0.0.1"}, known)
+        assert there.recv(1) == b""

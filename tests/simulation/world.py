@@ -22,12 +22,12 @@ from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.requests import REQUEST, Request
 from sash.rpc.errors import described as described_by_service
 from sash.rpc.methods import methods
 from sash.rpc.operations import Operations
+from sash.runtime.metrics import Metrics
 from sash_client.aio import AsyncClient
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
 from sash_engine.errors import SashError
@@ -86,7 +86,7 @@ class Served:
         storage = self.storage = Storage(
             catalogue, world.clock, tier, sleep=world.loop.passes, entropy=entropy, **options
         )
-        plane = Plane(catalogue, Metrics(CollectorRegistry()), world.clock, storage)
+        plane = Plane.of(storage, Metrics(CollectorRegistry()), world.clock)
         try:
             await storage.start()
         except SashError as error:

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.errors import Unavailable, Unsupported
-from sash_engine.forest import Forest
-from sash_engine.windows.stores import AlgorithmStores
 from tests.support.forest_model import histories
-from tests.support.store_lockstep import ALGORITHMS_TRIED, ENTRIES, KINDS, OF_VALUES, TIERED, WIDER, StoreLockstep
+from tests.support.store_lockstep import ALGORITHMS_TRIED, KINDS, OF_VALUES, TIERED, WIDER, StoreLockstep
 
 MORE = st.one_of(
     st.sampled_from([("sweep",), ("read",), ("save",), ("save",), ("restart",)]),
@@ -113,8 +111,6 @@ def test_an_algorithm_refuses_what_needs_the_values(kind):
         with pytest.raises(Unsupported) as error:
             refused()
         assert error.value.field == "algorithm"
-    with pytest.raises(Unsupported):
-        AlgorithmStores(kind).around(ENTRIES, Forest(ENTRIES))
     beside.check()
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
-from sash.prometheus.errors import BadData
-from sash.prometheus.matchers import Matchers
 from sash.prometheus.names import Catalogue, Metric
-from sash.prometheus.parsing import parsed_selector
 from sash.prometheus.requests import Parameters
-from sash.prometheus.room import Room
-from sash.prometheus.selectors import Selected, Selectors
-from sash.prometheus.values import NAME, SERIES_MAX
+from sash.prometheus.series import Selected, Selectors
+from sash.promql.errors import BadData
+from sash.promql.matchers import Matchers
+from sash.promql.parsing import parsed_selector
+from sash.promql.values import NAME, SERIES_MAX, Room
 from sash_engine.errors import NotFound, PermissionDenied
 from sash_engine.windows.spec import WindowSpec
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sash.prometheus.values import LOOKBACK, NAME
+from sash.promql.values import LOOKBACK, NAME
 from sash_engine.errors import InvalidArgument, NotFound
 from sash_engine.monoids import Monoid
 from sash_engine.windows.spec import WindowSpec

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
-from sash.prometheus.errors import BadData, UnsupportedMediaType
+from sash.promql.errors import BadData
 from sash_engine.errors import TooLarge
 
-__all__ = ["FORM", "Gone", "Parameters", "header", "parameters_of", "read_body"]
+__all__ = ["FORM", "Gone", "Parameters", "UnsupportedMediaType", "header", "parameters_of", "read_body"]
 
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 1 << 18
@@ -21,6 +21,10 @@ _FIELDS_MAX = 1000
 
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]
+
+
+class UnsupportedMediaType(BadData):
+    """The body is of a type, or compressed in a way, that is not taken."""
 
 
 class Gone(Exception):

@@ -14,9 +14,9 @@ from sash.access.access import Access
 from sash.access.caller import CALLER, PEER
 from sash.access.tls import Certificates, Pem, is_name
 from sash.limits.refusals import Refusals
-from sash.metrics import Metrics
 from sash.requests import REQUEST, of_metadata
 from sash.rpc.errors import status_of
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
 __all__ = ["AccessInterceptor", "note_peer", "server_credentials"]
@@ -31,16 +31,20 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         access: who may come in.
         metrics: counts refusals.
         refusals: when calls are refused.
+        guard: handles what is refused before anybody asks who calls.
     """
 
-    def __init__(self, access: Access, metrics: Metrics, refusals: Refusals) -> None:
+    def __init__(self, access: Access, metrics: Metrics, refusals: Refusals, guard: grpc.GenericRpcHandler) -> None:
         self._access = access
         self._metrics = metrics
         self._refusals = refusals
+        self._guard = guard
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
+        if (refusing := self._guard.service(details)) is not None:
+            return refusing
         REQUEST.set(of_metadata(lambda: details.invocation_metadata))
         if not details.method.startswith(_OPEN):
             values = [value for name, value in details.invocation_metadata or () if name == "authorization"]
