@@ -106,8 +106,8 @@ class Service:
         shared = share.processes > 1
         self._storage: Storage | Host
         if shards == 1:
-            catalogue, self._storage = _opened(settings, clock, memory, share, 0)
-            self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
+            _, self._storage = _opened(settings, clock, memory, share, 0)
+            self.plane = Plane.of(self._storage, metrics, clock, self._access)
         else:
             opened = partial(_opened, settings, clock, memory, share)
             if is_leased(settings, shards):

@@ -135,7 +135,7 @@ def test_a_deployment_forwards_over_tls_and_follows_its_files(tmp_path: Path, re
     settings = {"data": redis, "shards": 4, "lease_s": 1, "tls_cert": cert, "tls_key": key, "tls_client_ca": ca}
 
     with running_service(**settings) as first, running_service(**settings) as second:
-        hosts: list[LeasedHost] = [running.plane.mover.__self__ for running in (first, second)]
+        hosts: list[LeasedHost] = [running.plane._windows.move.__self__ for running in (first, second)]
 
         def client(port: int) -> Client:
             return Client(f"127.0.0.1:{port}", tls=TLS(ca=ca, cert=cert, key=key), timeout_s=60)

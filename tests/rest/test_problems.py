@@ -241,10 +241,10 @@ def test_a_lone_surrogate_is_no_json(http, unchanged):
 
 
 def test_a_failure_of_the_service_is_logged_and_not_shown(http, service, unchanged, monkeypatch, caplog):
-    def fail(name):
+    async def fail(name):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(service.plane, "describe", fail)
+    monkeypatch.setattr(service.plane, "window", fail)
     response = http.get(f"/v1/windows/{unchanged}")
     assert problem(response)["status"] == 500
     assert "secret" not in response.text

@@ -12,12 +12,13 @@ from prometheus_client import CollectorRegistry
 from pydantic import Field
 
 from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.documents import Status
-from sash.rest.models import ABSENT, Document, Flag, Int64, Number, Parameters, Texts
+from sash.rest.models import ABSENT, Document, Int64, Parameters, Texts
 from sash.rest.route import Route, needs, told
 from sash.rest.routes import ROUTES
 from sash.runtime.clock import SystemClock
@@ -31,9 +32,9 @@ THINGS = APIRouter(route_class=Route, tags=["things"])
 
 
 class Things(Parameters):
-    count: Number = Field(json_schema_extra={"minimum": 1})
+    count: Int64 = Field(json_schema_extra={"minimum": 1})
     """How many."""
-    loud: Flag = False
+    loud: bool = False
     """Whether."""
     tag: Texts = Field((), examples=[["a"]])
     note: str = ABSENT
@@ -42,7 +43,7 @@ class Things(Parameters):
 class Beside(Parameters):
     not_with = JSON
 
-    stream: Number = ABSENT
+    stream: Int64 = ABSENT
 
 
 class Thing(Document):
@@ -228,7 +229,8 @@ def test_each_route_says_which_right_it_needs():
 def app_with(admit):
     registry, clock = CollectorRegistry(), SystemClock()
     metrics = Metrics(registry)
-    return create_app(Plane(Catalogue(clock=clock), metrics, clock), Settings(), registry, metrics, admit=admit)
+    plane = Plane.of(Storage(Catalogue(clock=clock), clock), metrics, clock)
+    return create_app(plane, Settings(), registry, metrics, admit=admit)
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.right], ids=lambda route: route.name)

@@ -54,17 +54,17 @@ async def test_strangers_are_refused(sent: str | None) -> None:
 
     try:
         for call in (
-            lambda: stranger.call(0, "query", (), {}),
-            lambda: stranger.read(0, "entries", ()),
+            lambda: stranger.call(0, "query"),
+            lambda: stranger.read(0, "entries"),
             lambda: stranger.restore(0, nothing(), "w"),
-            lambda: newer.call(0, "query", (), {}),
+            lambda: newer.call(0, "query"),
         ):
             with pytest.raises(Unavailable, match="cannot be reached"):
                 await call()
         assert not called
         server.also_admit("newer")
         for peer in (friend, newer):
-            assert await peer.call(0, "query", (), {}) == []
+            assert await peer.call(0, "query") == []
     finally:
         for peer in (stranger, friend, newer):
             await peer.close()

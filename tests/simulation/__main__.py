@@ -21,16 +21,19 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=60, help="most lines of a story")
     parser.add_argument("--met", action="store_true", help="say which faults met which states")
     parser.add_argument("--planted", help="run the code with this fault, until it is found")
+    parser.add_argument("--cluster", action="store_true", help="a cluster on Redis, and not one service on a disk")
     given = parser.parse_args()
     if given.planted is not None:
         plant(given.planted)
     from tests.simulation.run import run, shrunk, story
-    from tests.simulation.scenario import of_seed
+    from tests.simulation.scenario import cluster_of_seed, of_seed
+
+    drawn = cluster_of_seed if given.cluster else of_seed
 
     if given.seed is not None:
-        outcome = run(of_seed(given.seed))
+        outcome = run(drawn(given.seed))
         if outcome.failure is not None:
-            outcome = shrunk(of_seed(given.seed))
+            outcome = shrunk(drawn(given.seed))
         print(story(outcome, given.lines))
         return int(outcome.failure is not None)
     met, began_s, virtual_s = Counter[str](), time.perf_counter(), 0.0
@@ -38,7 +41,7 @@ def main() -> int:
     seeds = itertools.count(given.first) if given.seeds is None else range(given.first, given.first + given.seeds)
     try:
         for seed in seeds:
-            outcome = run(of_seed(seed))
+            outcome = run(drawn(seed))
             done += 1
             met += outcome.met
             virtual_s += outcome.virtual_s
@@ -50,7 +53,7 @@ def main() -> int:
             if given.planted is not None:
                 print(f"{done} | {outcome.failure[:160]}")
                 return 1
-            print(story(shrunk(of_seed(seed)), given.lines), flush=True)
+            print(story(shrunk(drawn(seed)), given.lines), flush=True)
     except KeyboardInterrupt:
         pass
     if given.met:

@@ -4,7 +4,9 @@ import copy
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
+from sash_engine.steps import finished
 from sash_engine.windows.batch import Batch, PartialBatch
+from sash_engine.windows.derived_spec import completed, widened
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
@@ -17,8 +19,6 @@ from sash_engine.windows.questions import (
     Where,
 )
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
-from sash_engine.windows.views import widened
 from sash_engine.windows.window import Window
 from sash_wire.labels import split
 from tests.support.asking import answers_of, question_of
@@ -136,7 +136,7 @@ class Viewed:
             spec = view_spec(self.window.spec, name)
             self.twins[name] = Window(twin_spec(spec), pages=(2, 4), block=4, clock=self.clock)
             if name not in late:
-                self.window.add_view(spec)
+                self.window.derive(spec)
 
     def step(self, kind, *arguments):
         if kind == "clock":
@@ -153,12 +153,12 @@ class Viewed:
             (name,) = arguments
             if self.window.spec.granularity is None:
                 self.twins[name].add_aggregates(WIDER)
-                if self.window.views.find(name) is not None:
+                if self.window.find(name) is not None:
                     self.add(name)
         elif kind == "drop":
             (name,) = arguments
-            if self.window.views.find(name) is not None:
-                self.window.drop_view(name)
+            if self.window.find(name) is not None:
+                self.window.drop(name)
                 self.late.append(name)
         elif write(self.window, kind, *arguments) is None:
             for twin in self.twins.values():
@@ -167,7 +167,7 @@ class Viewed:
     def add(self, name):
         """Add a view, or make it as wide as its twin."""
         spec = view_spec(self.window.spec, name)
-        self.window.add_view(widened(spec, self.twins[name].spec.document()["aggregates"]))
+        self.window.derive(widened(spec, self.twins[name].spec.document()["aggregates"]))
 
     def same(self):
         """Each view answers as its twin."""
@@ -186,8 +186,12 @@ def same_answers(view, twin):
     for name in ("keys", "oldest", "newest", "punctuated"):
         assert getattr(mine, name) == getattr(theirs, name), name
     if twin.spec.keyed:
-        assert sorted(view.key_names("", 100)[0]) == sorted(twin.key_names("", 100)[0])
-        assert view.key_names("x|", 100)[0] == [n for n in view.key_names("", 100)[0] if n.startswith("x|")]
+        assert sorted(listed(view, "")) == sorted(listed(twin, ""))
+        assert listed(view, "x|") == [n for n in listed(view, "") if n.startswith("x|")]
+
+
+def listed(window, prefix):
+    return finished(window.reader.key_names_steps(prefix, 100, 0, ()))[0]
 
 
 def questions_about(spec):

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.durability.records import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
-from sash_engine.windows import choosing, grouped, together
+from sash_engine.windows import choosing, group_folds, group_series
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.choosing import Column
 from sash_engine.windows.costs import MAX_ANSWERS
@@ -155,13 +156,11 @@ def test_shards_keep_the_same(entries, by, lookback, having, top, granularity):
     async def ask(plane):
         await plane.create(spec)
         if entries:
-            await plane.bulk_insert("w", batch_of(spec, entries))
-        found = [await plane.query("w", question_of(Query, having=having, top=top, **asked))]
+            await plane.write("w", BulkInsert(batch_of(spec, entries)))
+        found = [await plane.ask("w", question_of(Query, having=having, top=top, **asked))]
         if by is not None:
-            found.append(await plane.query("w", question_of(Query, **asked)))
-            found.append(
-                await plane.range_groups("w", RangeQuery(3, 5, selection=Grouped(by=by, having=having, top=top)))
-            )
+            found.append(await plane.ask("w", question_of(Query, **asked)))
+            found.append(await plane.ask("w", RangeQuery(3, 5, selection=Grouped(by=by, having=having, top=top))))
         return [[str(answer) for answer in answers] for answers in found]
 
     async def both():
@@ -232,9 +231,9 @@ MEASURED = {
 @pytest.mark.parametrize("many", [5, 10_000])
 @pytest.mark.parametrize("by", [None, [], ["a"], ["b"]])
 def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monkeypatch, many, by):
-    for module, name, value in ((grouped, "_KEYS", 16), (grouped, "_ROWS", 24), (grouped, "_MANY", many)):
+    for module, name, value in ((group_folds, "_KEYS", 16), (group_folds, "_ROWS", 24), (group_folds, "_MANY", many)):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(together, "KEYS", 7)
+    monkeypatch.setattr(group_series, "KEYS", 7)
     monkeypatch.setattr(choosing, "_VALUES", 3)
     spec = spec_of(aggregates=MEASURED)
     window = Window(spec, pages=(2, 16), block=8)
@@ -245,14 +244,14 @@ def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monke
     window.bulk_insert(Batch.of(spec, np.arange(900), {"v": of, "x": values}, keys))
     which = {"by": by} if by is not None else {"keys": ALL_KEYS}
     for more in ({}, {"lookbacks": [400]}, {"as_of": 600}):
-        whole = {shown_of(each): str(each) for each in window.reader.query(Query(**which, **more))}
+        whole = {shown_of(each): str(each) for each in window.reader.query(question_of(Query, **which, **more))}
         for chosen_by in (
             *({"top": Top("mean", n, "asc")} for n in range(1, 9)),
             {"having": [Having("sum", ">", 0)]},
             {"having": [Having("spread", "<", 1e5)], "aggregates": list(MEASURED)},
             {"limit": 3},
         ):
-            some = window.reader.query(Query(**which, **more, **chosen_by))
+            some = window.reader.query(question_of(Query, **which, **more, **chosen_by))
             assert [str(each) for each in some] == [whole[shown_of(each)] for each in some]
     if by is not None:
         whole = {shown_of(each): values_of_series(each) for each in answers_of(window.reader, series_by(by))}
@@ -262,7 +261,7 @@ def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monke
 
 
 def series_by(by, **more):
-    return SeriesQuery(0, 900, 90, 180, selection=Grouped(by=by), **more)
+    return SeriesQuery(0, 900, 90, 180, selection=Grouped(by=by, **more))
 
 
 def shown_of(answer):

@@ -10,8 +10,8 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
-from sash_engine.windows import asked_keys, group_reader, grouped, label_table, labels, together
 from sash_engine.windows import conditions as finding
+from sash_engine.windows import group_folds, group_reader, group_series, key_finder, label_table, labels
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import (
     ALL_KEYS,
@@ -125,9 +125,9 @@ def groups_by_hand(entries, where, by):
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     for module, name in (
-        (grouped, "_KEYS"),
-        (grouped, "_ROWS"),
-        (grouped, "_MANY"),
+        (group_folds, "_KEYS"),
+        (group_folds, "_ROWS"),
+        (group_folds, "_MANY"),
         (group_reader, "_KEYS"),
         (group_reader, "_ANSWERS"),
         (finding, "_NUMBERS"),
@@ -136,10 +136,10 @@ def small_steps(monkeypatch):
         (labels, "_NUMBERS"),
         (labels, "_TEXTS"),
         (label_table, "_VALUES"),
-        (asked_keys, "_NAMES"),
-        (together, "KEYS"),
-        (together, "_ROWS"),
-        (together, "_ROWS_OF_FOREST"),
+        (key_finder, "_NAMES"),
+        (group_series, "KEYS"),
+        (group_series, "_ROWS"),
+        (group_series, "_ROWS_OF_FOREST"),
         (forest_series, "_COLUMNS"),
     ):
         monkeypatch.setattr(module, name, 3)
@@ -327,7 +327,7 @@ def test_labels_of_forgotten_keys_are_forgotten():
         window.check_invariants()
         clock.advance(2 * 10**9)
         window.tidy()
-    assert len(window._labels._table.labels[0].values) < 4000
+    assert len(window.labels._table.labels[0].values) < 4000
 
 
 def test_too_much_is_refused():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.monoids import Sum
 from sash_engine.monoids.pane import Pane
-from sash_engine.windows import grouped
+from sash_engine.windows import group_folds
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.pages import Pages
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, RangeQuery, Top
@@ -110,14 +110,14 @@ def test_answers_are_those_of_a_window_that_keeps_none(kind, writes, pages):
             found = []
             for window, many in ((kept, 1), (plain, 10**9)):
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(grouped, "_MANY", many)
+                    patch.setattr(group_folds, "_MANY", many)
                     found.append(ask(window, question))
             assert found[0] == found[1], question
     assert plain.keys._pages.kept is None
 
 
 def test_only_keys_that_have_changed_are_read_again(monkeypatch):
-    monkeypatch.setattr(grouped, "_MANY", 1)
+    monkeypatch.setattr(group_folds, "_MANY", 1)
     window = Window(WindowSpec.parse(SPEC))
     keys = [f"{i % 7}|{i}" for i in range(1000)] * 3
     columns = {"id": np.zeros(3000, np.int64), "v": np.ones(3000)}
@@ -138,7 +138,7 @@ def test_only_keys_that_have_changed_are_read_again(monkeypatch):
 
 def test_totals_take_a_bounded_number_of_bytes(monkeypatch):
     """26 bytes of a key for each of its parts: a mean or a sum beside the times, and not five aggregates."""
-    monkeypatch.setattr(grouped, "_MANY", 1)
+    monkeypatch.setattr(group_folds, "_MANY", 1)
     window = Window(
         WindowSpec.parse({**SPEC, "aggregates": {**SPEC["aggregates"], "low": {"function": "min", "field": "v"}}})
     )
@@ -166,7 +166,7 @@ def test_an_aggregate_of_somebody_else_is_combined_as_it_says():
 
 def test_totals_of_one_more_aggregate_are_of_the_rows_that_are_there(monkeypatch):
     """The first question keeps means; the second one reads all keys again, for the sums."""
-    monkeypatch.setattr(grouped, "_MANY", 1)
+    monkeypatch.setattr(group_folds, "_MANY", 1)
     window = Window(WindowSpec.parse(SPEC))
     window.bulk_insert(Batch.of(window.spec, [1, 2], {"id": [0, 0], "v": [3.0, 4.0]}, ["x|p", "y|q"]))
     for by in ("mean", "max", "sum"):

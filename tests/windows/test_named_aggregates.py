@@ -11,8 +11,9 @@ from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.sketches import Quantile
 from sash_engine.steps import finished
-from sash_engine.windows import named_aggregates
+from sash_engine.windows import reader
 from sash_engine.windows.batch import Batch
+from sash_engine.windows.derived_spec import completed
 from sash_engine.windows.questions import (
     ALL_KEYS,
     Grouped,
@@ -26,7 +27,6 @@ from sash_engine.windows.questions import (
 )
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.asking import question_of
@@ -83,7 +83,7 @@ def with_a_view(kind, rows):
     document = {"name": "view", "of": "w", "slide": {"max_age": 20}, "aggregates": dict(AGGREGATES)}
     if kind != "panes":
         document["aggregates"]["p50"] = {"function": "quantile", "field": "v", "q": 0.5}
-    view = window.add_view(completed(WindowSpec.parse(document), window.spec))
+    view = window.derive(completed(WindowSpec.parse(document), window.spec))
     fill(window, rows[len(rows) // 2 :])
     return window, view
 
@@ -255,32 +255,28 @@ def test_an_unknown_name_is_refused_with_those_that_there_are(ask):
         getattr(window.reader, ask)(selecting(question, aggregates="sum"))
 
 
-def test_parts_of_a_reader_are_kept_and_their_number_is_bounded(monkeypatch):
-    monkeypatch.setattr(named_aggregates, "_KEPT", 2)
+def test_readers_of_some_aggregates_are_kept_and_their_number_is_bounded(monkeypatch):
+    monkeypatch.setattr(reader, "_KEPT", 2)
     window = window_of("no keys", [("a", "x", 1, 4)])
     made = []
-    original = type(window.reader)._made
-    monkeypatch.setattr(
-        type(window.reader), "_made", lambda self, *given: made.append(given[-1]) or original(self, *given)
-    )
+    monkeypatch.setattr(reader, "Reader", lambda *given: made.append(given[-1]) or Reader(*given))
     for names in (["sum", "n"], ["n", "sum", "n"], list(AGGREGATES), ["low"], ["n", "sum"], ["mean"], ["n", "sum"]):
         window.query(aggregates=names)
     assert made == [("n", "sum"), ("low",), ("mean",), ("n", "sum")]
 
 
-async def test_a_service_keeps_the_parts(monkeypatch):
+async def test_a_service_keeps_them(monkeypatch):
     storage = await StorageServer().start()
     await storage.create(spec_of("no keys"))
     made = []
-    original = Reader._made
-    monkeypatch.setattr(Reader, "_made", lambda self, *given: made.append(given[-1]) or original(self, *given))
+    monkeypatch.setattr(reader, "Reader", lambda *given: made.append(given[-1]) or Reader(*given))
     for _ in range(3):
         storage.find("w").query(aggregates=["sum"])
     assert made == [("sum",)]
     await storage.stop()
 
 
-def test_a_limit_of_memory_holds_for_parts_that_are_there_already():
+def test_a_limit_of_memory_holds_for_readers_that_are_there_already():
     aggregates = {"sum": AGGREGATES["sum"], "all": {"function": "collect", "field": "v"}}
     window = fill(Window(spec_of("no keys", aggregates)), [("a", "x", i, i) for i in range(9)])
     window.query(aggregates=["all"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.steps import finished
-from sash_engine.windows import rollups
+from sash_engine.windows import derived
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, RangeQuery, SeriesQuery, Top, Where
 from sash_engine.windows.spec import TICK_MIN, WindowSpec
@@ -146,8 +146,8 @@ def test_answers_are_those_without_rollups(slide, writes, where, by, lookback, a
     window, plain = window_of(slide, True, clocks[0]), window_of(slide, False, clocks[1])
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(rollups, "_ROWS", 3)
-            patch.setattr(rollups, "_NAMES", 2)
+            patch.setattr(derived, "_ROWS", 3)
+            patch.setattr(derived, "_NAMES", 2)
         for kind, *arguments in writes:
             if kind == "clock":
                 for clock in clocks:
@@ -202,15 +202,15 @@ def filled(slide="age", n=30, **more):
 @pytest.fixture
 def asked(monkeypatch):
     """How many keys the questions of a test fold, at most."""
-    from sash_engine.windows import grouped
+    from sash_engine.windows import group_folds
 
-    counts, whole = [], grouped.fold_groups
+    counts, whole = [], group_folds.fold_groups
 
     def counted(keys, layout, numbers, *more, **named):
         counts.append(len(numbers))
         return whole(keys, layout, numbers, *more, **named)
 
-    for module in ("group_reader", "grouped"):
+    for module in ("group_reader", "group_folds"):
         monkeypatch.setattr(f"sash_engine.windows.{module}.fold_groups", counted)
     return counts
 

@@ -102,7 +102,8 @@ def _complete(settings: Settings) -> None:
             for window in check(view, SystemClock()).windows:
                 if window.partial is not None:
                     found = window.partial.window
-                    specs |= {each.spec.name: each.spec for each in (found, *found.all_views)}
+                    specs[found.spec.name] = found.spec
+                    specs |= {view.spec.name: view.spec for view in found.views}
         finally:
             view.close()
 

@@ -14,9 +14,10 @@ from typing import Any
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sash.plane import Plane
 from sash.rest.call import Admit, Collect, Edge
@@ -46,12 +47,15 @@ class RestApp(FastAPI):
             separate_input_output_schemas=False,
             openapi_url=None,
             redirect_slashes=False,
-            exception_handlers={HTTPException: self._http_error},
         )
         self.edge = edge
         self._metrics = metrics
         self.router.routes += [*ROUTES, *documentation(self.openapi)]
         self._quick = {(route.method, route.path.removeprefix(_WINDOWS + "{name}")): route for route in QUICK}
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the router, which answers unknown paths. Routes answer their own errors, and the server all others."""
+        return ExceptionMiddleware(self.router, handlers={HTTPException: self._http_error})
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""

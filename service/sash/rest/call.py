@@ -83,7 +83,7 @@ class Call(Request):
         Raises:
             UnsupportedMediaType: the body is none that the route takes.
         """
-        super().__init__(scope, receive)
+        self.scope, self._receive = scope, receive  # all that FastAPI's class needs; its constructor takes 1 µs
         self.edge = edge
         self.plane = edge.plane
         self._whole = whole

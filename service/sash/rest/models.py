@@ -10,16 +10,16 @@ FastAPI describes the models in the OpenAPI document. A limit that the operation
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import unquote_plus
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    Strict,
     ValidationError,
     WithJsonSchema,
 )
@@ -33,11 +33,9 @@ __all__ = [
     "INT64",
     "Answered",
     "Document",
-    "Flag",
     "Int64",
     "NullableInt64",
     "NullableText",
-    "Number",
     "Parameters",
     "Texts",
     "shown",
@@ -46,7 +44,6 @@ __all__ = [
 INT64 = {"type": "integer", "format": "int64"}
 
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
-_FLAGS = {"true": True, "false": False}
 _WANTED = {
     "int_type": "an integer",
     "bool_type": "true or false",
@@ -56,12 +53,16 @@ _WANTED = {
 """What a value must be, by the type of pydantic's error."""
 
 
-def _number(value: Any) -> Any:
-    return int(value) if type(value) is str and _INTEGER.fullmatch(value) else value
+def _integer(value: str) -> int | str:
+    return int(value) if _INTEGER.fullmatch(value) else value
 
 
-def _flag(value: Any) -> Any:
-    return _FLAGS.get(value, value) if type(value) is str else value
+def _flag(value: str) -> bool | str:
+    return value == "true" if value in ("true", "false") else value
+
+
+_READERS: Mapping[Any, Callable[[str], Any]] = {str: str, int: _integer, bool: _flag}
+"""What a text in a query string is in JSON, by type; one that is none stays a text, and is refused."""
 
 
 class _AsInt64:
@@ -76,11 +77,7 @@ ABSENT: Any = None
 """The default of a member that may be left out, but is never null."""
 
 Int64 = Annotated[int, Field(strict=True, ge=TICK_MIN, le=TICK_MAX), _AsInt64()]
-Number = Annotated[Int64, BeforeValidator(_number)]
-"""An integer in a query string."""
-Flag = Annotated[bool, BeforeValidator(_flag), Field(strict=True)]
-"""`true` or `false` in a query string."""
-Texts = tuple[str, ...]
+Texts = Annotated[tuple[str, ...], Strict(False)]
 """A parameter that may be repeated."""
 NullableInt64 = Annotated[int | None, WithJsonSchema({**INT64, "type": ["integer", "null"]})]
 NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
@@ -89,16 +86,16 @@ NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]}
 class Parameters(BaseModel):
     """The parameters of a route, in its query string. Their docstrings describe them."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(strict=True, use_attribute_docstrings=True)
 
     not_with: ClassVar[str | None] = None
     """The media type of bodies that have these as members; the parameters are unknown beside them."""
-    repeated: ClassVar[frozenset[str]] = frozenset()
-    """Those that may be repeated."""
+    readers: ClassVar[Mapping[str, Callable[[str], Any] | None]] = {}
+    """What a text is in JSON, by name. None: the parameter may be repeated."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **given: Any) -> None:
-        cls.repeated = frozenset(name for name, field in cls.model_fields.items() if field.annotation == Texts)
+        cls.readers = {name: _READERS.get(field.annotation) for name, field in cls.model_fields.items()}
 
     @classmethod
     def read(cls, query_string: bytes, kind: str | None = None) -> Self:
@@ -111,23 +108,24 @@ class Parameters(BaseModel):
             InvalidArgument: a parameter is unknown, missing, given twice, or has a wrong value.
         """
         given: dict[str, Any] = {}
-        names: Mapping[str, Any] = cls.model_fields if kind is None or kind != cls.not_with else {}
+        readers = cls.readers if kind is None or kind != cls.not_with else {}
         for part in query_string.decode("latin-1").split("&"):
             if not part:
                 continue
             name, _, value = part.partition("=")
             if "%" in part or "+" in part:
                 name, value = unquote_plus(name), unquote_plus(value)
-            if name not in names:
-                raise _unknown(name, ", ".join(names) or "no parameters with this body")
-            if name in cls.repeated:
+            if name not in readers:
+                raise _unknown(name, ", ".join(readers) or "no parameters with this body")
+            read = readers[name]
+            if read is None:
                 given.setdefault(name, []).append(value)
             elif name in given:
                 raise InvalidArgument(f"{name} is given twice", field=name)
             else:
-                given[name] = value
+                given[name] = read(value)
         try:
-            return cls.model_validate(given)
+            return cls.__pydantic_validator__.validate_python(given)  # type: ignore[no-any-return]
         except ValidationError as error:
             raise _first_wrong(error, lambda value: repr(value[:40])) from None
 

@@ -24,6 +24,7 @@ from typing import Any, Literal
 from fastapi.datastructures import DefaultPlaceholder
 from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from sash.rest.answers import json_bytes
@@ -111,6 +112,7 @@ class Route(APIRoute):
         self.right: Right | None = extra.get("x-sash-right")
         self.kinds = tuple(extra.get("requestBody", {}).get("content", [JSON] if self.body_field else ()))
         """The media types of the body; none where the route takes no body."""
+        self._end = path.rpartition("}")[2]
         self._awaited = iscoroutinefunction(endpoint)
         self._status = self.status_code or 200
         self._call = self.dependant.request_param_name or "call"
@@ -125,6 +127,10 @@ class Route(APIRoute):
             _ANY,
             _GUARDED if self.right is not None else {},
         )
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether the route serves a path; the end tells nearly all apart, without the 1 µs of an expression."""
+        return super().matches(scope) if scope["path"].endswith(self._end) else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of this path."""

@@ -15,13 +15,16 @@ from sash.access.access import Access
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
+from sash.held import Held
+from sash.limits.turns import Turns
+from sash.plane import Plane
 from sash.runtime.metrics import Metrics
+from sash.shards.deployment import Deployment
 from sash.shards.hosted import HostedShard, HostedShards, nobody
 from sash.shards.layout import Share
-from sash.shards.parts import HOME, Operations, ShardPlane
+from sash.shards.parts import HOME, Administration, Shard
 from sash.shards.peer_server import PeerServer
-from sash.shards.peers import Peer, RemoteOperations, RemotePlane
-from sash.shards.sharded_plane import ShardedPlane
+from sash.shards.peers import Peer, RemoteAdministration, RemoteShard
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
@@ -37,10 +40,7 @@ PROCESS = -1
 _ADMINISTRATION = frozenset(
     {"create", "closed", "close", "reopen", "delete", "add_aggregates", "restore", "window", "windows"}
 )
-_SHARD = _ADMINISTRATION | {
-    *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
-    *("query", "range_query", "range_groups", "series", "series_groups", "entries", "export", "keys"),
-}
+_SHARD = _ADMINISTRATION | {"write", "ask", "export"}
 _DEPLOYMENT = frozenset({"create", "delete", "add_aggregates", "restore", "reconcile_one"})
 
 _PAUSE_S = 0.1
@@ -83,9 +83,12 @@ class Host:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._settling: set[HostedShard] = set()
         self.shards = HostedShards(share.shards, self._elsewhere)
-        self.shards.deployment = self._deployment
-        self.plane = ShardedPlane(self.shards, metrics, clock, access)
-        self.plane.processes = self._processes
+        self.shards.administration = self._administration
+        self.deployment = Deployment(self.shards, clock)
+        self.deployment.processes = self._processes
+        turns = Turns()
+        self._held = Held(clock, metrics.observe_held, turns)
+        self.plane = Plane(self.deployment, metrics, clock, access, turns)
         self.ports = (0, 0)
         """The ports of gRPC and REST by which clients reach this process, and no other one."""
         self.operations: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -136,9 +139,9 @@ class Host:
 
     async def _opened(self, shard: int, standby: bool, beside: bool = False) -> HostedShard:
         """Recover a shard; it serves nothing but its windows' specs before it has joined."""
-        catalogue, storage = self._open(shard)
-        hosted = HostedShard.of(catalogue, storage, self._clock, self.plane.held, self.plane.turns)
-        hosted.plane.on_closed = lambda: self._closed(shard, hosted)
+        _, storage = self._open(shard)
+        hosted = HostedShard.of(storage, self._held)
+        hosted.local.on_closed = lambda: self._closed(shard, hosted)
         await storage.start(standby, beside)
         self.shards.joining[shard] = hosted
         return hosted
@@ -148,7 +151,7 @@ class Host:
         pause_s = _PAUSE_S
         while shard != HOME and shard in self.shards.joining:
             try:
-                await (self._deployment() or self.plane.lifecycle).reconcile_one(shard)
+                await (self._administration() or self.deployment.lifecycle).reconcile_one(shard)
                 break
             except Unavailable as error:
                 _log.debug("shard %d waits for the windows of the deployment: %s", shard, error.message)
@@ -167,7 +170,7 @@ class Host:
         for shard in range(HOME + 1, self.shards.count):
             while HOME in self.shards.hosted and shard not in self.shards.joining:
                 try:
-                    await self.plane.lifecycle.reconcile_one(shard)
+                    await self.deployment.lifecycle.reconcile_one(shard)
                     break
                 except Unavailable:
                     await asyncio.sleep(_PAUSE_S)
@@ -186,10 +189,10 @@ class Host:
         try:
             while hosted in (self.shards.hosted.get(shard), self.shards.joining.get(shard)):
                 await asyncio.sleep(pause_s)
-                if not await hosted.plane.closed():
+                if not await hosted.local.closed():
                     return
                 try:
-                    await (self._deployment() or self.plane.lifecycle).reconcile_one(shard)
+                    await (self._administration() or self.deployment.lifecycle).reconcile_one(shard)
                 except SashError as error:
                     _log.debug("windows of shard %d stay closed: %s", shard, error.message)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
@@ -218,7 +221,7 @@ class Host:
     async def _asked(self, address: str, operation: str) -> Any:
         try:
             async with asyncio.timeout(_WAIT_S):
-                return await self.peer(address).call(PROCESS, operation, (), {})
+                return await self.peer(address).call(PROCESS, operation)
         except (SashError, TimeoutError):
             return None
 
@@ -269,13 +272,13 @@ class Host:
             raise nobody(shard)
         return self.peer(self._share.address(shard))
 
-    def _elsewhere(self, shard: int) -> ShardPlane:
-        return RemotePlane(self._peer_of(shard), shard)
+    def _elsewhere(self, shard: int) -> Shard:
+        return RemoteShard(self._peer_of(shard), shard)
 
-    def _deployment(self) -> Operations | None:
+    def _administration(self) -> Administration | None:
         if HOME in self.shards.hosted:
             return None
-        return RemoteOperations(self._peer_of(HOME))
+        return RemoteAdministration(self._peer_of(HOME))
 
     def _resolve(self, shard: int | None, operation: str) -> Callable[..., Awaitable[Any]]:
         """The operation that another process asks for."""
@@ -290,15 +293,15 @@ class Host:
         if shard is None:
             if HOME not in self.shards.hosted:
                 raise nobody(HOME)
-            found = getattr(self.plane.lifecycle, operation)
+            found = getattr(self.deployment.lifecycle, operation)
         elif operation in _ADMINISTRATION and shard in self.shards.joining:
-            found = getattr(self.shards.joining[shard].plane, operation)
+            found = getattr(self.shards.joining[shard].local, operation)
         else:
             return self._guarded(shard, getattr(self.shards.local(shard), operation))
         return found  # type: ignore[no-any-return]
 
     def _guarded(self, shard: int, operation: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        return lambda *args, **kwargs: self.shards.guarded(shard, operation(*args, **kwargs))
+        return lambda *args: self.shards.guarded(shard, operation(*args))
 
     # ---------------------------------------------------------------- figures, as of a storage
 

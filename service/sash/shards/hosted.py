@@ -15,11 +15,9 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
 from sash.held import Held
-from sash.limits.turns import Turns
+from sash.shard import LocalShard
 from sash.shards.merging import merged_infos
-from sash.shards.one_shard import OneShard
-from sash.shards.parts import Operations, ShardPlane
-from sash_engine.clock import Clock
+from sash.shards.parts import Administration, Shard
 from sash_engine.errors import FailedPrecondition, Unavailable
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.spec import WindowSpec
@@ -41,18 +39,13 @@ class HostedShard:
 
     catalogue: Catalogue
     storage: Storage
-    plane: OneShard
+    local: LocalShard
     calls: int = 0
 
     @classmethod
-    def of(cls, catalogue: Catalogue, storage: Storage, clock: Clock, held: Held, turns: Turns) -> HostedShard:
-        """A shard over a storage.
-
-        Args:
-            held: is told how long its operations hold the loop.
-            turns: are charged for it.
-        """
-        return cls(catalogue, storage, OneShard(catalogue, clock, storage, held, turns))
+    def of(cls, storage: Storage, held: Held) -> HostedShard:
+        """A shard over a storage; `held` is told how long its operations hold the loop."""
+        return cls(storage.catalogue, storage, LocalShard(storage, held))
 
 
 class HostedShards:
@@ -68,7 +61,7 @@ class HostedShards:
         joining: the shards that it will serve when they have the windows of the deployment.
     """
 
-    def __init__(self, count: int, elsewhere: Callable[[int], ShardPlane] | None = None) -> None:
+    def __init__(self, count: int, elsewhere: Callable[[int], Shard] | None = None) -> None:
         self.count = count
         self.hosted: dict[int, HostedShard] = {}
         self.joining: dict[int, HostedShard] = {}
@@ -77,10 +70,10 @@ class HostedShards:
         """Whether this process may answer for its shards: no other process can have them."""
         self.on_taken: Callable[[int], None] = lambda shard: None
         """Called when a call shows that another process has a shard of this one."""
-        self.deployment: Callable[[], Operations | None] = lambda: None
+        self.administration: Callable[[], Administration | None] = lambda: None
         """Where windows are created and deleted: None means here."""
 
-    def plane(self, shard: int) -> ShardPlane:
+    def plane(self, shard: int) -> Shard:
         """See `Shards`."""
         if shard in self.hosted:
             return self.local(shard)
@@ -88,19 +81,19 @@ class HostedShards:
             raise nobody(shard)
         return self._elsewhere(shard)
 
-    def administered(self, shard: int) -> ShardPlane:
+    def administered(self, shard: int) -> Shard:
         """See `Shards`."""
         joining = self.joining.get(shard)
-        return self.plane(shard) if joining is None else joining.plane
+        return self.plane(shard) if joining is None else joining.local
 
-    def local(self, shard: int) -> ShardPlane:
+    def local(self, shard: int) -> Shard:
         """See `Shards`."""
         hosted = self.hosted.get(shard)
         if hosted is None:
             raise nobody(shard, "is not here")
         if not self.valid():
             raise nobody(shard, "may be elsewhere: this process has not reached Redis for SASH_LEASE_S")
-        return hosted.plane
+        return hosted.local
 
     async def confirm(self, shard: int) -> None:
         """See `Shards`."""

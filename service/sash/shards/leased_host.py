@@ -109,7 +109,7 @@ class LeasedHost(MovingHost):
         self._lost = False  # whether Redis was emptied
         self._news = asyncio.Event()
         self.shards.on_taken = self._dropped
-        self.plane.mover = self.move
+        self.deployment.move = self.move
         self.operations |= {"look": self._look}
 
     # ---------------------------------------------------------------- life
@@ -220,7 +220,8 @@ class LeasedHost(MovingHost):
         if takes and not self._taking:
             self._taking = {shard: table.owners.get(shard, "") for shard in takes}
             self._spawn(self._take(self._table))
-        gives = [shard for shard in decision.give if shard not in self._busy]
+        # One that is being taken may be this process' in the table already; it is served first.
+        gives = [shard for shard in decision.give if shard not in self._busy and shard not in self._taking]
         for shard in gives[: max(_AT_ONCE - len(self._giving), 0)]:
             self._giving.add(shard)
             self._begin(shard, self._give(shard))

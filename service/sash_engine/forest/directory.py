@@ -28,6 +28,7 @@ anything, so that the forest is as it was where loading fails.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -186,27 +187,32 @@ class Directory(Level):
         if self._inbox is not None:
             self._hand_out()  # positions change, and what waits goes by position
         first, n, more, dirty = changes[0].position, self.tail - changes[0].position, 0, 0
-        stay, moves, places = np.ones(n, np.bool_), np.zeros(n, np.int64), list[int]()
-        for position, drop, pieces, _ in changes:
+        places = list[int]()  # of the new blocks
+        runs = list[tuple[int, int, int]]()  # blocks that stay, counted from `first`: from, up to, and where they go
+        for i, (position, drop, pieces, _) in enumerate(changes):
             places += range(position + more, position + more + len(pieces))
-            rows, behind = slice(position - self.base, position - self.base + drop), position - first + drop
+            rows = slice(position - self.base, position - self.base + drop)
             dirty -= int(self.counts[rows][self._ids[rows] == _NONE].sum())
             self._release_blocks(rows.start, rows.stop)
             self.release(rows)
-            stay[behind - drop : behind] = False
-            moves[behind:] += len(pieces) - drop
             more += len(pieces) - drop
-        self.stale = {p if p < first else p + moves.item(p - first) for p in self.stale if p < first or stay[p - first]}
+            a, b = position - first + drop, changes[i + 1].position - first if i + 1 < len(changes) else n
+            runs.append((a, b, a + more))
+        if self.stale:
+            self._move_stale(first, runs)
         self.reserve(more, self._swept)
-        start, old = first - self.base, np.flatnonzero(stay)
-        new = start + old + moves[old]
+        start = first - self.base
         for column in (self.counts, self._first, self._last, self._ids, *(part for p in self.columns for part in p)):
-            column[new] = column[start : start + n][old]
-        behind_all = self._blocks[start:]
+            old = column[start : start + n].copy()
+            for a, b, to in runs:
+                column[start + to : start + to + b - a] = old[a:b]
+        blocks = self._blocks[start:]
         self._blocks[start:] = [None] * (n + more)
-        for i, row in zip(old.tolist(), new.tolist(), strict=True):
-            block = behind_all[i]
-            self._blocks[row] = block.cut(first + i) if type(block) is _Slab else block
+        for a, b, to in runs:
+            those = enumerate(blocks[a:b], first + a)
+            self._blocks[start + to : start + to + b - a] = [
+                block.cut(p) if type(block) is _Slab else block for p, block in those
+            ]
         # Neither new rows nor those that are left over have stored partials.
         self._clear(np.array(places, np.int64) - self.base)
         self._clear(slice(start + n + more, start + n))
@@ -218,6 +224,17 @@ class Directory(Level):
             self.put(row, len(columns[0]), partials)
             dirty += len(columns[0])
         self._note_dirty(dirty)
+
+    def _move_stale(self, first: int, runs: Sequence[tuple[int, int, int]]) -> None:
+        """Blocks from `first` on move, as `exchange` says, or are gone."""
+        moved, starts = set[int](), [a for a, _, _ in runs]
+        for position in self.stale:
+            run = bisect_right(starts, position - first) - 1
+            if position < first:
+                moved.add(position)
+            elif run >= 0 and position - first < runs[run][1]:
+                moved.add(position - runs[run][0] + runs[run][2])
+        self.stale = moved
 
     def _move(self, dead: int, rows: int, capacity: int) -> None:
         super()._move(dead, rows, capacity)

@@ -891,25 +891,33 @@ class Forest:
         """Evict all rows with a time <= `time`; return how many entries they had."""
         if not self._len:
             return 0
-        position, row, rows = 0, 0, self._len
+        position, row, rows = self._directory.tail, self._tail.rows, self._len
         if time < self._newest:
             position, row = self._locate(time, "right")
             rows = self._count(position, row)
         if not rows:
             return 0
-        entries = rows if self._panes is None else self.range_totals(BEFORE_ALL, time, self._panes.counting)[0]
+        entries = rows if self._panes is None else self._entries_before(position, row, self._panes)
         if rows == self._len:
             self._clear()
         else:
             self._cut(position, row, rows)
         return entries
 
+    def _entries_before(self, position: int, row: int, panes: PaneLayout) -> int:
+        """How many entries the panes before a place fold."""
+        _, (entries,) = self._fold_rows(self._directory.head, self._skip, position, row, panes.counting)
+        return int(entries)
+
     def load_evicted(self, time: int) -> None:
         """Load what `bulk_evict(time)` reads, so that it cannot fail afterwards."""
-        if self._directory.loads and self._len and time < self._newest:
-            self._locate(time, "right")
-        if self._panes is not None:
-            self.range_totals(BEFORE_ALL, time, self._panes.counting)
+        if not self._directory.loads or not self._len:
+            return
+        position, row = self._directory.tail, self._tail.rows
+        if time < self._newest:
+            position, row = self._locate(time, "right")
+        if self._panes is not None and self._count(position, row):
+            self._entries_before(position, row, self._panes)
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
         """Evict the longest run of oldest rows for which `holds`.

@@ -25,7 +25,7 @@ import numpy as np
 from sash_engine.forest import Layout
 from sash_engine.monoids import Monoid, Partial, VariancePopulation
 from sash_engine.monoids.numerics import quiet
-from sash_engine.windows.adaptive_policy import AdaptivePolicy
+from sash_engine.windows.policies import AdaptivePolicy
 from sash_engine.windows.spec import WindowSpec
 
 __all__ = ["Adaptive", "layout_of", "leaving"]

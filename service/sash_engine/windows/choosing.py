@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.forest import Layout
 from sash_engine.forest.series import at_once
 from sash_engine.monoids import Monoid
@@ -80,9 +80,9 @@ def check_top(top: Top) -> None:
 def _check_name(name: str, monoids: Mapping[str, Monoid], field: str) -> None:
     if name not in monoids and name != _ENTRIES:
         known = ", ".join([*monoids, _ENTRIES])
-        raise InvalidArgument(f"{field}: no aggregate {name[:140]!r}; there are {known}", field=field)
+        refuse(field, f"no aggregate {name[:140]!r}; there are {known}")
     if name in monoids and monoids[name].answer not in (int, float, bool):
-        raise InvalidArgument(f"{field}: {name!r} does not answer a number that could be compared", field=field)
+        refuse(field, f"{name!r} does not answer a number that could be compared")
 
 
 def names_compared(selection: Grouped | None) -> list[str]:

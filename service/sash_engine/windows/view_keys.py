@@ -17,20 +17,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.forest import Forest, Layout
-from sash_engine.monoids import Partial
+from sash_engine.forest import Forest, Layout, RowSlice
+from sash_engine.forest.series import answers_of, free_steps
+from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
-from sash_engine.windows.conditions import Condition
 from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.keys import NEVER, Keys
-from sash_engine.windows.newer_rows import Newer
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import sums
 from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.store import KeyStore
+from sash_engine.windows.store import KeyStore, ReadableForest, ReadableStore
 
 __all__ = ["ViewKeys", "ViewSlide"]
 
@@ -124,6 +123,79 @@ class ViewSlide:
         self._source.by_age_each(numbers)
 
 
+class Newer(ReadableStore):
+    """The rows of a store that are newer than a time; see `ReadableStore`."""
+
+    __slots__ = ("_after", "_count", "_layout", "_store")
+
+    def __init__(self, store: KeyStore, layout: Layout, count: Layout, after: int) -> None:
+        self._store, self._layout, self._count, self._after = store, layout, count, after
+
+    def __len__(self) -> int:
+        rows = self._layout.rows_are_entries
+        return self._store.forest.count_after(self._after) if rows else self.range_totals(NEVER, _LAST, self._count)[0]
+
+    @property
+    def oldest(self) -> int | None:
+        oldest = self._store.oldest
+        return oldest if oldest is None or oldest > self._after else self._store.neighbours(self._after)[1]
+
+    @property
+    def newest(self) -> int | None:
+        newest = self._store.newest
+        return None if newest is None or newest <= self._after else newest
+
+    @property
+    def forest(self) -> NewerRows:
+        return NewerRows(self._store.forest, self._after)
+
+    def totals(self, part: Layout | None = None) -> list[Partial]:
+        return self.range_totals(NEVER, _LAST, part)[1]
+
+    def range_query(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+        part = self._layout if part is None else part
+        entries, partials = self.range_totals(start, end, part)
+        return entries, part.lower(entries, partials)
+
+    def range_totals(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
+        part = self._layout if part is None else part
+        return self._store.range_totals(max(start, self._after + 1), end, part)
+
+    def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
+        part = self._layout if part is None else part
+        entries, filled, partials = yield from self.forest.fold_steps(starts, stops, part)
+        answers = yield from answers_of(part, partials, filled, entries)
+        yield from free_steps(partials, answers)
+        return part.counted(entries, answers)
+
+    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
+        first = self._after + 1 if start is None else max(start, self._after + 1)
+        return self._store.capture(first, end) if end is None or first <= end else []
+
+
+class NewerRows(ReadableForest):
+    """The rows of a forest that are newer than a time; see `ReadableForest`."""
+
+    __slots__ = ("_after", "_forest")
+
+    def __init__(self, forest: Forest, after: int) -> None:
+        self._forest, self._after = forest, after
+
+    @property
+    def rows(self) -> int:
+        return self._forest.count_after(self._after)
+
+    def columns(self) -> list[Array]:
+        rows = self._forest.columns()
+        first = int(rows[0].searchsorted(self._after, "right"))
+        return [column[first:] for column in rows]
+
+    def fold_steps(
+        self, starts: Array, stops: Array, part: Layout | None = None
+    ) -> Steps[tuple[Array, Array, list[Partials]]]:
+        return self._forest.fold_steps(np.maximum(starts, self._after + 1), np.maximum(stops, self._after + 1), part)
+
+
 class ViewKeys(ReadableKeys):
     """The keys of a view; see `ReadableKeys`.
 
@@ -179,6 +251,13 @@ class ViewKeys(ReadableKeys):
     def name(self, number: int) -> str:
         return self._keys.name(number)
 
+    @property
+    def numbered(self) -> int:
+        return self._keys.numbered
+
+    def name_of(self, number: int) -> str | None:
+        return self._keys.name_of(number)
+
     def names(self) -> list[str]:
         """The names of all keys."""
         return self._keys.names()
@@ -219,8 +298,8 @@ class ViewKeys(ReadableKeys):
             return self._keys.entries(number)
         return self.range_totals(number, NEVER, _LAST, self._count)[0]
 
-    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
-        return self.range_query(number, NEVER, _LAST, part)
+    def query(self, number: int, some: Layout | None = None) -> tuple[int, list[Any]]:
+        return self.range_query(number, NEVER, _LAST, some)
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         oldest, newest = self._keys.span(number)
@@ -231,24 +310,19 @@ class ViewKeys(ReadableKeys):
             oldest = self._keys.store(number).neighbours(after)[1]
         return oldest, newest
 
-    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
-        part = self._lean if part is None else part
-        entries, partials = self.range_totals(number, start, end, part)
-        return entries, part.lower(entries, partials)
+    def range_query(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Any]]:
+        some = self._lean if some is None else some
+        entries, partials = self.range_totals(number, start, end, some)
+        return entries, some.lower(entries, partials)
 
-    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
-        return self.range_totals(number, NEVER, _LAST, part)[1]
+    def totals(self, number: int, some: Layout | None = None) -> list[Partial]:
+        return self.range_totals(number, NEVER, _LAST, some)[1]
 
-    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
-        part = self._lean if part is None else part
-        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, part)
+    def range_totals(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Partial]]:
+        some = self._lean if some is None else some
+        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, some)
 
     # ---------------------------------------------------------------- several keys
-
-    def page_steps(
-        self, prefix: str, limit: int, position: int, floor: int = NEVER, conditions: Sequence[Condition] = ()
-    ) -> Steps[tuple[list[str], int | None]]:
-        return self._keys.page_steps(prefix, limit, position, floor, conditions, self.newest_each)
 
     @property
     def filled(self) -> int:

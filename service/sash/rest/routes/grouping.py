@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic import Field
 
 from sash.calls import refusing
-from sash.rest.models import ABSENT, Flag, Number, Parameters, Texts
+from sash.rest.models import ABSENT, Int64, Parameters, Texts
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.choosing import check_top
 from sash_engine.windows.costs import MAX_ANSWERS
@@ -46,7 +46,7 @@ class Selecting(Conditions):
 
     key: Texts = Field((), examples=[["JFK"]])
     """The key. A keyed window needs this or `all_keys`. May be repeated."""
-    all_keys: Flag = False
+    all_keys: bool = False
     """Every key that has entries, instead of `key`."""
 
     def keys(self) -> tuple[str | None, KeyList]:
@@ -65,14 +65,14 @@ class Grouping(Selecting):
     """A part of keys: an answer for each group of keys that agree in it, over all their entries. May be repeated."""
     top: str = ABSENT
     """Only the first answers by this aggregate, or by `entries`; with lookbacks, by the first."""
-    n: Number = Field(10, json_schema_extra={"minimum": 1, "maximum": MAX_ANSWERS})
+    n: Int64 = Field(10, json_schema_extra={"minimum": 1, "maximum": MAX_ANSWERS})
     """With `top`: how many."""
     order: str = Field("desc", json_schema_extra={"enum": ["desc", "asc"]})
     """With `top`: the largest first, or the smallest."""
     having: Texts = ()
     """Only answers for which this holds: an aggregate, `=`, `!=`, `<`, `<=`, `>` or `>=`, and a number. May be
     repeated."""
-    limit: Number = Field(ABSENT, json_schema_extra={"minimum": 1, "maximum": MAX_ANSWERS})
+    limit: Int64 = Field(ABSENT, json_schema_extra={"minimum": 1, "maximum": MAX_ANSWERS})
     """The largest number of groups, or of keys, to answer."""
     position: str = ""
     """Where to go on: `next` of the previous answer."""

@@ -18,15 +18,16 @@ from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.long import answers_json, series_groups_json, series_json
-from sash.rest.models import ABSENT, Flag, Number, Texts
+from sash.rest.models import ABSENT, Int64, Texts
 from sash.rest.route import STORED, Problems, Route, needs, told
 from sash.rest.routes.common import BINARY, NO_VALUES, Name, begun, streamed
 from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
 from sash.rest.whole import Whole
+from sash_engine.windows.answers import Page
 from sash_engine.windows.batch import AnyBatch
-from sash_engine.windows.questions import EntriesQuery, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, KeysQuery, RangeQuery, SeriesQuery
 from sash_engine.windows.questions import Query as Question
 from sash_engine.windows.spec import WindowSpec, parse_duration
 
@@ -45,15 +46,15 @@ _START, _END = 1357040000000000, 1357041800000000
 class Trailing(Grouping):
     """What a query asks."""
 
-    combine: Flag = False
+    combine: bool = False
     """One answer over the entries of all the keys, instead of one for each."""
     lookback: Texts = Field((), examples=[["1h"]])
     """A duration (5m, 1h30m) or ticks. Without it, the whole window. May be repeated."""
-    as_of: Number = ABSENT
+    as_of: Int64 = ABSENT
     """End of the lookbacks: as_of - L < time <= as_of. Without it a lookback is now - L < time. Now is the key's
     high-water mark, the newest time ever inserted into it; with `combine` that of all the keys asked for; or wall time,
     if that is the window's clock."""
-    partials: Flag = False
+    partials: bool = False
     """Answer with partials, too."""
 
     def question(self) -> Question:
@@ -70,23 +71,23 @@ class Querying(Trailing, Partial):
 
 
 class Watching(Trailing):
-    interval: Number = Field(INTERVAL_MS, json_schema_extra={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX})
+    interval: Int64 = Field(INTERVAL_MS, json_schema_extra={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX})
     """Milliseconds between two evaluations."""
 
 
 class Ranging(Partial):
-    start: Number = Field(examples=[_START])
-    end: Number = Field(examples=[_END])
-    end_exclusive: Flag = False
+    start: Int64 = Field(examples=[_START])
+    end: Int64 = Field(examples=[_END])
+    end_exclusive: bool = False
     """Take start <= time < end, so that ranges that meet share no entry."""
-    partials: Flag = False
+    partials: bool = False
     """Answer with partials, too."""
 
 
 class Bucketing(Partial):
-    start: Number = Field(examples=[_START])
+    start: Int64 = Field(examples=[_START])
     """Where the first bucket starts."""
-    end: Number = Field(examples=[_END])
+    end: Int64 = Field(examples=[_END])
     """Every bucket starts before it."""
     step: str = Field(ABSENT, examples=["15m"])
     """From one bucket's start to the next: a duration (1s, 15m) or ticks. Or give `gap`."""
@@ -99,16 +100,16 @@ class Bucketing(Partial):
 class Listing(Conditions):
     prefix: str = Field("", examples=["J"])
     """Only keys with this prefix."""
-    limit: Number = Field(1000, json_schema_extra={"minimum": 1})
+    limit: Int64 = Field(1000, json_schema_extra={"minimum": 1})
     """The largest number of keys to answer."""
-    position: Number = Field(0, json_schema_extra={"minimum": 0})
+    position: Int64 = Field(0, json_schema_extra={"minimum": 0})
     """Where to go on: `next` of the previous answer."""
 
 
 class Exporting(Selecting):
-    start: Number = Field(ABSENT, examples=[_START])
-    end: Number = Field(ABSENT, examples=[_END])
-    end_exclusive: Flag = False
+    start: Int64 = Field(ABSENT, examples=[_START])
+    end: Int64 = Field(ABSENT, examples=[_END])
+    end_exclusive: bool = False
     """Take start <= time < end, so that ranges that meet share no entry."""
 
 
@@ -140,10 +141,10 @@ async def range_query(call: Call, name: Name, asked: Annotated[Ranging, Query()]
     question = RangeQuery(asked.start, asked.end, one, several, asked.partials, asked.end_exclusive, selection=how)
     spec = await call.plane.look_up(name) if asked.partials else None
     with allowing(asked.partial) as missing:
-        if how.is_grouped:
-            groups = await call.plane.range_groups(name, question)
-            return _told(await answers_json(groups, spec, call.plane.in_slices, "groups"), missing)
-        found = answer_document(await call.plane.range_query(name, question), spec)
+        answer = await call.plane.ask(name, question)
+    if isinstance(answer, Page):
+        return _told(await answers_json(answer, spec, call.plane.in_slices, "groups"), missing)
+    found = answer_document(answer, spec)
     return {**found, "missing_shards": sorted(missing)} if missing else found
 
 
@@ -161,19 +162,14 @@ async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -
     start, end, step = asked.start, asked.end, asked.step or ""
     question = SeriesQuery(start, end, step, asked.width, one, several, gap=asked.gap, selection=how)
     with allowing(asked.partial) as missing:
-        if how.is_grouped:
-            groups = await call.plane.series_groups(name, question)
-        else:
-            found = await call.plane.series(name, question)
+        found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
-        parts = arrow.stream_of_groups(groups, how.by or ()) if how.is_grouped else arrow.stream_of(found)
+        parts = arrow.stream_of_groups(found, how.by or ()) if isinstance(found, Page) else arrow.stream_of(found)
         return Whole(200, ARROW.encode(), parts)
     ticks = parse_duration(step or asked.gap or "", (await call.plane.look_up(name)).time_unit, "step")
-    if how.is_grouped:
-        document = await series_groups_json(groups, start, end, ticks, call.plane.in_slices)
-    else:
-        document = await series_json(found, start, end, ticks, call.plane.in_slices)
-    return _told(document, missing)
+    if isinstance(found, Page):
+        return _told(await series_groups_json(found, start, end, ticks, call.plane.in_slices), missing)
+    return _told(await series_json(found, start, end, ticks, call.plane.in_slices), missing)
 
 
 def _told(document: bytes, missing: set[int]) -> bytes:
@@ -213,8 +209,8 @@ async def watch(call: Call, name: Name, asked: Annotated[Watching, Query()]) -> 
     openapi_extra=needs("read"),
 )
 async def keys(call: Call, name: Name, asked: Annotated[Listing, Query()]) -> dict[str, Any]:
-    where = asked.conditions()
-    found, next_ = await key_names(call.plane, name, asked.prefix, asked.limit, asked.position, where)
+    question = KeysQuery(asked.prefix, asked.limit, asked.position, asked.conditions())
+    found, next_ = await key_names(call.plane, name, question)
     return {"keys": found} | ({} if next_ is None else {"next": next_})
 
 
@@ -229,7 +225,7 @@ async def keys(call: Call, name: Name, asked: Annotated[Listing, Query()]) -> di
 async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) -> Response:
     one, several = asked.keys()
     question = EntriesQuery(asked.start, asked.end, one, several, asked.end_exclusive, asked.conditions())
-    bulks = await begun(each(await call.plane.entries(name, question)))
+    bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
@@ -238,7 +234,7 @@ async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) 
 
 async def _answers(call: Call, name: str, question: Question) -> bytes:
     """The document of a query's answers."""
-    found = await call.plane.query(name, question)
+    found = await call.plane.ask(name, question)
     spec = await call.plane.look_up(name) if question.partials else None
     return await answers_json(found, spec, call.plane.in_slices)
 

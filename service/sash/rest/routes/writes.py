@@ -9,12 +9,22 @@ from pydantic import Field
 from starlette.responses import Response
 
 from sash.calls import origin_of, unbroken
+from sash.durability.records import (
+    BulkInsert,
+    Commit,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+    eviction_of,
+)
 from sash.rest import arrow, columns, documents, examples
 from sash.rest.answers import change_document, eviction_document, staged_document, write_document
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
 from sash.rest.lines import LineError, Lines
-from sash.rest.models import ABSENT, Number, Parameters
+from sash.rest.models import ABSENT, Int64, Parameters
 from sash.rest.ndjson import NdjsonReader
 from sash.rest.problems import of_error
 from sash.rest.route import Problems, Route, content, needs, told
@@ -51,9 +61,9 @@ class Beside(Parameters):
     producer: str = Field(ABSENT, json_schema_extra=documents.WRITER)
     """With `sequence`: the write is applied once. 1 to 200 bytes. Only if the body is not JSON: a JSON body has it as a
     member."""
-    sequence: Number = Field(ABSENT, json_schema_extra={"minimum": 1})
+    sequence: Int64 = Field(ABSENT, json_schema_extra={"minimum": 1})
     """1, 2, 3, … for each producer, epoch and window. Only if the body is not JSON."""
-    epoch: Number = Field(ABSENT, json_schema_extra={"minimum": 0})
+    epoch: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0})
     """A higher one takes the producer's name over; a lower one is refused. Only if the body is not JSON."""
 
     def origin(self) -> Origin | None:
@@ -77,7 +87,7 @@ async def insert(call: Call, name: Name) -> dict[str, Any]:
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
     time, fields, key = columns.entry_of(document, spec)
-    write = call.plane.insert(name, time, fields, key, asked, lookbacks, origin=origin)
+    write = call.plane.write(name, Insert(time, fields, key, asked, lookbacks), origin)
     return write_document(await unbroken(write), asked)
 
 
@@ -105,7 +115,7 @@ async def bulk_insert(call: Call, name: Name, beside: Annotated[Beside, Query()]
         lines = Lines(call.plane, name, reader, entries_max)
         return await _lines(call, name, lines, beside.origin())
     batch, origin = await _numbered(call, spec, beside)
-    return write_document(await unbroken(call.plane.bulk_insert(name, batch, origin=origin)))
+    return write_document(await unbroken(call.plane.write(name, BulkInsert(batch), origin)))
 
 
 async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> dict[str, Any] | Response:
@@ -134,7 +144,8 @@ async def bulk_evict(call: Call, name: Name, given: documents.Eviction) -> dict[
     key = given.key
     if type(key) is dict:
         key = columns.key_of({"key": key}, await call.plane.look_up(name, "bulk_evict"))
-    write = call.plane.bulk_evict(name, given.time, key, origin, given.start, given.end, given.end_exclusive)
+    evict = eviction_of(given.time, key, given.start, given.end, given.end_exclusive)
+    write = call.plane.write(name, evict, origin)
     return eviction_document(await unbroken(write))
 
 
@@ -154,7 +165,7 @@ async def retract(call: Call, name: Name, beside: Annotated[Beside, Query()]) ->
     """
     spec = named(await call.plane.look_up(name, "retract"))
     batch, origin = await _numbered(call, spec, beside, True)
-    return change_document(await unbroken(call.plane.retract(name, batch, origin)))
+    return change_document(await unbroken(call.plane.write(name, Retract(batch), origin)))
 
 
 @ROUTER.post(
@@ -173,7 +184,7 @@ async def update(call: Call, name: Name, beside: Annotated[Beside, Query()]) -> 
     spec = await call.plane.look_up(name, "update")
     named(spec)
     batch, origin = await _numbered(call, spec, beside, True)
-    return change_document(await unbroken(call.plane.update(name, batch, origin)))
+    return change_document(await unbroken(call.plane.write(name, Update(batch), origin)))
 
 
 async def _numbered(
@@ -204,13 +215,13 @@ async def _numbered(
 )
 async def punctuate(call: Call, name: Name, given: documents.Punctuation) -> dict[str, Any]:
     """Entries with time <= `time` are final, and later ones of such a time are late. An older time changes nothing."""
-    return eviction_document(await unbroken(call.plane.punctuate(name, given.time)))
+    return eviction_document(await unbroken(call.plane.write(name, Punctuate(given.time))))
 
 
 class Batch(Parameters):
     query: str = Field(examples=["delays"], json_schema_extra=documents.WRITER)
     """The query that the batch belongs to: 1 to 200 bytes."""
-    batch: Number = Field(examples=[0], json_schema_extra={"minimum": 0})
+    batch: Int64 = Field(examples=[0], json_schema_extra={"minimum": 0})
     """The batch's number."""
 
 
@@ -223,7 +234,8 @@ class Batch(Parameters):
     openapi_extra=needs("write", _COLUMNS),
 )
 async def stage(call: Call, name: Name, part: Annotated[Batch, Query()]) -> dict[str, Any]:
-    return staged_document(await unbroken(call.plane.stage(name, await _part(call, name), part.query, part.batch)))
+    write = call.plane.write(name, StageBatch(await _part(call, name), part.query, part.batch))
+    return staged_document(await unbroken(write))
 
 
 async def _part(call: Call, name: str) -> AnyBatch:
@@ -243,4 +255,5 @@ async def _part(call: Call, name: str) -> AnyBatch:
     openapi_extra=needs("write"),
 )
 async def commit(call: Call, name: Name, given: documents.Commit) -> dict[str, Any]:
-    return write_document(await unbroken(call.plane.commit(name, given.query, given.batch, given.stages)))
+    write = call.plane.write(name, Commit(given.query, given.batch, given.stages))
+    return write_document(await unbroken(write))

@@ -31,7 +31,7 @@ from sash_engine.windows.pages import Numbers
 from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.totals import Totals
 
-__all__ = ["Bounds", "fold_groups", "fold_together", "nothing_of"]
+__all__ = ["Bounds", "fold_groups", "nothing_of"]
 
 _KEYS, _ROWS = 65_536, 32_768
 """Keys that one step looks at, and rows of small keys that it folds."""
@@ -95,18 +95,6 @@ def fold_groups(
         yield
     yield from stores.into(totals)
     return totals
-
-
-def fold_together(
-    keys: ReadableKeys, layout: Layout, numbers: Numbers, start: int, end: int
-) -> Steps[tuple[int, list[Partial]]]:
-    """Fold the entries of k keys with start <= time <= end: how many there are, and a partial per slot."""
-    bounds = np.array([start]), np.array([end])
-    totals = yield from fold_groups(keys, layout, numbers, np.zeros(len(numbers), np.int64), 1, bounds)
-    if not totals.there[0]:
-        return 0, list(layout.identities)
-    entries = int(layout.entries_of(totals.entries, totals.partials)[0])
-    return entries, totals.of(0)
 
 
 def _cuts(counts: Numbers) -> Numbers:

@@ -1,33 +1,44 @@
-"""Records of a window that gets a view, or loses one."""
+"""Records of a window from which another one is derived, or is no more: one that it feeds, or a view."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["AddView", "DropView"]
+__all__ = ["DROPS", "Derive", "Drop"]
+
+DROPS = ("drop_cascade", "drop_view")
+"""The kinds of `Drop`."""
 
 
 @dataclass(slots=True)
-class AddView:
-    """Have a view, with the partials of what is there already; one of its name is replaced."""
+class Derive:
+    """Feed another window from now on; or have a view, in the place of one of its name."""
 
-    kind: ClassVar[str] = "add_view"
     document: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return "add_view" if self.is_view else "add_cascade"
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it takes long: a view has the partials of what is there already."""
+        return self.document.get("of") is not None
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         return finished(self.steps(window, now_ns))
 
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
         """As `apply`, in steps."""
-        yield from window.add_view_steps(WindowSpec.parse(self.document))
+        yield from window.derive_steps(WindowSpec.parse(self.document))
         return WriteResult()
 
     def fields(self) -> list[Any]:
@@ -39,14 +50,14 @@ class AddView:
 
 
 @dataclass(slots=True)
-class DropView:
-    """Have a view no more, nor the partials that only it has."""
+class Drop:
+    """Feed a window no more, and forget what it has; or have a view no more, nor the partials that only it has."""
 
-    kind: ClassVar[str] = "drop_view"
+    kind: str
     name: str
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
-        window.drop_view(self.name)
+        window.drop(self.name)
         return WriteResult()
 
     def fields(self) -> list[Any]:

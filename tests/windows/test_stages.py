@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
 from sash_engine.steps import finished
-from sash_engine.windows import part_writer, time_slices
+from sash_engine.windows import stages, writer
 from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
-from sash_engine.windows.part_writer import PartWriter
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
+from sash_engine.windows.writer import Writer
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
 
@@ -97,9 +97,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cut_small(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(part_writer, "_SLICE_ROWS", rows)
-    monkeypatch.setattr(part_writer, "_ROWS_OF_KEY", 1)
-    monkeypatch.setattr(time_slices, "_STRIDE", 2)
+    monkeypatch.setattr(writer, "_SLICE_ROWS", rows)
+    monkeypatch.setattr(writer, "_ROWS_OF_KEY", 1)
+    monkeypatch.setattr(stages, "_STRIDE", 2)
 
 
 def outcome(write: Callable[[], Any]) -> Any:
@@ -138,7 +138,7 @@ def test_parts_leave_the_same_window_as_one_bulk(
         for parts in writes:
             one = outcome(lambda parts=parts, value=value: whole.bulk_insert(joined(parts, value, shift, keyed)))
             some = bulks(parts, value, shift, keyed)
-            assert outcome(lambda some=some: finished(sliced.bulk_insert_parts_steps(some))) == one
+            assert outcome(lambda some=some: finished(sliced.bulk_insert_stages_steps(some))) == one
             assert seen(sliced, keyed) == seen(whole, keyed)
             value += sum(map(len, parts))
             clock.advance(waits * SECOND)
@@ -152,26 +152,28 @@ def test_parts_leave_the_same_window_as_one_bulk(
 
 def test_the_windows_above_are_written_in_slices(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = list[str]()
-    inner = PartWriter._insert_slices
+    inner = Writer._insert_slices
 
     def noted(writer: Any, *arguments: Any) -> Any:
         taken.append(name)
         return inner(writer, *arguments)
 
-    monkeypatch.setattr(PartWriter, "_insert_slices", noted)
+    monkeypatch.setattr(Writer, "_insert_slices", noted)
     for name in SLICED | {name: WHOLE[name] for name in WHOLE if name not in ("algorithm", "rollups")}:
         window = Window(spec(name), clock=ManualClock(100 * SECOND))
         parts: list[Any] = [[("a", 1, "x")] * 4, [("a", 2, "x")] * 4]
-        outcome(lambda window=window, parts=parts: finished(window.bulk_insert_parts_steps(bulks(parts, 0, 100, True))))
+        outcome(
+            lambda window=window, parts=parts: finished(window.bulk_insert_stages_steps(bulks(parts, 0, 100, True)))
+        )
     assert taken == list(SLICED)
 
 
 def test_a_window_that_feeds_another_gets_parts_together(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartWriter, "_insert_slices", None)
+    monkeypatch.setattr(Writer, "_insert_slices", None)
     window = Window(WindowSpec.parse({"name": "w", "time_unit": "none", "keyed": True, "fields": FIELDS} | FEEDING))
-    window.add_cascade(WindowSpec.parse({"name": "fed", "time_unit": "none", "keyed": True, "fields": FIELDS} | FED))
+    window.derive(WindowSpec.parse({"name": "fed", "time_unit": "none", "keyed": True, "fields": FIELDS} | FED))
     parts: list[Any] = [[("a", 1, "x")] * 4, [("a", 2, "x")] * 4]
-    finished(window.bulk_insert_parts_steps(bulks(parts, 0, 100, True)))
+    finished(window.bulk_insert_stages_steps(bulks(parts, 0, 100, True)))
     (answer,) = window.query(key="a")
     assert answer.aggregates == {"rows": 8}
 
@@ -188,7 +190,7 @@ def test_windows_that_must_see_all_rows_get_them_together(name: str, writes: lis
         for parts in writes:
             one = outcome(lambda parts=parts, value=value: windows[0].bulk_insert(joined(parts, value, 80, True)))
             some = bulks(parts, value, 80, True)
-            assert outcome(lambda some=some: finished(windows[1].bulk_insert_parts_steps(some))) == one
+            assert outcome(lambda some=some: finished(windows[1].bulk_insert_stages_steps(some))) == one
             value += sum(map(len, parts))
         assert seen(windows[0], True) == seen(windows[1], True)
 
@@ -199,11 +201,11 @@ def test_too_many_keys_are_refused_before_anything_changes(small: None) -> None:
     before = seen(window, True)
     parts: list[Any] = [[("a", 2, "x"), ("b", 3, "x"), ("c", 4, "x")], [("d", 5, "x")] * 9]
     with pytest.raises(SashError) as caught:
-        finished(window.bulk_insert_parts_steps(bulks(parts, 0, 0, True)))
+        finished(window.bulk_insert_stages_steps(bulks(parts, 0, 0, True)))
     assert (caught.value.field, caught.value.limit) == ("key", "3 keys")
     assert seen(window, True) == before
     parts[1] = [("a", 5, "x")] * 9
-    assert finished(window.bulk_insert_parts_steps(bulks(parts, 0, 0, True))).inserted == 12
+    assert finished(window.bulk_insert_stages_steps(bulks(parts, 0, 0, True))).inserted == 12
 
 
 def test_a_key_with_two_codes_is_refused_before_anything_changes(small: None) -> None:
@@ -213,7 +215,7 @@ def test_a_key_with_two_codes_is_refused_before_anything_changes(small: None) ->
     codes = np.array([0] * 19 + [2])
     parts = [replace(part, keys=Coded(["a", "b", "a"], codes))]  # type: ignore[list-item]
     with pytest.raises(SashError, match="repeats a key"):
-        finished(window.bulk_insert_parts_steps(parts))
+        finished(window.bulk_insert_stages_steps(parts))
     assert window.info() == before
 
 
@@ -225,7 +227,7 @@ def test_parts_of_partials_with_and_without_counts_are_one_write(counts_first: b
     without: AnyBatch = PartialBatch(np.array([0]), {"high": (np.array([4]),)}, one)
     with_counts: AnyBatch = PartialBatch(np.array([10]), {"n": (one,), "high": (np.array([3]),)}, one)
     parts = [with_counts, without] if counts_first else [without, with_counts]
-    assert finished(window.bulk_insert_parts_steps(parts)).inserted == 2
+    assert finished(window.bulk_insert_stages_steps(parts)).inserted == 2
     assert window.query(None, [], None)[0].aggregates == {"n": 2, "high": 4}
 
 
@@ -233,24 +235,24 @@ def test_keys_that_only_late_rows_have_are_not_counted(small: None) -> None:
     window = Window(spec("punctuation"), max_keys=2)
     window.punctuate(10)
     parts: list[Any] = [[("a", 20, "x"), ("b", 3, "x"), ("c", 10, "x")], [("d", 21, "x")] * 9]
-    result = finished(window.bulk_insert_parts_steps(bulks(parts, 0, 0, True)))
+    result = finished(window.bulk_insert_stages_steps(bulks(parts, 0, 0, True)))
     assert (result.inserted, result.late, sorted(window.keys.names())) == (10, 2, ["a", "d"])
 
 
 def test_slices_are_larger_where_keys_have_stores_of_their_own(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_writer, "_ROWS_OF_KEY", 10)
+    monkeypatch.setattr(writer, "_ROWS_OF_KEY", 10)
     slices = list[int]()
-    inner = PartWriter._insert_slices
+    inner = Writer._insert_slices
 
     def noted(writer: Any, parts: Any, rows: int) -> Any:
         slices.append(rows)
         return inner(writer, parts, rows)
 
-    monkeypatch.setattr(PartWriter, "_insert_slices", noted)
+    monkeypatch.setattr(Writer, "_insert_slices", noted)
     window = Window(spec("plain"), pages=(2, 4))
 
     def write(*keys: str) -> None:
-        finished(window.bulk_insert_parts_steps(bulks([[(key, 1, "x") for key in keys]], 0, 0, True)))
+        finished(window.bulk_insert_stages_steps(bulks([[(key, 1, "x") for key in keys]], 0, 0, True)))
 
     write(*"abcdab")  # small keys only
     write(*"abababababababababababab")  # a and b outgrow the pages
@@ -262,7 +264,7 @@ def test_parts_are_let_go_as_their_rows_are_taken_in(small: None) -> None:
     window, held = Window(spec("plain")), list[weakref.ref[Any]]()
     parts = bulks([[("a", 10 * i + j, "x") for j in range(8)] for i in range(20)], 0, 0, True)
     held += [weakref.ref(part.times) for part in parts]
-    steps, left = window.bulk_insert_parts_steps(parts), set[int]()
+    steps, left = window.bulk_insert_stages_steps(parts), set[int]()
     del parts
     for _ in steps:
         left.add(sum(each() is not None for each in held))
@@ -282,7 +284,7 @@ def test_parts_with_and_without_nulls_are_one_write(
     mark = np.arange(20) % 4 > 0
     with_nulls = replace(parts[0], columns={**parts[0].columns, "n?": mark})  # type: ignore[union-attr]
     parts = [with_nulls, parts[1]] if nulls_first else [parts[1], with_nulls]
-    assert finished(window.bulk_insert_parts_steps(parts)).inserted == 40
+    assert finished(window.bulk_insert_stages_steps(parts)).inserted == 40
     (answer,) = window.query("a", [], None)
     values = [100 + i for i in range(20) if i % 4] + list(range(120, 140))
     assert (answer.entries, answer.aggregates["sum"]) == (40, sum(values))

@@ -17,7 +17,7 @@ from sash_engine.windows.questions import AllKeys, KeyList
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["AskedKeys", "Numbers"]
+__all__ = ["KeyFinder", "Numbers"]
 
 _NAMES = 4_096
 """Names that one step looks at: 1 ms."""
@@ -25,7 +25,7 @@ _NAMES = 4_096
 Numbers = npt.NDArray[np.int64]
 
 
-class AskedKeys:
+class KeyFinder:
     """Finds the keys of questions about one window, and checks that there are not too many.
 
     Args:
