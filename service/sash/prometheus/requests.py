@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from sash.prometheus.errors import BadData, UnsupportedMediaType
+from sash.rest.bodies import joined
 from sash_engine.errors import TooLarge
 
 __all__ = ["FORM", "Gone", "Parameters", "header", "parameters_of", "read_body"]
@@ -114,7 +115,7 @@ async def read_body(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
         if size > bytes_max:
             raise too_large
         parts.append(part)
-    return b"".join(parts)
+    return await joined(parts)
 
 
 def header(scope: Scope, name: bytes) -> str:

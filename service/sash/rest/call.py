@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope
 
 from sash.plane import Plane
-from sash.rest.bodies import JSON, parse_json
+from sash.rest.bodies import JSON, joined, parse_json
 from sash.rest.declare import SAFE, Body
 from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
@@ -120,7 +120,7 @@ class Call:
             if size > self._bytes_max:
                 raise self._too_large("the body is too large")
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return await joined(parts)
 
     async def json(self, columns: bool = False) -> dict[str, Any]:
         """Read the body as a JSON object, with turns for other calls where it is long; raises as `body` and parsing do.
