@@ -361,6 +361,11 @@ def _run(length: int) -> Any:
     return pa.RunEndEncodedArray.from_arrays(pa.array([length], pa.int64()), pa.array([1]))
 
 
+def _nulls(length: int) -> Any:
+    """A column that has no bytes at all."""
+    return pa.Array.from_buffers(pa.null(), length, [None])
+
+
 def _deep(depth: int) -> Any:
     return pa.list_(_deep(depth - 1)) if depth else pa.int64()
 
@@ -400,9 +405,9 @@ BODIES: dict[str, Callable[[], bytes]] = {
     "texts": lambda: _message(pb.QueryRequest(window="none", keys=["", "a"] * 500_000)),
     "arrow, lz4": lambda: _arrow(_zeros(1 << 20), pa.ipc.IpcWriteOptions(compression="lz4")),
     "arrow, zstd": lambda: _arrow(_zeros(1 << 20), pa.ipc.IpcWriteOptions(compression="zstd")),
-    "arrow, nulls": lambda: _arrow({"time": pa.nulls(1 << 40), "key": pa.nulls(1 << 40), "value": pa.nulls(1 << 40)}),
+    "arrow, nulls": lambda: _arrow({name: _nulls(1 << 30) for name in ("time", "key", "value")}),
     "arrow, runs": lambda: _arrow({name: _run(1 << 30) for name in ("time", "key", "value")}),
-    "arrow, words": lambda: _arrow({"time": np.arange(4), "key": ["k" * 8_000_000] * 4, "value": np.zeros(4)}),
+    "arrow, words": lambda: _arrow({"time": np.arange(4), "key": ["k" * 500_000] * 4, "value": np.zeros(4)}),
     "arrow, columns": lambda: _arrow({f"c{i}": [1] for i in range(30_000)}),
     "arrow, batches": lambda: _arrow(_zeros(0), count=30_000),
     "arrow, deep": lambda: _arrow({"time": pa.nulls(1, _deep(60))}),
@@ -641,7 +646,7 @@ def monitor_floods(caller: Caller) -> None:
         for first in range(1, 4000, 200):
             one = [_frame(_HEADERS, 4, n, head) + _frame(_DATA, 1, n, data) for n in range(first, first + 200, 2)]
             connection.sendall(b"".join(one))
-        caller.note(connection, whole=False)
+        caller.wait(1.0)
 
 
 # ---------------------------------------------------------------- gRPC, by a real client
