@@ -288,7 +288,7 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "            if True:\n                raise\n            if hosted.storage.taken:\n",
     ),
     "a shard is served before it has the windows": (
-        "sash.shards.host",
+        "sash.shards.serving",
         "        while shard != HOME and shard in self.shards.joining:\n",
         "        while False:\n",
     ),
@@ -298,23 +298,23 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "unchanged=True",
     ),
     "a write that some shards have applied has changed nothing": (
-        "sash.shards.sharded_writes",
+        "sash.shards.commands",
         "            retry_after_s=max([other.retry_after_s or 0.0 for other in errors.values()]) or _RETRY_S,\n",
         "            retry_after_s=max([other.retry_after_s or 0.0 for other in errors.values()]) or _RETRY_S,\n"
         "            unchanged=True,\n",
     ),
     "a number goes only to the shards of the write": (
-        "sash.shards.sharded_writes",
-        "every = {shard: calls.get(shard, number_only) for shard in self._all}",
-        "every = dict(calls)",
+        "sash.shards.commands",
+        "parts.get(shard, number_only), origin) for shard in self._calls.all}",
+        "parts[shard], origin) for shard in parts}",
     ),
     "a batch is committed only where it has rows": (
-        "sash.shards.sharded_writes",
-        "{shard: committing(tokens) for shard, tokens in of.items()}",
-        "{shard: committing(tokens) for shard, tokens in of.items() if tokens}",
+        "sash.shards.commands",
+        "replace(command, tokens=tokens), None) for shard, tokens in of.items()}",
+        "replace(command, tokens=tokens), None) for shard, tokens in of.items() if tokens}",
     ),
     "a part of a write that fails is not told": (
-        "sash.shards.sharded_writes",
+        "sash.shards.commands",
         "        if not errors:\n            return merged_writes",
         "        if found:\n            return merged_writes",
     ),
@@ -330,11 +330,11 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
     ),
     "a window is made open before home has it": (
         "sash.shards.lifecycle",
-        "plane.create(spec, token))",
-        "plane.create(spec))",
+        "shard.create(spec, token))",
+        "shard.create(spec))",
     ),
     "a change that cannot be described is called none": (
-        "sash.shards.sharded_plane",
+        "sash.shards.deployment",
         "                retry_after_s=error.retry_after_s,\n            ) from None\n",
         "                retry_after_s=error.retry_after_s,\n"
         "                unchanged=True,\n            ) from None\n",
