@@ -1002,8 +1002,6 @@ class Forest:
         # One sealed block is rewritten: it has both ends, or the rest of the range is in the tail.
         one = a < directory.tail and (a == b or a + 1 == b == directory.tail) and directory.has_external
         self._levels.fetch((a, b), self._levels.nodes_of_refresh(np.array([a])) if one else ())
-        if self._panes is not None:
-            self.range_totals(start, end)
 
     def evict_between(self, start: int, end: int) -> int:
         """Remove all rows with start <= time <= end; return how many entries they had."""
@@ -1012,7 +1010,7 @@ class Forest:
         self.load_between(start, end)
         if self._panes is None:
             return self._remove_range(start, end)
-        entries, _ = self.range_totals(start, end)
+        entries, _ = self.range_totals(start, end, self._panes.counting)
         self._remove_range(start, end)
         return entries
 
