@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sash.metrics import Metrics
+from sash.runtime.metrics import Metrics
 
 from sash import requests
 from sash.durability.catalogue import Catalogue
