@@ -159,7 +159,7 @@ def test_a_deployment_forwards_over_tls_and_follows_its_files(tmp_path: Path, re
         with client(first.grpc_port) as asked:
             asked.create_window(SPEC)
         write_and_ask(0)
-        peers = {peer for host in hosts for peer in host._peers.values()}
+        peers = {peer for host in hosts for peer in host.serving._peers.values()}
         assert len(peers) == 2
         # Both authorities count, then the new certificates come, then the old authority goes.
         for authorities, issuer in ((old.pem + new.pem, None), (old.pem + new.pem, new), (new.pem, None)):
@@ -169,4 +169,4 @@ def test_a_deployment_forwards_over_tls_and_follows_its_files(tmp_path: Path, re
             now = (cert.read_bytes(), authorities)
             wait_until(lambda: all((host._pem.cert, host._pem.client_ca) == now for host in hosts), 60, look_s=0.05)  # noqa: B023  # it is called in this round only
         write_and_ask(2)
-        assert not peers & {peer for host in hosts for peer in host._peers.values()}
+        assert not peers & {peer for host in hosts for peer in host.serving._peers.values()}

@@ -425,23 +425,23 @@ async def test_a_process_that_has_home_again_does_not_go_on_with_what_it_began_b
 
 def cut(one: Any, other: Any) -> Callable[[], None]:
     """Cut the network between two processes; return what mends it."""
-    peers = {host: host.peer for host in (one, other)}
+    peers = {host: host.serving.peer for host in (one, other)}
 
     def nobody(_: str) -> Any:
         raise Unavailable("the network is cut")
 
     for host in peers:
-        host.peer = nobody
+        host.serving.peer = nobody
 
     def mend() -> None:
         for host, peer in peers.items():
-            host.peer = peer
+            host.serving.peer = peer
 
     return mend
 
 
 async def test_a_window_goes_from_a_process_that_could_not_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sash.shards.host._SETTLE_S", 0.01)
+    monkeypatch.setattr("sash.shards.serving._SETTLE_S", 0.01)
     async with hosts(SHARDS) as made:
         home, other = made
         await home.plane.create(spec())
@@ -460,7 +460,7 @@ async def test_a_window_goes_from_a_process_that_could_not_be_reached(monkeypatc
 
 
 async def test_what_stays_closed_without_its_coordinator_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sash.shards.host._SETTLE_S", 0.01)
+    monkeypatch.setattr("sash.shards.serving._SETTLE_S", 0.01)
     async with hosts(SHARDS) as made:
         home, other = made
         await home.plane.create(spec())
@@ -478,7 +478,7 @@ async def test_a_new_owner_of_home_makes_its_own_shards_alike_too() -> None:
     async with hosts(SHARDS) as (home, _):
         await home.plane.create(spec())
         await home.shards.hosted[0].local.delete("w")
-        home._spawn(home._reconcile_others())
+        home.serving.spawn(home.serving.reconcile_others())
         await until(lambda: "w" not in home.shards.hosted[2].catalogue)
         with contextlib.suppress(NotFound):
             await home.plane.window("w")

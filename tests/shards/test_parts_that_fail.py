@@ -269,7 +269,7 @@ async def test_writes_of_a_producer_do_not_wait_for_answers_where_entries_are_re
 
 async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(plane: ShardedPlane) -> None:
     """Else the client says that the call has changed nothing."""
-    info = plane._info
+    window = plane.deployment.window
 
     async def away(name: str) -> Any:
         raise Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True)
@@ -284,11 +284,11 @@ async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(p
         ("w", lambda: plane.add_aggregates("w", aggregates)),
         ("copy", lambda: plane.restore(parts(), "copy")),
     ]:
-        plane._info = away
+        plane.deployment.window = away
         with pytest.raises(Unavailable, match="cannot be described now") as raised:
             await change()
         assert not raised.value.unchanged
-        plane._info = info
+        plane.deployment.window = window
         assert (await plane.window(name)).spec.name == name
     assert "min" in (await plane.window("w")).spec.aggregates
 
@@ -299,5 +299,5 @@ async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -
     with pytest.raises(Unavailable, match="shard 2") as raised:
         await plane.add_aggregates("w", aggregates)
     assert not raised.value.unchanged, "home has them"
-    plane._shards.hosted[2] = away
+    plane.shards.hosted[2] = away
     assert "min" in (await plane.add_aggregates("w", aggregates)).spec.aggregates

@@ -20,8 +20,9 @@ import numpy as np
 from sash.calls import ONLY_SHARD
 from sash.durability.records import BulkInsert, Command, Commit, StageBatch, signed
 from sash.durability.splitting import none_of
+from sash.shards.hosted import Shard
 from sash.shards.merging import merged_writes
-from sash.shards.parts import Shard, together, worst
+from sash.shards.parts import together, worst
 from sash.shards.shard_calls import Call, ShardCalls
 from sash_engine.errors import FailedPrecondition, InvalidArgument, SashError, Unavailable, Unsupported
 from sash_engine.monoids.base import NUMPY_TYPES

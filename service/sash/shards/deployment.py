@@ -7,7 +7,7 @@ windows     every shard has each of them                                        
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sash.calls import each
@@ -16,9 +16,10 @@ from sash.runtime.slices import Slices
 from sash.shard import Parts
 from sash.shards.commands import Commands
 from sash.shards.files import with_spec
+from sash.shards.hosted import HostedShards
 from sash.shards.lifecycle import Lifecycle
 from sash.shards.merging import merged_infos
-from sash.shards.parts import Administration, Shards
+from sash.shards.peers import RemoteAdministration
 from sash.shards.questions import Questions
 from sash.shards.shard_calls import ShardCalls
 from sash.topology import ServingProcess, stays
@@ -29,10 +30,13 @@ from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import Question
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["Deployment"]
+__all__ = ["Administration", "Deployment"]
 
 A = TypeVar("A")
 R = TypeVar("R")
+
+Administration = Lifecycle | RemoteAdministration
+"""Creates, changes and deletes windows on all shards. One process does it at a time."""
 
 
 class Deployment:
@@ -43,11 +47,12 @@ class Deployment:
         clock: of windows.
 
     Attributes:
+        administration: returns where windows are created and deleted; raises Unavailable if nobody does it now.
         processes: says which processes there are.
         move: has a process take a shard.
     """
 
-    def __init__(self, shards: Shards, clock: Clock) -> None:
+    def __init__(self, shards: HostedShards, clock: Clock) -> None:
         self.shards = shards
         self.count = shards.count
         self.slices = Slices(clock)
@@ -55,6 +60,7 @@ class Deployment:
         self._commands = Commands(self._calls)
         self._questions = Questions(self._calls, self.slices)
         self.lifecycle = Lifecycle(shards)
+        self.administration: Callable[[], Administration] = lambda: self.lifecycle
         self.processes: Callable[[], Awaitable[Sequence[ServingProcess]]] = self._alone
         self.move: Callable[[int, int], Awaitable[None]] = _stay
 
@@ -84,7 +90,7 @@ class Deployment:
     def class_of(self, name: str) -> str:
         return self.shards.class_of(name)
 
-    def infos(self) -> Iterable[WindowInfo]:
+    def infos(self) -> Sequence[WindowInfo]:
         return self.shards.infos()
 
     async def window(self, name: str) -> WindowInfo:
@@ -111,12 +117,8 @@ class Deployment:
         names = sorted(info.spec.name for info in found[min(found)])
         return [merged_infos(list(by_name[name].values()), list(by_name[name])) for name in names]
 
-    def _administration(self) -> Administration:
-        """Where windows are created and deleted."""
-        return self.shards.administration() or self.lifecycle
-
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
-        created = await self._administration().create(spec)
+        created = await self.administration().create(spec)
         return await self._changed(spec.name, "created"), created
 
     def goes_with(self, name: str) -> Sequence[str]:
@@ -124,10 +126,10 @@ class Deployment:
 
     async def delete(self, name: str) -> int:
         self._calls.forget(name)
-        return await self._administration().delete(name)
+        return await self.administration().delete(name)
 
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
-        await self._administration().add_aggregates(name, aggregates)
+        await self.administration().add_aggregates(name, aggregates)
         return await self._changed(name, "changed")
 
     async def export(self, name: str) -> Parts[bytes]:
@@ -149,7 +151,7 @@ class Deployment:
         _check_none_fed(derived)
         spec, whole = await with_spec(parts, name)
         admit(spec.name)
-        await self._administration().restore(whole, spec.name)
+        await self.administration().restore(whole, spec.name)
         return await self._changed(spec.name, "restored")
 
     def tidy(self) -> None:

@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 
 from sash.shard import Parts
 from sash.shards.files import Splitter, merged_file
-from sash.shards.parts import HOME, Shard, Shards, together, worst
+from sash.shards.hosted import HOME, HostedShards, Shard
+from sash.shards.parts import together, worst
 from sash_engine.errors import (
     AlreadyExists,
     DataLoss,
@@ -56,7 +57,7 @@ class Lifecycle:
         shards: the deployment.
     """
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: HostedShards) -> None:
         self._shards = shards
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 

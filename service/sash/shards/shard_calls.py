@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from sash.calls import ONLY_SHARD
 from sash.missing import MISSING
-from sash.shards.parts import HOME, Shard, Shards, together, worst
+from sash.shards.hosted import HOME, HostedShards, Shard
+from sash.shards.parts import together, worst
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 from sash_engine.windows.questions import EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
@@ -35,7 +36,7 @@ class ShardCalls:
         clock: of windows.
     """
 
-    def __init__(self, shards: Shards, clock: Clock) -> None:
+    def __init__(self, shards: HostedShards, clock: Clock) -> None:
         self.shards = shards
         self._clock = clock
         self._checkers: dict[str, Window] = {}
