@@ -42,6 +42,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.rpc.methods import SERVICE, methods
 from sash.rpc.operations import Operations
@@ -115,7 +116,7 @@ CASES = (
 def new_plane() -> tuple[Plane, Metrics]:
     """A plane with no windows."""
     metrics = Metrics(CollectorRegistry())
-    return Plane(Catalogue(max_windows=10), metrics, SystemClock()), metrics
+    return Plane.of(Storage(Catalogue(max_windows=10), SystemClock()), metrics, SystemClock()), metrics
 
 
 def noop_methods() -> dict[str, tuple[Callable[[Any], Any], Any]]:

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from sash.durability.export import export
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract
+from sash.durability.records import (
+    AddAggregates,
+    BulkEvict,
+    BulkInsert,
+    Commit,
+    EvictRange,
+    Insert,
+    Retract,
+    StageBatch,
+)
 from sash_engine.clock import ManualClock
 from sash_engine.errors import (
     AlreadyExists,
@@ -138,8 +147,8 @@ async def test_a_view_is_not_written_to():
         storage.write("short", BulkInsert(batch)),
         storage.write("short", Insert(1, {"v": 1, "w": ""}, "x|y")),
         storage.write("short", BulkEvict(1, None)),
-        storage.stage("short", batch, "q", 1),
-        storage.commit("short", "q", 1, ["a"]),
+        storage.write("short", StageBatch(batch, "q", 1)),
+        storage.write("short", Commit("q", 1, ["a"])),
     ):
         with pytest.raises(Unsupported, match="is a view of 'requests'"):
             await write

@@ -23,6 +23,7 @@ from sash.promql.times import Times
 from sash.promql.values import CHARACTERS_OF_SERIES_MAX, LABELS_BYTES_MAX, Room, Scalar, Text, Vector, bytes_of
 from sash_engine.errors import ResourceExhausted
 from sash_engine.steps import finished
+from sash_engine.windows.questions import KeysQuery, Query
 from tests.prometheus.conftest import Ask, T
 from tests.prometheus.test_steps import HARD, run
 from tests.support.servers import Running
@@ -217,13 +218,14 @@ def test_what_an_operation_makes_is_promised() -> None:
 
 def test_few_answers_are_kept_for_other_selectors(ask: Ask, service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     plane: Any = service.plane
-    asked, original = list[Any](), plane.query
+    asked, original = list[Any](), plane.ask
 
-    async def query(name: str, question: Any) -> Any:
-        asked.append(question.selection.aggregates)
+    async def ask_plane(name: str, question: Any) -> Any:
+        if isinstance(question, Query):
+            asked.append(question.selection.aggregates)
         return await original(name, question)
 
-    monkeypatch.setattr(plane, "query", query)
+    monkeypatch.setattr(plane, "ask", ask_plane)
     assert ask("query", query="w:n + w:total / w:n", time=T + 600).status_code == 200
     assert [sorted(names) for names in asked] == [["n", "total"]]
     asked.clear()
@@ -319,14 +321,15 @@ def test_names_and_series_read_as_many_keys_as_are_asked_for(
     http: httpx.Client, service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plane: Any = service.plane
-    asked, original = list[int](), plane.keys
+    asked, original = list[int](), plane.ask
 
     async def keys(*given: Any) -> Any:
         found = await original(*given)
-        asked.append(len(found[0]))
+        if isinstance(given[1], KeysQuery):
+            asked.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(plane, "keys", keys)
+    monkeypatch.setattr(plane, "ask", keys)
 
     def get(path: str, **parameters: Any) -> Any:
         asked.clear()

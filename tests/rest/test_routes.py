@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import Field
 
 from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.rest.bodies import ARROW, JSON
@@ -228,7 +229,8 @@ def test_each_route_says_which_right_it_needs():
 def app_with(admit):
     registry, clock = CollectorRegistry(), SystemClock()
     metrics = Metrics(registry)
-    return create_app(Plane(Catalogue(clock=clock), metrics, clock), Settings(), registry, metrics, admit=admit)
+    plane = Plane.of(Storage(Catalogue(clock=clock), clock), metrics, clock)
+    return create_app(plane, Settings(), registry, metrics, admit=admit)
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.right], ids=lambda route: route.name)

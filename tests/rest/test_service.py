@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.rest import documents
 from sash.rest.app import create_app
@@ -235,7 +236,7 @@ def test_the_version_is_that_of_the_package(http):
 async def test_it_says_why_it_is_not_ready():
     registry = CollectorRegistry()
     metrics, clock, reasons = Metrics(registry), SystemClock(), [None]
-    plane = Plane(Catalogue(clock=clock), metrics, clock)
+    plane = Plane.of(Storage(Catalogue(clock=clock), clock), metrics, clock)
     app = create_app(plane, Settings(), registry, metrics, not_ready=lambda: reasons[-1])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sash") as http:
         assert (await http.get("/readyz")).status_code == 200

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.durability.records import BulkEvict, BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import Batch, Coded
@@ -19,6 +20,7 @@ from sash_engine.windows.questions import (
     EntriesQuery,
     Grouped,
     Having,
+    KeysQuery,
     Query,
     RangeQuery,
     SeriesQuery,
@@ -119,23 +121,23 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
     back = asked["lookbacks"]
     start, partials = asked["start"], asked["partials"]
     await both(
-        lambda plane, question: plane.query("w", question),
+        lambda plane, question: plane.ask("w", question),
         question_of(Query, lookbacks=back, as_of=asked["as_of"], partials=partials, **shared),
     )
     if not grouped:
         where, keys = asked["where"], asked["keys"]
         chosen = Grouped(where, **named)
         everything = RangeQuery(start, start + 20, keys=keys, selection=chosen)
-        await pair.both(lambda plane: plane.range_query("w", everything))
+        await pair.both(lambda plane: plane.ask("w", everything))
         combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, selection=chosen)
-        await pair.both(lambda plane: plane.query("w", combined))
+        await pair.both(lambda plane: plane.ask("w", combined))
         series = SeriesQuery(start, start + 20, 5, keys=keys, selection=chosen)
-        await pair.both(lambda plane: plane.series("w", series))
+        await pair.both(lambda plane: plane.ask("w", series))
 
         async def names(plane: Any) -> Any:
             found, position = [], 0
             while position is not None:
-                some, position = await plane.keys("w", "", 1000, position, where)
+                some, position = await plane.ask("w", KeysQuery("", 1000, position, where))
                 found += some
             return sorted(found)
 
@@ -143,11 +145,11 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
         return
     back = []
     await both(
-        lambda plane, question: plane.range_groups("w", question),
+        lambda plane, question: plane.ask("w", question),
         question_of(RangeQuery, start, start + 20, partials=partials, **shared),
     )
     await both(
-        lambda plane, question: plane.series_groups("w", question),
+        lambda plane, question: plane.ask("w", question),
         question_of(SeriesQuery, start, start + 20, 5, 8, partials=partials, **shared),
     )
 
@@ -155,9 +157,9 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
 async def history(pair: Pair, writes: list[Any], cut: int, asked: list[dict[str, Any]]) -> None:
     await pair.create(pair.spec)
     for rows in writes:
-        await pair.both(lambda plane, rows=rows: plane.bulk_insert("w", bulk(rows)))
+        await pair.both(lambda plane, rows=rows: plane.write("w", BulkInsert(bulk(rows))))
     if cut:
-        await pair.both(lambda plane: plane.bulk_evict("w", cut))
+        await pair.both(lambda plane: plane.write("w", BulkEvict(cut)))
     for question in asked:
         await compare(pair, question)
 
@@ -203,16 +205,16 @@ async def test_groups_over_two_processes() -> None:
 async def test_wrong_questions(wrong: dict[str, Any]) -> None:
     plane = in_process(4)
     await plane.create(spec_of())
-    await plane.bulk_insert("w", bulk([((a, "AA", "x"), 1, 1) for a in AIRPORTS]))
+    await plane.write("w", BulkInsert(bulk([((a, "AA", "x"), 1, 1) for a in AIRPORTS])))
     with pytest.raises(InvalidArgument) as raised:
-        await plane.query("w", question_of(Query, lookbacks=[5], **wrong))
+        await plane.ask("w", question_of(Query, lookbacks=[5], **wrong))
     assert raised.value.field
 
 
 async def test_entries_of_selected_keys() -> None:
     plane = in_process(4)
     await plane.create(spec_of())
-    await plane.bulk_insert("w", bulk([((a, c, "x"), 1, 1) for a in AIRPORTS for c in CARRIERS]))
+    await plane.write("w", BulkInsert(bulk([((a, c, "x"), 1, 1) for a in AIRPORTS for c in CARRIERS])))
     question = EntriesQuery(where=[Where("airport", "=", ["JFK"])])
-    found = [batch async for batch in await plane.entries("w", question)]
+    found = [batch async for batch in await plane.ask("w", question)]
     assert sum(len(batch.times) for batch in found) == len(CARRIERS)

@@ -1,6 +1,6 @@
 """The world of a cluster: processes that share the shards of a Redis by leases, forward calls, take over, and die.
 
-callers ── network ──▶ process 1 ── grpc ──▶ process 2        each: LeasedHost, ShardedPlane, Operations, heartbeat
+callers ── network ──▶ process 1 ── grpc ──▶ process 2        each: LeasedHost, Plane, Operations, heartbeat
                           │ Redis tier, lease table │         (the service's own, on threads that wait in virtual time)
                           └────────▶ Redis ◀────────┘ ──▶ replica
 """
@@ -16,24 +16,23 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sash.metrics import Metrics
 
 from sash import requests
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.rpc.methods import methods
 from sash.rpc.operations import Operations
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash.shards import (
+    commands,
     heartbeat,
     lease_table,
     leased_host,
     lifecycle,
-    moving_host,
     peer_server,
     peers,
     redis_layout,
-    sharded_writes,
 )
 from sash.shards.layout import Share, shards_of_store, store_of
 from sash.shards.leased_host import LeasedHost
@@ -246,11 +245,11 @@ class Cluster(World):
         """Have the service's code block, draw and connect as the simulation wants."""
         machines = self.machines
         with pytest.MonkeyPatch.context() as patch:
-            for module in (heartbeat, lease_table, leased_host, moving_host, redis, redis_link, redis_layout):
+            for module in (heartbeat, lease_table, leased_host, redis, redis_link, redis_layout):
                 patch.setattr(module, "time", machines.time)
             for module in (heartbeat, lease_table, redis, redis_link):
                 patch.setattr(module, "threading", machines.threading)
-            for module in (lease_table, redis_layout, sharded_writes, lifecycle, owner):
+            for module in (lease_table, redis_layout, commands, lifecycle, owner):
                 patch.setattr(module, "secrets", machines.secrets)
             patch.setattr(redis, "random", machines.random)
             patch.setattr(heartbeat, "ThreadPoolExecutor", machines.executor)

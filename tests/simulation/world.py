@@ -86,7 +86,7 @@ class Served:
         storage = self.storage = Storage(
             catalogue, world.clock, tier, sleep=world.loop.passes, entropy=entropy, **options
         )
-        plane = Plane(catalogue, Metrics(CollectorRegistry()), world.clock, storage)
+        plane = Plane.of(storage, Metrics(CollectorRegistry()), world.clock)
         try:
             await storage.start()
         except SashError as error:

@@ -12,7 +12,7 @@ import numpy as np
 
 from sash.durability import formats as values
 from sash.durability.image_reader import forest_of, restore
-from sash.durability.records import BulkInsert
+from sash.durability.records import BulkInsert, Commit, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.forest import Forest
 from sash_engine.forest.cold import Cache, Cold
@@ -87,9 +87,9 @@ async def stored_family(steps: int = 6) -> StorageServer:
         await _write(storage, bulk(step))
         await server.settled()
     for name in ("requests", "other"):  # the parts of a batch, and one that nobody commits
-        staged = await storage.stage(name, bulk(steps, 6), "q", 1)
-        await storage.stage(name, bulk(steps, 3), "q", 2)
-        await storage.commit(name, "q", 1, [staged.stage])
+        staged = await storage.write(name, StageBatch(bulk(steps, 6), "q", 1))
+        await storage.write(name, StageBatch(bulk(steps, 3), "q", 2))
+        await storage.write(name, Commit("q", 1, [staged.stage]))
     await server.settled()
     await server.die()
     return server

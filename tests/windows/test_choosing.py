@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.durability.records import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
@@ -155,13 +156,11 @@ def test_shards_keep_the_same(entries, by, lookback, having, top, granularity):
     async def ask(plane):
         await plane.create(spec)
         if entries:
-            await plane.bulk_insert("w", batch_of(spec, entries))
-        found = [await plane.query("w", question_of(Query, having=having, top=top, **asked))]
+            await plane.write("w", BulkInsert(batch_of(spec, entries)))
+        found = [await plane.ask("w", question_of(Query, having=having, top=top, **asked))]
         if by is not None:
-            found.append(await plane.query("w", question_of(Query, **asked)))
-            found.append(
-                await plane.range_groups("w", RangeQuery(3, 5, selection=Grouped(by=by, having=having, top=top)))
-            )
+            found.append(await plane.ask("w", question_of(Query, **asked)))
+            found.append(await plane.ask("w", RangeQuery(3, 5, selection=Grouped(by=by, having=having, top=top))))
         return [[str(answer) for answer in answers] for answers in found]
 
     async def both():

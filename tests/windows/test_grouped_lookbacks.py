@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.durability.records import BulkInsert, Punctuate
 from sash_engine.aggregators.recalc import Recalc
 from sash_engine.clock import ManualClock
 from sash_engine.monoids import Sum
@@ -174,10 +175,10 @@ def test_shards_go_back_from_the_same_now(slide, history, by, lookback):
             if step == "write":
                 values = [1 << sent + i for i in range(len(what))]
                 keys = [key for key, _ in what]
-                await plane.bulk_insert("w", Batch.of(spec, [time for _, time in what], {"v": values}, keys))
+                await plane.write("w", BulkInsert(Batch.of(spec, [time for _, time in what], {"v": values}, keys)))
                 sent += len(what)
             elif spec.slide.until:
-                await plane.punctuate("w", what)
+                await plane.write("w", Punctuate(what))
         questions = (
             Query(lookbacks=[lookback, 7], selection=Grouped(by=by)),
             Query(lookbacks=[lookback], selection=Grouped(by=by, top=Top("sum", 2))),
@@ -185,7 +186,7 @@ def test_shards_go_back_from_the_same_now(slide, history, by, lookback):
             Query(lookbacks=[lookback], selection=Grouped(by=by, limit=2)),
             Query(keys=ALL_KEYS, combine=True, lookbacks=[lookback, 7]),
         )
-        return [await plane.query("w", question) for question in questions]
+        return [await plane.ask("w", question) for question in questions]
 
     async def both():
         clock = ManualClock(0)

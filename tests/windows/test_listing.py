@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash import calls
+from sash.durability.records import BulkInsert
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows import conditions
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.keys import Keys
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query, Where
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, Where
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.sharded import in_process, single
@@ -55,19 +56,15 @@ def asked(monkeypatch):
     return seen
 
 
-def most_in_a_step(steps, seen, captures=False):
-    """Take all steps; how much was looked at in one of them at most, and the result.
-
-    Args:
-        captures: whether the last one captures what was found, at once.
-    """
+def most_in_a_step(steps, seen):
+    """Take all steps; how much was looked at in one of them at most, and the result."""
     most = 0
     while True:
         seen.clear()
         try:
             next(steps)
         except StopIteration as end:
-            return (most if captures else max(most, len(seen))), end.value
+            return max(most, len(seen)), end.value
         most = max(most, len(seen))
 
 
@@ -79,13 +76,13 @@ def test_what_a_step_looks_at_is_bounded(asked, spec, op):
     values = ["k.*7"] if op in ("=~", "!~") else ["k7"] if op == "!=" else [f"k{i}" for i in range(15_000)]
     where = (Where("key" if spec is PLAIN else "a", op, values),)
     reader = window.reader
-    for steps, captures in (
-        (reader.query_steps(Query(selection=Grouped(where=where, limit=5))), False),
-        (reader.entries_steps(EntriesQuery(where=where)), True),
-        (reader.key_names_steps("", 5, 0, where), False),
-        (reader.query_steps(Query(selection=Grouped(by=list(spec.labels), limit=5))), False),
+    for steps in (
+        reader.query_steps(Query(selection=Grouped(where=where, limit=5))),
+        reader.entries_steps(EntriesQuery(where=where)),
+        reader.key_names_steps("", 5, 0, where),
+        reader.query_steps(Query(selection=Grouped(by=list(spec.labels), limit=5))),
     ):
-        most, _ = most_in_a_step(steps, asked, captures)
+        most, _ = most_in_a_step(steps, asked)
         assert most < MOST
     steps = reader.query_steps(Query(combine=True, selection=Grouped(where=where)))
     assert sum(1 for _ in steps) > 1 or op == "in"
@@ -133,13 +130,13 @@ def test_a_plane_selects_once_for_a_listing_and_for_entries(monkeypatch, asked, 
     async def ask() -> None:
         plane: Plane = make(ManualClock(0))
         await plane.create(PLAIN)
-        await plane.bulk_insert("w", Batch.of(PLAIN, range(1_000), {"v": range(1_000)}, keys))
+        await plane.write("w", BulkInsert(Batch.of(PLAIN, range(1_000), {"v": range(1_000)}, keys)))
         asked.clear()
-        found, _ = await calls.key_names(plane, "w", "", 1_000, 0, where)
+        found, _ = await calls.key_names(plane, "w", KeysQuery("", 1_000, 0, where))
         assert (sorted(found), asked.count("expression")) == (keys[7::10], 1_000)
         asked.clear()
         rows = 0
-        async for batch in calls.each(await plane.entries("w", EntriesQuery(where=where))):
+        async for batch in calls.each(await plane.ask("w", EntriesQuery(where=where))):
             rows += len(batch.times)
         assert (rows, asked.count("expression")) == (100, 1_000)
 

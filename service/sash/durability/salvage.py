@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from sash.durability.check import CheckedWindow
 from sash.durability.export import export
+from sash.durability.records import StageBatch
 from sash.durability.storage import Storage
 
 __all__ = ["salvage"]
@@ -40,7 +41,7 @@ async def salvage(window: CheckedWindow, storage: Storage) -> int:
         if view.spec.name in there:
             await storage.create(view.spec)
     for token, part, batch in stored.staged():
-        await storage.stage(window.name, batch, part.query, part.batch, token)
+        await storage.write(window.name, StageBatch(batch, part.query, part.batch, token))
     return written.info().entries
 
 

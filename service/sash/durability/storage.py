@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sash.durability import deriving, records
 from sash.durability.catalogue import Catalogue
@@ -24,7 +24,7 @@ from sash.durability.footprint import COPIES, ROW_BYTES, footprint, view_footpri
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
 from sash.durability.journal import MIB
 from sash.durability.memory_storage import MemoryStorage
-from sash.durability.records import Operation, Write
+from sash.durability.records import Command, Commit, Operation, StageBatch, Write
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
@@ -44,8 +44,10 @@ from sash_engine.steps import Steps, finished
 from sash_engine.windows.algorithms import DEPRECATED
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.entries import BULK_ROWS, Entries
+from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger
+from sash_engine.windows.questions import EntriesQuery, KeysQuery, Question
+from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
@@ -61,7 +63,11 @@ _LONG_BYTES = 257 * 1024
 """A larger write is applied in slices, as it takes a few ms. 16,384 entries of one number are not larger."""
 _BULK_VALUE_BYTES = 40
 """What a value of a bulk of entries takes that is read and sent."""
+_NAME_BYTES = 100
+"""What the name of a key takes in a list of names, and in what is sent of it, beside its letters."""
 
+A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -82,6 +88,7 @@ class Storage:
         memory: bounds what windows and staged parts may take; nothing does where None.
 
     Attributes:
+        catalogue: the windows.
         store: where the windows are kept.
         slices: runs long work.
 
@@ -103,7 +110,7 @@ class Storage:
         entropy: Callable[[int], bytes] = secrets.token_bytes,
         memory: MemoryBudget | None = None,
     ) -> None:
-        self._catalogue = catalogue
+        self._catalogue = self.catalogue = catalogue
         self._memory = memory or unlimited()
         self._staged = StagedBytes(self._memory)
         self.need = self._memory.need
@@ -303,10 +310,46 @@ class Storage:
         if self.find(name) is not window:
             raise Unavailable(f"window {name!r} was replaced meanwhile", retry_after_s=_RETRY_S)
 
+    # ---------------------------------------------------------------- questions
+
+    async def ask(self, name: str, question: Question[A]) -> A:
+        """Answer a question; raises as `find`, and what its answer raises.
+
+        Short ones are answered at once. While others are answered in slices, the window's writers wait.
+        """
+        if question.is_short:
+            await self.whole(name)
+            reader = self.find(name).reader
+            if question.takes_a_step(reader):
+                return self._told(name, question, question.answer(reader))
+
+        def told(reader: Reader) -> Steps[A]:
+            return self._told(name, question, (yield from question.steps(reader)))
+
+        async with self.shared(name) as window:
+
+            def before_each() -> None:
+                self.check_same(name, window)
+                self.trim()
+
+            return await self.slices.run(told(window.reader), before_each)
+
+    def _told(self, name: str, question: Question[A], answer: Any) -> A:
+        """What is answered, of what a reader answers; there must be memory for it."""
+        if isinstance(question, EntriesQuery):
+            # The window's values are kept until they are read.
+            columns = 2 + len(self._catalogue.find(name).spec.columns)
+            self.need(_BULK_VALUE_BYTES * columns * min(answer.rows, BULK_ROWS))
+            answer = self.store.pinned(name, iter(answer))
+        elif isinstance(question, KeysQuery):
+            names, _ = answer
+            self.need(sum(map(len, names)) * 2 + len(names) * _NAME_BYTES)
+        return answer  # type: ignore[no-any-return]
+
     # ---------------------------------------------------------------- writes
 
-    async def write(self, name: str, operation: Operation, origin: Origin | None = None) -> WriteResult:
-        """Apply a write to a window, and wait until it is as durable as the window's spec says.
+    async def write(self, name: str, command: Command[R], origin: Origin | None = None) -> R:
+        """Do what a caller asks for, and wait until it is as durable as the window's spec says.
 
         Raises:
             Unavailable: the tier does not accept it now. If the message says that the write may be applied, it is in
@@ -316,6 +359,15 @@ class Storage:
             SashError: what the operation raises. Nothing has changed, unless the message says that the entry is taken:
                 then the answer that the writer asked for cannot be given.
         """
+        match command:
+            case StageBatch():
+                return await self._stage(name, command)  # type: ignore[return-value]
+            case Commit():
+                return await self._commit(name, command)  # type: ignore[return-value]
+            case _:
+                return await self._write(name, command, origin)  # type: ignore[arg-type,return-value]
+
+    async def _write(self, name: str, operation: Operation, origin: Origin | None) -> WriteResult:
         asked = name, operation
         name, operation = deriving.redirected(self._catalogue, name, operation)
         size = operation.size
@@ -339,7 +391,7 @@ class Storage:
         if origin is not None and applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
         if isinstance(operation, Derive) and deriving.redirected(self._catalogue, *asked) != (name, operation):
-            return await self.write(*asked)  # the view was changed or deleted meanwhile
+            return await self._write(*asked, origin)  # the view was changed or deleted meanwhile
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = _footprint(hosted.window, [operation.batch], size)
@@ -374,8 +426,8 @@ class Storage:
             self.trim()
         return None
 
-    async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
-        """Keep a part of a batch, see `Plane.stage`; under the token that it had elsewhere, or under a new one."""
+    async def _stage(self, name: str, command: StageBatch) -> Staged:
+        query, number, batch = command.query, command.number, command.batch
         size = size_of(batch)
         self._check_writable(name)
         self.store.check_size(name, size)
@@ -385,14 +437,19 @@ class Storage:
         hosted.window.check(batch)
         self._staged.check(size)
         self._memory.check(COPIES * size)
-        token, entries, part = token or self._entropy(8).hex(), len(batch.times), ledger.next_part
-        operation = records.Stage(token, query, number, entries, self._clock.now_ns() + PART_EXPIRES_NS)
-        record = hosted.stage(operation, batch)
+        token, part = command.token or self._entropy(8).hex(), ledger.next_part
+        expires_ns = self._clock.now_ns() + PART_EXPIRES_NS
+        record = hosted.stage(records.Stage(token, query, number, command.entries, expires_ns), batch)
         self._staged.add(name, part, size)
-        return await hosted.settled(Staged(token, entries), record)
+        return await hosted.settled(Staged(token, command.entries), record)
 
-    async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
-        """Apply staged parts, once; see `Plane.commit`."""
+    async def _commit(self, name: str, command: Commit) -> WriteResult:
+        """Apply staged parts, once: a batch that was committed already changes nothing.
+
+        Raises:
+            FailedPrecondition: a part is not there (any more), or belongs to another batch.
+        """
+        query, number = command.query, command.batch
 
         def committed(ledger: Ledger) -> bool:
             return ledger.committed(query, number)
@@ -403,7 +460,7 @@ class Storage:
         window = hosted.window
         batches = list[AnyBatch]()
         if not committed(window.ledger):
-            parts = window.ledger.named(query, number, stages)
+            parts = window.ledger.named(query, number, command.tokens)
             self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
             batches = await hosted.read_parts(parts)
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
@@ -414,8 +471,7 @@ class Storage:
         size = size_of(*batches)
         needed = _footprint(window, batches, size)
         self._memory.check(needed)
-        held, batches = [batches], []
-        operation = records.Commit(query, number, stages, lambda _: held.pop())
+        operation = Commit(query, number, command.tokens, batches)
         if size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed)
         else:
@@ -483,12 +539,6 @@ class Storage:
         self.store.trim()
 
     # ---------------------------------------------------------------- whole windows out and in
-
-    def entries(self, name: str, found: Entries) -> Iterator[AnyBatch]:
-        """Captured entries in bulks; the window's values are kept until they are read."""
-        columns = 2 + len(self._catalogue.find(name).spec.columns)
-        self.need(_BULK_VALUE_BYTES * columns * min(found.rows, BULK_ROWS))
-        return self.store.pinned(name, iter(found))
 
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""

@@ -23,7 +23,7 @@ import numpy as np
 import promql_parser
 
 from sash.calls import each
-from sash.plane import Parts, Plane
+from sash.plane import Plane
 from sash.prometheus.names import Metric
 from sash.prometheus.series import (
     Folded,
@@ -34,6 +34,7 @@ from sash.prometheus.series import (
     floor_ticks,
     is_condition,
     plain,
+    series_of,
     ticks_of,
     trailing_of,
 )
@@ -42,6 +43,7 @@ from sash.promql.matchers import Matchers
 from sash.promql.ranges import RANGES, Samples
 from sash.promql.times import TIME_MAX_MS, Times, milliseconds, shifted
 from sash.promql.values import LOOKBACK, NAME, Array, Labels, Vector, check_cells, spread, stacked, without_name
+from sash.shard import Parts
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 from sash_engine.windows.batch import AnyBatch, Batch
@@ -316,7 +318,7 @@ class WindowsQueryable:
             return {}
         keys = selected.keys
         question = EntriesQuery(low, high) if keys is None else EntriesQuery(low, high, None, keys)
-        return await _by_key(await self._plane.entries(spec.name, question), metric.field)
+        return await _by_key(await self._plane.ask(spec.name, question), metric.field)
 
     async def entries(self, matrix: promql_parser.MatrixSelector, times: Times) -> list[tuple[Labels, Array, Array]]:
         """The entries of a range that stands alone: labels, times in ms, values."""
@@ -372,18 +374,14 @@ class WindowsQueryable:
                 return Vector.empty(times.count)
             now, lookbacks = trailing
             query = Query(None, lookbacks, now, keys, combine=not spec.parts, selection=selection)
-            answers = await self._plane.query(spec.name, query)
+            answers = await self._plane.ask(spec.name, query)
             parts, folded = [answer.parts for answer in answers], Folded.of_answers([name], answers)
         else:
             buckets = buckets_of(spec, asked.width_ms, asked.at)
             if buckets is None:
                 return Vector.empty(times.count)
             question = SeriesQuery(*buckets, keys=keys, selection=selection)
-            rows = (
-                await self._plane.series_groups(spec.name, question)
-                if spec.parts
-                else [await self._plane.series(spec.name, question)]
-            )
+            rows = await series_of(self._plane, spec.name, question)
             if not rows:
                 return Vector.empty(times.count)
             parts, folded = [row.parts for row in rows], Folded.of_series([name], rows)

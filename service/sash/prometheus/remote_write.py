@@ -30,6 +30,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from sash.calls import unbroken
+from sash.durability.records import BulkInsert
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.names import KEY, written_key
@@ -183,7 +184,7 @@ class RemoteWrite:
 
     async def _apply(self, columns: Mapping[str, _Columns], problems: dict[str, None]) -> None:
         """Write to all windows at once, so that one commit has them all."""
-        writes = [unbroken(self._plane.bulk_insert(name, each.batch())) for name, each in columns.items()]
+        writes = [unbroken(self._plane.write(name, BulkInsert(each.batch()))) for name, each in columns.items()]
         again: SashError | None = None
         for outcome in await asyncio.gather(*writes, return_exceptions=True):
             if isinstance(outcome, _AGAIN):

@@ -17,7 +17,7 @@ import numpy as np
 
 from sash.calls import key_names
 from sash.plane import Plane
-from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
+from sash.prometheus.names import Metric, MetricNames, key_of, labels_of
 from sash.promql.errors import Refused
 from sash.promql.matchers import Matcher, Matchers
 from sash.promql.times import Times, duration_ms
@@ -27,9 +27,9 @@ from sash_engine.monoids import IgnoresNulls, Monoid
 from sash_engine.monoids.base import object_array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, Series
+from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.conditions import MAX_PATTERN
-from sash_engine.windows.questions import Grouped, Query, SeriesQuery, Where
+from sash_engine.windows.questions import Grouped, KeysQuery, Query, SeriesQuery, Where
 from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit, WindowSpec
 
 __all__ = [
@@ -147,13 +147,13 @@ class Selectors:
 
     Args:
         plane: answers the questions.
-        catalogue: the metrics of all windows.
+        names: the metrics of all windows.
         room: the expression's memory.
     """
 
-    def __init__(self, plane: Plane, catalogue: Catalogue, room: Room) -> None:
+    def __init__(self, plane: Plane, names: MetricNames, room: Room) -> None:
         self._plane = plane
-        self._catalogue = catalogue
+        self._names = names
         self.room = room
         self._folded = dict[Any, list[Folded]]()
         self._kept_cells = 0
@@ -166,7 +166,7 @@ class Selectors:
     def named(self, matchers: Matchers) -> Metric | None:
         """The metric that a selector names; None where it names none, or there is none."""
         name = matchers.equal(NAME)
-        return None if name is None else self._catalogue.named(name, self._spec)
+        return None if name is None else self._names.named(name, self._spec)
 
     async def metrics(self, matchers: Matchers) -> list[Metric]:
         """The metrics that a selector may mean, of the windows that the caller may read."""
@@ -177,7 +177,7 @@ class Selectors:
             metric
             for info in self._plane.list()
             if info.problem is None
-            for metric in self._catalogue.of(info.spec).values()
+            for metric in self._names.of(info.spec).values()
             if matchers.lookback is None or metric.aggregate is not None  # fields have no lookback
         ]
         which = await self._plane.in_slices(matchers.which_names([metric.name for metric in metrics]))
@@ -224,7 +224,7 @@ class Selectors:
         found, at = list[str](), 0
         while True:
             try:
-                some, next_ = await key_names(self._plane, spec.name, "", _KEYS_AT_ONCE, at, where)
+                some, next_ = await key_names(self._plane, spec.name, KeysQuery("", _KEYS_AT_ONCE, at, where))
             except InvalidArgument:
                 if not where:
                     raise
@@ -292,7 +292,7 @@ class Selectors:
             question = Query(keys[0] if keys else None, lookbacks, now, selection=Grouped(aggregates=names))
         else:
             question = Query(None, lookbacks, now, keys, selection=Grouped(aggregates=names))
-        return Folded.of_answers(names, await self._plane.query(spec.name, question))
+        return Folded.of_answers(names, await self._plane.ask(spec.name, question))
 
     async def _series(self, selected: Selected, width_ms: int | None, times: Times, names: Sequence[str]) -> Folded:
         spec, keys = selected.metric.spec, selected.keys
@@ -304,14 +304,15 @@ class Selectors:
         if keys is None or len(keys) == 1 or at_once == 1:
             each = selected.each_key
             asked = [SeriesQuery(start, end, step, width, key, selection=Grouped(aggregates=names)) for key in each]
-            return Folded.of_series(names, [await self._plane.series(spec.name, one) for one in asked])
+            rows = [row for question in asked for row in await series_of(self._plane, spec.name, question)]
+            return Folded.of_series(names, rows)
         found = dict[str | None, Series]()
         for a in range(0, len(keys), at_once):
             some = keys[a : a + at_once]
             of_some = SeriesQuery(
                 start, end, step, width, keys=some, selection=Grouped(by=spec.labels, aggregates=names)
             )
-            found |= {row.key: row for row in await self._plane.series_groups(spec.name, of_some)}
+            found |= {row.key: row for row in await series_of(self._plane, spec.name, of_some)}
         # A key whose entries have left since it was listed has no series.
         zeros, none = np.zeros(times.count, np.int64), np.full(times.count, None)
         empty = Series(None, zeros, 0, zeros, dict.fromkeys(names, none))
@@ -419,3 +420,9 @@ def ticks_of(ms: Array, unit: TimeUnit) -> Array:
     factor = _NS_PER_MS // tick_ns
     most = TICK_MAX // factor
     return np.clip(ms, -most, most) * factor
+
+
+async def series_of(plane: Plane, window: str, question: SeriesQuery) -> Sequence[Series]:
+    """The series that a window answers: one, or one for each group."""
+    found = await plane.ask(window, question)
+    return found if isinstance(found, Page) else [found]

@@ -47,7 +47,7 @@ from sash_engine.windows.answers import Counts
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.panes import Panes
-from sash_engine.windows.questions import AllKeys, Question
+from sash_engine.windows.questions import AllKeys, GroupedQuestion
 from sash_engine.windows.ragged import grown
 from sash_engine.windows.rows import Rows
 from sash_engine.windows.slide import Slide
@@ -292,7 +292,7 @@ class Derived:
 
     # ---------------------------------------------------------------- reading
 
-    def reader_for(self, question: Question, oldest: Callable[[Numbers], Numbers | int]) -> Reader | None:
+    def reader_for(self, question: GroupedQuestion, oldest: Callable[[Numbers], Numbers | int]) -> Reader | None:
         """The reader of the smallest rollup that can answer a question; None where the keys have to.
 
         Args:

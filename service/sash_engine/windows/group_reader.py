@@ -33,7 +33,16 @@ from sash_engine.windows.key_finder import KeyFinder
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, Question, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import (
+    AllKeys,
+    Grouped,
+    GroupedQuestion,
+    KeyList,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Where,
+)
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
 from sash_engine.windows.totals import partials_of, partials_of_buckets, rows_of
@@ -205,7 +214,9 @@ class GroupReader:
                 yield
         return numbers
 
-    def choose(self, question: Question, lookbacks: int, bounds_of: Callable[[Chosen], Bounds | None]) -> Steps[Chosen]:
+    def choose(
+        self, question: GroupedQuestion, lookbacks: int, bounds_of: Callable[[Chosen], Bounds | None]
+    ) -> Steps[Chosen]:
         """The groups that a question is about, and their keys.
 
         Args:

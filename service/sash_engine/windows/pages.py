@@ -33,9 +33,9 @@ import numpy as np
 from sash_engine.forest import Layout, PaneLayout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers, PageAllocator, copied
 from sash_engine.windows.ragged import grown, ragged, sums
+from sash_engine.windows.totals import KeyTotals
 
 __all__ = ["PAGES", "Numbers", "Pages", "pages_of"]
 

@@ -40,8 +40,8 @@ from sash_engine.windows.questions import (
     AllKeys,
     EntriesQuery,
     Grouped,
+    GroupedQuestion,
     Query,
-    Question,
     RangeQuery,
     SeriesQuery,
     Where,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
-Q = TypeVar("Q", bound=Question)
+Q = TypeVar("Q", bound=GroupedQuestion)
 R = TypeVar("R")
 Answers = TypeVar("Answers", list[Answer], Page[Answer], Page[Series])
 
@@ -195,7 +195,7 @@ class Reader:
             )
         return spans
 
-    def _of_rollup(self, question: Question, oldest: Callable[[Numbers], Numbers | int]) -> Reader | None:
+    def _of_rollup(self, question: GroupedQuestion, oldest: Callable[[Numbers], Numbers | int]) -> Reader | None:
         """The reader of a rollup that can answer a question about groups of keys; None: this one answers from the keys.
 
         The answer is the same: a rollup is asked only about times from which on it has all entries.
@@ -382,7 +382,7 @@ class Reader:
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
-        return Entries(self._spec, self._keys, numbers, start, last, self._cold, rows)
+        return (yield from Entries.steps(self._spec, self._keys, numbers, start, last, self._cold, rows))
 
     def key_names_steps(
         self, prefix: str, limit: int, position: int, where: Sequence[Where]

@@ -25,8 +25,9 @@ from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
 from sash.rest.whole import Whole
+from sash_engine.windows.answers import Page
 from sash_engine.windows.batch import AnyBatch
-from sash_engine.windows.questions import EntriesQuery, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import EntriesQuery, KeysQuery, RangeQuery, SeriesQuery
 from sash_engine.windows.questions import Query as Question
 from sash_engine.windows.spec import WindowSpec, parse_duration
 
@@ -140,10 +141,10 @@ async def range_query(call: Call, name: Name, asked: Annotated[Ranging, Query()]
     question = RangeQuery(asked.start, asked.end, one, several, asked.partials, asked.end_exclusive, selection=how)
     spec = await call.plane.look_up(name) if asked.partials else None
     with allowing(asked.partial) as missing:
-        if how.is_grouped:
-            groups = await call.plane.range_groups(name, question)
-            return _told(await answers_json(groups, spec, call.plane.in_slices, "groups"), missing)
-        found = answer_document(await call.plane.range_query(name, question), spec)
+        answer = await call.plane.ask(name, question)
+    if isinstance(answer, Page):
+        return _told(await answers_json(answer, spec, call.plane.in_slices, "groups"), missing)
+    found = answer_document(answer, spec)
     return {**found, "missing_shards": sorted(missing)} if missing else found
 
 
@@ -161,19 +162,14 @@ async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -
     start, end, step = asked.start, asked.end, asked.step or ""
     question = SeriesQuery(start, end, step, asked.width, one, several, gap=asked.gap, selection=how)
     with allowing(asked.partial) as missing:
-        if how.is_grouped:
-            groups = await call.plane.series_groups(name, question)
-        else:
-            found = await call.plane.series(name, question)
+        found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
-        parts = arrow.stream_of_groups(groups, how.by or ()) if how.is_grouped else arrow.stream_of(found)
+        parts = arrow.stream_of_groups(found, how.by or ()) if isinstance(found, Page) else arrow.stream_of(found)
         return Whole(200, ARROW.encode(), parts)
     ticks = parse_duration(step or asked.gap or "", (await call.plane.look_up(name)).time_unit, "step")
-    if how.is_grouped:
-        document = await series_groups_json(groups, start, end, ticks, call.plane.in_slices)
-    else:
-        document = await series_json(found, start, end, ticks, call.plane.in_slices)
-    return _told(document, missing)
+    if isinstance(found, Page):
+        return _told(await series_groups_json(found, start, end, ticks, call.plane.in_slices), missing)
+    return _told(await series_json(found, start, end, ticks, call.plane.in_slices), missing)
 
 
 def _told(document: bytes, missing: set[int]) -> bytes:
@@ -213,8 +209,8 @@ async def watch(call: Call, name: Name, asked: Annotated[Watching, Query()]) -> 
     openapi_extra=needs("read"),
 )
 async def keys(call: Call, name: Name, asked: Annotated[Listing, Query()]) -> dict[str, Any]:
-    where = asked.conditions()
-    found, next_ = await key_names(call.plane, name, asked.prefix, asked.limit, asked.position, where)
+    question = KeysQuery(asked.prefix, asked.limit, asked.position, asked.conditions())
+    found, next_ = await key_names(call.plane, name, question)
     return {"keys": found} | ({} if next_ is None else {"next": next_})
 
 
@@ -229,7 +225,7 @@ async def keys(call: Call, name: Name, asked: Annotated[Listing, Query()]) -> di
 async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) -> Response:
     one, several = asked.keys()
     question = EntriesQuery(asked.start, asked.end, one, several, asked.end_exclusive, asked.conditions())
-    bulks = await begun(each(await call.plane.entries(name, question)))
+    bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
@@ -238,7 +234,7 @@ async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) 
 
 async def _answers(call: Call, name: str, question: Question) -> bytes:
     """The document of a query's answers."""
-    found = await call.plane.query(name, question)
+    found = await call.plane.ask(name, question)
     spec = await call.plane.look_up(name) if question.partials else None
     return await answers_json(found, spec, call.plane.in_slices)
 

@@ -8,73 +8,62 @@ The now of a group is the newest of all its keys. A shard that knows an older on
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from sash.missing import MISSING
-from sash.plane import observed
+from sash.runtime.slices import Slices
 from sash.shards.merging import merged_answers, merged_series_steps
-from sash.shards.parts import ShardPlane
-from sash.shards.sharded_calls import ShardedCalls
+from sash.shards.shard_calls import ShardCalls, asking
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Page, Series
 from sash_engine.windows.bounds import buckets_of
 from sash_engine.windows.choosing import chosen_answers, names_compared
 from sash_engine.windows.costs import costs_of
-from sash_engine.windows.questions import Grouped, KeyList, Query, Question, RangeQuery, SeriesQuery, selecting
+from sash_engine.windows.questions import Grouped, GroupedQuestion, KeyList, Query, RangeQuery, SeriesQuery, selecting
 from sash_engine.windows.spec import WindowSpec
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
 
-__all__ = ["ShardedGroups"]
+__all__ = ["Asked", "Groups"]
 
 Q = TypeVar("Q", Query, RangeQuery, SeriesQuery)
 
 Asked = Mapping[int, KeyList]
-Groups = dict[tuple[str, ...], dict[int, Sequence[Answer]]]
+_ByValues = dict[tuple[str, ...], dict[int, Sequence[Answer]]]
 """By values and shard, the answers of a group: one for each lookback."""
 
 
-class ShardedGroups(ShardedCalls):
-    """Groups: merged from those of the shards."""
+class Groups:
+    """Groups: merged from those of the shards.
 
-    @observed
-    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]:
-        asked = await self._asked(name, question.key, question.keys, question.selection.selects)
+    Args:
+        calls: on the shards.
+        slices: take long work.
+    """
 
-        def ask(keys: KeyList, question: RangeQuery) -> Callable[[ShardPlane], Awaitable[Page[Answer]]]:
-            return lambda plane: plane.range_groups(name, replace(question, keys=keys))
+    def __init__(self, calls: ShardCalls, slices: Slices) -> None:
+        self._calls = calls
+        self._slices = slices
 
-        if len(asked) == 1 or question.selection.by is None:
-            ((shard, keys), *_) = asked.items()
-            return await self._on(shard, ask(keys, question))
-        finished(self._checker(await self._spec(name)).reader.range_groups(question))
-        plain = _of_shards(question, _pushed(question), compared=True)
-        found = await self._ask(asked, lambda keys: ask(keys, plain))
-        return self._page(
-            await self._spec(name), question, _by_values(question.selection.by, found, 1), 1, _more(found)
-        )
+    async def range(self, spec: WindowSpec, question: RangeQuery, asked: Asked) -> Page[Answer]:
+        """The answers of a range query that groups keys."""
+        assert question.selection.by is not None, "what chooses among keys asks one shard, which refuses it"
+        finished(self._calls.checker(spec).reader.range_groups(question))
+        found = await self._calls.ask(asked, asking(spec.name, _of_shards(question, _pushed(question), compared=True)))
+        return self._page(spec, question, _by_values(question.selection.by, found, 1), 1, _more(found))
 
-    @observed
-    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]:
-        asked = await self._asked(name, question.key, question.keys, question.selection.selects)
-
-        def ask(keys: KeyList, question: SeriesQuery) -> Callable[[ShardPlane], Awaitable[Page[Series]]]:
-            return lambda plane: plane.series_groups(name, replace(question, keys=keys))
-
-        if len(asked) == 1 or question.selection.by is None:
-            ((shard, keys), *_) = asked.items()
-            return await self._on(shard, ask(keys, question))
-        spec = await self._spec(name)
-        finished(self._checker(spec).reader.series_groups(question))
+    async def series(self, spec: WindowSpec, question: SeriesQuery, asked: Asked) -> Page[Series]:
+        """The series of a question that groups keys."""
+        assert question.selection.by is not None, "what chooses among keys asks one shard, which refuses it"
+        finished(self._calls.checker(spec).reader.series_groups(question))
         costs = costs_of(spec, question.selection.aggregates)
         starts, stops, _, _ = buckets_of(question, spec, costs)
         first, last = int(starts[0]), int(stops[-1]) - 1
-        chosen = await self.range_groups(name, _over(question, first, last))
-        plain = _of_shards(question, _pushed(question), compared=False)
-        found = await self._ask(asked, lambda keys: ask(keys, plain))
+        chosen = await self.range(spec, _over(question, first, last), asked)
+        found = await self._calls.ask(asked, asking(spec.name, _of_shards(question, _pushed(question), compared=False)))
         by_values: dict[tuple[str, ...], list[Series]] = {}
         for shard in sorted(found):
             for series in found[shard]:
@@ -86,7 +75,7 @@ class ShardedGroups(ShardedCalls):
             if parts is None:
                 continue  # its entries have left meanwhile
             if len(parts) > 1:
-                merged = await self.in_slices(merged_series_steps(spec, parts, question.partials))
+                merged = await self._slices.take(merged_series_steps(spec, parts, question.partials))
                 merged.key, merged.parts = answer.key, answer.parts
             else:
                 merged = parts[0] if question.partials else replace(parts[0], partials=None)
@@ -94,11 +83,11 @@ class ShardedGroups(ShardedCalls):
         out.position = chosen.position
         return out
 
-    async def _query_groups(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
+    async def query(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
         """The answers of a query that groups keys or chooses among them."""
         selection = question.selection
         of_a_shard = selection.position and selection.by is None  # with the number of the shard, see `_query_keys`
-        self._checker(spec).reader.query(selecting(question, position="0") if of_a_shard else question)
+        self._calls.checker(spec).reader.query(selecting(question, position="0") if of_a_shard else question)
         if selection.by is None:
             return await self._query_keys(spec, question, asked)
         times = max(len(question.lookbacks), 1)
@@ -107,7 +96,7 @@ class ShardedGroups(ShardedCalls):
         limit = None if has_now else _pushed(question)
         first: dict[str, int] | None = {} if has_now else None
         plain = replace(_of_shards(question, limit, compared=True), nows=first)
-        found = await self._ask(asked, self._asking(spec.name, plain))
+        found = await self._calls.ask(asked, asking(spec.name, plain))
         groups = _by_values(selection.by, found, times)
         if has_now:
             ends = {values: [part[0].end for part in parts.values()] for values, parts in groups.items()}
@@ -117,7 +106,7 @@ class ShardedGroups(ShardedCalls):
                 for shard in found
                 if any(shard in parts and parts[shard][0].end != nows[join(values)] for values, parts in groups.items())
             }
-            again = {} if not behind else await self._ask(behind, self._asking(spec.name, replace(plain, nows=nows)))
+            again = {} if not behind else await self._calls.ask(behind, asking(spec.name, replace(plain, nows=nows)))
             kept = {shard: answers for shard, answers in found.items() if shard not in behind}
             groups = _by_values(selection.by, {**kept, **again}, times)
             groups = {
@@ -129,17 +118,17 @@ class ShardedGroups(ShardedCalls):
             finals = {answer.end for answers in found.values() for answer in answers}
             if len(finals) > 1:  # a punctuation has not come to all shards: the newest counts
                 final = max(end for end in finals if end is not None)
-                found = await self._ask(asked, self._asking(spec.name, replace(plain, as_of=final)))
+                found = await self._calls.ask(asked, asking(spec.name, replace(plain, as_of=final)))
                 groups = _by_values(selection.by, found, times)
         return self._page(spec, question, groups, times, _more(found))
 
     async def _query_keys(self, spec: WindowSpec, question: Query, asked: Asked) -> Page[Answer]:
         """Answers of single keys: shard by shard, or the first ones of all."""
         if question.selection.limit is None:
-            found = await self._ask(asked, self._asking(spec.name, _compared_too(question)))
+            found = await self._calls.ask(asked, asking(spec.name, _compared_too(question)))
             times = max(len(question.lookbacks), 1)
             answers = [answer for shard in sorted(found) for answer in found[shard]]
-            chosen = await self.in_slices(chosen_answers(replace(question.selection, having=()), answers, times))
+            chosen = await self._slices.take(chosen_answers(replace(question.selection, having=()), answers, times))
             costs_of(spec).check_answers(len(chosen) // times, len(question.lookbacks))
             return Page([_named(answer, question.selection) for answer in chosen])
         at, inner = _place(question.selection.position)
@@ -153,7 +142,7 @@ class ShardedGroups(ShardedCalls):
                 break
             part = selecting(question, limit=left, position=inner if shard == at else "")
             try:
-                more = await self._on(shard, self._asking(spec.name, part)(asked[shard]))
+                more = await self._calls.on(shard, asking(spec.name, part)(asked[shard]))
             except Unavailable:
                 if (missing := MISSING.get()) is None:
                     raise
@@ -167,13 +156,8 @@ class ShardedGroups(ShardedCalls):
                 break
         return page
 
-    def _asking(
-        self, name: str, question: Query
-    ) -> Callable[[KeyList], Callable[[ShardPlane], Awaitable[list[Answer]]]]:
-        return lambda keys: lambda plane: plane.query(name, replace(question, keys=keys))
-
     def _page(
-        self, spec: WindowSpec, question: Query | RangeQuery, groups: Groups, times: int, more: bool
+        self, spec: WindowSpec, question: Query | RangeQuery, groups: _ByValues, times: int, more: bool
     ) -> Page[Answer]:
         """Merge groups, and choose among them."""
         selection = question.selection
@@ -243,8 +227,8 @@ def _values(by: Sequence[str], answer: Answer | Series) -> tuple[str, ...]:
     return tuple([parts[name] for name in by])
 
 
-def _by_values(by: Sequence[str], found: Mapping[int, Sequence[Answer]], times: int) -> Groups:
-    groups: Groups = {}
+def _by_values(by: Sequence[str], found: Mapping[int, Sequence[Answer]], times: int) -> _ByValues:
+    groups: _ByValues = {}
     for shard in sorted(found):
         answers = found[shard]
         for at in range(0, len(answers), times):
@@ -252,7 +236,7 @@ def _by_values(by: Sequence[str], found: Mapping[int, Sequence[Answer]], times: 
     return groups
 
 
-def _pushed(question: Question) -> int | None:
+def _pushed(question: GroupedQuestion) -> int | None:
     """The limit that shards may apply: they cannot where `having` chooses among groups that are merged first."""
     return None if question.selection.having else question.selection.limit
 

@@ -10,10 +10,12 @@ has one line, which says how many there were.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Generator
-from types import coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from sash.limits.caller import caller_of
+from sash.limits.metered import metered
+from sash.limits.turns import Turns
 from sash_engine.clock import Clock
 
 __all__ = ["LONG_S", "Held"]
@@ -32,49 +34,30 @@ class Held:
     Args:
         clock: measures them.
         observe: is told the operation and the seconds of each.
+        turns: charge the callers of writes. Edges charge questions themselves; a write may go on without its edge.
     """
 
-    def __init__(self, clock: Clock, observe: Callable[[str, float], None]) -> None:
+    def __init__(self, clock: Clock, observe: Callable[[str, float], None], turns: Turns) -> None:
         self._clock = clock
         self._observe = observe
+        self._turns = turns
         self._logged_s: float | None = None
         self._unlogged = 0
 
-    @coroutine
-    def timed(
-        self,
-        operation: str,
-        window: str,
-        work: Coroutine[Any, Any, R],
-        start_s: float,
-        spend: Callable[[float], None] | None = None,
-    ) -> Generator[Any, Any, R]:
-        """Await `work`, and note each of its slices, the first one with the time since `start_s`.
-
-        Args:
-            spend: is told the seconds of all of them, when the work has ended.
-        """
-        answer: Any = None
+    async def timed(self, operation: str, window: str, work: Coroutine[Any, Any, R], writes: bool = False) -> R:
+        """Await `work`, and note each of its slices."""
         spent_s = 0.0
-        error: BaseException | None = None
-        while True:
-            waits = False
-            try:
-                waits_for = work.send(answer) if error is None else work.throw(error)
-                waits = True
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            finally:
-                seconds = self._clock.monotonic_s() - start_s
-                self.note(operation, window, seconds)
-                spent_s += seconds
-                if spend is not None and not waits:
-                    spend(spent_s)
-            try:
-                answer, error = (yield waits_for), None
-            except BaseException as raised:
-                error = raised
-            start_s = self._clock.monotonic_s()
+
+        def spend(seconds: float) -> None:
+            nonlocal spent_s
+            spent_s += seconds
+            self.note(operation, window, seconds)
+
+        try:
+            return await metered(work, spend, self._clock.monotonic_s)
+        finally:
+            if writes:
+                self._turns.wrote(caller_of(), spent_s)
 
     def note(self, operation: str, window: str, seconds: float) -> None:
         """Note one slice."""
