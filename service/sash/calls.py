@@ -14,6 +14,7 @@ from functools import partial
 from types import coroutine
 from typing import Any, TypeVar
 
+from sash.limits.unfinished import goes_on
 from sash.plane import Parts, Plane
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.windows.batch import Origin
@@ -111,7 +112,7 @@ async def unbroken(write: Coroutine[Any, Any, R]) -> R:
     Traces keep what belongs to a task, so with them it has a task from the beginning.
     """
     if traces.tracer is not None:
-        return await asyncio.shield(start(write))
+        return await shielded(write)
     while True:
         try:
             waits_for = write.send(None)
@@ -122,7 +123,7 @@ async def unbroken(write: Coroutine[Any, Any, R]) -> R:
             await (asyncio.sleep(0) if waits_for is None else asyncio.shield(waits_for))
         except asyncio.CancelledError:
             if waits_for is None or not waits_for.cancelled():
-                start(resumed(write, waits_for))
+                goes_on(start(resumed(write, waits_for)))
                 raise
         except Exception:
             pass  # the write learns it from what it waits for
@@ -130,7 +131,12 @@ async def unbroken(write: Coroutine[Any, Any, R]) -> R:
 
 async def shielded(work: Coroutine[Any, Any, R]) -> R:
     """As `unbroken`, of work that receives from the caller, with timeouts that belong to its task."""
-    return await asyncio.shield(start(work))
+    task = start(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        goes_on(task)
+        raise
 
 
 @coroutine
