@@ -41,13 +41,14 @@ import numpy as np
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
-from sash.metrics import Metrics
+from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.rpc.methods import SERVICE, methods
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_client import Bulk, Client, Window
 from sash_proto.v1 import windows_pb2 as pb
@@ -115,7 +116,7 @@ CASES = (
 def new_plane() -> tuple[Plane, Metrics]:
     """A plane with no windows."""
     metrics = Metrics(CollectorRegistry())
-    return Plane(Catalogue(max_windows=10), metrics, SystemClock()), metrics
+    return Plane.of(Storage(Catalogue(max_windows=10), SystemClock()), metrics, SystemClock()), metrics
 
 
 def noop_methods() -> dict[str, tuple[Callable[[Any], Any], Any]]:

@@ -40,10 +40,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sash.memory import give_back, grow_old, keep_free, settle
+from sash.runtime.memory import give_back, grow_old, keep_free, settle
 from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.pages import PAGES
-from sash_engine.windows.questions import ALL_KEYS, Query, Top, Where
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, Top, Where
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
@@ -188,13 +188,15 @@ def questions(keys: int) -> dict[str, Query]:
     some = [f"region-{i:02d}" for i in range(100)]
     thousand = [f"host-{i:04d}" for i in range(0, 10_000, max(10_000 * 100 // keys, 10))]
     return {
-        "by region": Query(by=["region"]),
-        "by region, a lookback": Query(by=["region"], lookbacks=[10 * keys]),
-        "where 1,000 keys": Query(where=[Where("host", "in", thousand[:10])], combine=True),
-        "where a regular expression": Query(where=[Where("host", "=~", ["host-00.0"])], combine=True),
-        "by host of 10 regions": Query(where=[Where("region", "in", some[:10])], by=["host"]),
-        "top 10 keys": Query(keys=ALL_KEYS, top=Top("mean", 10)),
-        "top 10 hosts": Query(by=["host"], top=Top("mean", 10)),
+        "by region": Query(selection=Grouped(by=["region"])),
+        "by region, a lookback": Query(lookbacks=[10 * keys], selection=Grouped(by=["region"])),
+        "where 1,000 keys": Query(combine=True, selection=Grouped(where=[Where("host", "in", thousand[:10])])),
+        "where a regular expression": Query(
+            combine=True, selection=Grouped(where=[Where("host", "=~", ["host-00.0"])])
+        ),
+        "by host of 10 regions": Query(selection=Grouped(where=[Where("region", "in", some[:10])], by=["host"])),
+        "top 10 keys": Query(keys=ALL_KEYS, selection=Grouped(top=Top("mean", 10))),
+        "top 10 hosts": Query(selection=Grouped(by=["host"], top=Top("mean", 10))),
     }
 
 

@@ -19,7 +19,7 @@ import time
 import numpy as np
 
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.questions import Query
+from sash_engine.windows.questions import Grouped, Query, selecting
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 
@@ -79,11 +79,11 @@ def main() -> None:
         many.bulk_insert(bulk(round_ * keys, keys, Coded(names, np.arange(keys, dtype=np.uint32))))
     digest = hashlib.sha256()
     print("| ms | all ten | one, a sum |\n| --- | --- | --- |")
-    for title, window, asked, write in (
-        ("a lookback of one key", one, {"lookbacks": [entries // 2]}, True),
-        (f"{keys} keys in 64 groups", many, {"by": ["host"]}, False),
+    for title, window, question, write in (
+        ("a lookback of one key", one, Query(lookbacks=[entries // 2]), True),
+        (f"{keys} keys in 64 groups", many, Query(selection=Grouped(by=["host"])), False),
     ):
-        questions = {"all": Query(**asked), "one": Query(**asked, aggregates=["sum"])}  # type: ignore[arg-type]
+        questions = {"all": question, "one": selecting(question, aggregates=["sum"])}
         found, sums = measured(window, questions, rounds if write else min(rounds, 5), write)
         digest.update(repr(sums).encode())
         print(f"| {title} | {found['all']:,.3f} | {found['one']:,.3f} |")

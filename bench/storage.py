@@ -34,12 +34,12 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import BulkInsert
 from sash.durability.storage import Storage
 from sash.durability.tier_storage import TierStorage
-from sash.memory import give_back
+from sash.runtime.clock import SystemClock
+from sash.runtime.memory import give_back
 from sash.tiers import open_tier
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.spec import WindowSpec

@@ -27,10 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.windows.asked_window import AskedWindow
 from sash_engine.windows.batch import Batch
+from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.questions import Query
+from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 
 BULK = 1_024
@@ -63,19 +64,18 @@ def specs(entries: int) -> list[WindowSpec]:
     ]
 
 
-def made(shared: bool, entries: int) -> tuple[list[Window], list[AskedWindow]]:
+def made(shared: bool, entries: int) -> tuple[list[Window], list[Reader]]:
     """The windows that are written to, and those that are asked."""
     first, *others = specs(entries)
     window = Window(first)
     if not shared:
         windows = [window, *(Window(spec) for spec in others)]
-        return windows, list(windows)
-    views = []
+        return windows, [each.reader for each in windows]
     for spec in others:
         document = {"name": spec.name, "of": "w0", "slide": spec.document()["slide"]}
         document["aggregates"] = spec.document()["aggregates"]
-        views.append(window.add_view(completed(WindowSpec.parse(document), first)))
-    return [window], [window, *views]
+        window.derive(completed(WindowSpec.parse(document), first))
+    return [window], [each.reader for each in (window, *window.views)]
 
 
 def resident() -> int:
@@ -100,11 +100,11 @@ def measured(shared: bool, entries: int, calls: int) -> tuple[dict[str, float], 
         wrote.append(processor() - began)
         if round_ >= rounds:
             began = processor()
-            for window in asked:
-                window.query()
+            for reader in asked:
+                reader.query(Query())
             answered.append((processor() - began) / len(asked))
     answers: list[Any] = [
-        {name: round(value, 6) for name, value in window.query()[0].aggregates.items()} for window in asked
+        {name: round(value, 6) for name, value in reader.query(Query())[0].aggregates.items()} for reader in asked
     ]
     figures = {
         "MB": (resident() - before) / 2**20,

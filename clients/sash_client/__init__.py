@@ -11,10 +11,11 @@ Arrays and data frames go in (NumPy, pandas, Polars, Arrow), answers and data fr
 `sash_client.errors`. `sash_client.aio` is the client for asyncio.
 """
 
-from sash_client.answers import Answer, Bulk, Counts, Series, Staged, WindowInfo, WriteResult
+from sash_client.answers import Answer, Counts, Staged, WindowInfo, WriteResult
 from sash_client.archive import backup, restore
 from sash_client.bloom import BloomFilter
-from sash_client.client import Client
+from sash_client.bulks import Bulk
+from sash_client.client import Client, Window
 from sash_client.count_min import CountMin
 from sash_client.credentials import TLS
 from sash_client.errors import (
@@ -35,9 +36,8 @@ from sash_client.keys import ALL_KEYS
 from sash_client.naive_bayes import NaiveBayes
 from sash_client.producer import Producer
 from sash_client.requests import request_id, trace_calls
-from sash_client.results import Answers, Entries
+from sash_client.tables import Answers, Entries, Series
 from sash_client.theta import ThetaSketch
-from sash_client.window import Window
 
 __all__ = [
     "ALL_KEYS",

@@ -17,36 +17,53 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
+import ssl
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
 from functools import wraps
+from threading import Thread
 from types import TracebackType
-from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, BinaryIO, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import grpc
 
-from sash_client import changes, handle, questions, writes
-from sash_client.aio_producer import AsyncProducer
-from sash_client.answers import Answer, Bulk, Topology, WindowInfo, WriteResult
-from sash_client.awaiting import AwaitingConnection
-from sash_client.calls import Patience
-from sash_client.errors import SashClientError, Unavailable
+from sash_client import questions, windows, writes
+from sash_client.answers import Answer, Topology, WindowInfo, WriteResult
+from sash_client.bulks import Bulk
+from sash_client.calls import Patience, stood_still
+from sash_client.connect import AsyncCalls
+from sash_client.connection import READS, Connection
+from sash_client.errors import FailedPrecondition, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.handle import Handle
-from sash_client.plans import AskStream, Plan
-from sash_client.results import AsyncAnswers, AsyncEntries
-from sash_client.windows import created, deleted, listed, moved, topology
+from sash_client.keys import Key
+from sash_client.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.producer import Producer
+from sash_client.tables import AsyncAnswers, AsyncEntries
+from sash_client.targets import Endpoint
+from sash_client.times import TimeLike
+from sash_client.windows import Handle
 from sash_client.wire import from_info, new_name
 from sash_client.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire import traces
 
-__all__ = ["AsyncClient", "AsyncWindow"]
+__all__ = ["AsyncClient", "AsyncProducer", "AsyncWindow"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AsyncClient(AwaitingConnection):
+class AsyncClient(Connection):
     """An asynchronous client; close it, or use it as a context manager.
 
     It belongs to the running event loop, whose tasks may share it. Arguments are those of `Client`.
@@ -85,16 +102,16 @@ class AsyncClient(AwaitingConnection):
 
     async def create_window(self, spec: Mapping[str, Any] | str) -> AsyncWindow:
         """Create a window; as `Client.create_window`."""
-        made = await self._perform(created(spec))
+        made = await self._perform(windows.created(spec))
         return AsyncWindow(self, made.name, made)
 
     async def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
-        return await self._perform(listed())
+        return await self._perform(windows.listed())
 
     async def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
-        return await self._perform(topology())
+        return await self._perform(windows.topology())
 
     async def move_shard(self, shard: int, process: int) -> Topology:
         """Have a process take a shard, where processes share them by leases; returns when it has it.
@@ -104,11 +121,11 @@ class AsyncClient(AwaitingConnection):
             Unavailable: the process does not have it in time.
             Unsupported: shards stay where they are.
         """
-        return await self._perform(moved(shard, process))
+        return await self._perform(windows.moved(shard, process))
 
     async def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return await self._perform(deleted(name))
+        return await self._perform(windows.deleted(name))
 
     def window(self, name: str) -> AsyncWindow:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
@@ -147,6 +164,146 @@ class AsyncClient(AwaitingConnection):
         if self._credentials is None:
             return grpc.aio.insecure_channel(target, options=options)
         return grpc.aio.secure_channel(target, self._credentials, options=options)
+
+    # ---------------------------------------------------------------- calls
+
+    def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> AsyncCalls:
+        asyncio.get_running_loop()
+        return AsyncCalls(endpoint, context, name)
+
+    async def _perform(self, plan: Plan[R]) -> R:
+        """Make the calls of a plan, one after the other; return what it returns."""
+        if self._owners is not None:
+            plan = self._owners.routed(plan)
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Ask):
+                    try:
+                        shard = step.owner if step.alone else None
+                        answer = await self._call(step.method, step.request, step.timeout_s, step.target, shard)
+                    except SashClientError as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+                elif isinstance(step, Together):
+                    step = plan.send(await self._perform_together(step.plans))
+                else:
+                    await asyncio.sleep(step.seconds)
+                    step = next(plan)
+        except StopIteration as end:
+            done: R = end.value
+            return done
+
+    async def _perform_together(self, plans: Sequence[Plan[Any]]) -> list[Any]:
+        """Perform plans, each in a task; return what each returned, or the error that it raised."""
+
+        async def perform(plan: Plan[Any]) -> Any:
+            try:
+                return await self._perform(plan)
+            except SashClientError as error:
+                return error
+
+        async with asyncio.TaskGroup() as tasks:
+            calls = [tasks.create_task(perform(plan)) for plan in plans]
+        return [call.result() for call in calls]
+
+    async def _call(
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float | None,
+        target: str | None = None,
+        shard: int | None = None,
+    ) -> Any:
+        """Make a call; `target` and `shard` as of `_started`."""
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        if self._http is not None and target is None:
+            return await self._over_connect(method, request, timeout_s)
+        async with self._mapped():
+            return await self._started(method, request, timeout=timeout_s, target=target, shard=shard)
+
+    async def _over_connect(self, method: str, request: Any, timeout_s: float) -> Any:
+        """Make a call over Connect, and a read again as `Restarts` allows."""
+        said = self._said()
+        with nullcontext(said) if traces.tracer is None else traces.calling(method, self.target, said) as metadata:
+            if method not in READS:
+                return await self._http.call(method, request, timeout_s, metadata)
+            restarts = Restarts(self)
+            while True:
+                try:
+                    return await self._http.call(method, request, restarts.left_s, metadata)
+                except SashClientError as error:
+                    pause_s = restarts.pause_s(error)
+                await asyncio.sleep(pause_s)
+
+    async def _stream(self, method: str, request: Any, patience: Patience) -> AsyncGenerator[Any, None]:
+        """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
+        restarts = Restarts(self)
+        while True:
+            try:
+                async with aclosing(self._received(self._started(method, request), patience)) as messages:
+                    async for message in messages:
+                        restarts.messages += 1
+                        yield message
+                return
+            except SashClientError as error:
+                pause_s = restarts.pause_s(error)
+            await asyncio.sleep(pause_s)
+
+    async def _received(self, call: Any, patience: Patience) -> AsyncGenerator[Any, None]:
+        """Yield the messages of a call; cancel it when the caller stops, or when one takes too long."""
+        look_s = None if patience.timeout_s is None else patience.timeout_s / 4
+        try:
+            while True:
+                patience.wait()
+                reading = asyncio.ensure_future(call.read())
+                try:
+                    while not (await asyncio.wait({reading}, timeout=look_s))[0]:
+                        if patience.is_over:
+                            raise stood_still(patience.timeout_s)
+                    async with self._mapped():
+                        message = reading.result()
+                finally:
+                    reading.cancel()
+                patience.rest()
+                if message is grpc.aio.EOF:
+                    return
+                yield message
+        finally:
+            call.cancel()
+
+    @asynccontextmanager
+    async def _mapped(self) -> AsyncIterator[None]:
+        """Raise what gRPC does as a `SashClientError`."""
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+        except asyncio.CancelledError:
+            # Closing cancels the calls, which is not to look as if somebody had cancelled the task.
+            task = asyncio.current_task()
+            if self._is_closed and task is not None and not task.cancelling():
+                raise Unavailable("the client is closed") from None
+            raise
+
+    @asynccontextmanager
+    async def _patient(self) -> AsyncIterator[None]:
+        """As `_mapped`, of one step of a stream, which may take `timeout_s`."""
+        try:
+            async with asyncio.timeout(self.timeout_s), self._mapped():
+                yield
+        except TimeoutError:
+            raise stood_still(self.timeout_s) from None
+
+    async def _wait_for_connect(self) -> None:
+        """Wait for the HTTP port, without end."""
+        for pause_s in pauses_s():
+            self._said()
+            with suppress(Unavailable):
+                await self._http.connect()
+                return
+            await asyncio.sleep(pause_s)
 
 
 def _performed(
@@ -226,16 +383,16 @@ class AsyncWindow(Handle):
 
     _client: AsyncClient
 
-    describe = _performed(handle.describe)
-    add_aggregates = _performed(handle.add_aggregates)
-    keys = _performed(handle.keys)
+    describe = _performed(windows.describe)
+    add_aggregates = _performed(windows.add_aggregates)
+    keys = _performed(windows.keys)
 
     insert = _performed(writes.insert)
     bulk_insert = _performed(writes.bulk_insert)
     bulk_evict = _performed(writes.bulk_evict)
-    retract = _performed(changes.retract)
-    update = _performed(changes.update)
-    punctuate = _performed(changes.punctuate)
+    retract = _performed(writes.retract)
+    update = _performed(writes.update)
+    punctuate = _performed(writes.punctuate)
     stage = _performed(writes.stage)
     commit = _performed(writes.commit)
 
@@ -283,7 +440,7 @@ class AsyncWindow(Handle):
             await asyncio.gather(feeding, return_exceptions=True)
 
     async def _spec(self) -> pb.WindowSpec:
-        return await self._client._perform(handle.known(self))
+        return await self._client._perform(windows.known(self))
 
 
 async def _fed(call: Any, bulks: Iterable[Bulk] | AsyncIterable[Bulk], stream: BulkStream) -> None:
@@ -317,3 +474,176 @@ async def _threaded(manager: AbstractContextManager[R]) -> AsyncIterator[R]:
         await asyncio.to_thread(manager.__exit__, type(error), error, error.__traceback__)
         raise
     await asyncio.to_thread(manager.__exit__, None, None, None)
+
+
+class AsyncProducer:
+    """Sends entries to one window, each exactly once; get it from `AsyncWindow.producer`. Tasks may share it.
+
+        async with window.producer("loader-7") as producer:
+            await producer.insert(time, 1.5, key="JFK")
+
+    It belongs to the event loop of its client. Arguments, errors and what an error's `unapplied` means are those of
+    `Producer`. If a task is cancelled while `insert` or `bulk_insert` waits for room, its entries may be taken.
+
+    Args:
+        window: of an `AsyncClient`.
+        name, options: as of `Producer`.
+    """
+
+    _made: ClassVar[Callable[..., Any]] = Producer
+
+    def __init__(self, window: AsyncWindow, name: str, **options: Any) -> None:
+        self._window, self._name, self._options = window, name, options
+        self._making = asyncio.Lock()
+        self._inner: Any = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self._producer()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._inner is not None:
+            await _in_thread(lambda: self._inner.__exit__(kind, error, trace))
+
+    @property
+    def acknowledged(self) -> Any:
+        """The last number that the service has answered; of a direct producer, by shard."""
+        return self._options.get("start") if self._inner is None else self._inner.acknowledged
+
+    @property
+    def result(self) -> WriteResult:
+        """The outcome of all entries that were answered so far."""
+        return WriteResult() if self._inner is None else cast("WriteResult", self._inner.result)
+
+    async def insert(
+        self,
+        time: TimeLike,
+        value: float | None = None,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        key: Key | None = None,
+    ) -> None:
+        """Take one entry, to be sent soon; as `Producer.insert`."""
+        at: Producer = (await self._producer())._at(key)
+        if not at._inserted(time, value, fields, key, waits=False):
+            await _in_thread(lambda: at.insert(time, value, fields=fields, key=key))
+
+    async def bulk_insert(
+        self,
+        times: Any,
+        columns: Any = None,
+        *,
+        keys: Any = None,
+        partials: Mapping[str, Any] | None = None,
+        entries: Any = None,
+        time: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Take n entries, or a data frame, in a thread; as `Producer.bulk_insert`."""
+        inner = await self._producer()
+        rows = {"keys": keys, "partials": partials, "entries": entries, "time": time, "key": key}
+        await _in_thread(lambda: inner.bulk_insert(times, columns, **rows))
+
+    async def flush(self, timeout_s: float | None = None) -> WriteResult:
+        """Send all entries taken so far and wait for the answers; return `result`. Raises as `Producer.flush`."""
+        inner = await self._producer()
+        return cast("WriteResult", await _in_thread(lambda: inner.flush(timeout_s)))
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush and end; closing twice does nothing. Raises as `Producer.close`."""
+        self._closed = True
+        if self._inner is not None:
+            await _in_thread(lambda: self._inner.close(timeout_s))
+
+    async def _producer(self) -> Any:
+        """The producer, made at the first use: it asks for the window's spec."""
+        if self._inner is None:
+            async with self._making:
+                if self._closed:
+                    raise FailedPrecondition(f"producer {self._name!r} is closed")
+                if self._inner is None:
+                    client = _OnLoop(self._window._client)
+                    handle = Handle(client, self._window.name, self._window._message)
+                    made = type(self)._made
+                    self._inner = await _in_thread(lambda: made(handle, self._name, **self._options))
+        return self._inner
+
+
+class _OnLoop:
+    """What a producer needs of its client. It is called in threads, and makes calls on the event loop."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client, self._loop = client, asyncio.get_running_loop()
+        self.timeout_s = client.timeout_s
+        self.bulk_entries_max, self.bulk_bytes_max = client.bulk_entries_max, client.bulk_bytes_max
+        self._owners = client._owners
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._client._is_closed or self._loop.is_closed()
+
+    def _check_process(self) -> None:
+        self._client._check_process()
+
+    def _perform(self, plan: Plan[R]) -> R:
+        return cast("R", self._awaited(lambda: self._client._perform(plan)))
+
+    def _call(self, method: str, request: Any) -> Any:
+        return self._awaited(lambda: self._client._call(method, request, None))
+
+    def _awaited(self, call: Callable[[], Any]) -> Any:
+        """Await a call on the event loop, and return its outcome."""
+
+        async def outcome() -> Any:
+            try:
+                return await call()
+            except SashClientError as error:
+                return error
+
+        coroutine = outcome()
+        try:
+            running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise _ended() from None
+        try:
+            found = running.result()
+        except CancelledError:
+            raise _ended() from None
+        if isinstance(found, SashClientError):
+            raise found
+        return found
+
+
+def _ended() -> Unavailable:
+    return Unavailable("the event loop of the client has ended")
+
+
+async def _in_thread(call: Callable[[], R]) -> R:
+    """Make a call that may block, in a thread that nobody waits for at the end of the event loop or of the process."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[R] = loop.create_future()
+
+    def settle(result: R | None, error: BaseException | None) -> None:
+        if done.done():  # the task was cancelled
+            return
+        if error is None:
+            done.set_result(cast("R", result))
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result: R | None = None
+        failed: BaseException | None = None
+        try:
+            result = call()
+        except BaseException as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    Thread(target=run, name="sash producer call", daemon=True).start()
+    return await done

@@ -1,4 +1,4 @@
-"""What calls return, and bulks, which go both ways."""
+"""What calls return, but tables (`tables`) and bulks, which go both ways (`bulks`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
-
-from sash_client.tables import Table, Tabular, Values, with_aggregates
 
 __all__ = [
     "Answer",
-    "Bulk",
     "Counts",
     "Page",
     "PartialColumn",
-    "Series",
     "ServingProcess",
     "ShardSize",
     "Staged",
@@ -149,100 +144,6 @@ class Staged:
     stage: str
     entries: int
     durability: str = "memory"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Bulk:
-    """n entries as columns, as `Window.bulk_insert` takes them and `Window.entries` gives them.
-
-    Args:
-        times: n ticks or instants; from the service, int64 (n,), ticks.
-        columns: n values for each field, by name; or n values alone if the window has one field. From the service,
-            arrays (n,) by name: float64, int64, bool, or objects (str). None if there are partials.
-        keys: n keys in a keyed window, or one string for all entries; from the service, objects (str) (n,).
-        partials: in the place of columns, for windows with a granularity: for each aggregate the parts of n partials.
-        entries: with partials: int64 (n,), how many entries each row stands for.
-    """
-
-    times: Any
-    columns: Any = None
-    keys: Any = None
-    partials: Mapping[str, Any] | None = None
-    entries: Any = None
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    @staticmethod
-    def from_frame(frame: Any, time: str | None = None, key: str | None = None) -> Bulk:
-        """Return the rows of a data frame as a bulk; nothing is copied.
-
-        Args:
-            frame: a DataFrame of pandas or Polars, or a Table or RecordBatch of Arrow. Every column besides the two
-                below is the field of its name.
-            time: the column with the times, ticks or instants; "time" if None. With pandas, it may be a level of the
-                index; a `DatetimeIndex` is the time of a frame without such a column.
-            key: the column with the keys; if None, "key", if the frame has it.
-
-        Raises:
-            InvalidArgument: the frame has no such column, or two columns of one name.
-        """
-        from sash_client.frames import from_frame  # which needs this class
-
-        return from_frame(frame, time, key)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Series(Tabular):
-    """Answers over n buckets: bucket i has the entries with `times[i] <= time < times[i] + width`.
-
-    As a table it has a row for each bucket, with the columns "time", "key" if it has one, or one for each part of it,
-    "entries", and one for each aggregate by its name. An aggregate with the name of another column is in
-    `aggregates.NAME`.
-
-    Args:
-        key: the key; None if the window is not keyed, or the answers are over several keys together.
-        times: int64 (n,), ticks: where each bucket starts.
-        width: ticks that a bucket is long.
-        entries: int64 (n,): how many entries each bucket has.
-        aggregates: name -> array (n,): float64 or int64, masked (`numpy.ma`) if some buckets have no answer; under the
-            mask stands NaN, or 0. Answers that are no numbers have the dtype object, with None for no answer. Sorted by
-            name.
-        time_unit: what a tick is: "ns", "us", "ms", "s", or "none".
-        parts: as of `Answer`.
-        last: of sessions: int64 (n,), the times of their last entries, as `times` are of the first; else None.
-        missing_shards: as of `Answer`.
-    """
-
-    key: str | None
-    times: npt.NDArray[np.int64]
-    width: int
-    entries: npt.NDArray[np.int64]
-    aggregates: Mapping[str, npt.NDArray[Any]]
-    time_unit: str
-    parts: Mapping[str, str] | None = None
-    last: npt.NDArray[np.int64] | None = None
-    missing_shards: Sequence[int] = ()
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    def datetimes(self) -> npt.NDArray[np.datetime64]:
-        """Return `times` as datetime64 (n,) of the window's unit, UTC; ValueError if it counts logical ticks."""
-        if self.time_unit == "none":
-            raise ValueError("the window counts logical ticks, which are no instants")
-        return self.times.view(f"datetime64[{self.time_unit}]")
-
-    def _table(self) -> Table:
-        table = {"time": Values.times(self.times, self.time_unit)}
-        for name, part in (self.parts or {}).items():
-            table[name] = Values.texts([part] * len(self))
-        if self.key is not None and self.parts is None:
-            table["key"] = Values.texts([self.key] * len(self))
-        if self.last is not None:
-            table["last"] = Values.times(self.last, self.time_unit)
-        table["entries"] = Values.of(self.entries)
-        return with_aggregates(table, {name: Values.of(column) for name, column in self.aggregates.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """Bulks, checked and converted to columns of a window's types, and these to messages.
 
-Bulk ──checked──▶ Columns ──requests──▶ BulkInsertRequest, BulkInsertRequest, …     each within the limits
-  ▲                                               │
-  └─────────────────── from_bulk ─────────────────┘
+frame ──from_frame──▶ Bulk ──checked──▶ Columns ──requests──▶ BulkInsertRequest, BulkInsertRequest, …
+                        ▲                                               │
+                        └─────────────────── from_bulk ─────────────────┘
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_client.answers import Bulk, PartialColumn
-from sash_client.columns import to_coded, to_column, to_part
+from sash_client.answers import PartialColumn
+from sash_client.columns import to_coded, to_column, to_nullable, to_part
 from sash_client.errors import InvalidArgument
-from sash_client.nullable import to_nullable
+from sash_client.libraries import is_pandas
 from sash_client.times import Ticks, to_ticks
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
@@ -26,7 +27,157 @@ from sash_wire.errors import WireError
 from sash_wire.key_parts import check_named, joined
 from sash_wire.nulls import is_mark, mark_of, named_by
 
-__all__ = ["Columns", "checked", "from_bulk", "from_partials"]
+__all__ = [
+    "ENTRIES",
+    "KEY",
+    "TIME",
+    "Bulk",
+    "Columns",
+    "bulk_of",
+    "checked",
+    "from_bulk",
+    "from_frame",
+    "from_partials",
+    "part_name",
+]
+
+TIME, KEY, ENTRIES = "time", "key", "entries"
+"""Columns that are no fields."""
+
+_PART = re.compile(r"partials\.(.+)\[([0-9]{1,4})\]")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bulk:
+    """n entries as columns, as `Window.bulk_insert` takes them and `Window.entries` gives them.
+
+    Args:
+        times: n ticks or instants; from the service, int64 (n,), ticks.
+        columns: n values for each field, by name; or n values alone if the window has one field. From the service,
+            arrays (n,) by name: float64, int64, bool, or objects (str). None if there are partials.
+        keys: n keys in a keyed window, or one string for all entries; from the service, objects (str) (n,).
+        partials: in the place of columns, for windows with a granularity: for each aggregate the parts of n partials.
+        entries: with partials: int64 (n,), how many entries each row stands for.
+    """
+
+    times: Any
+    columns: Any = None
+    keys: Any = None
+    partials: Mapping[str, Any] | None = None
+    entries: Any = None
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @staticmethod
+    def from_frame(frame: Any, time: str | None = None, key: str | None = None) -> Bulk:
+        """Return the rows of a data frame as a bulk; nothing is copied.
+
+        Args:
+            frame: a DataFrame of pandas or Polars, or a Table or RecordBatch of Arrow. Every column besides the two
+                below is the field of its name.
+            time: the column with the times, ticks or instants; "time" if None. With pandas, it may be a level of the
+                index; a `DatetimeIndex` is the time of a frame without such a column.
+            key: the column with the keys; if None, "key", if the frame has it.
+
+        Raises:
+            InvalidArgument: the frame has no such column, or two columns of one name.
+        """
+        return from_frame(frame, time, key)
+
+
+def is_frame(values: Any) -> bool:
+    """Whether an object is a DataFrame of pandas or Polars, or a Table or RecordBatch of Arrow."""
+    kind = type(values)
+    names = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
+    return any(base.__name__ in names.get(base.__module__.partition(".")[0], ()) for base in kind.__mro__)
+
+
+def from_frame(frame: Any, time: str | None = None, key: str | None = None, timeless: bool = False) -> Bulk:
+    """Return the rows of a frame as a bulk; see `Bulk.from_frame`. `timeless`: it may have no times."""
+    columns = _columns(frame)
+    times = _taken(columns, frame, time, TIME)
+    if times is None and time is None and is_pandas(frame) and type(frame.index).__name__ == "DatetimeIndex":
+        times = frame.index
+    if times is None and (time is not None or not timeless):
+        raise InvalidArgument(
+            f"the frame has no column {time or TIME!r}; it has {', '.join(map(str, columns)) or 'none'}. "
+            "Say which one holds the times: time=…",
+            field=time or TIME,
+        )
+    keys = _taken(columns, frame, key, KEY)
+    if keys is None and key is not None:
+        raise InvalidArgument(f"the frame has no column {key!r}", field=key)
+    parts = {name: found for name in columns if isinstance(name, str) and (found := _PART.fullmatch(name))}
+    if not parts:
+        return Bulk(times, columns, keys)
+    partials: dict[str, dict[int, Any]] = {}
+    for name, found in parts.items():
+        partials.setdefault(found[1], {})[int(found[2])] = columns.pop(name)
+    entries = columns.pop(ENTRIES, None)
+    for name in columns:
+        raise InvalidArgument(f"column {name!r} stands beside partials: those stand in the place of fields", field=name)
+    return Bulk(
+        times,
+        keys=keys,
+        partials={name: [each[at] for at in sorted(each)] for name, each in partials.items()},
+        entries=entries,
+    )
+
+
+def bulk_of(
+    times: Any,
+    columns: Any = None,
+    keys: Any = None,
+    partials: Mapping[str, Any] | None = None,
+    entries: Any = None,
+    time: str | None = None,
+    key: str | None = None,
+    timeless: bool = False,
+) -> Bulk:
+    """Return the bulk that the arguments of `Window.bulk_insert` stand for; `timeless`: a frame may have no times.
+
+    Raises:
+        InvalidArgument: arguments for a frame without a frame, or for columns with one.
+    """
+    if not is_frame(times):
+        for name, given in (("time", time), ("key", key)):
+            if given is not None:
+                raise InvalidArgument(f"{name} names a column of a data frame, and there is none", field=name)
+        return Bulk(times, columns, keys, partials, entries)
+    for name, value in (("columns", columns), ("partials", partials), ("entries", entries)):
+        if value is not None:
+            raise InvalidArgument(f"give either a data frame or {name}", field=name)
+    bulk = from_frame(times, time, key, timeless)
+    if keys is None:
+        return bulk
+    if bulk.keys is not None:
+        raise InvalidArgument("the data frame has keys already: give either key or keys", field="keys")
+    return Bulk(bulk.times, bulk.columns, keys, bulk.partials, bulk.entries)
+
+
+def part_name(aggregate: str, part: int) -> str:
+    """Return the name of the column with one part of an aggregate's partials."""
+    return f"partials.{aggregate}[{part}]"
+
+
+def _columns(frame: Any) -> dict[Any, Any]:
+    """The columns of a frame by name, in its order."""
+    names = list(getattr(frame, "column_names", frame.columns))
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"the frame has two columns {name!r}", field=str(name))
+    return {name: frame[name] for name in names}
+
+
+def _taken(columns: dict[Any, Any], frame: Any, name: str | None, usual: str) -> Any:
+    """Take a column, or a level of pandas' index; return None if the frame has neither."""
+    name = usual if name is None else name
+    if name in columns:
+        return columns.pop(name)
+    if is_pandas(frame) and name in frame.index.names:
+        return frame.index.get_level_values(name)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,30 +11,43 @@ caller decides: a write without a reply may have been applied.
 from __future__ import annotations
 
 import os
+import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import copy_context
+from functools import wraps
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypeVar
 
 import grpc
 
-from sash_client.answers import Topology, WindowInfo
-from sash_client.blocking import BlockingConnection
-from sash_client.calls import Feed, Patience, answered
-from sash_client.errors import DeadlineExceeded, Unavailable
+from sash_client import questions, windows, writes
+from sash_client.answers import Answer, Topology, WindowInfo, WriteResult
+from sash_client.bulks import Bulk
+from sash_client.calls import Feed, Patience, answered, received
+from sash_client.connect import BlockingCalls
+from sash_client.connection import READS, Connection
+from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.plans import pauses_s
-from sash_client.window import Window
-from sash_client.windows import created, deleted, listed, moved, topology
-from sash_client.wire import from_info, new_name
+from sash_client.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.producer import Producer
+from sash_client.tables import Answers, Entries
+from sash_client.targets import Endpoint
+from sash_client.windows import Handle, spec_of
+from sash_client.wire import from_info, new_name, spec_document
+from sash_client.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire import traces
 
-__all__ = ["Client"]
+__all__ = ["Client", "Window"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Client(BlockingConnection):
+class Client(Connection):
     """A synchronous client; close it, or use it as a context manager.
 
     Threads may share it. Processes may not: a forked process makes its own.
@@ -110,16 +123,16 @@ class Client(BlockingConnection):
             InvalidArgument: names the offending part of the spec in `field`.
             AlreadyExists: a window of that name has another spec.
         """
-        made = self._perform(created(spec))
+        made = self._perform(windows.created(spec))
         return Window(self, made.name, made)
 
     def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
-        return self._perform(listed())
+        return self._perform(windows.listed())
 
     def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
-        return self._perform(topology())
+        return self._perform(windows.topology())
 
     def move_shard(self, shard: int, process: int) -> Topology:
         """Have a process take a shard, where processes share them by leases; returns when it has it.
@@ -129,11 +142,11 @@ class Client(BlockingConnection):
             Unavailable: the process does not have it in time.
             Unsupported: shards stay where they are.
         """
-        return self._perform(moved(shard, process))
+        return self._perform(windows.moved(shard, process))
 
     def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return self._perform(deleted(name))
+        return self._perform(windows.deleted(name))
 
     def window(self, name: str) -> Window:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
@@ -191,3 +204,236 @@ class Client(BlockingConnection):
         says: dict[str, Any] = {"name": name, "derived": derived}
         feed = Feed(pb.WindowChunk(data=data, **({} if i else says)) for i, data in enumerate(parts))
         return from_info(answered(self._started("ImportWindow.future", feed), self.timeout_s, feed))
+
+    # ---------------------------------------------------------------- calls
+
+    def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.Channel:
+        if self._credentials is None:
+            return grpc.insecure_channel(target, options=options)
+        return grpc.secure_channel(target, self._credentials, options=options)
+
+    def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> BlockingCalls:
+        return BlockingCalls(endpoint, context, name)
+
+    def _perform(self, plan: Plan[R]) -> R:
+        """Make the calls of a plan, one after the other; return what it returns."""
+        if self._owners is not None:
+            plan = self._owners.routed(plan)
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Ask):
+                    try:
+                        shard = step.owner if step.alone else None
+                        answer = self._call(step.method, step.request, step.timeout_s, step.target, shard)
+                    except SashClientError as error:
+                        step = plan.throw(error)
+                    else:
+                        step = plan.send(answer)
+                elif isinstance(step, Together):
+                    step = plan.send(self._perform_together(step.plans))
+                else:
+                    time.sleep(step.seconds)
+                    step = next(plan)
+        except StopIteration as end:
+            done: R = end.value
+            return done
+
+    def _perform_together(self, plans: Sequence[Plan[Any]]) -> list[Any]:
+        """Perform plans, each in a thread; return what each returned, or the error that it raised."""
+
+        def perform(plan: Plan[Any]) -> Any:
+            try:
+                return self._perform(plan)
+            except SashClientError as error:
+                return error
+
+        with ThreadPoolExecutor(len(plans), "sash call") as threads:
+            calls = [threads.submit(copy_context().run, perform, plan) for plan in plans]
+            return [call.result() for call in calls]
+
+    def _call(
+        self,
+        method: str,
+        request: Any,
+        timeout_s: float | None = None,
+        target: str | None = None,
+        shard: int | None = None,
+    ) -> Any:
+        """Make a call; `target` and `shard` as of `_started`."""
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        if self._http is not None and target is None:
+            return self._over_connect(method, request, timeout_s)
+        try:
+            return self._started(method, request, timeout=timeout_s, target=target, shard=shard)
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+
+    def _over_connect(self, method: str, request: Any, timeout_s: float) -> Any:
+        """Make a call over Connect, and a read again as `Restarts` allows."""
+        said = self._said()
+        with nullcontext(said) if traces.tracer is None else traces.calling(method, self.target, said) as metadata:
+            if method not in READS:
+                return self._http.call(method, request, timeout_s, metadata)
+            restarts = Restarts(self)
+            while True:
+                try:
+                    return self._http.call(method, request, restarts.left_s, metadata)
+                except SashClientError as error:
+                    pause_s = restarts.pause_s(error)
+                time.sleep(pause_s)
+
+    def _stream(self, method: str, request: Any, patience: Patience) -> Iterator[Any]:
+        """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
+        restarts = Restarts(self)
+        while True:
+            try:
+                for message in received(self._started(method, request), patience):
+                    restarts.messages += 1
+                    yield message
+                return
+            except SashClientError as error:
+                pause_s = restarts.pause_s(error)
+            time.sleep(pause_s)
+
+
+def _performed(plan: Callable[Concatenate[Handle, P], Plan[R]]) -> Callable[Concatenate[Window, P], R]:
+    """Return the method that performs an operation."""
+
+    @wraps(plan)
+    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._client._perform(plan(self, *args, **kwargs))
+
+    return method
+
+
+def _streamed(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[R]]],
+) -> Callable[Concatenate[Window, P], Iterator[R]]:
+    """Return the method that performs an operation whose answer is a stream."""
+
+    @wraps(plan)
+    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        client = self._client
+        ask = client._perform(plan(self, *args, **kwargs))
+        for message in client._stream(ask.method, ask.request, Patience(None if ask.waits else client.timeout_s)):
+            yield ask.read(message)
+
+    return method
+
+
+def _answered(
+    plan: Callable[Concatenate[Handle, P], Plan[list[Answer]]],
+) -> Callable[Concatenate[Window, P], Answers]:
+    """Return the method for an operation that answers with a list of answers."""
+
+    @wraps(plan)
+    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Answers:
+        return Answers(self._client._perform(plan(self, *args, **kwargs)), self._spec)
+
+    return method
+
+
+def _watched(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[list[Answer]]]],
+) -> Callable[Concatenate[Window, P], Iterator[Answers]]:
+    """Return the method for an operation whose answer is a stream of lists of answers."""
+    streamed = _streamed(plan)
+
+    @wraps(plan)
+    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Answers]:
+        for answers in streamed(self, *args, **kwargs):
+            yield Answers(answers, self._spec)
+
+    return method
+
+
+def _read(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[Bulk]]],
+) -> Callable[Concatenate[Window, P], Entries]:
+    """Return the method for an operation whose answer is a stream of entries."""
+    streamed = _streamed(plan)
+
+    @wraps(plan)
+    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Entries:
+        return Entries(streamed(self, *args, **kwargs), self._spec)
+
+    return method
+
+
+class Window(Handle):
+    """A handle on one named window; get it from `Client.window` or `Client.create_window`.
+
+    It is cheap and holds no data. The window's spec, which says how times and values travel, is fetched once,
+    when a call first needs it.
+
+    Every method raises a `SashClientError`; `InvalidArgument` also before anything is sent.
+    """
+
+    _client: Client
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The window's spec as a plain document."""
+        return spec_document(self._spec())
+
+    describe = _performed(windows.describe)
+    add_aggregates = _performed(windows.add_aggregates)
+    keys = _performed(windows.keys)
+
+    insert = _performed(writes.insert)
+    bulk_insert = _performed(writes.bulk_insert)
+    bulk_evict = _performed(writes.bulk_evict)
+    retract = _performed(writes.retract)
+    update = _performed(writes.update)
+    punctuate = _performed(writes.punctuate)
+    stage = _performed(writes.stage)
+    commit = _performed(writes.commit)
+
+    query = _answered(questions.query)
+    range_query = _performed(questions.range_query)
+    range_groups = _answered(questions.range_groups)
+    series = _performed(questions.series)
+    series_groups = _performed(questions.series_groups)
+    watch = _watched(questions.watch)
+    entries = _read(questions.entries)
+
+    def insert_stream(
+        self, bulks: Iterable[Bulk], *, producer: str | None = None, sequence: int | None = None, epoch: int = 0
+    ) -> Iterator[WriteResult]:
+        """Insert bulk after bulk over one call, without waiting for answers in between; yield a result for each.
+
+        It is faster than as many calls of `bulk_insert`. For single entries, or for retries, use a `producer`.
+
+        The first error ends the call. What was yielded before is applied, the error's `applied` says what was applied
+        of the bulk that failed, and nothing after it is. The client never sends it again by itself. A service that
+        shuts down ends the call with `Unavailable`, after it has answered what it had begun.
+
+        Args:
+            bulks: any number of them, taken as the service takes them, in another thread. Any time may pass between
+                two.
+            producer, sequence, epoch: as in `bulk_insert`. Messages are numbered from `sequence` on over all bulks, so
+                you can send again what was not answered.
+        """
+        client = self._client
+        stream = BulkStream(self, self._spec(), producer, sequence, epoch, client.timeout_s)
+        feed = Feed(message for bulk in bulks for message in stream.messages(bulk))
+        try:
+            for answer in received(client._started("InsertStream", feed), stream.patience, feed):
+                if (done := stream.answered(answer)) is not None:
+                    yield done
+        except SashClientError as error:
+            raise stream.failed(error) from None
+
+    def _spec(self) -> pb.WindowSpec:
+        """Return the window's spec, which is fetched once."""
+        return spec_of(self)
+
+    def producer(self, name: str, **options: Any) -> Producer:
+        """Return a producer of this window. It numbers writes, gathers single entries into bulks and sends them.
+
+        Args:
+            name: the producer's name; only one producer at a time may use it.
+            options: see `Producer`.
+        """
+        return Producer(self, name, **options)

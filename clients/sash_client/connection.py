@@ -15,23 +15,19 @@ import threading
 import time
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sash_client.credentials import TLS, Token, channel_credentials, check_clear_token, ssl_context, token_of
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
 from sash_client.libraries import imported
+from sash_client.owners import Owners
+from sash_client.plans import READ_ATTEMPTS
 from sash_client.requests import said_of_request
 from sash_client.targets import Endpoint, to_endpoint, to_target
 from sash_proto.v1 import windows_pb2_grpc
 from sash_wire import traces
 
-if TYPE_CHECKING:
-    from sash_client.owners import Owners
-
-__all__ = ["OPTIONS", "READS", "READ_ATTEMPTS", "Connection"]
-
-READ_ATTEMPTS = 4
-"""How often a read is made at most while the service is unavailable."""
+__all__ = ["OPTIONS", "READS", "Connection"]
 
 READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series")
 """Reads with one answer."""

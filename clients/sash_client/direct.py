@@ -17,25 +17,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
-from sash_client.aio import AsyncClient, AsyncWindow
-from sash_client.aio_producer import AsyncProducer
+from sash_client.aio import AsyncClient, AsyncProducer, AsyncWindow
 from sash_client.answers import WriteResult
-from sash_client.blocking import BlockingConnection, BlockingHandle
-from sash_client.bulks import checked
-from sash_client.client import Client
+from sash_client.bulks import bulk_of, checked
+from sash_client.client import Client, Window
 from sash_client.connection import Connection
 from sash_client.errors import FailedPrecondition, InvalidArgument, SashClientError
-from sash_client.frames import bulk_of
 from sash_client.keys import Key, text
 from sash_client.owners import Owners
-from sash_client.parts import parts_joined
 from sash_client.plans import Ask, Plan
 from sash_client.producer import Producer
 from sash_client.times import TimeLike
-from sash_client.window import Window
-from sash_client.windows import created
+from sash_client.windows import Handle, created, parts_joined, spec_of
 from sash_client.writes import messages_of
 from sash_wire.placement import shard_of, shards_of
 
@@ -123,12 +118,10 @@ class DirectProducer:
             `bulk_entries` are for each shard.
     """
 
-    def __init__(
-        self, window: BlockingHandle, name: str, *, start: Mapping[int, int] | None = None, **options: Any
-    ) -> None:
+    def __init__(self, window: Handle, name: str, *, start: Mapping[int, int] | None = None, **options: Any) -> None:
         self._window, self._name, self._options = window, text(name, "producer"), options
         self._client = window._client
-        self._spec = window._spec()
+        self._spec = spec_of(window)
         owners = self._client._owners
         if owners is None:
             raise InvalidArgument("a direct producer is for windows of a direct client", field="window")
@@ -234,8 +227,7 @@ class DirectProducer:
             if self._closed:
                 raise FailedPrecondition(f"producer {self._name!r} is closed")
             if shard not in self._producers:
-                client = cast("BlockingConnection", _OneShard(self._client, shard))
-                handle = BlockingHandle(client, self._window.name, self._spec)
+                handle = Handle(_OneShard(self._client, shard), self._window.name, self._spec)
                 start = self._start.get(shard, 0)
                 self._producers[shard] = Producer(handle, self._name, start=start, **self._options)
             return self._producers[shard]
@@ -255,7 +247,7 @@ class AsyncDirectProducer(AsyncProducer):
 class _OneShard:
     """What a producer needs of its client, for writes to one shard."""
 
-    def __init__(self, client: BlockingConnection, shard: int) -> None:
+    def __init__(self, client: Client, shard: int) -> None:
         self._client, self._shard = client, shard
         self.timeout_s = client.timeout_s
         self.bulk_entries_max, self.bulk_bytes_max = client.bulk_entries_max, client.bulk_bytes_max

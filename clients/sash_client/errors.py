@@ -12,16 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from sash_client.answers import WriteResult
 from sash_wire.errors import raising
-
-if TYPE_CHECKING:
-    from sash_client.answers import Bulk, WriteResult
 
 __all__ = [
     "AlreadyExists",
@@ -96,8 +94,8 @@ class SashClientError(Exception):
         self.request_id = request_id
         self.applied: WriteResult | None = None
         """What the earlier messages of the same bulk have done; None if the call is not a bulk insert."""
-        self.unapplied: tuple[Bulk, ...] = ()
-        """Of a `Producer`: the entries that were not applied. The producer no longer has them."""
+        self.unapplied: tuple[Any, ...] = ()
+        """Of a `Producer`: the entries that were not applied, each a `Bulk`. The producer no longer has them."""
 
 
 class InvalidArgument(SashClientError):

@@ -28,14 +28,27 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from sash_client.connection import READ_ATTEMPTS, Connection
 from sash_client.errors import SashClientError, Unavailable
 
-__all__ = ["Ask", "AskStream", "Pause", "Plan", "Restarts", "Together", "asked_again", "may_pass", "pauses_s"]
+__all__ = [
+    "READ_ATTEMPTS",
+    "Ask",
+    "AskStream",
+    "Pause",
+    "Plan",
+    "Restarts",
+    "Together",
+    "asked_again",
+    "may_pass",
+    "pauses_s",
+]
 
 R = TypeVar("R")
+
+READ_ATTEMPTS = 4
+"""How often a read is made at most while the service is unavailable."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 # CANCELLED is what the end of a service, or of a proxy, makes of calls in progress: the client cancels none of these.
@@ -96,8 +109,17 @@ class AskStream(Generic[R]):
     waits: bool = False
 
 
+class Caller(Protocol):
+    """What a plan needs of the client that performs it."""
+
+    timeout_s: float
+    _is_closed: bool
+    _now_s: Callable[[], float]
+    _uniform: Callable[[float, float], float]
+
+
 def asked_again(
-    client: Connection,
+    client: Caller,
     method: str,
     request: Any,
     now_s: Callable[[], float] | None = None,
@@ -138,7 +160,7 @@ class Restarts:
         now_s: the clock, in seconds.
     """
 
-    def __init__(self, client: Connection, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Caller, now_s: Callable[[], float] = time.monotonic) -> None:
         self.messages = 0
         """Messages that have arrived; the client counts them."""
         self._client = client

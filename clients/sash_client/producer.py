@@ -18,23 +18,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from threading import Condition, Thread
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from sash_client.answers import WriteResult
-from sash_client.blocking import BlockingHandle
-from sash_client.bulks import from_bulk
+from sash_client.bulks import Bulk, bulk_of, from_bulk
 from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError
-from sash_client.frames import bulk_of
-from sash_client.gathering import OpenBulk, checked_row
 from sash_client.keys import Key, text
 from sash_client.plans import may_pass, pauses_s
-from sash_client.times import TimeLike
+from sash_client.times import TimeLike, to_tick
+from sash_client.windows import Handle, parts_joined, spec_of
 from sash_client.wire import from_write
 from sash_client.writes import natural, requests_of
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["Producer"]
+__all__ = ["OpenBulk", "Producer", "Row", "checked_row"]
 
 _USED = "SEQUENCE_REUSED"
 
@@ -70,7 +71,7 @@ class Producer:
 
     def __init__(
         self,
-        window: BlockingHandle,
+        window: Handle,
         name: str,
         *,
         epoch: int = 0,
@@ -85,7 +86,7 @@ class Producer:
             raise InvalidArgument("start and linger_s cannot be negative; bulks and buffers must be positive")
         self._window = window
         self._name, self._epoch = text(name, "producer"), natural(epoch, "epoch")
-        self._spec = window._spec()
+        self._spec = spec_of(window)
         self._kinds = dict(sorted(self._spec.fields.items()))
         self._bulk_entries, self._bulk_bytes, self._buffer_bytes = bulk_entries, bulk_bytes, buffer_bytes
         self._linger_s, self._timeout_s = linger_s, timeout_s
@@ -347,3 +348,115 @@ def _blamed(error: SashClientError, message: pb.BulkInsertRequest) -> SashClient
     )
     error.args = (error.message,)
     return error
+
+
+Row = tuple[int, str | None, list[Any]]
+"""An entry: its tick, its key, and its values by the names of the fields."""
+
+_ENTRY_BYTES = 16
+"""Bytes that an entry counts for, besides its values."""
+
+
+class OpenBulk:
+    """The bulk that is being gathered, as lists.
+
+    Args:
+        fields: the names of the window's fields.
+    """
+
+    def __init__(self, fields: Iterable[str]) -> None:
+        self.entries, self.bytes = 0, 0
+        self._since_s = 0.0
+        self._times: list[int] = []
+        self._keys: list[str] = []
+        self._columns: dict[str, list[Any]] = {name: [] for name in fields}
+
+    def take(self, row: Row) -> None:
+        """Take an entry that `checked_row` has checked."""
+        tick, key, values = row
+        if not self.entries:
+            self._since_s = monotonic()
+        self.entries += 1
+        self.bytes += _ENTRY_BYTES + 8 * len(values) + len(key or "")
+        self._times.append(tick)
+        if key is not None:
+            self._keys.append(key)
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+            if isinstance(value, str):
+                self.bytes += len(value)
+
+    def due_s(self, linger_s: float) -> float | None:
+        """Return the seconds until it is to be sent; None if it is empty."""
+        return self._since_s + linger_s - monotonic() if self.entries else None
+
+    def bulk(self) -> Bulk:
+        """Return the entries."""
+        return Bulk(np.array(self._times, "<i8"), self._columns, self._keys or None)
+
+
+def checked_row(
+    spec: pb.WindowSpec,
+    kinds: Mapping[str, str],
+    time: TimeLike,
+    value: float | None,
+    fields: Mapping[str, Any] | None,
+    key: Key | None,
+) -> Row:
+    """Check an entry, so that one bad entry does not spoil a bulk.
+
+    Args:
+        spec: the window's spec.
+        kinds: the types of its fields by name, in the order of the row's values.
+        time, value, fields, key: as in `Window.insert`.
+
+    Raises:
+        InvalidArgument: the entry does not fit the window.
+    """
+    if (value is None) == (fields is None):
+        raise InvalidArgument("give either a value or fields", field="value")
+    if fields is None:
+        if len(kinds) != 1:
+            raise InvalidArgument(f"give every field, by name: {', '.join(kinds)}", field="value")
+        fields = dict.fromkeys(kinds, value)
+    for name in [*fields, *kinds]:
+        if name not in kinds or (name not in fields and name not in spec.nullable):
+            what = "is missing" if name in kinds else f"is none of {', '.join(kinds)}"
+            raise InvalidArgument(f"field {name!r} {what}", field=name)
+    if (key is not None) != spec.keyed:
+        what = "needs a key" if spec.keyed else "takes no key"
+        raise InvalidArgument(f"window {spec.name!r} {what}", field="key")
+    values = [
+        None if name in spec.nullable and fields.get(name) is None else _fitting(fields[name], kind, name)
+        for name, kind in kinds.items()
+    ]
+    return to_tick(time, spec.time_unit or "us", "time"), _key(key, spec), values
+
+
+def _key(key: Key | None, spec: pb.WindowSpec) -> str | None:
+    if key is None:
+        return None
+    return parts_joined(key, spec) if isinstance(key, Mapping) else text(key)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "float64": (float, int, np.floating, np.integer),
+    "int64": (int, np.integer),
+    "bool": (bool, np.bool_),
+    "string": (str,),
+}
+
+
+def _fitting(value: Any, kind: str, name: str) -> Any:
+    """Return a value of a field; raises InvalidArgument if it has another type."""
+    fits = isinstance(value, _TYPES[kind]) and (kind == "bool" or not isinstance(value, bool))
+    if not fits:
+        raise InvalidArgument(f"{name} is a {kind} field; {value!r:.80} is a {type(value).__name__}", field=name)
+    if kind == "int64" and not -(2**63) <= value < 2**63:
+        raise InvalidArgument(f"{name}: {value} is out of range", field=name, limit="-2^63 <= value < 2^63")
+    if kind == "string" and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"{name}: {value!r:.80} has no UTF-8", field=name) from None
+    return float(value) if kind == "float64" else value

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Unpack
 
-from sash_client.answers import Answer, Bulk, Series, page_of
-from sash_client.bulks import from_bulk
+from sash_client.answers import Answer, page_of
+from sash_client.bulks import Bulk, from_bulk
 from sash_client.errors import InvalidArgument
-from sash_client.grouping import Grouping, fill_aggregates, fill_grouping, fill_where
-from sash_client.handle import Handle, known, tick_of
-from sash_client.keys import ALL_KEYS, AllKeys, Key, set_keys
-from sash_client.parts import key_text, keys_texts
+from sash_client.keys import ALL_KEYS, AllKeys, Grouping, Key, fill_aggregates, fill_grouping, fill_where, set_keys
 from sash_client.plans import Ask, AskStream, Plan
+from sash_client.tables import Series
 from sash_client.times import Duration, TimeLike, to_duration
+from sash_client.windows import Handle, key_text, keys_texts, known, tick_of
 from sash_client.wire import from_answer, from_series
 from sash_proto.v1 import windows_pb2 as pb
 

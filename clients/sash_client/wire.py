@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_client.answers import Answer, Counts, Series, WindowInfo, WriteResult
+from sash_client.answers import Answer, Counts, WindowInfo, WriteResult
 from sash_client.bulks import from_partials
 from sash_client.errors import InvalidArgument, refusing
+from sash_client.tables import Series
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.specs import document_of, fill_aggregate, fill_spec
 from sash_wire.values import fill_value, from_value

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import replace
 from functools import reduce
-from itertools import count, repeat
 from operator import add
 from typing import Any
 
 import numpy as np
 
-from sash_client.answers import Bulk, Staged, WriteResult
-from sash_client.bulks import Columns, checked
+from sash_client.answers import Staged, WriteResult
+from sash_client.bulks import Bulk, Columns, bulk_of, checked
 from sash_client.calls import Patience
 from sash_client.errors import InvalidArgument, SashClientError
-from sash_client.frames import bulk_of
-from sash_client.handle import Handle, known, tick_of
 from sash_client.keys import Key, text
-from sash_client.parts import key_text
 from sash_client.plans import Plan, Together, asked_again
 from sash_client.questions import to_lookbacks
 from sash_client.times import Duration, TimeLike
+from sash_client.windows import Handle, key_text, known, tick_of
 from sash_client.wire import fill_scalar, from_write
 from sash_proto.v1 import windows_pb2 as pb
 
@@ -33,11 +31,11 @@ __all__ = [
     "insert",
     "messages_of",
     "natural",
-    "number_request",
-    "numbers_from",
+    "punctuate",
     "requests_of",
-    "send_write",
+    "retract",
     "stage",
+    "update",
 ]
 
 
@@ -87,8 +85,7 @@ def insert(
             raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
     for name, item in (fields or {}).items():
         fill_scalar(request.fields[name], item, name)
-    numbered = number_request(request, producer, sequence, epoch)
-    return from_write((yield from send_write(window, "Insert", request, numbered)), int(numbered))
+    return (yield from _sent(window, "Insert", [request], _Numbers(producer, sequence, epoch), from_write))
 
 
 def bulk_insert(
@@ -139,7 +136,10 @@ def bulk_insert(
     # All shards note a producer's number, and one that may reject entries has to see all of a bulk.
     is_whole = producer is not None or sequence is not None or epoch != 0 or "reject" in _policies(spec)
     parts = [(None, bulk)] if is_whole else (yield from _parts(window, bulk, spec))
-    plans = [_inserted(window, part, owner, producer, sequence, epoch) for owner, part in parts]
+    plans = [
+        _sent(window, "BulkInsert", messages_of(window, part), _Numbers(producer, sequence, epoch), from_write, owner)
+        for owner, part in parts
+    ]
     if len(plans) == 1:
         return (yield from plans[0])
     done = yield Together(plans)
@@ -181,14 +181,7 @@ def bulk_evict(
     for bound, given in (("time", time), ("start", start), ("end", end)):
         if given is not None:
             setattr(request, bound, (yield from tick_of(window, given, bound)))
-    numbered = number_request(request, producer, sequence, epoch)
-    done = yield from send_write(window, "BulkEvict", request, numbered)
-    return WriteResult(
-        evicted=done.evicted,
-        already_applied=done.already_applied,
-        durability=done.durability or "memory",
-        sequences=int(numbered),
-    )
+    return (yield from _sent(window, "BulkEvict", [request], _Numbers(producer, sequence, epoch), _from_eviction))
 
 
 def stage(
@@ -255,25 +248,6 @@ def _parts(window: Handle, bulk: Columns, spec: pb.WindowSpec) -> Plan[list[tupl
     return [(None, bulk)] if owners is None else (yield from owners.parts(spec, bulk))
 
 
-def _inserted(
-    window: Handle, bulk: Columns, owner: int | None, producer: str | None, sequence: int | None, epoch: int
-) -> Plan[WriteResult]:
-    """Send the messages of a bulk, one after the other, to the owner of a shard."""
-    total: WriteResult | None = None
-    numbers = numbers_from(sequence)
-    for request in messages_of(window, bulk):
-        numbered = number_request(request, producer, next(numbers), epoch)
-        try:
-            answer = yield from send_write(window, "BulkInsert", request, numbered, owner)
-        except SashClientError as error:
-            error.applied = total or WriteResult()
-            raise
-        result = from_write(answer, int(numbered))
-        total = result if total is None else total + result
-    assert total is not None  # an empty bulk is a message, too
-    return total
-
-
 def _staged(window: Handle, bulk: Columns, owner: int | None, query: str, batch: int) -> Plan[list[Staged]]:
     """Stage the messages of a bulk, one after the other, at the owner of a shard."""
     found = []
@@ -308,8 +282,8 @@ class BulkStream:
         epoch: int,
         timeout_s: float,
     ) -> None:
-        self._window, self._spec, self._producer, self._epoch = window, spec, producer, epoch
-        self._numbers = numbers_from(sequence)
+        self._window, self._spec, self._producer = window, spec, producer
+        self._numbers = _Numbers(producer, sequence, epoch)
         self._sent: deque[int] = deque()  # messages of each bulk; appended before its last one leaves
         self._answers = 0
         self._total: WriteResult | None = None
@@ -320,7 +294,7 @@ class BulkStream:
         messages = list(requests_of(self._window, bulk, self._spec))
         self._sent.append(len(messages))
         for message in messages:
-            number_request(message, self._producer, next(self._numbers), self._epoch)
+            self._numbers.give(message)
             self.patience.sent()
             yield message
 
@@ -352,31 +326,192 @@ def messages_of(window: Handle, columns: Columns) -> Iterator[pb.BulkInsertReque
     return columns.requests(window.name, entries_max=client.bulk_entries_max, bytes_max=client.bulk_bytes_max)
 
 
-def send_write(window: Handle, method: str, request: Any, numbered: bool, owner: int | None = None) -> Plan[Any]:
-    """Send a write; again while the service is away, if a producer has numbered it or nothing was changed."""
-    return (yield from asked_again(window._client, method, request, owner=owner, idempotent=numbered))
-
-
-def numbers_from(sequence: int | None) -> Iterator[int | None]:
-    """The numbers of a bulk's messages; None without end if it has no producer."""
-    return repeat(None) if sequence is None else count(natural(sequence, "sequence"))
-
-
-def number_request(request: Any, producer: str | None, sequence: int | None, epoch: int) -> bool:
-    """Write a producer's number into a request; return whether it has one."""
-    if (producer is None) != (sequence is None):
-        raise InvalidArgument("give both a producer and a sequence, or neither", field="sequence")
-    if producer is None:
-        if epoch:
-            raise InvalidArgument("an epoch needs a producer and a sequence", field="epoch")
-        return False
-    request.producer = text(producer, "producer")
-    request.sequence, request.epoch = natural(sequence, "sequence"), natural(epoch, "epoch")
-    return True
-
-
 def natural(number: Any, field: str) -> int:
     """Return an integer from 0 to 2^63 - 1; raises InvalidArgument for anything else."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 <= number < 2**63:
         raise InvalidArgument(f"{field}: {number!r:.80} is not a number from 0 on", field=field, limit="0 to 2^63 - 1")
     return int(number)
+
+
+def retract(
+    window: Handle,
+    times: Any = None,
+    identities: Any = None,
+    *,
+    ids: Any = None,
+    keys: Any = None,
+    key: Key | None = None,
+    producer: str | None = None,
+    sequence: int | None = None,
+    epoch: int = 0,
+) -> Plan[WriteResult]:
+    """Remove single entries, named by time, identity and key. Entries that are not there are counted as `missing`.
+
+        window.retract([17], ["order 4711"], keys="JFK")
+        window.retract(ids=["order 4711", "order 4712"], key="JFK")
+
+    The window's spec names the field that is the `identity`. Each row removes the first entry of its key and time that
+    has this identity. The call can be repeated: then all are missing.
+
+    Without times, each row removes the newest entry of its key that has the identity. The service reads the entries of
+    the key from the newest on to find it, so give the times where you know them.
+
+    Args:
+        times: n times of the entries: ticks, or instants; None where they are not known.
+        identities: n values of the identity.
+        ids: the same, by name.
+        keys: n keys in a keyed window; or one string, for all entries.
+        key: one key for all entries, in the place of `keys`.
+        producer, sequence, epoch: as in `bulk_insert`.
+    """
+    if (identities is None) == (ids is None):
+        raise InvalidArgument("give the identities, once: identities, or ids", field="ids")
+    if key is not None and keys is not None:
+        raise InvalidArgument("give either keys, or one key for all entries", field="key")
+    spec = yield from known(window)
+    if not spec.identity:
+        raise InvalidArgument(f"window {spec.name!r} has no identity: its spec names none", field="identity")
+    fields = pb.WindowSpec()
+    fields.CopyFrom(spec)
+    fields.fields.clear()
+    fields.fields[spec.identity] = spec.fields[spec.identity]
+    named = Bulk(times, {spec.identity: identities if ids is None else ids}, keys if key is None else key)
+    messages = _requests(window, named, fields, spec.identity)
+    return (yield from _sent(window, "Retract", messages, _Numbers(producer, sequence, epoch), _from_change))
+
+
+def update(
+    window: Handle,
+    times: Any = None,
+    columns: Any = None,
+    *,
+    keys: Any = None,
+    time: str | None = None,
+    key: str | None = None,
+    producer: str | None = None,
+    sequence: int | None = None,
+    epoch: int = 0,
+) -> Plan[WriteResult]:
+    """Give single entries other values. Time, key and identity name them; `missing` counts those that are not there.
+
+        window.update([17], {"order_id": ["order 4711"], "price": [9.5]}, keys="JFK")
+        window.update(columns={"order_id": ["order 4711"], "price": [9.5]}, keys="JFK")
+
+    An entry stays in its place. To move one to another time or key, retract it and insert it again. Without times, the
+    newest entry of the key that has the identity is corrected, as in `retract`.
+
+    Args:
+        times, columns, keys, time, key: as in `bulk_insert`; columns have every field. `times` may be None, and a frame
+            may have no column of times.
+        producer, sequence, epoch: as in `bulk_insert`.
+    """
+    spec = yield from known(window)
+    bulk = bulk_of(times, columns, keys, None, None, time, key, timeless=True)
+    messages = _requests(window, bulk, spec, spec.identity)
+    return (yield from _sent(window, "Update", messages, _Numbers(producer, sequence, epoch), _from_change))
+
+
+def punctuate(window: Handle, time: TimeLike) -> Plan[WriteResult]:
+    """Say that entries up to a time are final, in a window with `slide.until`; `evicted` says how many left.
+
+        window.punctuate("2013-01-01T06:00Z")
+
+    Entries with time <= `time` that come later are late. An older time than the last one changes nothing. The client
+    sends the call again while the service is away.
+    """
+    request = pb.PunctuateRequest(window=window.name, time=(yield from tick_of(window, time, "time")))
+    done: pb.PunctuateResponse = yield from asked_again(window._client, "Punctuate", request)
+    return WriteResult(evicted=done.evicted, durability=done.durability or "memory")
+
+
+def _requests(window: Handle, bulk: Bulk, spec: pb.WindowSpec, identity: str) -> Iterator[pb.BulkInsertRequest]:
+    """Yield the messages of rows that name entries, by their identity and perhaps their times."""
+    if bulk.times is not None:
+        return requests_of(window, bulk, spec)
+    named = bulk.columns.get(identity) if isinstance(bulk.columns, Mapping) else bulk.columns
+    if not isinstance(named, Sized) or isinstance(named, str | bytes):
+        field = identity or "identity"
+        raise InvalidArgument(f"{field}: give a column with the identity of each entry", field=field)
+    return map(_without_times, requests_of(window, replace(bulk, times=np.zeros(len(named), np.int64)), spec))
+
+
+def _without_times(request: pb.BulkInsertRequest) -> pb.BulkInsertRequest:
+    request.ClearField("time")
+    return request
+
+
+_IN_PARTS = frozenset({"BulkInsert", "Retract", "Update"})
+"""Calls that may be several messages: an error says what those before it have done."""
+
+
+class _Numbers:
+    """The numbers that a producer gives to the messages of a call, one after the other; none without a producer."""
+
+    def __init__(self, producer: str | None, sequence: int | None, epoch: int) -> None:
+        self._producer, self._epoch = producer, epoch
+        self._next = None if sequence is None else natural(sequence, "sequence")
+
+    def give(self, request: Any) -> bool:
+        """Write the next number into a request; return whether there is one."""
+        if (self._producer is None) != (self._next is None):
+            raise InvalidArgument("give both a producer and a sequence, or neither", field="sequence")
+        if self._producer is None or self._next is None:
+            if self._epoch:
+                raise InvalidArgument("an epoch needs a producer and a sequence", field="epoch")
+            return False
+        request.producer = text(self._producer, "producer")
+        request.sequence, request.epoch = natural(self._next, "sequence"), natural(self._epoch, "epoch")
+        self._next += 1
+        return True
+
+
+def _sent(
+    window: Handle,
+    method: str,
+    messages: Iterable[Any],
+    numbers: _Numbers,
+    read: Callable[[Any, int], WriteResult],
+    owner: int | None = None,
+) -> Plan[WriteResult]:
+    """Send the messages of one call, one after the other, and add up their results.
+
+    A message is sent again while the service is away, if a producer has numbered it or nothing was changed.
+
+    Args:
+        read: converts an answer, to a message with so many numbers.
+        owner: the shard whose owner gets them.
+    """
+    total: WriteResult | None = None
+    for request in messages:
+        numbered = numbers.give(request)
+        try:
+            done = yield from asked_again(window._client, method, request, owner=owner, idempotent=numbered)
+        except SashClientError as error:
+            if method in _IN_PARTS:
+                error.applied = total or WriteResult()
+            raise
+        result = read(done, int(numbered))
+        total = result if total is None else total + result
+    assert total is not None  # an empty bulk is a message, too
+    return total
+
+
+def _from_eviction(done: pb.BulkEvictResponse, sequences: int) -> WriteResult:
+    return WriteResult(
+        evicted=done.evicted,
+        already_applied=done.already_applied,
+        durability=done.durability or "memory",
+        sequences=sequences,
+    )
+
+
+def _from_change(done: pb.ChangeResponse, sequences: int) -> WriteResult:
+    return WriteResult(
+        evicted=done.evicted,
+        already_applied=done.already_applied,
+        durability=done.durability or "memory",
+        sequences=sequences,
+        retracted=done.retracted,
+        corrected=done.corrected,
+        missing=done.missing,
+    )

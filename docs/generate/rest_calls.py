@@ -138,7 +138,7 @@ def _number(value: int) -> str:
 def default_of(schema: dict[str, Any]) -> str:
     """The default of a schema as text; nothing where there is none."""
     found = schema.get("default")
-    if found is None:
+    if found in (None, []):
         return ""
     if isinstance(found, dict):
         return "" if "$ref" in schema else code(json.dumps(found))

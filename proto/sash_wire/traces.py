@@ -12,7 +12,7 @@ Source: W3C Trace Context (the headers `traceparent` and `tracestate`), OpenTele
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -143,13 +143,14 @@ def serving(name: str, headers: Mapping[str, str], attributes: Mapping[str, str]
         span.end()
 
 
-async def operating(name: str, attributes: Mapping[str, str], work: Awaitable[R]) -> R:
-    """Await an operation in a span of its own."""
+@contextmanager
+def operating(name: str, attributes: Mapping[str, str]) -> Iterator[None]:
+    """Do an operation in a span of its own."""
     with tracer.start_as_current_span(
         name, attributes=attributes, record_exception=False, set_status_on_exception=False
     ) as span:
         try:
-            return await work
+            yield
         except Exception as error:
             _fail(span, type(error).__name__)
             raise

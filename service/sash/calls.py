@@ -1,6 +1,6 @@
 """What both edges need around a call of the plane: writes that outlive their caller, and who sent them.
 
-    caller ──▶ edge ──▶ unbroken ──▶ plane.insert …      the caller hangs up: the edge's part ends, the write goes on
+    caller ──▶ edge ──▶ unbroken ──▶ plane.write …      the caller hangs up: the edge's part ends, the write goes on
 
 Edges may not import each other, so what must be the same on both is here. It knows neither HTTP nor gRPC.
 """
@@ -8,17 +8,19 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Generator
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from types import coroutine
 from typing import Any, TypeVar
 
 from sash.limits.unfinished import goes_on
-from sash.plane import Parts, Plane
+from sash.plane import Plane
+from sash.shard import Parts
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.windows.batch import Origin
-from sash_engine.windows.questions import Where
+from sash_engine.windows.questions import KeysQuery
 from sash_wire import traces
 from sash_wire.errors import raising
 
@@ -74,14 +76,12 @@ def origin_of(producer: str | None, sequence: int | None, epoch: int | None = No
     return Origin(producer, sequence, epoch or 0)
 
 
-async def key_names(
-    plane: Plane, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
-) -> tuple[list[str], int | None]:
-    """List keys as `Plane.keys` does: `limit` of them where there are so many, and with turns for other calls."""
-    found, next_ = await plane.keys(name, prefix, limit, position, where)
-    while next_ is not None and len(found) < limit:
+async def key_names(plane: Plane, name: str, question: KeysQuery) -> tuple[list[str], int | None]:
+    """List keys: as many as the question says where there are so many, and with turns for other calls."""
+    found, next_ = await plane.ask(name, question)
+    while next_ is not None and len(found) < question.limit:
         await asyncio.sleep(0)
-        more, next_ = await plane.keys(name, prefix, limit - len(found), next_, where)
+        more, next_ = await plane.ask(name, replace(question, limit=question.limit - len(found), position=next_))
         found += more
     return found, next_
 
@@ -108,25 +108,15 @@ def start(write: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
 async def unbroken(write: Coroutine[Any, Any, R]) -> R:
     """Wait for a write that goes on when whoever waits is cancelled: it is never half applied.
 
-    The write runs in the caller's task, and gets a task of its own when whoever waits is cancelled: a task costs 10 µs.
-    Traces keep what belongs to a task, so with them it has a task from the beginning.
+    A write that waits for nothing needs no task of its own. Traces keep what belongs to a task: with them it has one.
     """
-    if traces.tracer is not None:
-        return await shielded(write)
-    while True:
+    if traces.tracer is None:
         try:
             waits_for = write.send(None)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        try:
-            # What it waits for must not be cancelled with whoever waits.
-            await (asyncio.sleep(0) if waits_for is None else asyncio.shield(waits_for))
-        except asyncio.CancelledError:
-            if waits_for is None or not waits_for.cancelled():
-                goes_on(start(resumed(write, waits_for)))
-                raise
-        except Exception:
-            pass  # the write learns it from what it waits for
+        write = resumed(write, waits_for)
+    return await shielded(write)
 
 
 async def shielded(work: Coroutine[Any, Any, R]) -> R:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sash.extras import missing
+from sash_cli import missing
 
 __all__ = ["run"]
 

@@ -1,4 +1,4 @@
-"""The console script: the commands of `cli` and ``load``, which are clients; ``serve``, ``check`` and ``token``."""
+"""The console script: the commands of `sash_cli`, which are clients; ``serve``, ``check`` and ``token``."""
 
 from __future__ import annotations
 
@@ -6,30 +6,15 @@ from typing import Annotated
 
 import typer
 
-from sash import cli, token
-from sash.check import check
-from sash.cli_changes import retract, update
-from sash.cli_reshard import reshard
-from sash.cli_shards import move, topology
-from sash.cli_top import top
-from sash.cli_window import describe, insert
-from sash.extras import missing
-from sash.load import load
+from sash.commands import token
+from sash.commands.check import check
+from sash_cli import missing
+from sash_cli.app import app, run
+from sash_cli.output import fail
 
 __all__ = ["app", "run", "serve"]
 
-app = cli.app
 app.command()(check)
-app.command()(topology)
-app.command("shards")(topology)
-app.command()(move)
-app.command()(reshard)
-app.command()(describe)
-app.command()(insert)
-app.command()(load)
-app.command()(retract)
-app.command()(top)
-app.command()(update)
 app.add_typer(token.app)
 
 
@@ -56,12 +41,12 @@ def serve(
     """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
     # Here, as all other commands are clients, which need nothing of it and should not wait for it.
     try:
-        from sash import processes as several
         from sash import service
+        from sash.processes import supervisor
         from sash.settings import load_settings
         from sash_engine.errors import SashError
     except ModuleNotFoundError as error:
-        cli.fail(missing(error, "server"))
+        fail(missing(error, "server"))
     try:
         settings = load_settings(
             host=host,
@@ -73,14 +58,9 @@ def serve(
             shards_owned=shards_owned,
             log_level=log_level,
         )
-        (several if settings.processes > 1 else service).serve(settings)
+        (supervisor if settings.processes > 1 else service).serve(settings)
     except SashError as error:
-        cli.fail(error.message)
-
-
-def run() -> None:
-    """The console script."""
-    cli.run()
+        fail(error.message)
 
 
 if __name__ == "__main__":

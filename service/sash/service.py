@@ -23,16 +23,12 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from sash import ui
 from sash.access.build import access_of, certificates_of, check_exposure
 from sash.access.http import HttpAccess, http_admit
-from sash.clock import SystemClock
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
-from sash.memory import give_back, keep_free, look_again, settle
-from sash.metrics import Metrics
 from sash.plane import Plane
-from sash.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.prometheus.app import PREFIX as PROMETHEUS
 from sash.prometheus.app import PrometheusApp
 from sash.prometheus.remote_write import RemoteWrite
@@ -44,19 +40,25 @@ from sash.rest.server import RestServer
 from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
+from sash.runtime.clock import SystemClock
+from sash.runtime.memory import give_back, keep_free, look_again, settle
+from sash.runtime.metrics import Metrics
+from sash.runtime.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.settings import Settings
 from sash.shards.host import Host
+from sash.shards.hosted import HostedShards
 from sash.shards.layout import Share, check_single, check_standby, is_leased, shards_of_store, store_of
 from sash.shards.metrics import MetricsOfAll
 from sash.shards.peer_tls import PeerTls
 from sash.shards.redis_layout import RedisLayout
 from sash.tiers import open_tier
-from sash.version import engine, version
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition, InvalidArgument
+from sash_engine.version import engine, version
 from sash_wire import traces
 
 if TYPE_CHECKING:
+    from sash.shards.leased_host import LeasedHost
     from sash.tiers.redis_link import Pool
 
 __all__ = ["Service", "serve", "tracing"]
@@ -104,10 +106,12 @@ class Service:
         share = share or Share(0, 1, shards)
         self._shards = shards
         shared = share.processes > 1
-        self._storage: Storage | Host
+        self._storage: Storage | Host | LeasedHost
+        figures: Storage | HostedShards
         if shards == 1:
-            catalogue, self._storage = _opened(settings, clock, memory, share, 0)
-            self.plane = Plane(catalogue, metrics, clock, self._storage, self._access)
+            _, figures = _opened(settings, clock, memory, share, 0)
+            self._storage = figures
+            self.plane = Plane.of(self._storage, metrics, clock, self._access)
         else:
             opened = partial(_opened, settings, clock, memory, share)
             if is_leased(settings, shards):
@@ -120,16 +124,17 @@ class Service:
                 self._storage = LeasedHost(settings, share, opened, metrics, clock, self._access, tls, pool)
             else:
                 self._storage = Host(share, opened, metrics, clock, self._access)
-            self.plane = self._storage.plane
-        metrics.watch(self._storage.kept)
+            self.plane, figures = self._storage.plane, self._storage.shards
+        self._figures = figures
+        metrics.watch(figures.kept)
         metrics.watch_ready(self._not_ready)
-        metrics.watch_storage(self._storage.status)
+        metrics.watch_storage(figures.status)
         metrics.watch_memory(memory)
         metrics.watch_watches(self.plane.watches)
-        memory.watch("cache", lambda: self._storage.cache_bytes)
-        memory.watch("writes", lambda: self._storage.pending_bytes)
+        memory.watch("cache", lambda: figures.cache_bytes)
+        memory.watch("writes", lambda: figures.pending_bytes)
         collected = None
-        if isinstance(self._storage, Host) and shared:
+        if not isinstance(self._storage, Storage) and shared:
             collected = MetricsOfAll(self._storage, registry)
         self._started = asyncio.Event()
         self.taken = asyncio.Event()
@@ -138,11 +143,11 @@ class Service:
         rest = create_app(
             self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
         )
-        rest.routes.extend(ui.routes(lambda: self.grpc_port))
+        rest.router.routes.extend(ui.routes(lambda: self.grpc_port))
         self._rpc = RpcServer(
             self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1
         )
-        closing = rest.closing
+        closing = rest.edge.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         gate = Gate(_places(settings), closing)
         connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes, memory)
@@ -158,7 +163,7 @@ class Service:
         }
         context = None if self._certificates is None else self._certificates.context
         # Calls of other processes need a task from the beginning.
-        lanes = [Lane(PREFIX, connect, guarded_connect, memory), Lane("/v1/", rest.router, guarded, memory, places)]
+        lanes = [Lane(PREFIX, connect, guarded_connect, memory), Lane("/v1/", rest, guarded, memory, places)]
         lanes = lanes if shards == 1 else []
         self._rest = RestServer(guarded, closing, settings, metrics, ahead, context, shared, self.plane.turns, lanes)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
@@ -196,7 +201,7 @@ class Service:
             undo.push_async_callback(self._rest.stop, 0)
             await self._rest.start()
             await self._rpc.start()
-            if isinstance(self._storage, Host):
+            if not isinstance(self._storage, Storage):
                 self._storage.reachable(self._rpc.own_port or self._rpc.port, self._rest.port)
             undo.pop_all()
         self._started.set()
@@ -230,7 +235,7 @@ class Service:
         self._rpc.set_ready(False)
         grace_s = 0.0
         if not at_once:
-            if isinstance(self._storage, Host):
+            if not isinstance(self._storage, Storage):
                 await self._storage.hand_over()
             await asyncio.sleep(self._settings.shutdown_delay_s)
             grace_s = self._settings.shutdown_grace_s
@@ -261,7 +266,7 @@ class Service:
                 self._rpc.set_ready(ready)
 
         async def look_for_others() -> None:
-            if self._settings.standby and self._storage.taken:
+            if self._settings.standby and self._figures.taken:
                 self.taken.set()
 
         async def collect() -> None:

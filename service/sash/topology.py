@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sash.access.access import Access
-from sash.durability.storage import Storage
 from sash_engine.errors import Unsupported
 
-__all__ = ["OneProcess", "ServingProcess", "Topology", "shown", "stays"]
+__all__ = ["ServingProcess", "Topology", "shown", "stays"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +28,6 @@ class ServingProcess:
     shards: Sequence[int]
     address: str = ""
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-
-
-class OneProcess:
-    """The operations on processes, where there is one."""
-
-    _access: Access
-    _storage: Storage
-
-    async def topology(self) -> Topology:
-        """Show which processes serve the windows."""
-        self._access.require("topology", None)
-        return shown(1, [ServingProcess(0, True, 0, [0], sizes={0: self._storage.size()})], self._access)
-
-    async def move(self, shard: int, process: int) -> Topology:
-        """Have a process take a shard; raises Unsupported where shards stay where they are."""
-        self._access.require("move", None)
-        raise stays()
 
 
 def shown(shards: int, processes: Sequence[ServingProcess], access: Access) -> Topology:

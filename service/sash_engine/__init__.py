@@ -34,8 +34,6 @@ threads locks it. A spec is the document that the service takes; one that goes b
 
 from __future__ import annotations
 
-from importlib.machinery import EXTENSION_SUFFIXES
-from os.path import dirname, isfile, join
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from sash_engine.errors import SashError
     from sash_engine.forest import Forest, Layout
     from sash_engine.monoids import Monoid
+    from sash_engine.version import compiled
     from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
     from sash_engine.windows.batch import Batch, PartialBatch
     from sash_engine.windows.questions import ALL_KEYS
@@ -79,12 +78,8 @@ _HOMES = {
     "SashError": "errors",
     "Window": "windows.window",
     "WindowSpec": "windows.spec",
+    "compiled": "version",
 }
-
-
-def compiled() -> bool:
-    """Return whether the engine runs as compiled code; false where Python interprets it."""
-    return any(isfile(join(dirname(__file__), "forest", f"forest{suffix}")) for suffix in EXTENSION_SUFFIXES)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ is a sentence for a person; `field` and `limit` say the same to a program.
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 __all__ = [
     "AlreadyExists",
@@ -24,6 +25,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unsupported",
+    "refuse",
 ]
 
 
@@ -118,3 +120,8 @@ class Unavailable(SashError):
 
 class DataLoss(SashError):
     """What was stored is there no more, or is damaged: the message names the value; no answer is made up from it."""
+
+
+def refuse(field: str, why: str, limit: str | None = None) -> NoReturn:
+    """Raise InvalidArgument for a field of a spec, or of a question."""
+    raise InvalidArgument(f"{field}: {why}", field=field, limit=limit)

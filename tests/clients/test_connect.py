@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from sash_client import Client, DeadlineExceeded, NotFound, SashClientError, Unavailable, libraries
 from sash_client.aio import AsyncClient
-from sash_client.connect_messages import CONNECTIONS_MAX
+from sash_client.connect import CONNECTIONS_MAX
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
 from tests.support.connect_server import over_connect

@@ -10,9 +10,10 @@ import threading
 
 import pytest
 
-from sash_client import TLS, Client, DeadlineExceeded, InvalidArgument, Unavailable, connect_blocking
+from sash_client import TLS, Client, DeadlineExceeded, InvalidArgument, Unavailable
+from sash_client import connect as connect_module
 from sash_client.aio import AsyncClient
-from sash_client.connect_blocking import BlockingCalls, _Wire
+from sash_client.connect import BlockingCalls, _BlockingWire
 from sash_client.credentials import ssl_context
 from sash_client.targets import Endpoint
 from sash_proto.v1 import windows_pb2 as pb
@@ -108,9 +109,9 @@ def test_all_addresses_of_a_name_are_tried(monkeypatch):
     with answering(answer(5)) as (target, _), Client(target) as client:
         (found,) = socket.getaddrinfo("127.0.0.1", int(target.rpartition(":")[2]), type=socket.SOCK_STREAM)
         none = (*found[:4], ("127.0.0.1", 1))
-        monkeypatch.setattr(connect_blocking.socket, "getaddrinfo", lambda *_, **__: [none, found])
+        monkeypatch.setattr(connect_module.socket, "getaddrinfo", lambda *_, **__: [none, found])
         assert client.window("w").insert(1, 1.0).inserted == 5
-        monkeypatch.setattr(connect_blocking.socket, "getaddrinfo", lambda *_, **__: [none, none])
+        monkeypatch.setattr(connect_module.socket, "getaddrinfo", lambda *_, **__: [none, none])
         # Another client: the first one may have its connection still, where the server is slow to close it.
         with Client(target) as other, pytest.raises(Unavailable, match="refused"):
             other._http.connect(60)
@@ -132,10 +133,10 @@ def test_a_reader_that_drips_does_not_stretch_the_deadline(monkeypatch):
             return here.send(part[:1])
 
     here, there = socket.socketpair()
-    monkeypatch.setattr(connect_blocking.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(connect_module.time, "monotonic", lambda: now_s)
     with here, there:
         with pytest.raises(TimeoutError):
-            _Wire(Dripping()).exchange(b"h" * 5, b"b" * 100_000, 10)
+            _BlockingWire(Dripping()).exchange(b"h" * 5, b"b" * 100_000, 10)
         assert there.recv(100) == b"hhhhhbbbbb"
 
 
@@ -149,9 +150,9 @@ def test_a_handshake_has_what_the_connection_left(tmp_path, monkeypatch):
             now_s = 10.0
 
     (ca := tmp_path / "ca.pem").write_bytes(Authority("one").pem)
-    monkeypatch.setattr(connect_blocking.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(connect_module.time, "monotonic", lambda: now_s)
     with socket.create_server(("127.0.0.1", 0)) as entrance:
-        monkeypatch.setattr(connect_blocking.socket, "socket", Late)
+        monkeypatch.setattr(connect_module.socket, "socket", Late)
         endpoint = Endpoint("127.0.0.1", entrance.getsockname()[1], True)
         with pytest.raises(DeadlineExceeded):
             BlockingCalls(endpoint, ssl_context(TLS(ca=ca)), None).connect(10)

@@ -10,19 +10,19 @@ import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import producer as producer_module
-from sash_client.blocking import BlockingConnection, BlockingHandle
 from sash_client.bulks import from_bulk
 from sash_client.direct import DirectProducer
 from sash_client.errors import FailedPrecondition, SashClientError, Unavailable, unreachable
 from sash_client.owners import Owners
 from sash_client.plans import Ask, Plan
+from sash_client.windows import Handle
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.placement import shard_of
 
@@ -137,7 +137,7 @@ def numbered(history: list[Any]) -> Iterator[tuple[Any, list[tuple[int, str]]]]:
 @given(steps)
 def test_each_entry_counts_once_and_in_its_order(history: list[Any]) -> None:
     deployment = Deployment()
-    handle = BlockingHandle(cast("BlockingConnection", FakeClient(deployment)), "w", SPEC)
+    handle = Handle(FakeClient(deployment), "w", SPEC)
     name = "p"
     producer = DirectProducer(handle, name, linger_s=0, bulk_entries=3)
     expected: dict[str, list[int]] = defaultdict(list)
@@ -168,7 +168,7 @@ def test_each_entry_counts_once_and_in_its_order(history: list[Any]) -> None:
 
 def test_many_threads_while_shards_move() -> None:
     deployment = Deployment()
-    handle = BlockingHandle(cast("BlockingConnection", FakeClient(deployment)), "w", SPEC)
+    handle = Handle(FakeClient(deployment), "w", SPEC)
     with DirectProducer(handle, "p", linger_s=0, bulk_entries=5) as producer:
 
         def write(key: str) -> None:

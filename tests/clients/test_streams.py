@@ -22,8 +22,8 @@ from sash_client import (
 )
 from sash_client.aio import AsyncClient, AsyncWindow
 from sash_client.calls import Patience
-from sash_client.connection import OPTIONS, READ_ATTEMPTS
-from sash_client.plans import Restarts
+from sash_client.connection import OPTIONS
+from sash_client.plans import READ_ATTEMPTS, Restarts
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
 from tests.support.numbered import LOST, Numbered, serving

@@ -135,7 +135,7 @@ def test_a_deployment_forwards_over_tls_and_follows_its_files(tmp_path: Path, re
     settings = {"data": redis, "shards": 4, "lease_s": 1, "tls_cert": cert, "tls_key": key, "tls_client_ca": ca}
 
     with running_service(**settings) as first, running_service(**settings) as second:
-        hosts: list[LeasedHost] = [running.plane.mover.__self__ for running in (first, second)]
+        hosts: list[LeasedHost] = [running.plane._windows.move.__self__ for running in (first, second)]
 
         def client(port: int) -> Client:
             return Client(f"127.0.0.1:{port}", tls=TLS(ca=ca, cert=cert, key=key), timeout_s=60)
@@ -159,7 +159,7 @@ def test_a_deployment_forwards_over_tls_and_follows_its_files(tmp_path: Path, re
         with client(first.grpc_port) as asked:
             asked.create_window(SPEC)
         write_and_ask(0)
-        peers = {peer for host in hosts for peer in host._peers.values()}
+        peers = {peer for host in hosts for peer in host.serving._peers.values()}
         assert len(peers) == 2
         # Both authorities count, then the new certificates come, then the old authority goes.
         for authorities, issuer in ((old.pem + new.pem, None), (old.pem + new.pem, new), (new.pem, None)):
@@ -169,4 +169,4 @@ def test_a_deployment_forwards_over_tls_and_follows_its_files(tmp_path: Path, re
             now = (cert.read_bytes(), authorities)
             wait_until(lambda: all((host._pem.cert, host._pem.client_ca) == now for host in hosts), 60, look_s=0.05)  # noqa: B023  # it is called in this round only
         write_and_ask(2)
-        assert not peers & {peer for host in hosts for peer in host._peers.values()}
+        assert not peers & {peer for host in hosts for peer in host.serving._peers.values()}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sash import processes
-from sash.processes import _Worker
+from sash.processes import supervisor as processes
+from sash.processes.supervisor import _Worker
 from sash.settings import load_settings
 from sash.shards.layout import Share
 from tests.cluster.test_processes import workers_of
@@ -79,5 +79,7 @@ def test_a_worker_that_stands_still_ends_with_the_others(tmp_path: Path) -> None
 
 def test_the_first_process_does_not_import_what_only_the_others_need() -> None:
     """It would start them only after that, and a start would take twice as long."""
-    code = "import sys, sash.processes; print(*{'fastapi', 'grpc', 'pyarrow', 'sash.plane'} & set(sys.modules))"
+    code = (
+        "import sys, sash.processes.supervisor; print(*{'fastapi', 'grpc', 'pyarrow', 'sash.plane'} & set(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

@@ -33,9 +33,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
+from sash.runtime.clock import SystemClock
 from sash.tiers.lmdb import LmdbTier
 from sash_engine.errors import DataLoss
 from tests.crash.disk import WRITERS, Disk

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.errors import NotFound
 from sash_engine.windows.answers import Answer
@@ -87,8 +87,10 @@ class Writer:
         elif step.kind == "batch":
             if storage.find("batched").ledger.committed(self.name, step.number):
                 return
-            staged = [await storage.stage("batched", self._batch(part), self.name, step.number) for part in parts]
-            await storage.commit("batched", self.name, step.number, [each.stage for each in staged])
+            staged = [
+                await storage.write("batched", StageBatch(self._batch(part), self.name, step.number)) for part in parts
+            ]
+            await storage.write("batched", Commit(self.name, step.number, [each.stage for each in staged]))
         else:
             window = f"{self.name}-{step.number}"
             await storage.create(WindowSpec.parse({**SPECS["written"], "name": window, "slide": {}}))

@@ -32,7 +32,16 @@ NOT_SETTINGS = {
     "SASH_TLS_CA",
 }
 NOT_SETTINGS |= {"SASH_CLIENT_CERT", "SASH_CLIENT_KEY"}
-NOT_METRICS = {"sash_client", "sash_engine", "sash_spark", "sash_proto", "sash_wire", "sash_sink", "sash_rms"}
+NOT_METRICS = {
+    "sash_client",
+    "sash_cli",
+    "sash_engine",
+    "sash_spark",
+    "sash_proto",
+    "sash_wire",
+    "sash_sink",
+    "sash_rms",
+}
 NOT_METRICS |= {"sash_process_up"}  # only several processes have it
 NUMBER = re.compile(r"(?<![\w^.])[\d,]*\d(?:\.\d+)?")
 

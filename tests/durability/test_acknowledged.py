@@ -6,7 +6,7 @@ import traceback
 import numpy as np
 import pytest
 
-from sash.durability.records import AddAggregates, BulkInsert, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import NotFound, SashError, Unavailable
 from sash_engine.windows.batch import Batch, Origin
 from tests.support.failing import entries, insert
@@ -36,11 +36,11 @@ async def test_a_batch_that_is_committed_again_waits_for_the_first_commit():
     server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
-    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     server.tier.open_gate.clear()
-    committed = asyncio.create_task(storage.commit("w", "q", 0, [staged.stage]))
+    committed = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
     await until(lambda: storage.find("w").ledger.committed("q", 0))
-    again = asyncio.create_task(storage.commit("w", "q", 0, [staged.stage]))
+    again = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
     await turns()
     assert not again.done()
     server.tier.open_gate.set()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
+from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore, MemoryTier
@@ -253,7 +253,7 @@ async def test_all_that_brings_something_is_refused_and_nothing_is_left_of_it(sm
     await small.create()
     await small.insert()
     parts = list(small.storage.export("w"))
-    staged = await small.storage.stage("w", small.rows().batch, "q", 0)
+    staged = await small.storage.write("w", StageBatch(small.rows().batch, "q", 0))
     await small.fill()
     with contextlib.suppress(OutOfRoom):
         while True:
@@ -267,8 +267,8 @@ async def test_all_that_brings_something_is_refused_and_nothing_is_left_of_it(sm
     for call in (
         lambda: storage.write("w", Insert(10**9, {"value": 1}, "a")),
         lambda: storage.write("w", AddAggregates({"min": {"function": "min"}})),
-        lambda: storage.stage("w", small.rows().batch, "q", 1),
-        lambda: storage.commit("w", "q", 0, [staged.stage]),
+        lambda: storage.write("w", StageBatch(small.rows().batch, "q", 1)),
+        lambda: storage.write("w", Commit("q", 0, [staged.stage])),
         lambda: storage.create(spec(name="v")),
         lambda: storage.restore(exported(), "x"),
     ):
@@ -278,7 +278,7 @@ async def test_all_that_brings_something_is_refused_and_nothing_is_left_of_it(sm
     small.check()
     await small.write(BulkEvict(small.time["w"] - 100))
     await small.until_it_fits()
-    result = await storage.commit("w", "q", 0, [staged.stage])
+    result = await storage.write("w", Commit("q", 0, [staged.stage]))
     assert result.inserted == 500
     restored = await storage.restore(exported(), "x")
     assert restored.info().entries == 500

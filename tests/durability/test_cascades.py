@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sash.durability.export import export
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.limits.memory import MemoryBudget
 from sash_engine.clock import ManualClock
 from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, OutOfRoom, TooLarge
@@ -116,8 +116,8 @@ async def test_a_commit_reaches_all_windows():
     storage = await server.start()
     await create_all(storage)
     random = np.random.default_rng(2)
-    staged = [await storage.stage("requests", bulk(random, 3, 10), "q", 1) for _ in range(2)]
-    await storage.commit("requests", "q", 1, [each.stage for each in staged])
+    staged = [await storage.write("requests", StageBatch(bulk(random, 3, 10), "q", 1)) for _ in range(2)]
+    await storage.write("requests", Commit("q", 1, [each.stage for each in staged]))
     storage = await server.crash()
     assert storage.find("hours").counts.inserted == 20
     await storage.stop()
@@ -139,8 +139,8 @@ async def test_only_the_source_is_written_to(tier):
         storage.write("hours", BulkInsert(batch)),
         storage.write("minutes", Insert(1, {"v": 1, "user": ""}, "k")),
         storage.write("hours", BulkEvict(1, None)),
-        storage.stage("hours", batch, "q", 1),
-        storage.commit("hours", "q", 1, ["a"]),
+        storage.write("hours", StageBatch(batch, "q", 1)),
+        storage.write("hours", Commit("q", 1, ["a"])),
     ):
         with pytest.raises(FailedPrecondition, match="is fed by"):
             await write
@@ -201,22 +201,22 @@ async def test_what_wall_time_brings_to_a_cascade_is_journalled():
     server.clock.advance(11 * 10**9)
     storage.tidy()
     await server.settled()
-    assert storage.find("minutes").key_count == 0
+    assert len(storage.find("minutes").keys) == 0
     server.clock.advance(-5 * 10**9)
     storage = await server.crash()
-    assert storage.find("minutes").key_count == 0
+    assert len(storage.find("minutes").keys) == 0
     await storage.stop()
 
 
 def test_an_export_of_a_cascade_is_a_window_of_its_own():
     window = Window(SOURCE, block=4)
-    minutes = window.add_cascade(MINUTES)
+    minutes = window.derive(MINUTES)
     window.bulk_insert(bulk(np.random.default_rng(6), 3))
     found = imported(b"".join(export(minutes)))
     assert found.spec.source is None
     same_answers(found, minutes)
     whole = imported(b"".join(export(window)))
-    assert (len(whole.cascades), whole.counts.present) == (0, window.counts.present)
+    assert (len(whole.derived.fed), whole.counts.present) == (0, window.counts.present)
 
 
 async def test_salvage_keeps_what_a_cascade_has():
@@ -245,9 +245,13 @@ async def test_a_write_without_room_for_what_the_cascades_make_of_it_changes_not
     batch = bulk(np.random.default_rng(3), 4)
 
     def write():
-        return storage.commit("requests", "q", 1, [part]) if staged else storage.write("requests", BulkInsert(batch))
+        return (
+            storage.write("requests", Commit("q", 1, [part]))
+            if staged
+            else storage.write("requests", BulkInsert(batch))
+        )
 
-    part = (await storage.stage("requests", batch, "q", 1)).stage if staged else ""
+    part = (await storage.write("requests", StageBatch(batch, "q", 1))).stage if staged else ""
     with pytest.raises((OutOfRoom, TooLarge)):
         await write()
     assert [storage.find(name).counts.inserted for name in ("requests", "minutes", "hours")] == [0, 0, 0]

@@ -11,7 +11,7 @@ from sash.durability import formats as values
 from sash.durability import records
 from sash.durability.check import check
 from sash.durability.columns import columns_from
-from sash.durability.records import BulkInsert, Insert
+from sash.durability.records import BulkInsert, Commit, Insert
 from sash.durability.roots import End, Group
 from sash_engine import monoids
 from sash_engine.clock import ManualClock
@@ -58,8 +58,8 @@ async def test_a_whole_store_is_whole_and_salvaged_as_it_is(whole):
             # What was staged and not committed is there under its token.
             old = next(window for window in found.windows if window.name == name).partial
             [token] = old.window.ledger.parts
-            assert (await storage.commit(name, "q", 1, [token])).inserted == 1
-            assert (await storage.commit(name, "q", 0, [])).already_applied
+            assert (await storage.write(name, Commit("q", 1, [token]))).inserted == 1
+            assert (await storage.write(name, Commit("q", 0, []))).already_applied
 
 
 async def test_what_was_salvaged_goes_on_with_its_producers():

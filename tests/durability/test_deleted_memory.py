@@ -32,7 +32,7 @@ async def test_a_deleted_window_is_freed(tmp_path, stored, more):
     batch = Batch.of(spec, range(3000), {"value": [1.5] * 3000}, ["a", "b", "c"] * 1000 if spec.keyed else None)
     await storage.write("w", BulkInsert(batch))
     storage.find("w").reader.query(Query(keys=ALL_KEYS) if spec.keyed else Query())
-    parts = [weakref.ref(each) for each in (window, window.reader, window._keys, window._keys._pages)]
+    parts = [weakref.ref(each) for each in (window, window.reader, window.keys, window.keys._pages)]
     del window
     gc.collect()
     gc.disable()

@@ -7,7 +7,7 @@ import pytest
 
 from sash.durability import storage as storage_module
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkInsert, Expire, Insert, Stage
+from sash.durability.records import BulkInsert, Commit, Expire, Insert, Stage, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, SashError, Unavailable
@@ -24,11 +24,26 @@ async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
     result = await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
     assert result.durability == "memory"
     assert (await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))).already_applied
-    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
-    assert (await storage.commit("w", "q", 0, [staged.stage])).inserted == 1
+    staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
+    assert (await storage.write("w", Commit("q", 0, [staged.stage]))).inserted == 1
     storage = await server.restart()
     with pytest.raises(SashError, match="no window"):
         storage.find("w")
+    await storage.stop()
+
+
+async def test_an_algorithm_in_a_spec_is_said_to_be_deprecated_and_works(caplog):
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(spec(name="engine", durability="memory"))
+    assert "deprecated" not in caplog.text
+    for _ in range(2):
+        await storage.create(spec(name="old", durability="memory", algorithm="daba_lite"))
+    (said,) = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
+    assert said.startswith("window 'old': algorithm is deprecated in the spec of a window. Leave it out: ")
+    for name in ("engine", "old"):
+        await storage.write(name, Insert(1, {"value": 1}, "a"))
+    assert storage.find("old").query("a", [], None) == storage.find("engine").query("a", [], None)
     await storage.stop()
 
 
@@ -101,8 +116,8 @@ async def test_two_commits_of_one_batch_at_once_apply_it_once():
     server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
-    staged = await storage.stage("w", batch([("a", 5), ("b", 6)], 7), "q", 0)
-    results = await asyncio.gather(*(storage.commit("w", "q", 0, [staged.stage]) for _ in range(4)))
+    staged = await storage.write("w", StageBatch(batch([("a", 5), ("b", 6)], 7), "q", 0))
+    results = await asyncio.gather(*(storage.write("w", Commit("q", 0, [staged.stage])) for _ in range(4)))
     assert sorted(result.inserted for result in results) == [0, 0, 0, 2]
     await storage.stop()
 
@@ -120,9 +135,9 @@ async def parts_that_expire(monkeypatch, expires_ns):
     server = StorageServer(checkpoint_bytes=10**9)
     storage = await server.start()
     await storage.create(spec())
-    first = await storage.stage("w", batch([("a", 1)], 1), "q", 0)
+    first = await storage.write("w", StageBatch(batch([("a", 1)], 1), "q", 0))
     server.clock.advance(30 * minute)
-    second = await storage.stage("w", batch([("a", 2)], 2), "q", 1)
+    second = await storage.write("w", StageBatch(batch([("a", 2)], 2), "q", 1))
     server.clock.advance(29 * minute)
     storage.tidy()
     assert first.stage in storage.find("w").ledger.parts, "it is kept for an hour"
@@ -130,8 +145,8 @@ async def parts_that_expire(monkeypatch, expires_ns):
     storage.tidy()
     assert list(storage.find("w").ledger.parts) == [second.stage]
     server.clock.advance(minute)
-    await storage.commit("w", "q", 1, [second.stage])
-    third = await storage.stage("w", batch([("a", 3)], 3), "q", 2)
+    await storage.write("w", Commit("q", 1, [second.stage]))
+    third = await storage.write("w", StageBatch(batch([("a", 3)], 3), "q", 2))
     ledger = storage.find("w").ledger.document()
     monkeypatch.setattr(storage_module, "PART_EXPIRES_NS", expires_ns)
     storage = await server.crash()

@@ -16,7 +16,7 @@ import pytest
 
 from sash.durability import formats as values
 from sash.durability.check import check
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Insert
+from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.tiers import LmdbTier
 from sash.tiers.owner import Owner
 from sash.tiers.views import open_view
@@ -85,14 +85,14 @@ async def write_history(server):
     await storage.write("keyed", BulkEvict(21, "a"))
     await storage.write("late", inserted(rows(2, 200, "a", 7), 400))  # into blocks that are stored
     await storage.write("late", BulkEvict(12))  # in the middle of one
-    first = await storage.stage("keyed", bulk([("a", 151), ("e", 152)], 50, True), "query", 0)
-    await storage.stage("keyed", bulk([("a", 153)], 60, True), "query", 0)  # the commit does not name it
-    await storage.commit("keyed", "query", 0, [first.stage])
-    await storage.stage("panes", bulk([("a", 225)], 70, True), "query", 4)
+    first = await storage.write("keyed", StageBatch(bulk([("a", 151), ("e", 152)], 50, True), "query", 0))
+    await storage.write("keyed", StageBatch(bulk([("a", 153)], 60, True), "query", 0))  # the commit does not name it
+    await storage.write("keyed", Commit("query", 0, [first.stage]))
+    await storage.write("panes", StageBatch(bulk([("a", 225)], 70, True), "query", 4))
     await storage.write("gone", inserted(rows(100, 120), 0))
     storage = await server.restart()  # the second images
     server.clock.advance(PART_EXPIRES_NS // 2)
-    await storage.stage("keyed", bulk([("e", 155)], 80, True), "query", 1)
+    await storage.write("keyed", StageBatch(bulk([("e", 155)], 80, True), "query", 1))
     server.clock.advance(PART_EXPIRES_NS // 2 + SECOND)
     storage.tidy()  # the part for "panes" expires, entries of "unkeyed" are too old
     now_s = server.clock.now_ns() // SECOND
@@ -218,9 +218,9 @@ async def test_today_s_code_goes_on_writing_to_the_windows(directory):
     storage = await directory.server.start()
     retried = await storage.write("keyed", Insert(156, row(7), "a"), Origin("loader", 2, 7))
     assert retried.already_applied
-    assert (await storage.commit("keyed", "query", 0, [])).already_applied
+    assert (await storage.write("keyed", Commit("query", 0, []))).already_applied
     ledger = storage.find("keyed").ledger
-    assert (await storage.commit("keyed", "query", 1, list(ledger.parts))).inserted == 1
+    assert (await storage.write("keyed", Commit("query", 1, list(ledger.parts)))).inserted == 1
     later = {
         "keyed": inserted(rows(157, 190, "abcde"), 2000),
         "unkeyed": inserted(rows(4700, 4730), 2000, False),

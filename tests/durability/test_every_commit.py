@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sash.durability.records import BulkEvict, BulkInsert
+from sash.durability.records import BulkEvict, BulkInsert, Commit, StageBatch
 from sash_engine.errors import AlreadyExists, NotFound, Unavailable
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.window import Window
@@ -74,9 +74,11 @@ class Busy:
 
     async def batch(self, name, number):
         pairs = [("c", 5), ("a", 44), ("c", 6)]
-        staged = await self.step(lambda storage: storage.stage(name, batch(pairs, 100), "q", number))
-        await self.step(lambda storage: storage.stage(name, batch(pairs, 0), "q", number))  # nobody names it
-        await self.step(lambda storage: storage.commit(name, "q", number, [staged.stage]))
+        staged = await self.step(lambda storage: storage.write(name, StageBatch(batch(pairs, 100), "q", number)))
+        await self.step(
+            lambda storage: storage.write(name, StageBatch(batch(pairs, 0), "q", number))
+        )  # nobody names it
+        await self.step(lambda storage: storage.write(name, Commit("q", number, [staged.stage])))
         self.models[name].bulk_insert(batch(pairs, 100))
 
     async def export(self, name, other):

@@ -3,7 +3,7 @@
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
 from sash_engine.windows import ledger as ledger_module
 from sash_engine.windows.batch import Origin
@@ -133,13 +133,13 @@ async def test_a_record_of_a_producer_beyond_the_bound_is_applied_again(monkeypa
     await storage.create(spec())
     for name in "xyz":
         await storage.write("w", insert(1), Origin(name, 1))
-        staged = await storage.stage("w", batch([("a", 2)], 2), name, 0)
-        await storage.commit("w", name, 0, [staged.stage])
+        staged = await storage.write("w", StageBatch(batch([("a", 2)], 2), name, 0))
+        await storage.write("w", Commit(name, 0, [staged.stage]))
     monkeypatch.setattr(ledger_module, "MAX_WRITERS", 1)
     storage = await server.crash()
     assert entries(storage) == [1, 1, 1, 2, 2, 2]
     with pytest.raises(ResourceExhausted):
-        await storage.commit("w", "new", 0, [])
+        await storage.write("w", Commit("new", 0, []))
     await storage.stop()
 
 

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert
+from sash.durability.records import BulkEvict, BulkInsert, Commit, StageBatch
 from sash.durability.roots import Meta, Start
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.window import Window
@@ -38,9 +38,9 @@ async def history(server):
         model.bulk_insert(rows(-50, 18).batch)
     storage = await server.restart()
     for name, model in models.items():
-        staged = await storage.stage(name, batch([("b", 30)], 5), "q", 0)
-        await storage.stage(name, batch([("b", 31)], 6), "q", 1)
-        await storage.commit(name, "q", 0, [staged.stage])
+        staged = await storage.write(name, StageBatch(batch([("b", 30)], 5), "q", 0))
+        await storage.write(name, StageBatch(batch([("b", 31)], 6), "q", 1))
+        await storage.write(name, Commit("q", 0, [staged.stage]))
         model.bulk_insert(batch([("b", 30)], 5))
         await storage.write(name, rows(30, 36, "c"))
         model.bulk_insert(rows(30, 36, "c").batch)
@@ -74,7 +74,7 @@ async def test_what_format_1_wrote_is_read_and_gone_on_with():
         same(storage.find(name), model)
         await storage.write(name, rows(36, 120))
         model.bulk_insert(rows(36, 120).batch)
-        await storage.commit(name, "q", 1, list(storage.find(name).ledger.parts))
+        await storage.write(name, Commit("q", 1, list(storage.find(name).ledger.parts)))
         model.bulk_insert(batch([("b", 31)], 6))
         same(storage.find(name), model)
     for again in (server.crash, server.restart, server.restart):
@@ -197,8 +197,8 @@ async def test_an_old_value_is_refused_where_only_new_ones_are():
     storage = await server.restart()
     for name in ("w", "new"):
         await storage.write(name, rows(140, 141))
-        staged = await storage.stage(name, batch([("b", 30)], 5), "q", 2)
-        await storage.commit(name, "q", 2, [staged.stage])
+        staged = await storage.write(name, StageBatch(batch([("b", 30)], 5), "q", 2))
+        await storage.write(name, Commit("q", 2, [staged.stage]))
     await server.die()
     whole = dict(server.store.values)
     old = {key[:9]: value for key, value in before.items() if b"/0" in key}

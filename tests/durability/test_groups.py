@@ -14,6 +14,7 @@ from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery, Top, W
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
+from tests.support.asking import question_of
 from tests.support.stored import StorageServer
 from tests.support.tiers import KINDS
 
@@ -112,13 +113,13 @@ class Asked:
         self.reader, self.check_invariants = window.reader, window.check_invariants
 
     def query(self, **asked):
-        return self.reader.query(Query(**asked))
+        return self.reader.query(question_of(Query, **asked))
 
     def range_groups(self, start, end, **asked):
-        return finished(self.reader.range_groups(RangeQuery(start, end, **asked)))
+        return finished(self.reader.range_groups(question_of(RangeQuery, start, end, **asked)))
 
     def series_groups(self, start, end, step, **asked):
-        return finished(self.reader.series_groups(SeriesQuery(start, end, step, **asked)))
+        return finished(self.reader.series_groups(question_of(SeriesQuery, start, end, step, **asked)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,18 +8,18 @@ import pytest
 import xxhash
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sash.clock import SystemClock
 from sash.durability import export as module
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert
-from sash.metrics import Metrics
+from sash.durability.records import BulkEvict, BulkInsert, Commit, StageBatch
 from sash.plane import Plane
 from sash.rest import answers as rest
 from sash.rpc import bulks, translate
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids import laws
 from sash_engine.windows.batch import Origin
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support import twins
@@ -63,9 +63,9 @@ async def fed(storage, kind, name="w"):
     await storage.write(name, BulkInsert(twins.bulk([("a", 51), ("a", 55)], 90, keyed)), Origin("ü", 1))
     await storage.write(name, BulkEvict(4, None))
     batch = twins.bulk([("a", 56)], 99, keyed)
-    staged = await storage.stage(name, batch, "nightly", 0)
-    await storage.commit(name, "nightly", 0, [staged.stage])
-    await storage.stage(name, batch, "nightly", 1)
+    staged = await storage.write(name, StageBatch(batch, "nightly", 0))
+    await storage.write(name, Commit("nightly", 0, [staged.stage]))
+    await storage.write(name, StageBatch(batch, "nightly", 1))
 
 
 def close(monoid, a, b):
@@ -104,25 +104,25 @@ async def used(plane, name):
     """What is asked of a window, answered on both edges; returns the answers."""
     spec = plane.spec(name)
     keys = {"keys": ALL_KEYS} if spec.keyed else {}
-    info = plane.describe(name)
-    answers = await plane.query(name, Query(**keys, partials=True))
-    answers += await plane.query(name, Query(**keys, lookbacks=["7", "1h"] if spec.time_unit != "none" else [7]))
+    info = await plane.window(name)
+    answers = await plane.ask(name, Query(**keys, partials=True))
+    answers += await plane.ask(name, Query(**keys, lookbacks=["7", "1h"] if spec.time_unit != "none" else [7]))
     single = {"key": "a"} if spec.keyed else {}
-    answers.append(await plane.range_query(name, RangeQuery(5, 40, **single, partials=True)))
+    answers.append(await plane.ask(name, RangeQuery(5, 40, **single, partials=True)))
     document = []
     for answer in answers:
         translate.fill_answer(pb.Answer(), answer)
         rest.json_bytes(rest.answer_document(answer, spec))
         answer.partials = None  # of one sketch there are several forms
         document.append(rest.json_bytes(rest.answer_document(answer)))
-    series = await plane.series(name, SeriesQuery(0, 60, 5, 11, **single))
+    series = await plane.ask(name, SeriesQuery(0, 60, 5, 11, **single))
     translate.fill_series(pb.SeriesResponse(), series)
     document.append(rest.json_bytes(rest.series_document(series, 0, 60, 5)))
-    for bulk in await plane.entries(name, EntriesQuery(**keys)):
+    for bulk in await plane.ask(name, EntriesQuery(**keys)):
         bulks.bulk_of(name, bulk).SerializeToString()
         rest.json_bytes(rest.bulk_document(bulk, spec))
     if spec.keyed:
-        document.append(await plane.keys(name))
+        document.append(await plane.ask(name, KeysQuery()))
     return info.entries, info.newest, document
 
 
@@ -131,7 +131,7 @@ async def served(server):
     storage = await (server.start() if server.tier is None else server.restart())
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    plane = Plane(server.catalogue, metrics, SystemClock(), storage)
+    plane = Plane.of(storage, metrics, SystemClock())
     metrics.watch(plane.list)
     metrics.watch_storage(storage.status)
     return storage, plane, registry
@@ -187,7 +187,7 @@ async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kin
     sound = await used(plane, "w")
     assert (await used(plane, "copy"))[:2] == sound[:2]
     await storage.delete("copy")
-    told = plane.describe("w")
+    told = await plane.window("w")
     chance = random.Random(f"{kind} {seed}")
     refused = working = 0
     for number, place in cases(payloads, MUTATIONS // 9, chance):
@@ -203,7 +203,7 @@ async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kin
         assert ("other" in text) == (found is not None)
         storage, plane, metrics = await served(server)
         shown(plane, metrics)
-        assert plane.describe("w") == told
+        assert (await plane.window("w")) == told
         if found is not None:
             assert await used(plane, "other") == found, (number, place)
             window.check_invariants(close)
@@ -285,7 +285,7 @@ async def test_an_image_may_count_more_than_an_export():
     counts["inserted"] += 2**62 + 1
     server.store.values = with_image(stored, 1, version, payloads)
     storage, plane, metrics = await served(server)
-    assert plane.describe("w").counts.inserted == counts["inserted"]
+    assert (await plane.window("w")).counts.inserted == counts["inserted"]
     shown(plane, metrics)
     await storage.stop()
 
@@ -298,7 +298,7 @@ async def is_lost(server, sound):
     assert lost.problem is not None
     assert "window 'w' is not served" in lost.problem
     with pytest.raises(DataLoss, match="not served"):
-        await plane.query("w", Query(keys=ALL_KEYS))
+        await plane.ask("w", Query(keys=ALL_KEYS))
     assert await used(plane, "v") == sound
     await storage.delete("w")
     assert "sash_windows 1.0" in shown(plane, metrics)

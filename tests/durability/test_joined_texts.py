@@ -14,7 +14,8 @@ from sash.durability import joined_texts, write_path
 from sash.durability.columns import batch_from, batch_to, plain_coded_to
 from sash.durability.formats import pack, unpack
 from sash.durability.joined_texts import coded_from, coded_to, read_together, with_one_dictionary
-from sash_engine.windows import part_writer, time_slices
+from sash.durability.records import Commit, StageBatch
+from sash_engine.windows import writer
 from sash_engine.windows.batch import AnyBatch, Batch, Coded
 from tests.support.failing import entries
 from tests.support.stored import StorageServer, batch, spec
@@ -87,9 +88,9 @@ def test_a_dictionary_that_is_shorter_or_longer_than_its_texts_is_refused(wrong:
 
 
 async def test_parts_of_both_forms_are_committed_in_slices_and_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_writer, "_SLICE_ROWS", 8)
-    monkeypatch.setattr(part_writer, "_ROWS_OF_KEY", 1)
-    monkeypatch.setattr(time_slices, "_STRIDE", 2)
+    monkeypatch.setattr(writer, "_SLICE_ROWS", 8)
+    monkeypatch.setattr(writer, "_ROWS_OF_KEY", 1)
+    monkeypatch.setattr("sash_engine.windows.stages._STRIDE", 2)
     server = StorageServer(checkpoint_bytes=10**6)
     storage = await server.start()
     await storage.create(spec())
@@ -101,16 +102,16 @@ async def test_parts_of_both_forms_are_committed_in_slices_and_recovered(monkeyp
         for key, _ in pairs:
             expected[key].append(first)
             first += 1
-        staged = await storage.stage("w", batch(pairs, first - len(pairs)), "q", 0)
+        staged = await storage.write("w", StageBatch(batch(pairs, first - len(pairs)), "q", 0))
         stages.append(staged.stage)
         value = count(first)
         if part == 3:
             monkeypatch.setattr(write_path, "coded_to", plain_coded_to)
-    done = await storage.commit("w", "q", 0, stages)
+    done = await storage.write("w", Commit("q", 0, stages))
     assert done.inserted == 56
     for again in (server.storage, await server.crash(), await server.restart()):
         assert {name: list(entries(again, key=name)) for name in names} == expected
-        assert (await again.commit("w", "q", 0, stages)).already_applied
+        assert (await again.write("w", Commit("q", 0, stages))).already_applied
     server.catalogue.window("w").check_invariants()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sash_engine.monoids
-from sash.durability.records import AddAggregates, BulkInsert, Insert
+from sash.durability.records import AddAggregates, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import AlreadyExists, FailedPrecondition, TooLarge
 from sash_engine.monoids import Sum
 from sash_engine.windows import aggregate_spec as spec_module
@@ -21,7 +21,7 @@ async def test_a_write_that_is_no_value_of_a_tier_is_refused_and_changes_nothing
     large = Batch(np.zeros(n, np.int64), {"value": np.zeros(n, np.int64)})
     for refused in (
         lambda: storage.write("w", BulkInsert(large), Origin("p", 1)),
-        lambda: storage.stage("w", large, "q", 0),
+        lambda: storage.write("w", StageBatch(large, "q", 0)),
         lambda: storage.write("texts", Insert(1, {"value": "x" * 2**26}, "a")),
         lambda: storage.write("texts", Insert(1, {"value": "ß" * 2**25}, "a")),
     ):
@@ -87,8 +87,8 @@ async def test_a_window_whose_aggregate_is_not_installed_is_kept_as_it_is(instal
     mine = {key: value for key, value in server.store.values.items() if b"/00000001" in key}
     for refused in (
         lambda: storage.write("w", Insert(71, {"value": 1}, "a")),
-        lambda: storage.stage("w", batch([("a", 1)], 0), "q", 0),
-        lambda: storage.commit("w", "q", 0, []),
+        lambda: storage.write("w", StageBatch(batch([("a", 1)], 0), "q", 0)),
+        lambda: storage.write("w", Commit("q", 0, [])),
     ):
         with pytest.raises(FailedPrecondition, match=r"mine.*install"):
             await refused()

@@ -4,7 +4,7 @@ import pytest
 
 from sash.durability import formats as values
 from sash.durability.manifest import Manifest, StoredImage
-from sash.durability.records import BulkInsert
+from sash.durability.records import BulkInsert, Commit, StageBatch
 from sash_engine.errors import OutOfRoom
 from tests.support.damage import SMALL
 from tests.support.stored import StorageServer, batch, spec
@@ -84,8 +84,8 @@ async def test_garbage_of_an_image_that_was_refused_is_deleted_with_the_next_one
     server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
-    staged = await storage.stage("w", batch([("a", 1)], 1), "q", 0)
-    await storage.commit("w", "q", 0, [staged.stage])
+    staged = await storage.write("w", StageBatch(batch([("a", 1)], 1), "q", 0))
+    await storage.write("w", Commit("q", 0, [staged.stage]))
     await server.settled()
     stored = storage.store.windows["w"]
 

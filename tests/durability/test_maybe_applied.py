@@ -10,7 +10,7 @@ import pytest
 from sash.durability import capacity as capacity_module
 from sash.durability import write_path
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, Insert
+from sash.durability.records import AddAggregates, BulkEvict, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.tiers.lmdb import LmdbTier
 from sash_engine.clock import ManualClock
@@ -29,8 +29,8 @@ WRITES = {
     "bulk insert": lambda storage: storage.write("w", rows(0, 10), Origin("p", 1)),
     "evict": lambda storage: storage.write("w", BulkEvict(3)),
     "add": lambda storage: storage.write("w", AddAggregates({"least": {"function": "min"}})),
-    "stage": lambda storage: storage.stage("w", batch([("a", 6)], 7), "q", 1),
-    "commit": lambda storage: storage.commit("w", "q", 0, list(storage.find("w").ledger.parts)),
+    "stage": lambda storage: storage.write("w", StageBatch(batch([("a", 6)], 7), "q", 1)),
+    "commit": lambda storage: storage.write("w", Commit("q", 0, list(storage.find("w").ledger.parts))),
     "create": lambda storage: storage.create(spec(name="new")),
     "delete": lambda storage: storage.delete("old"),
 }
@@ -51,7 +51,7 @@ async def test_what_fails_after_it_was_applied_is_unavailable_and_says_that_it_m
     await storage.create(spec())
     await storage.create(spec(name="old"))
     await storage.write("w", rows(3, 5))
-    await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     await server.settled()
     before = state(storage)
     server.tier.error = FAILURES[failure]
@@ -91,7 +91,7 @@ async def test_whether_there_is_room_is_asked_before_anything_is_applied(what, m
     await storage.create(spec())
     await storage.create(spec(name="old"))
     await storage.write("w", rows(3, 5))
-    await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     before = state(storage)
 
     def full(size, reserve=0.0):
@@ -112,9 +112,9 @@ async def test_a_write_that_may_be_applied_is_never_refused_when_it_is_sent_agai
     server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
-    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     calls = (
-        lambda: storage.commit("w", "q", 0, [staged.stage]),
+        lambda: storage.write("w", Commit("q", 0, [staged.stage])),
         lambda: storage.write("w", insert(9), Origin("p", 1)),
         lambda: storage.create(spec(name="new")),
     )

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from sash.durability.records import BulkEvict
+from sash.durability.records import BulkEvict, Commit, StageBatch
 from sash_engine.errors import NotFound, Unavailable
 from tests.support.failing import BUSY, QUIET, entries, failing, insert, rows
 from tests.support.stored import StorageServer, batch, spec
@@ -63,13 +63,13 @@ async def test_two_commits_of_a_batch_and_a_checkpoint_between_them_are_no_loss(
     server = StorageServer(checkpoint_bytes=1, store_entries=4)
     storage = await server.start()
     await storage.create(spec())
-    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     await server.settled()
     server.tier.hold_reads = b"staged/"
-    slow = asyncio.create_task(storage.commit("w", "q", 0, [staged.stage]))
+    slow = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
     await until(server.tier.reading.is_set)
     server.tier.hold_reads = None
-    quick = await storage.commit("w", "q", 0, [staged.stage])
+    quick = await storage.write("w", Commit("q", 0, [staged.stage]))
     for time in range(10, 20):
         await storage.write("w", insert(time))
         await server.settled()
@@ -85,9 +85,9 @@ async def test_a_window_that_is_deleted_while_its_parts_are_read_is_not_found():
     server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
-    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     server.tier.hold_reads = b"staged/"
-    slow = asyncio.create_task(storage.commit("w", "q", 0, [staged.stage]))
+    slow = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
     await until(server.tier.reading.is_set)
     await storage.delete("w")
     server.tier.read_gate.set()
@@ -102,9 +102,9 @@ async def test_a_commit_whose_window_is_replaced_while_its_parts_are_read_may_be
     server = StorageServer()
     storage = await server.start()
     await storage.create(spec())
-    staged = await storage.stage("w", batch([("a", 5)], 7), "q", 0)
+    staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     server.tier.hold_reads = b"staged/"
-    slow = asyncio.create_task(storage.commit("w", "q", 0, [staged.stage]))
+    slow = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
     await until(server.tier.reading.is_set)
     await storage.delete("w")
     await storage.create(spec())

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash.metrics import Metrics
+from sash.durability.records import BulkEvict, BulkInsert
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Monoid, Read, catalogue, laws
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
@@ -97,7 +98,7 @@ def spec(name="w", **parts):
 
 
 def plane_of(server):
-    return Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, server.storage)
+    return Plane.of(server.storage, Metrics(CollectorRegistry()), server.clock)
 
 
 TIMES = np.arange(400)
@@ -127,15 +128,15 @@ async def test_its_partials_are_stored_one_by_one_and_survive():
     await server.start()
     plane = plane_of(server)
     await plane.create(spec())
-    await plane.bulk_insert("w", ROWS)
-    await plane.bulk_evict("w", 49)
+    await plane.write("w", BulkInsert(ROWS))
+    await plane.write("w", BulkEvict(49))
     for again in (server.restart, server.crash):
         await server.settled()
         await again()
         plane = plane_of(server)
-        check((await asked(plane.query("w", Query("a"))))[0], 50, 399)
-        check((await asked(plane.query("w", Query("a", [100]))))[0], 300, 399)
-        check(await asked(plane.range_query("w", RangeQuery(61, 333, "a"))), 61, 333)
+        check((await asked(plane.ask("w", Query("a"))))[0], 50, 399)
+        check((await asked(plane.ask("w", Query("a", [100]))))[0], 300, 399)
+        check(await asked(plane.ask("w", RangeQuery(61, 333, "a"))), 61, 333)
     alone = [value for value in server.store.values.values() if value.count(MAGIC) == 1]
     assert len(alone) >= 2 * 350 // server.options["block"], "a value for each block and aggregate"
     await server.storage.stop(5)
@@ -147,21 +148,21 @@ async def test_panes_of_it_and_partials_out_and_in():
     plane = plane_of(server)
     for name in ("rows", "panes"):
         await plane.create(spec(name, granularity=10))
-    await plane.bulk_insert("rows", ROWS)
+    await plane.write("rows", BulkInsert(ROWS))
     starts = np.arange(0, 400, 10)
-    out = [await asked(plane.range_query("rows", RangeQuery(t, t + 9, "a", partials=True))) for t in starts.tolist()]
+    out = [await asked(plane.ask("rows", RangeQuery(t, t + 9, "a", partials=True))) for t in starts.tolist()]
     partials = {name: (np.concatenate([answer.partials[name][0] for answer in out]),) for name in ("some", "wide")}
     assert all(blob.startswith(MAGIC) for blob in partials["some"][0])
     keys = Coded(["a"], np.zeros(40, np.int64))
-    result = await plane.bulk_insert("panes", PartialBatch(starts, partials, np.full(40, 10), keys))
+    result = await plane.write("panes", BulkInsert(PartialBatch(starts, partials, np.full(40, 10), keys)))
     assert result.inserted == 400
     await server.settled()
     await server.restart()
     plane = plane_of(server)
     for name in ("rows", "panes"):
-        check((await asked(plane.query(name, Query("a"))))[0], 0, 399)
-        check(await asked(plane.range_query(name, RangeQuery(100, 249, "a"))), 100, 249)
-        series = await asked(plane.series(name, SeriesQuery(0, 400, 20, 50, "a")))
+        check((await asked(plane.ask(name, Query("a"))))[0], 0, 399)
+        check(await asked(plane.ask(name, RangeQuery(100, 249, "a"))), 100, 249)
+        series = await asked(plane.ask(name, SeriesQuery(0, 400, 20, 50, "a")))
         expected = [smallest(VALUES[t : t + 50].tolist(), 8) for t in range(0, 400, 20)]
         assert series.aggregates["some"].tolist() == expected
     await server.storage.stop(5)
@@ -179,9 +180,9 @@ async def test_partials_that_are_none_are_refused(blob, says):
     partials = {"some": (good,), "wide": (np.array([blob], object),)}
     batch = PartialBatch(np.array([0]), partials, np.array([10]), Coded(["a"], np.array([0])))
     with pytest.raises(InvalidArgument, match=says) as caught:
-        await plane.bulk_insert("w", batch)
+        await plane.write("w", BulkInsert(batch))
     assert caught.value.field == "partials.wide"
-    assert (await asked(plane.describe("w"))).entries == 0
+    assert (await asked(plane.window("w"))).entries == 0
     await server.storage.stop(5)
 
 
@@ -193,14 +194,14 @@ async def test_what_a_series_of_it_may_cost(monkeypatch, each):
     await server.start()
     plane = plane_of(server)
     await plane.create(spec(aggregates={"all": {"function": "bottom_k", "k": 1000}}))
-    await plane.bulk_insert("w", Batch(TIMES, {"v": TIMES}, ROWS.keys))
+    await plane.write("w", BulkInsert(Batch(TIMES, {"v": TIMES}, ROWS.keys)))
     with pytest.raises(InvalidArgument, match="10001 buckets") as caught:
-        await asked(plane.series("w", SeriesQuery(0, MAX_LARGE_BUCKETS + 1, 1, None, "a")))
+        await asked(plane.ask("w", SeriesQuery(0, MAX_LARGE_BUCKETS + 1, 1, None, "a")))
     assert caught.value.limit == f"{MAX_LARGE_BUCKETS} buckets"
     wide = SeriesQuery(0, 10_000, 1, 400, "a")
     if each is None:
         with pytest.raises(InvalidArgument, match="4000000 values"):
-            await asked(plane.series("w", wide))
+            await asked(plane.ask("w", wide))
     else:
-        assert len((await asked(plane.series("w", wide))).times) == 10_000
+        assert len((await asked(plane.ask("w", wide))).times) == 10_000
     await server.storage.stop(5)

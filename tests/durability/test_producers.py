@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sash.durability import formats as values
 from sash.durability import records
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import (
     FailedPrecondition,
     ProducerFenced,
@@ -322,11 +322,11 @@ async def test_a_journal_of_an_earlier_version_is_applied_as_it_was(monkeypatch)
 async def test_a_commit_that_names_other_parts_of_a_committed_batch_is_answered_as_applied():
     """It is not told from a retry: a query that starts again stages its batch again, and its parts have other names."""
     _, storage = await started()
-    mine = await storage.stage("w", bulk((1, 1.0)).batch, "q", 0)
-    theirs = await storage.stage("w", bulk((2, 2.0)).batch, "q", 0)
-    assert (await storage.commit("w", "q", 0, [mine.stage])).inserted == 1
-    assert (await storage.commit("w", "q", 0, [theirs.stage])).already_applied
+    mine = await storage.write("w", StageBatch(bulk((1, 1.0)).batch, "q", 0))
+    theirs = await storage.write("w", StageBatch(bulk((2, 2.0)).batch, "q", 0))
+    assert (await storage.write("w", Commit("q", 0, [mine.stage]))).inserted == 1
+    assert (await storage.write("w", Commit("q", 0, [theirs.stage]))).already_applied
     assert storage.find("w").query(None, [], None)[0].aggregates["all"] == [1.0]
     with pytest.raises(FailedPrecondition, match="committed already"):
-        await storage.stage("w", bulk((2, 2.0)).batch, "q", 0)
+        await storage.write("w", StageBatch(bulk((2, 2.0)).batch, "q", 0))
     await storage.stop()

@@ -8,7 +8,7 @@ from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictR
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SequenceReused
 from sash_engine.windows.batch import Batch, Coded, Origin
-from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
@@ -50,10 +50,10 @@ def compare(window, plain):
     """The answers are those of a window without rollups, and the rollups have what they should have."""
     for by in (["carrier"], ["carrier", "airport"], ["airport"], []):
         for question in (
-            Query(by=by),
-            Query(by=by, lookbacks=[20, 60]),
-            RangeQuery(150, 200, by=by),
-            SeriesQuery(100, 250, 30, by=by),
+            Query(selection=Grouped(by=by)),
+            Query(lookbacks=[20, 60], selection=Grouped(by=by)),
+            RangeQuery(150, 200, selection=Grouped(by=by)),
+            SeriesQuery(100, 250, 30, selection=Grouped(by=by)),
         ):
             assert ask(window, question) == ask(plain, question), question
     check_invariants(window)
@@ -102,7 +102,7 @@ async def test_a_write_that_is_sent_again_reaches_the_rollups_once():
     again = await storage.write("w", BulkInsert(batch), Origin("p", 1))
     with pytest.raises(SequenceReused):
         await storage.write("w", BulkInsert(bulk(np.random.default_rng(2), 3)), Origin("p", 1))
-    (answer,) = storage.find("w").reader.query(Query(by=[]))
+    (answer,) = storage.find("w").reader.query(Query(selection=Grouped(by=[])))
     assert (again.already_applied, answer.entries) == (True, storage.find("w").counts.present)
     check_invariants(storage.find("w"))
     await storage.stop()

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from sash.durability import checkpoints, image
 from sash.durability import formats as values
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract, Update
+from sash.durability.records import (
+    AddAggregates,
+    BulkEvict,
+    BulkInsert,
+    Commit,
+    EvictRange,
+    Insert,
+    Retract,
+    StageBatch,
+    Update,
+)
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.windows.batch import Batch, Origin, untimed
 from sash_engine.windows.window import ALL_KEYS, Window
@@ -80,14 +90,14 @@ async def follow(history, slide, options, watched=False):
         elif step == "batch":
             stages, pairs = [], []
             for part in what:
-                staged = await storage.stage("w", batch(part, value + len(pairs)), "q", number)
+                staged = await storage.write("w", StageBatch(batch(part, value + len(pairs)), "q", number))
                 stages.append(staged.stage)
                 pairs += part
-            await storage.stage("w", batch([("a", 1)], 0), "q", number)  # of a task that was retried
+            await storage.write("w", StageBatch(batch([("a", 1)], 0), "q", number))  # of a task that was retried
             if number % 3 == 1:
                 storage = await server.crash()
             for attempt in range(2):
-                result = await storage.commit("w", "q", number, stages)
+                result = await storage.write("w", Commit("q", number, stages))
                 assert result.already_applied == (attempt > 0)
             model.bulk_insert(batch(pairs, value))
             number, value = number + 1, value + len(pairs)

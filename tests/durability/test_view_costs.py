@@ -6,16 +6,16 @@ import itertools
 import numpy as np
 import pytest
 
-from sash import slices
 from sash.durability.footprint import view_footprint
 from sash.durability.records import AddAggregates, BulkInsert, Retract
 from sash.limits.memory import MemoryBudget
+from sash.runtime import slices
 from sash_engine.errors import OutOfRoom, TooLarge
 from sash_engine.windows import views
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.questions import ALL_KEYS
+from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from tests.durability.test_views import SHORT, SOURCE, SUMS, bulk
 from tests.support.stored import StorageServer
 
@@ -56,7 +56,7 @@ async def test_a_view_for_which_there_is_no_memory_is_refused_and_changes_nothin
     assert ("short" in server.catalogue) is wider
     budget.limit_bytes = budget._full_bytes = budget._roomy_bytes = 10**11
     await add()
-    (answer,) = storage.find("short").query("large|y")
+    (answer,) = storage.find("short").reader.query(Query("large|y"))
     assert answer.entries == 200
     assert QUANTILES.keys() <= answer.aggregates.keys()
     await storage.stop()
@@ -109,7 +109,7 @@ async def test_the_entries_of_a_view_are_counted_in_steps(monkeypatch):
     expected = [storage.info(storage.find(name)) for name in ("requests", "short", "whole")]
     assert await storage.all_described() == expected
     going_on.cancel()
-    entries = [len(batch.times) for batch in storage.find("short").entries(keys=ALL_KEYS)]
+    entries = [len(batch.times) for batch in storage.find("short").reader.entries(EntriesQuery(keys=ALL_KEYS))]
     assert expected[1].entries == sum(entries)
     assert expected[2].counts == expected[0].counts
     assert not storage.is_view("requests")

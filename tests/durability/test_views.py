@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from sash.durability.export import export
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract
+from sash.durability.records import (
+    AddAggregates,
+    BulkEvict,
+    BulkInsert,
+    Commit,
+    EvictRange,
+    Insert,
+    Retract,
+    StageBatch,
+)
 from sash_engine.clock import ManualClock
 from sash_engine.errors import (
     AlreadyExists,
@@ -16,9 +25,9 @@ from sash_engine.errors import (
     Unsupported,
 )
 from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.derived_spec import completed
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from tests.support.exports import imported
 from tests.support.salvaged import Salvaged
@@ -138,8 +147,8 @@ async def test_a_view_is_not_written_to():
         storage.write("short", BulkInsert(batch)),
         storage.write("short", Insert(1, {"v": 1, "w": ""}, "x|y")),
         storage.write("short", BulkEvict(1, None)),
-        storage.stage("short", batch, "q", 1),
-        storage.commit("short", "q", 1, ["a"]),
+        storage.write("short", StageBatch(batch, "q", 1)),
+        storage.write("short", Commit("q", 1, ["a"])),
     ):
         with pytest.raises(Unsupported, match="is a view of 'requests'"):
             await write
@@ -239,7 +248,7 @@ async def test_a_cascade_has_views_that_are_stored_with_its_source():
 
 def test_an_export_of_a_view_is_a_window_of_its_own():
     window = Window(SOURCE, block=4)
-    view = window.add_view(completed(SHORT, SOURCE))
+    view = window.derive(completed(SHORT, SOURCE))
     window.bulk_insert(bulk(np.random.default_rng(6), 3))
     found = imported(b"".join(export(view)))
     assert found.spec == twin_spec(view.spec)
@@ -259,7 +268,7 @@ def test_an_export_of_a_view_on_wall_time_is_of_one_moment():
 
     document = {**SOURCE.document(), "time_unit": "s", "slide": {"max_age": 9000, "clock": "wall"}}
     window = Window(WindowSpec.parse(document), clock=Going(200 * 10**9))
-    view = window.add_view(completed(WindowSpec.parse({**SHORT.document(), "slide": {"max_age": 60}}), window.spec))
+    view = window.derive(completed(WindowSpec.parse({**SHORT.document(), "slide": {"max_age": 60}}), window.spec))
     n = 300
     window.bulk_insert(
         Batch.of(window.spec, range(n), {"v": range(n), "w": ["u"] * n}, [f"k{i % 9}|" for i in range(n)])
@@ -276,11 +285,13 @@ async def test_salvage_makes_views_again():
     for step in range(4):
         await storage.write("requests", BulkInsert(bulk(np.random.default_rng(8), step)))
         await server.settled()
-    expected = {name: str(storage.find(name).query(keys=["x|y", "q|z"])) for name in ("requests", "short")}
+    expected = {
+        name: str(storage.find(name).reader.query(Query(keys=["x|y", "q|z"]))) for name in ("requests", "short")
+    }
     await storage.stop()
     async with Salvaged(dict(server.store.values)) as salvaged:
         assert salvaged.found.whole
-        found = {name: str(salvaged.storage.find(name).query(keys=["x|y", "q|z"])) for name in expected}
+        found = {name: str(salvaged.storage.find(name).reader.query(Query(keys=["x|y", "q|z"]))) for name in expected}
     assert found == expected
 
 

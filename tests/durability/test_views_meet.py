@@ -12,6 +12,7 @@ from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import NotFound, Unavailable
 from sash_engine.windows.batch import Batch
+from sash_engine.windows.questions import Query
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.views import View
 
@@ -90,7 +91,7 @@ async def test_a_name_is_taken_while_its_view_is_computed(other):
         assert refused.value.retry_after_s > 0
         assert not creating.done()
         assert (await creating)[1] is True
-        assert busy.storage.find("view").query("k4")[0].aggregates == {"high": 999}
+        assert busy.storage.find("view").reader.query(Query("k4"))[0].aggregates == {"high": 999}
 
 
 async def test_the_same_view_twice_is_one():
@@ -114,7 +115,7 @@ async def test_a_view_is_there_although_its_creator_has_gone():
         creating.cancel()
         with pytest.raises(asyncio.CancelledError):
             await creating
-        assert busy.storage.find("view").query("k4")[0].aggregates == {"high": 999}
+        assert busy.storage.find("view").reader.query(Query("k4"))[0].aggregates == {"high": 999}
         await busy.storage.delete("view")
         await busy.storage.delete("one")
 
@@ -146,7 +147,12 @@ async def test_aggregates_that_are_added_at_once_are_all_there():
         await busy.storage.create(WindowSpec.parse({"name": "view", "of": "one", "aggregates": SUMS}))
         adding = await busy.under_way(busy.storage.write("view", AddAggregates(HIGH)))
         await asyncio.gather(adding, busy.storage.write("view", AddAggregates(LOW)))
-        assert busy.storage.find("view").query("k4")[0].aggregates == {"n": 200, "sum": 100300, "high": 999, "low": 4}
+        assert busy.storage.find("view").reader.query(Query("k4"))[0].aggregates == {
+            "n": 200,
+            "sum": 100300,
+            "high": 999,
+            "low": 4,
+        }
 
 
 async def test_aggregates_for_a_view_that_is_deleted_before_they_are_added():

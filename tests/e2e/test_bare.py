@@ -30,6 +30,7 @@ VARIABLES = ("PIP_", "npm_config_", "NPM_CONFIG_", "SSL_CERT_", "NODE_EXTRA_", "
 INSIDE = """
 set -e
 root=$1; shift
+mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --rbind /sys "$root/sys"

@@ -8,12 +8,12 @@ import sys
 import lmdb
 import pytest
 
-from sash.clock import SystemClock
 from sash.durability import formats as values
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import BulkInsert
 from sash.durability.storage import Storage
 from sash.main import run
+from sash.runtime.clock import SystemClock
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier
 from sash_client import Client, SashClientError

@@ -11,9 +11,9 @@ from contextlib import suppress
 import grpc
 import pytest
 
-from sash.version import engine, version
 from sash_client import Client
-from sash_client.window import Window
+from sash_client.client import Window
+from sash_engine.version import engine, version
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S, Running, service_process

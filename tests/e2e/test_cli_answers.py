@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from sash.cli_forms import short_form
-from sash.cli_sparkline import sparkline
+from sash_cli.answers import short_form, sparkline
 from sash_client import Client
 from tests.support.servers import running_service
 

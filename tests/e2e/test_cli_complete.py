@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sash import cli_complete
+from sash_cli import options
 from sash_client import Client
 from tests.support.servers import WAIT_S, running_service
 
@@ -27,7 +27,7 @@ def service():
 
 @pytest.fixture
 def patient(monkeypatch):
-    monkeypatch.setattr(cli_complete, "TIMEOUT_S", WAIT_S)
+    monkeypatch.setattr(options, "TIMEOUT_S", WAIT_S)
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from threading import Thread
 
 import pytest
 
-from sash import cli_top
-from sash.cli_scrape import samples
-from sash.cli_top import activity, metrics_url
+from sash_cli import top as cli_top
+from sash_cli.top import activity, metrics_url, samples
 from sash_client import Client
 from tests.support.servers import WAIT_S, running_service
 from tests.support.tokens import write_tokens

@@ -17,7 +17,7 @@ import pytest
 
 import sash_engine
 from deploy import compile_engine
-from sash import version
+from sash_engine import version
 from tests.support.every_question import asked
 from tests.support.servers import WAIT_S, service_process
 

@@ -19,10 +19,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-import sash.load
-from sash import load_files
-from sash.file_formats import Unquoted
+import sash_cli.load
 from sash.main import run
+from sash_cli import load_files
+from sash_wire.file_formats import Unquoted
 from tests.support.clients import client_of
 from tests.support.servers import WAIT_S, service_process
 from tests.support.waiting import wait_until
@@ -388,18 +388,18 @@ def test_names_say_formats():
 
 def test_without_pyarrow_it_says_what_to_install(load, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "sash.load_files", raising=False)
-    monkeypatch.delattr("sash.load_files")
+    monkeypatch.delitem(sys.modules, "sash_cli.load_files", raising=False)
+    monkeypatch.delattr("sash_cli.load_files")
     assert "pip install 'sash[load]'" in load("w", tmp_path / "a.csv", expect=1)
     assert not Path(tmp_path / "a.csv").exists()
 
 
 def test_progress_is_lines_where_there_is_no_terminal(load, window, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(load_files, "CHUNK_ROWS", 500)
-    monkeypatch.setattr(sash.load, "_LINE_S", 0.0)
+    monkeypatch.setattr(sash_cli.load, "_LINE_S", 0.0)
     path = write(tmp_path / "a.parquet", table())
     shown = []
-    monkeypatch.setattr(sash.load.typer, "echo", lambda text, err=False: shown.append((text, err)))
+    monkeypatch.setattr(sash_cli.load.typer, "echo", lambda text, err=False: shown.append((text, err)))
     load("flights", path, *COLUMNS)
     assert [err for _, err in shown] == [True, True, False]
     assert re.fullmatch(rf"{path}: 500 rows, [\d,]+ rows/s, 50%", shown[0][0])

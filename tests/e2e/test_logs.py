@@ -9,8 +9,8 @@ import pytest
 
 from sash.access.audit import Audit
 from sash.access.caller import PEER
-from sash.logs import JsonLines, PlainLines
 from sash.requests import REQUEST, Request
+from sash.runtime.logs import JsonLines, PlainLines
 from sash_engine.clock import ManualClock
 from tests.support.servers import WAIT_S, service_process
 from tests.support.tokens import bearer, write_tokens

@@ -272,10 +272,22 @@ def test_a_cut_moves_ids_and_makes_the_nodes_behind_it_anew():
     beside.check()
 
 
+def test_new_blocks_behind_those_that_moved_back_release_nothing_of_them():
+    """They come where blocks were before, whose partials are stored, and in use at another place."""
+    beside = filled()
+    beside.both("evict_between", 100, 149)
+    beside.check()
+    beside.both("bulk_insert", np.arange(1000, 1030), [np.zeros(30, np.int64)])
+    beside.check()
+    beside.reopen()
+    beside.check()
+
+
 def test_a_dropped_forest_releases_all_and_is_forgotten():
     beside = filled()
     beside.both("insert", 105, (7,))
     beside.both("query")
+    assert beside.forest.pending_blocks(), "there is something to store"
     beside.forest.drop()
     assert set(beside.cold.released) == set(beside.tier.blocks)
     assert beside.cold.dirty == {}

@@ -4,9 +4,8 @@ import inspect
 
 import pytest
 
-from sash_engine.forest import Layout
+from sash_engine.forest import Layout, PaneLayout
 from sash_engine.monoids import Collect, Count, Max, Sum, Variance
-from sash_engine.windows.pane_layout import PaneLayout
 
 ENTRIES = Layout(
     {"value": "float64", "other": "int64"},

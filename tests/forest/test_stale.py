@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.forest import block as blocks
-from sash_engine.forest import stale
+from sash_engine.forest import levels
 from tests.support.cold_model import ColdLockstep
 from tests.support.forest_model import LAYOUTS, ForestLockstep, histories
 from tests.support.twins import a_share_of_examples
@@ -33,9 +33,9 @@ def filled(kind="commuting", entries=160, block=16, cold=False):
 @given(steps=histories(span=90, bulk=20), check_every=st.sampled_from([3, 8, 50]))
 def test_any_history_answers_as_the_fold_does(kind, most, gone, steps, check_every):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stale, "_BLOCKS", most)
-        patch.setattr(stale, "_FEW", min(most, 4))
-        patch.setattr(stale, "_ROWS", 24)
+        patch.setattr(levels, "_STALE", most)
+        patch.setattr(levels, "_FEW", min(most, 4))
+        patch.setattr(levels, "_ROWS", 24)
         patch.setattr(blocks, "_GONE", gone)
         lockstep = filled(kind, block=8)
         lockstep.run(steps, check_every)
@@ -90,7 +90,7 @@ def test_folding_many_blocks_leaves_rows_that_are_gone_in_them_until_they_are_re
 
 
 def test_the_removal_that_brings_too_many_stale_blocks_folds_them(monkeypatch):
-    monkeypatch.setattr(stale, "_BLOCKS", 4)
+    monkeypatch.setattr(levels, "_STALE", 4)
     lockstep = filled()
     for block in range(1, 5):
         lockstep.run([("remove", [16 * block + 3 - (block - 1)])], check_every=9)
@@ -142,6 +142,17 @@ def test_the_head_is_small_or_empty_without_its_evicted_rows(gone, counts):
     lockstep.run([("remove", list(range(20, 26))), ("evict", 10), ("remove", list(range(gone)))], check_every=9)
     directory = lockstep.forest._directory
     assert [directory.count(directory.head + i) for i in (0, 1)] == counts
+    lockstep.check()
+
+
+def test_a_stale_block_that_goes_with_others_is_forgotten():
+    """[0..15][16..31][32..47][48..63]…   blocks 1 and 3 lose all rows, some of which had left before"""
+    lockstep = filled()
+    lockstep.range(-90, 60)
+    lockstep.run([("remove", [52, 105])], check_every=9)
+    assert lockstep.forest._directory.stale == {3, 6}
+    lockstep.run([("remove", [*range(16, 32), *range(48, 63)])], check_every=9)
+    assert lockstep.forest._directory.stale == {4}
     lockstep.check()
 
 

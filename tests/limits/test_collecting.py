@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from sash import memory
+from sash.runtime import memory
 
 
 class Node:

@@ -7,9 +7,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
-from sash.held import Held
-from sash.metrics import Metrics
+from sash.durability.records import Insert
+from sash.durability.storage import Storage
+from sash.limits.held import Held
+from sash.limits.turns import Turns
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.clock import ManualClock
 from sash_engine.errors import NotFound
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
@@ -20,7 +23,7 @@ MS = 1_000_000
 
 def held():
     clock, slices = ManualClock(), []
-    return Held(clock, lambda *slice_: slices.append(slice_)), clock, slices
+    return Held(clock, lambda *slice_: slices.append(slice_), Turns()), clock, slices
 
 
 async def test_every_stretch_between_two_awaits_is_a_slice():
@@ -32,9 +35,7 @@ async def test_every_stretch_between_two_awaits_is_a_slice():
         clock.advance(7 * MS)
         return "done"
 
-    task = asyncio.ensure_future(
-        asyncio.wait_for(_awaited(watch.timed("insert", "w", work(), clock.monotonic_s())), 60)
-    )
+    task = asyncio.ensure_future(asyncio.wait_for(_awaited(watch.timed("insert", "w", work())), 60))
     await asyncio.sleep(0)
     assert await task == "done"
     assert slices == [("insert", 0.003), ("insert", pytest.approx(0.007))]
@@ -47,7 +48,7 @@ async def _awaited(timed):
 async def test_what_waits_is_not_held():
     watch, clock, slices = held()
     gate = asyncio.Event()
-    task = asyncio.create_task(_awaited(watch.timed("insert", "w", gate.wait(), clock.monotonic_s())))
+    task = asyncio.create_task(_awaited(watch.timed("insert", "w", gate.wait())))
     await asyncio.sleep(0)
     clock.advance(10_000 * MS)
     gate.set()
@@ -64,7 +65,7 @@ async def test_errors_and_cancellation_pass_through():
         raise NotFound("there is none")
 
     with pytest.raises(NotFound):
-        await watch.timed("query", "w", refused(), 0.0)
+        await watch.timed("query", "w", refused())
 
     async def stays():
         try:
@@ -73,7 +74,7 @@ async def test_errors_and_cancellation_pass_through():
             seen.append("cancelled")
             raise
 
-    task = asyncio.create_task(_awaited(watch.timed("query", "w", stays(), 0.0)))
+    task = asyncio.create_task(_awaited(watch.timed("query", "w", stays())))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -84,7 +85,7 @@ async def test_errors_and_cancellation_pass_through():
 
 async def test_a_long_slice_is_logged_once_a_second(caplog):
     watch, clock, _ = held()
-    with caplog.at_level(logging.WARNING, "sash.held"):
+    with caplog.at_level(logging.WARNING, "sash.limits.held"):
         watch.note("query", "flights", 0.05)
         assert not caplog.messages
         for _ in range(5):
@@ -103,13 +104,13 @@ async def test_a_long_slice_is_logged_once_a_second(caplog):
 
 async def test_each_operation_of_the_plane_is_measured():
     registry, clock = CollectorRegistry(), ManualClock()
-    plane = Plane(Catalogue(), Metrics(registry), clock)
+    plane = Plane.of(Storage(Catalogue(), clock), Metrics(registry), clock)
     await plane.create(WindowSpec.parse({"name": "w", "aggregates": {"n": {"function": "count"}}}))
-    await plane.insert("w", 1, {"value": 1.0})
-    await plane.query("w", Query())
-    await plane.range_query("w", RangeQuery(0, 1))
-    await plane.series("w", SeriesQuery(0, 2, 1))
-    plane.describe("w")
+    await plane.write("w", Insert(1, {"value": 1.0}))
+    await plane.ask("w", Query())
+    await plane.ask("w", RangeQuery(0, 1))
+    await plane.ask("w", SeriesQuery(0, 2, 1))
+    (await plane.window("w"))
     await plane.delete("w")
     for operation in ("insert", "query", "range_query", "series", "describe", "delete"):
         found = registry.get_sample_value("sash_loop_held_seconds_count", {"operation": operation})

@@ -269,7 +269,7 @@ def fed(data, size):
 def query_parameters(n):
     (route,) = [route for route in ROUTES if route.path.endswith("/query")]
     text = b"&".join([b"key=a", *[b"key=b%d" % i for i in range(n)]])
-    return lambda: route.parse(text)
+    return lambda: route.parameters.read(text)
 
 
 def connect_parameters(n):
@@ -285,7 +285,7 @@ def body_in_small_parts(n):
     def read():
         receive.left = n
         edge = SimpleNamespace(plane=None, settings=Settings(max_body_bytes=10**9))
-        run(Call(edge, {"headers": [], "method": "GET"}, receive, None).body())
+        run(Call(edge, {"type": "http", "headers": [], "method": "GET"}, receive).body())
 
     return read
 

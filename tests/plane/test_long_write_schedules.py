@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from sash.durability import checkpoints
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.limits.memory import MemoryBudget
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows import keys as engine_keys
 from sash_engine.windows.batch import Batch, Coded, Origin
@@ -94,7 +95,7 @@ class World:
 
     async def start(self):
         storage = await self.server.start()
-        self.plane = Plane(self.server.catalogue, Metrics(CollectorRegistry()), self.server.clock, storage)
+        self.plane = Plane.of(storage, Metrics(CollectorRegistry()), self.server.clock)
         await self.make()
 
     async def make(self):
@@ -148,7 +149,7 @@ class World:
         span.ended = self.tick()
 
     async def write(self, entry):
-        await self.writes(self.plane.bulk_insert("w", rows(entry), entry.origin), entry)
+        await self.writes(self.plane.write("w", BulkInsert(rows(entry)), entry.origin), entry)
 
     async def do_bulk(self):
         await self.write(self.new())
@@ -167,19 +168,19 @@ class World:
 
     async def do_insert(self):
         entry = self.new([self.chance.choice(NAMES)])
-        await self.writes(self.plane.insert("w", entry.time, {"value": entry.time}, entry.keys[0], answer=True), entry)
+        await self.writes(self.plane.write("w", Insert(entry.time, {"value": entry.time}, entry.keys[0], True)), entry)
 
     async def do_commit(self):
         pair, query = [self.new(), self.new()], f"q{next(self.numbers)}"
         try:
-            staged = [await self.plane.stage("w", rows(entry), query, 0) for entry in pair]
+            staged = [await self.plane.write("w", StageBatch(rows(entry), query, 0)) for entry in pair]
         except SashError:
             return
-        await self.writes(self.plane.commit("w", query, 0, [each.stage for each in staged]), *pair)
+        await self.writes(self.plane.write("w", Commit(query, 0, [each.stage for each in staged])), *pair)
 
     async def do_evict(self):
         through = self.chance.randint(0, len(self.entries))
-        await self.removes(self.plane.bulk_evict("w", through), through=through)
+        await self.removes(self.plane.write("w", BulkEvict(through)), through=through)
 
     async def do_delete(self):
         await self.removes(self.plane.delete("w"))
@@ -328,14 +329,14 @@ class World:
         await self.asks(self.all_keys(EACH))
 
     async def all_keys(self, question):
-        return values_of(await self.plane.query("w", question))
+        return values_of(await self.plane.ask("w", question))
 
     async def do_series(self):
         await self.asks(self.one_bucket())
 
     async def one_bucket(self):
         """Values by key, of an answer over all keys together."""
-        found = await self.plane.series("w", SeriesQuery(0, 1, 1, 10**6, keys=ALL_KEYS))
+        found = await self.plane.ask("w", SeriesQuery(0, 1, 1, 10**6, keys=ALL_KEYS))
         values = found.aggregates["all"][0]
         assert found.entries[0] == found.aggregates["n"][0] == len(values)
         by_key = {key: [] for key in NAMES}
@@ -349,7 +350,7 @@ class World:
         await self.asks(self.one_key(key), [key])
 
     async def one_key(self, key):
-        (answer,) = await self.plane.query("w", Query(key))
+        (answer,) = await self.plane.ask("w", Query(key))
         return {key: folded(answer)}
 
     async def do_range(self):
@@ -358,13 +359,13 @@ class World:
         await self.asks(self.one_range(key, first, last), [key], first, last)
 
     async def one_range(self, key, first, last):
-        return {key: folded(await self.plane.range_query("w", RangeQuery(first, last, key=key)))}
+        return {key: folded(await self.plane.ask("w", RangeQuery(first, last, key=key)))}
 
     async def do_entries(self):
         """The entries as of one moment, which are taken one bulk after the other."""
         began = self.tick()
         with contextlib.suppress(SashError):
-            bulks = await self.plane.entries("w", EntriesQuery(keys=ALL_KEYS))
+            bulks = await self.plane.ask("w", EntriesQuery(keys=ALL_KEYS))
             ended, found = self.tick(), {}
             for bulk in bulks:
                 for name, value in zip(bulk.keys.codes.tolist(), bulk.columns["value"].tolist(), strict=True):
@@ -392,7 +393,7 @@ class World:
             await self.server.settled()
             for restart in (self.server.crash, self.server.restart):
                 storage = await restart()
-                self.plane = Plane(self.server.catalogue, Metrics(CollectorRegistry()), self.server.clock, storage)
+                self.plane = Plane.of(storage, Metrics(CollectorRegistry()), self.server.clock)
                 assert await self.served() == found
         await self.server.storage.stop()
 

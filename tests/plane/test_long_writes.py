@@ -7,14 +7,14 @@ from prometheus_client import CollectorRegistry
 
 from sash import calls
 from sash.durability import storage as storing
-from sash.durability.records import BulkInsert
-from sash.metrics import Metrics
+from sash.durability.records import BulkInsert, Commit, Insert, StageBatch
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound, Unavailable
 from sash_engine.windows import keys as engine_keys
 from sash_engine.windows import rows, writer
 from sash_engine.windows.batch import Origin
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery
 from tests.support.small_steps import small_write_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns, until
@@ -40,32 +40,32 @@ async def server(request):
     server.plane, server.kind = await served(server, await server.start()), request.param
     await server.plane.create(spec(aggregates=SMALL, durability=request.param))
     await server.plane.create(spec(name="other", aggregates=SMALL, durability=request.param))
-    await server.plane.insert("w", 5, {"value": 1}, "k07")
+    await server.plane.write("w", Insert(5, {"value": 1}, "k07"))
     yield server
     await server.storage.stop()
 
 
 async def served(server, storage):
     server.storage = storage
-    return Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, storage)
+    return Plane.of(storage, Metrics(CollectorRegistry()), server.clock)
 
 
 async def begun(server, origin=None):
     """A long write that has had some slices."""
-    write = asyncio.create_task(server.plane.bulk_insert("w", batch(LONG, 0), origin=origin))
+    write = asyncio.create_task(server.plane.write("w", BulkInsert(batch(LONG, 0)), origin))
     await until(lambda: len(server.storage.find("w").keys) > 10)
     assert not write.done()
     return write
 
 
 async def count(server, name="w"):
-    (answer,) = await server.plane.query(name, ALL)
+    (answer,) = await server.plane.ask(name, ALL)
     return answer.entries
 
 
 async def test_others_run_in_between(server):
     write = await begun(server)
-    insert = asyncio.create_task(server.plane.insert("other", 1, {"value": 1}, "a"))
+    insert = asyncio.create_task(server.plane.write("other", Insert(1, {"value": 1}, "a")))
     answered = 0
     while not write.done():
         await asyncio.sleep(0)
@@ -78,11 +78,11 @@ async def test_others_run_in_between(server):
 
 async def test_it_is_what_a_bulk_in_one_go_is(server, monkeypatch):
     await begun(server)
-    found = await server.plane.query("w", Query(keys=ALL_KEYS))
+    found = await server.plane.ask("w", Query(keys=ALL_KEYS))
     monkeypatch.setattr(storing, "_LONG_BYTES", 10**9)
-    await server.plane.insert("other", 5, {"value": 1}, "k07")
-    await server.plane.bulk_insert("other", batch(LONG, 0))
-    expected = await server.plane.query("other", Query(keys=ALL_KEYS))
+    await server.plane.write("other", Insert(5, {"value": 1}, "k07"))
+    await server.plane.write("other", BulkInsert(batch(LONG, 0)))
+    expected = await server.plane.ask("other", Query(keys=ALL_KEYS))
     assert found == expected
     server.storage.find("w").check_invariants()
 
@@ -90,18 +90,18 @@ async def test_it_is_what_a_bulk_in_one_go_is(server, monkeypatch):
 @pytest.mark.parametrize("question", [Query("k07"), Query("k39"), ALL, Query(keys=["k00", "large"])], ids=str)
 async def test_a_question_sees_all_of_it(server, question):
     await begun(server)
-    entries = sum(answer.entries for answer in await server.plane.query("w", question))
+    entries = sum(answer.entries for answer in await server.plane.ask("w", question))
     assert entries == {"k07": 4, "k39": 3}.get(question.key, 271 if question.keys is ALL_KEYS else 153)
 
 
 async def test_a_range_sees_all_of_it(server):
     await begun(server)
-    assert (await server.plane.range_query("w", RangeQuery(0, 10, key="large"))).entries == 11
+    assert (await server.plane.ask("w", RangeQuery(0, 10, key="large"))).entries == 11
 
 
 async def test_entries_have_all_of_it(server):
     await begun(server)
-    bulks = await server.plane.entries("w", EntriesQuery(keys=ALL_KEYS))
+    bulks = await server.plane.ask("w", EntriesQuery(keys=ALL_KEYS))
     assert sum(len(bulk.times) for bulk in bulks) == 271
 
 
@@ -109,21 +109,21 @@ async def test_an_export_has_all_of_it(server):
     await begun(server)
     parts = b"".join(await server.plane.export("w"))
     assert parts == b"".join(await server.plane.export("w")), "nothing has come since"
-    assert server.plane.describe("w").entries == 271
+    assert (await server.plane.window("w")).entries == 271
 
 
 async def test_the_list_of_keys_has_all_of_it(server):
     await begun(server)
-    names, _ = await calls.key_names(server.plane, "w")
+    names, _ = await calls.key_names(server.plane, "w", KeysQuery())
     assert sorted(names) == [*NAMES, "large"]
 
 
 async def test_what_was_asked_before_sees_nothing_of_it(server, monkeypatch):
     monkeypatch.setattr("sash_engine.windows.costs._STEP_US", 0)
-    await server.plane.bulk_insert("w", batch([(key, 1) for key in NAMES[:9]], 0))
-    question = asyncio.create_task(server.plane.query("w", Query(keys=ALL_KEYS)))
+    await server.plane.write("w", BulkInsert(batch([(key, 1) for key in NAMES[:9]], 0)))
+    question = asyncio.create_task(server.plane.ask("w", Query(keys=ALL_KEYS)))
     await turns(3)
-    write = asyncio.create_task(server.plane.bulk_insert("w", batch(LONG, 0)))
+    write = asyncio.create_task(server.plane.write("w", BulkInsert(batch(LONG, 0))))
     assert sum(answer.entries for answer in await question) == 10
     assert (await write).inserted == 270
 
@@ -131,14 +131,14 @@ async def test_what_was_asked_before_sees_nothing_of_it(server, monkeypatch):
 async def test_writes_behind_it_keep_their_order(server):
     write = await begun(server, Origin("p", 1))
     later = [
-        asyncio.create_task(server.plane.insert("w", 10**6 + n, {"value": 1}, "k00", origin=Origin("p", n)))
+        asyncio.create_task(server.plane.write("w", Insert(10**6 + n, {"value": 1}, "k00"), Origin("p", n)))
         for n in range(2, 9)
     ]
-    second = asyncio.create_task(server.plane.bulk_insert("w", batch(LONG, 500), origin=Origin("p", 9)))
+    second = asyncio.create_task(server.plane.write("w", BulkInsert(batch(LONG, 500)), Origin("p", 9)))
     assert (await write).inserted == 270
     assert [(await each).inserted for each in later] == [1] * 7
     assert (await second).inserted == 270
-    assert (await server.plane.bulk_insert("w", batch(LONG, 0), origin=Origin("p", 1))).already_applied
+    assert (await server.plane.write("w", BulkInsert(batch(LONG, 0)), Origin("p", 1))).already_applied
     assert await count(server) == 548
 
 
@@ -148,7 +148,7 @@ async def test_a_caller_who_is_cancelled_leaves_the_whole_write(server):
     with pytest.raises(asyncio.CancelledError):
         await write
     assert await count(server) == 271
-    assert (await server.plane.bulk_insert("w", batch(LONG, 0), origin=Origin("p", 1))).already_applied
+    assert (await server.plane.write("w", BulkInsert(batch(LONG, 0)), Origin("p", 1))).already_applied
     if server.kind == "sync":
         await server.settled()
         server.plane = await served(server, await server.crash())
@@ -162,14 +162,14 @@ async def test_the_window_may_be_deleted_in_the_middle(server):
         await write
     await server.plane.create(spec(aggregates=SMALL, durability=server.kind))
     assert await count(server) == 0
-    assert (await server.plane.bulk_insert("w", batch(LONG, 0))).inserted == 270
+    assert (await server.plane.write("w", BulkInsert(batch(LONG, 0)))).inserted == 270
 
 
 async def test_a_refused_write_frees_the_window(server):
     with pytest.raises(Exception, match="key must not be empty"):
-        await server.plane.bulk_insert("w", batch([*LONG, ("", 1)], 0))
+        await server.plane.write("w", BulkInsert(batch([*LONG, ("", 1)], 0)))
     assert await count(server) == 1
-    assert (await server.plane.insert("w", 6, {"value": 1}, "a")).inserted == 1
+    assert (await server.plane.write("w", Insert(6, {"value": 1}, "a"))).inserted == 1
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ async def stored():
     server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     server.plane = await served(server, await server.start())
     await server.plane.create(spec(aggregates=SMALL))
-    await server.plane.insert("w", 5, {"value": 1}, "k07")
+    await server.plane.write("w", Insert(5, {"value": 1}, "k07"))
     yield server
     await server.storage.stop()
 
@@ -219,12 +219,12 @@ async def test_a_failure_in_the_middle_recovers_the_window(stored, monkeypatch):
         await count(stored)
     await until(lambda: stored.storage.store.windows["w"].failure is None)
     assert await count(stored) == 1
-    assert (await stored.plane.bulk_insert("w", batch(LONG, 0), origin=Origin("p", 1))).inserted == 270
+    assert (await stored.plane.write("w", BulkInsert(batch(LONG, 0)), Origin("p", 1))).inserted == 270
 
 
 async def test_a_commit_of_staged_parts_is_one_write(server):
-    parts = [await server.plane.stage("w", batch(LONG, value), "q", 0) for value in (0, 500)]
-    commit = asyncio.create_task(server.plane.commit("w", "q", 0, [part.stage for part in parts]))
+    parts = [await server.plane.write("w", StageBatch(batch(LONG, value), "q", 0)) for value in (0, 500)]
+    commit = asyncio.create_task(server.plane.write("w", Commit("q", 0, [part.stage for part in parts])))
     await until(lambda: len(server.storage.find("w").keys) > 10)
     assert not commit.done()
     assert await count(server) == 541
@@ -234,6 +234,6 @@ async def test_a_commit_of_staged_parts_is_one_write(server):
 async def test_it_is_applied_again_from_the_journal(stored):
     await stored.storage.write("w", BulkInsert(batch(LONG, 0)))
     await stored.settled()
-    found = await stored.plane.query("w", Query(keys=ALL_KEYS))
+    found = await stored.plane.ask("w", Query(keys=ALL_KEYS))
     stored.plane = await served(stored, await stored.crash())
-    assert await stored.plane.query("w", Query(keys=ALL_KEYS)) == found
+    assert await stored.plane.ask("w", Query(keys=ALL_KEYS)) == found

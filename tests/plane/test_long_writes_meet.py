@@ -9,15 +9,15 @@ from prometheus_client import CollectorRegistry
 from sash import calls
 from sash.durability.catalogue import Catalogue
 from sash.durability.footprint import footprint
-from sash.durability.records import BulkInsert
+from sash.durability.records import BulkInsert, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.limits.memory import MemoryBudget
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound, OutOfRoom, ResourceExhausted, SashError, Unavailable
-from sash_engine.windows import key_reader, ledger
+from sash_engine.windows import conditions, ledger
 from sash_engine.windows.batch import Origin
-from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, KeysQuery, Query, SeriesQuery
 from tests.support.small_steps import small_question_steps, small_write_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns
@@ -43,14 +43,14 @@ async def server(request):
     server.kind = request.param
     for name in ("w", "other"):
         await create(server, name)
-        await server.plane.bulk_insert(name, batch(BULK, 0))
+        await server.plane.write(name, BulkInsert(batch(BULK, 0)))
     yield server
     await server.storage.stop()
 
 
 async def served(server, storage):
     server.storage = storage
-    server.plane = Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, storage)
+    server.plane = Plane.of(storage, Metrics(CollectorRegistry()), server.clock)
 
 
 async def create(server, name="w"):
@@ -58,7 +58,7 @@ async def create(server, name="w"):
 
 
 def bulk(server, name="w", origin=None):
-    return asyncio.create_task(server.plane.bulk_insert(name, batch(BULK, 0), origin=origin))
+    return asyncio.create_task(server.plane.write(name, BulkInsert(batch(BULK, 0)), origin))
 
 
 def asked(server, name="w"):
@@ -67,12 +67,12 @@ def asked(server, name="w"):
 
 async def entries(server, name="w"):
     """How many entries there are, asked in slices."""
-    return sum(answer.entries for answer in await server.plane.query(name, EACH))
+    return sum(answer.entries for answer in await server.plane.ask(name, EACH))
 
 
 async def short(server, name="w"):
     """How many entries one key has, asked at once; the last key is written last."""
-    return [(await server.plane.query(name, Query(key)))[0].entries for key in (NAMES[0], NAMES[-1])]
+    return [(await server.plane.ask(name, Query(key)))[0].entries for key in (NAMES[0], NAMES[-1])]
 
 
 async def test_writes_and_questions_that_wait_for_a_question_have_turns_one_after_the_other(server):
@@ -92,7 +92,7 @@ async def test_a_small_write_behind_two_long_ones_does_not_come_between(server):
     first = asked(server)
     await turns(5)
     one, two = bulk(server), bulk(server)
-    small = asyncio.create_task(server.plane.insert("w", 10**6, {"value": 1}, NAMES[-1]))
+    small = asyncio.create_task(server.plane.write("w", Insert(10**6, {"value": 1}, NAMES[-1])))
     await asyncio.gather(first, one, two, small)
     assert await entries(server) == 3 * N + 1
     server.storage.find("w").check_invariants()
@@ -128,7 +128,7 @@ async def stored():
     server.kind = "sync"
     await served(server, await server.start())
     await create(server)
-    await server.plane.bulk_insert("w", batch(BULK, 0))
+    await server.plane.write("w", BulkInsert(batch(BULK, 0)))
     server.window = server.storage.store.windows["w"]
     yield server
     await server.storage.stop()
@@ -136,7 +136,7 @@ async def stored():
 
 async def test_a_write_that_waited_for_a_checkpoint_waits_for_a_question_that_began_meanwhile(stored):
     stored.window.begin_snapshot()
-    write = asyncio.create_task(stored.plane.insert("w", 10**6, {"value": 1}, NAMES[-1]))
+    write = asyncio.create_task(stored.plane.write("w", Insert(10**6, {"value": 1}, NAMES[-1])))
     await turns(5)
     question = asked(stored)
     await turns(5)
@@ -157,7 +157,7 @@ async def test_a_question_behind_writes_that_waited_for_a_checkpoint_sees_whole_
     stored.window.end_checkpoint()
     await turns(5)
     assert not one.done()
-    found = await stored.plane.series("w", SeriesQuery(0, 2, 1, 3, keys=ALL_KEYS))
+    found = await stored.plane.ask("w", SeriesQuery(0, 2, 1, 3, keys=ALL_KEYS))
     assert found.entries.max() == 3 * N
     await asyncio.gather(one, two)
     assert await entries(stored) == 3 * N
@@ -168,7 +168,7 @@ async def test_a_window_of_the_same_name_is_asked_while_the_write_to_the_old_one
     await turns(5)
     await server.plane.delete("w")
     await create(server)
-    assert (await server.plane.query("w", Query(NAMES[0])))[0].entries == 0
+    assert (await server.plane.ask("w", Query(NAMES[0])))[0].entries == 0
     with pytest.raises((NotFound, Unavailable)):
         await write
 
@@ -212,7 +212,7 @@ async def test_a_write_that_waited_takes_a_turn_of_a_window_that_came_later_wher
     server.kind, server.catalogue = "memory", Catalogue(clock=server.clock)
     await served(server, Storage(server.catalogue, server.clock))
     await create(server)
-    await server.plane.bulk_insert("w", batch(BULK, 0))
+    await server.plane.write("w", BulkInsert(batch(BULK, 0)))
     first = asked(server)
     await turns(5)
     waiting = bulk(server)
@@ -295,7 +295,7 @@ async def test_a_service_that_stops_waits_for_all_long_writes(server):
         assert found % N == 0
         assert found >= (1 + answered) * N
         for name in "abc":
-            await server.plane.bulk_insert("w", batch(BULK, 0), origin=Origin(name, 1))
+            await server.plane.write("w", BulkInsert(batch(BULK, 0)), Origin(name, 1))
         assert await entries(server) == 4 * N
 
 
@@ -329,7 +329,7 @@ async def test_space_of_a_long_write_is_taken_until_it_is_logged():
         await create(server, name)
     rows = batch([(key, time) for time in range(100) for key in NAMES], 0)
     server.store.max_bytes = 20 * (server.store.used_bytes + 3 * BulkInsert(rows).size) // 16
-    first, second = (asyncio.create_task(server.plane.bulk_insert(name, rows)) for name in ("w", "other"))
+    first, second = (asyncio.create_task(server.plane.write(name, BulkInsert(rows))) for name in ("w", "other"))
     with pytest.raises(OutOfRoom):
         await second
     assert not first.done()
@@ -344,7 +344,7 @@ async def test_parts_of_a_window_are_not_counted_when_it_is_gone_and_the_tier_fa
     server.kind = "sync"
     await served(server, await server.start())
     await create(server)
-    await server.plane.stage("w", batch(BULK, 0), "q", 0)
+    await server.plane.write("w", StageBatch(batch(BULK, 0), "q", 0))
     assert memory.parts()["staged"] > 0
     server.tier.fail_before = 1
     with pytest.raises(Unavailable, match="may be applied"):
@@ -355,14 +355,14 @@ async def test_parts_of_a_window_are_not_counted_when_it_is_gone_and_the_tier_fa
 
 async def test_a_list_of_keys_that_is_taken_page_by_page_shows_no_half_of_a_write(server, monkeypatch):
     """The write begins between two pages, and brings new keys."""
-    monkeypatch.setattr(key_reader, "PAGE_NAMES", 4)
+    monkeypatch.setattr(conditions, "PAGE_NAMES", 4)
     new = [f"new{i:02}" for i in range(40)]
     pages = []
-    keys = server.plane.keys
-    monkeypatch.setattr(server.plane, "keys", lambda *question: pages.append(question) or keys(*question))
-    listed = asyncio.create_task(calls.key_names(server.plane, "w"))
+    ask = server.plane.ask
+    monkeypatch.setattr(server.plane, "ask", lambda *question: pages.append(question) or ask(*question))
+    listed = asyncio.create_task(calls.key_names(server.plane, "w", KeysQuery()))
     await turns(1)
-    write = asyncio.create_task(server.plane.bulk_insert("w", batch([(key, 1) for key in new], 0)))
+    write = asyncio.create_task(server.plane.write("w", BulkInsert(batch([(key, 1) for key in new], 0))))
     names, _ = await listed
     assert len(pages) > 2
     assert names == NAMES + new
@@ -374,7 +374,7 @@ async def test_wall_time_stands_still_while_a_write_is_applied(server):
     server.clock.advance(100 * 10**9)
     slide = {"max_age": "10s", "clock": "wall"}
     await server.plane.create(spec(name="wall", time_unit="s", slide=slide, aggregates=SMALL, durability=server.kind))
-    write = asyncio.create_task(server.plane.bulk_insert("wall", batch([(key, 99) for key in NAMES], 0)))
+    write = asyncio.create_task(server.plane.write("wall", BulkInsert(batch([(key, 99) for key in NAMES], 0))))
     while not write.done():
         server.clock.advance(10**9)
         await asyncio.sleep(0)

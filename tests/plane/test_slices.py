@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash import slices
-from sash.durability.records import BulkInsert
-from sash.metrics import Metrics
+from sash.durability.records import BulkEvict, BulkInsert, Insert
 from sash.plane import Plane
-from sash.slices import Slices
+from sash.runtime import slices
+from sash.runtime.metrics import Metrics
+from sash.runtime.slices import Slices
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows import reader
@@ -44,7 +44,7 @@ async def server(request):
     """A server of one window with forty keys, small and large, in memory only or stored."""
     server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     server.storage = await server.start()
-    server.plane = Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, server.storage)
+    server.plane = Plane.of(server.storage, Metrics(CollectorRegistry()), server.clock)
     await server.plane.create(spec(aggregates=SMALL, durability=request.param))
     for count, names, value in ((9, NAMES, 0), (100, NAMES[:5], 1000)):
         entries = batch([(key, time) for time in range(count) for key in names], value)
@@ -55,8 +55,7 @@ async def server(request):
 
 def asked(plane, question):
     """A question, under way."""
-    kinds = {Query: plane.query, RangeQuery: plane.range_query, SeriesQuery: plane.series}
-    return asyncio.create_task(kinds[type(question)]("w", question))
+    return asyncio.create_task(plane.ask("w", question))
 
 
 def plain(found):
@@ -84,12 +83,12 @@ async def begun(server, question):
 
 async def insert(plane, time=10**6, key="k00", sequence=None):
     origin = None if sequence is None else Origin("p", sequence)
-    return await plane.insert("w", time, {"value": 1}, key, origin=origin)
+    return await plane.write("w", Insert(time, {"value": 1}, key), origin)
 
 
 async def entries(server):
     """How many entries there are, asked of key after key."""
-    return sum([(await server.plane.query("w", Query(name)))[0].entries for name in NAMES])
+    return sum([(await server.plane.ask("w", Query(name)))[0].entries for name in NAMES])
 
 
 @pytest.mark.parametrize("question", LONG.values(), ids=LONG)
@@ -97,7 +96,7 @@ async def test_a_small_question_is_answered_between_the_slices_of_a_long_one(ser
     expected = at_once(server, question)
     long, small = asked(server.plane, question), 0
     while not long.done():
-        assert (await server.plane.query("w", Query("k03")))[0].entries == 109
+        assert (await server.plane.ask("w", Query("k03")))[0].entries == 109
         small += 1
         await asyncio.sleep(0)
     assert small > 20
@@ -109,7 +108,7 @@ async def test_a_write_waits_for_a_long_question_and_the_question_does_not_see_i
     expected = at_once(server, question)
     long = await begun(server, question)
     writes = [asyncio.create_task(insert(server.plane, sequence=n)) for n in range(1, 10)]
-    evict = asyncio.create_task(server.plane.bulk_evict("w", 10**7))
+    evict = asyncio.create_task(server.plane.write("w", BulkEvict(10**7)))
     await turns(5)
     assert not long.done()
     assert not any(write.done() for write in (*writes, evict))
@@ -200,17 +199,17 @@ async def test_time_brings_nothing_to_a_window_while_it_is_asked(server):
     clock.advance(100 * SECOND)
     wall = spec(name="wall", time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL)
     await plane.create(wall)
-    await plane.bulk_insert("wall", batch([(key, time) for time in range(1, 100) for key in NAMES], 0))
+    await plane.write("wall", BulkInsert(batch([(key, time) for time in range(1, 100) for key in NAMES], 0)))
     expected = [(key, 99) for key in NAMES]
-    long = asyncio.create_task(plane.query("wall", Query(keys=ALL_KEYS)))
+    long = asyncio.create_task(plane.ask("wall", Query(keys=ALL_KEYS)))
     await turns(5)
     while not long.done():
         clock.advance(SECOND)
         plane.tidy()
-        await plane.query("wall", Query("k07"))
+        await plane.ask("wall", Query("k07"))
         await asyncio.sleep(0)
     assert [(answer.key, answer.entries) for answer in await long] == expected
-    assert (await plane.query("wall", Query("k07")))[0].entries < 99, "time goes on"
+    assert (await plane.ask("wall", Query("k07")))[0].entries < 99, "time goes on"
 
 
 async def test_questions_that_overlap_do_not_stop_time_for_ever(server):
@@ -233,10 +232,10 @@ async def test_questions_that_overlap_do_not_stop_time_for_ever(server):
 async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
     server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
     storage = server.storage = await server.start()
-    plane = server.plane = Plane(server.catalogue, Metrics(CollectorRegistry()), server.clock, storage)
+    plane = server.plane = Plane.of(storage, Metrics(CollectorRegistry()), server.clock)
     server.clock.advance(100 * SECOND)
     await plane.create(spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL))
-    await plane.bulk_insert("w", batch([(key, time) for time in range(1, 100) for key in NAMES], 0))
+    await plane.write("w", BulkInsert(batch([(key, time) for time in range(1, 100) for key in NAMES], 0)))
     long = await begun(server, LONG["query"])
     storage.store.checkpoints.begin(storage.store.windows["w"])
     server.clock.advance(50 * SECOND)
@@ -244,7 +243,7 @@ async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
     assert [answer.entries for answer in await long] == [99] * len(NAMES)
     await server.settled()
     assert storage.status().checkpoints == 1
-    assert (await plane.query("w", Query("k07")))[0].entries == 49
+    assert (await plane.ask("w", Query("k07")))[0].entries == 49
     await storage.stop()
 
 

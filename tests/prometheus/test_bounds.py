@@ -12,16 +12,18 @@ import orjson
 import pytest
 
 from sash.limits.memory import MemoryBudget
-from sash.prometheus import documents, room, selectors
-from sash.prometheus.errors import Refused
-from sash.prometheus.federate import exposed
-from sash.prometheus.functions import joined, replaced
-from sash.prometheus.operators import Matching, binary
-from sash.prometheus.room import Room
-from sash.prometheus.times import Times
-from sash.prometheus.values import CHARACTERS_OF_SERIES_MAX, LABELS_BYTES_MAX, Scalar, Text, Vector, bytes_of
+from sash.prometheus import documents
+from sash.prometheus import series as prometheus_series
+from sash.prometheus.documents import exposed
+from sash.promql import values
+from sash.promql.errors import Refused
+from sash.promql.functions import joined, replaced
+from sash.promql.operators import Matching, binary
+from sash.promql.times import Times
+from sash.promql.values import CHARACTERS_OF_SERIES_MAX, LABELS_BYTES_MAX, Room, Scalar, Text, Vector, bytes_of
 from sash_engine.errors import ResourceExhausted
 from sash_engine.steps import finished
+from sash_engine.windows.questions import KeysQuery, Query
 from tests.prometheus.conftest import Ask, T
 from tests.prometheus.test_steps import HARD, run
 from tests.support.servers import Running
@@ -178,7 +180,7 @@ def test_what_waits_is_bounded(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> Non
         nested = f"(w:n + {nested})"
     form = {"start": T, "end": T + 600, "step": 1}
     assert ask("query_range", query=nested, **form).status_code == 200
-    monkeypatch.setattr(room, "HELD_BYTES_MAX", 10 * 2 * 601 * 9)
+    monkeypatch.setattr(values, "HELD_BYTES_MAX", 10 * 2 * 601 * 9)
     refused(ask, nested, "the parts of the expression that wait for others take more than", "query_range", **form)
     refused(ask, f"clamp(w:n, scalar({nested}), 1)", "that wait for others", "query_range", **form)
     flat = " + ".join(["w:n"] * 21)  # only one of them waits at a time
@@ -188,7 +190,7 @@ def test_what_waits_is_bounded(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_held_values_are_counted_while_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     value = some(100)
     size = bytes_of(value)
-    monkeypatch.setattr(room, "HELD_BYTES_MAX", 2 * size)
+    monkeypatch.setattr(values, "HELD_BYTES_MAX", 2 * size)
     taken = Room(MemoryBudget(2**40))
     for _ in range(3):
         with taken.held(value), taken.held(value), pytest.raises(Refused, match="wait"), taken.held(Scalar(np.ones(1))):
@@ -216,17 +218,18 @@ def test_what_an_operation_makes_is_promised() -> None:
 
 def test_few_answers_are_kept_for_other_selectors(ask: Ask, service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     plane: Any = service.plane
-    asked, original = list[Any](), plane.query
+    asked, original = list[Any](), plane.ask
 
-    async def query(name: str, question: Any) -> Any:
-        asked.append(question.aggregates)
+    async def ask_plane(name: str, question: Any) -> Any:
+        if isinstance(question, Query):
+            asked.append(question.selection.aggregates)
         return await original(name, question)
 
-    monkeypatch.setattr(plane, "query", query)
+    monkeypatch.setattr(plane, "ask", ask_plane)
     assert ask("query", query="w:n + w:total / w:n", time=T + 600).status_code == 200
     assert [sorted(names) for names in asked] == [["n", "total"]]
     asked.clear()
-    monkeypatch.setattr(selectors, "_KEPT_CELLS", 4)  # two series: the numbers of entries, and one aggregate
+    monkeypatch.setattr(prometheus_series, "_KEPT_CELLS", 4)  # two series: the numbers of entries, and one aggregate
     assert ask("query", query="w:n + w:n + w:total / w:n", time=T + 600).status_code == 200
     assert asked == [["n"], ["total"], ["n"]]
 
@@ -318,14 +321,15 @@ def test_names_and_series_read_as_many_keys_as_are_asked_for(
     http: httpx.Client, service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plane: Any = service.plane
-    asked, original = list[int](), plane.keys
+    asked, original = list[int](), plane.ask
 
     async def keys(*given: Any) -> Any:
         found = await original(*given)
-        asked.append(len(found[0]))
+        if isinstance(given[1], KeysQuery):
+            asked.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(plane, "keys", keys)
+    monkeypatch.setattr(plane, "ask", keys)
 
     def get(path: str, **parameters: Any) -> Any:
         asked.clear()

@@ -8,16 +8,22 @@ from typing import Any
 import httpx
 import pytest
 
-from sash.prometheus.aggregations import AGGREGATIONS, PARAMETERS
 from sash.prometheus.documents import ANSWER_BYTES_MAX
-from sash.prometheus.functions import DATES, GROUPS_MAX, INSTEAD, OF_VALUES
-from sash.prometheus.matchers import MATCHERS_MAX
-from sash.prometheus.parsing import CHARACTERS_MAX, OPERATORS_MAX, PATTERNS_MAX
-from sash.prometheus.ranges import RANGES
-from sash.prometheus.room import HELD_BYTES_MAX
-from sash.prometheus.samples import ENTRIES_MAX
-from sash.prometheus.times import POINTS_MAX
-from sash.prometheus.values import CELLS_MAX, CHARACTERS_OF_SERIES_MAX, LABELS_BYTES_MAX, LABELS_LISTED_MAX, SERIES_MAX
+from sash.prometheus.queryable import ENTRIES_MAX
+from sash.promql.aggregations import AGGREGATIONS, PARAMETERS
+from sash.promql.functions import DATES, GROUPS_MAX, INSTEAD, OF_VALUES
+from sash.promql.matchers import MATCHERS_MAX
+from sash.promql.parsing import CHARACTERS_MAX, OPERATORS_MAX, PATTERNS_MAX
+from sash.promql.ranges import RANGES
+from sash.promql.times import POINTS_MAX
+from sash.promql.values import (
+    CELLS_MAX,
+    CHARACTERS_OF_SERIES_MAX,
+    HELD_BYTES_MAX,
+    LABELS_BYTES_MAX,
+    LABELS_LISTED_MAX,
+    SERIES_MAX,
+)
 from tests.prometheus.conftest import T
 from tests.support.pages import DOCS, names_in, table_of
 

@@ -14,13 +14,13 @@ import numpy as np
 import promql_parser
 import pytest
 
-from sash.prometheus import ranges
-from sash.prometheus.aggregations import aggregated
-from sash.prometheus.errors import Refused
-from sash.prometheus.evaluate import SERVED
-from sash.prometheus.functions import INSTEAD
-from sash.prometheus.ranges import RANGES, Samples, exact_mean, exact_sum
-from sash.prometheus.values import Vector
+from sash.promql import ranges
+from sash.promql.aggregations import aggregated
+from sash.promql.errors import Refused
+from sash.promql.evaluate import SERVED
+from sash.promql.functions import INSTEAD
+from sash.promql.ranges import RANGES, Samples, exact_mean, exact_sum
+from sash.promql.values import Vector
 from sash_engine.steps import finished
 from tests.prometheus.conftest import Ask, T
 from tests.prometheus.test_steps import run

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.prometheus.errors import BadData
-from sash.prometheus.messages import TimeSeries, WriteRequest, length_of, read_request, read_series
+from sash.prometheus.remote_write import TimeSeries, WriteRequest, length_of, read_request, read_series
+from sash.promql.errors import BadData
 from sash.rpc import parsing
 from sash_engine.errors import TooLarge
 from sash_engine.steps import finished

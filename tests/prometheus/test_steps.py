@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from sash.prometheus.aggregations import aggregated, picked
-from sash.prometheus.functions import replaced
-from sash.prometheus.matchers import Matchers
-from sash.prometheus.parsing import parsed_selector
-from sash.prometheus.values import NAME, Vector
+from sash.promql.aggregations import aggregated, picked
+from sash.promql.functions import replaced
+from sash.promql.matchers import Matchers
+from sash.promql.parsing import parsed_selector
+from sash.promql.values import NAME, Vector
 
 HARD = "(?:[ab]?){800}c"
 """Takes RE2 some milliseconds for a value of 500 characters."""

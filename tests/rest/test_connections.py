@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry
 
-from sash.metrics import Metrics
 from sash.rest.connections import SPARE, SPARE_PER_ADDRESS, Connections
+from sash.runtime.metrics import Metrics
 
 PER_ADDRESS = "SASH_MAX_CONNECTIONS_PER_ADDRESS: 3"
 ALL = "SASH_MAX_CONNECTIONS: 5"

@@ -28,15 +28,15 @@ def test_entries_as_json_and_as_arrow(http, service, typed, monkeypatch):
     }
     asked = []
 
-    def found(name, *arguments):
-        asked.append(arguments)
+    def found(name, question):
+        asked.append(question)
         for letter in "ab":
             yield Batch(np.array([3, 4]), columns, Coded([letter], np.array([0, 0])))
 
-    monkeypatch.setattr(service.plane, "entries", awaited(found))
+    monkeypatch.setattr(service.plane, "ask", awaited(found))
     path = f"/v1/windows/{typed}"
     bulks = http.get(f"{path}/entries?key=a&key=b&start=0").json()["bulks"]
-    assert asked == [(EntriesQuery(0, keys=["a", "b"]),)]
+    assert asked == [EntriesQuery(0, keys=("a", "b"))]
     fields = {"f": [0.5, "NaN"], "i": [1, -(2**63)], "s": ["ä", "x"], "b": [True, False]}
     assert bulks == [{"time": [3, 4], "key": [letter] * 2, "fields": fields} for letter in "ab"]
     assert [http.post(f"{path}/bulk-insert", json=bulk).json()["inserted"] for bulk in bulks] == [2, 2]
@@ -50,7 +50,7 @@ def test_entries_as_json_and_as_arrow(http, service, typed, monkeypatch):
 
 
 def test_no_entries(http, service, typed, monkeypatch):
-    monkeypatch.setattr(service.plane, "entries", awaited(lambda *arguments: iter(())))
+    monkeypatch.setattr(service.plane, "ask", awaited(lambda *arguments: iter(())))
     path = f"/v1/windows/{typed}/entries"
     assert http.get(path).json() == {"bulks": []}
     body = http.get(path, headers={"accept": ARROW["content-type"]}).content
@@ -67,7 +67,7 @@ def test_entries_that_fail(http, service, window, monkeypatch):
         yield Batch(np.array([1]), {"value": np.array([1.0])})
         raise DataLoss("block 7 is damaged")
 
-    monkeypatch.setattr(service.plane, "entries", awaited(found))
+    monkeypatch.setattr(service.plane, "ask", awaited(found))
     refuse(http, "GET", "/v1/windows/unknown/entries", 404, "window")
     with pytest.raises(httpx.RemoteProtocolError):
         http.get(f"/v1/windows/{window}/entries")
@@ -82,7 +82,7 @@ def test_an_export_and_an_import_are_streams(http, service, window, monkeypatch)
 
     async def restore(arriving, name=None):
         taken.append((name, b"".join([part async for part in arriving])))
-        return service.plane.describe(window)
+        return await service.plane.window(window)
 
     monkeypatch.setattr(service.plane, "export", awaited(lambda name: iter(parts)))
     monkeypatch.setattr(service.plane, "restore", restore)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sash.metrics import BUCKETS_S, Metrics
+from sash.runtime.metrics import BUCKETS_S, Metrics
 
 
 @dataclass

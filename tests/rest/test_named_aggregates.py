@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sash_client import ALL_KEYS, Client, InvalidArgument
-from sash_engine.windows import named_aggregates
+from sash_engine.windows import reader
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.arrow import ARROW
 from tests.support.servers import running_service
@@ -161,10 +161,8 @@ def test_grpc_refuses_an_unknown_name(service):
 @pytest.mark.parametrize("route", ["query", "query_range"])
 def test_promql_asks_for_what_the_expression_needs(service, monkeypatch, query, named, route):
     asked = []
-    original = named_aggregates.named
-    monkeypatch.setattr(
-        named_aggregates, "named", lambda names, *more: asked.append(sorted(names)) or original(names, *more)
-    )
+    original = reader.named
+    monkeypatch.setattr(reader, "named", lambda names, *more: asked.append(sorted(names)) or original(names, *more))
     form = {"query": query, "time": T + 39, "start": T + 30, "end": T + 39, "step": 3}
     answer = service.http().post(f"/prometheus/api/v1/{route}", data=form).json()
     assert answer["status"] == "success", answer
@@ -174,10 +172,8 @@ def test_promql_asks_for_what_the_expression_needs(service, monkeypatch, query, 
 
 def test_federation_asks_once_for_all_that_it_names(service, monkeypatch):
     asked = []
-    original = named_aggregates.named
-    monkeypatch.setattr(
-        named_aggregates, "named", lambda names, *more: asked.append(sorted(names)) or original(names, *more)
-    )
+    original = reader.named
+    monkeypatch.setattr(reader, "named", lambda names, *more: asked.append(sorted(names)) or original(names, *more))
     answer = service.http().get("/prometheus/federate", params=[("match[]", "w:low"), ("match[]", 'w:n{host="a"}')])
     assert answer.status_code == 200
     assert {tuple(each) for each in asked} == {("low", "n")}

@@ -72,7 +72,7 @@ def test_who_reads_no_answers_gets_no_more_of_them(service, answered, made):
 
 def test_a_connection_that_waits_takes_nothing_more(service, made):
     """A call that waits for its caller to go has it read on."""
-    held = service.on_loop(lambda: service.plane._storage.store.lock("w").exclusive())
+    held = service.on_loop(lambda: service.plane._windows._storage.store.lock("w").exclusive())
     service.on_loop(held.__enter__)
     try:
         with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
@@ -90,7 +90,7 @@ def test_a_connection_that_waits_takes_nothing_more(service, made):
             while found.count(b"HTTP/1.1 200") < 201:
                 found += client.recv(65536)
     finally:
-        if service.plane._storage.store.lock("w").held_exclusively:
+        if service.plane._windows._storage.store.lock("w").held_exclusively:
             service.on_loop(lambda: held.__exit__(None, None, None))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from sash_engine.monoids import Mean
 from sash_engine.windows.answers import Answer, WriteResult
+from sash_engine.windows.questions import Query
 from tests.rest.conftest import made
 from tests.support.arrow import ARROW, batch, stream
 from tests.support.refusals import refuse
@@ -31,11 +32,11 @@ def panes(http):
 def taken(service, monkeypatch):
     batches = []
 
-    async def bulk_insert(name, bulk, origin=None):
-        batches.append(bulk)
-        return WriteResult(inserted=len(bulk.times))
+    async def write(name, command, origin=None):
+        batches.append(command.batch)
+        return WriteResult(inserted=command.entries)
 
-    monkeypatch.setattr(service.plane, "bulk_insert", bulk_insert)
+    monkeypatch.setattr(service.plane, "write", write)
     return batches
 
 
@@ -162,8 +163,11 @@ def test_partials_come_out_where_they_are_asked_for(http, service, panes, monkey
         partials = {"mean": (np.array([2]), np.array([np.inf])), "all": (np.array([b"\x00"], object),)}
         return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
 
-    monkeypatch.setattr(service.plane, "query", awaited(lambda _, question: [answer(question.partials)]))
-    monkeypatch.setattr(service.plane, "range_query", awaited(lambda _, question: answer(question.partials)))
+    def found(_, question):
+        one = answer(question.partials)
+        return [one] if isinstance(question, Query) else one
+
+    monkeypatch.setattr(service.plane, "ask", awaited(found))
     path = f"/v1/windows/{panes}"
     expected = {"mean": {COUNT: [2], SUM: ["Infinity"]}, "all": {"blob": ["AA=="]}}
     assert http.get(f"{path}/query?partials=true").json()["answers"][0]["partials"] == expected

@@ -199,7 +199,7 @@ def test_a_call_that_waits_goes_on_as_it_began(service, answered, case):
     """A long write holds the window when the call begins."""
     quickly(service, answered, QUICK["insert"])
     answered.clear()
-    held = service.on_loop(lambda: service.plane._storage.store.lock("w").exclusive())
+    held = service.on_loop(lambda: service.plane._windows._storage.store.lock("w").exclusive())
     service.on_loop(held.__enter__)
     with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as connection:
         connection.sendall(QUICK[case])

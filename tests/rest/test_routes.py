@@ -1,87 +1,130 @@
 """One declaration per route: parsing, documentation and the right that a call needs follow from it."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
 import httpx
 import pytest
+from fastapi import APIRouter, FastAPI, Path, Query
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
+from pydantic import Field
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
-from sash.metrics import Metrics
+from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.rest.app import create_app
 from sash.rest.bodies import ARROW, JSON
-from sash.rest.declare import Body, RouteGroup, answer
-from sash.rest.parameters import Parameter
+from sash.rest.call import Call
+from sash.rest.documents import Status
+from sash.rest.models import ABSENT, Document, Int64, Parameters, Texts
+from sash.rest.route import Route, needs, told
 from sash.rest.routes import ROUTES
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, PermissionDenied
 from tests.rest.test_service import operations
 from tests.support.servers import problem
 
-THINGS = RouteGroup("things", "Things.")
+THINGS = APIRouter(route_class=Route, tags=["things"])
 
 
-@THINGS.route(
-    "POST",
+class Things(Parameters):
+    count: Int64 = Field(json_schema_extra={"minimum": 1})
+    """How many."""
+    loud: bool = False
+    """Whether."""
+    tag: Texts = Field((), examples=[["a"]])
+    note: str = ABSENT
+
+
+class Beside(Parameters):
+    not_with = JSON
+
+    stream: Int64 = ABSENT
+
+
+class Thing(Document):
+    at: Int64
+    names: list[str] = ABSENT
+    loud: bool = False
+
+
+@THINGS.post(
     "/things/{name}",
-    "Does things",
-    right="write",
-    body=Body({JSON: {}, ARROW: {}}),
-    answers={201: answer("Done", "Thing"), 200: answer("Done before", "Thing")},
-    errors=({409: "It is there"}, {409: "It has gone", 507: "Full"}),
+    summary="Does things",
+    status_code=201,
+    response_model=Status,
+    response_description="Done",
+    responses=told({200: {"model": Status, "description": "Done before"}}, {409: "It is there"}, {409: "It has gone"}),
+    openapi_extra=needs("write", {JSON: {}, ARROW: {}}),
 )
 async def do_things(
-    call: Any,
-    name: Annotated[str, Parameter(example="x")],
-    count: Annotated[int, Parameter("How many.", limits={"minimum": 1})],
-    loud: Annotated[bool, Parameter("Whether.")] = False,
-    tag: Annotated[Sequence[str], Parameter(example=["a"])] = (),
-    note: Annotated[str | None, Parameter()] = None,
-    stream: Annotated[int | None, Parameter(only_with=(ARROW,))] = None,
+    call: Call, name: Annotated[str, Path(examples=["x"])], asked: Annotated[Things, Query()]
 ) -> dict[str, Any]:
     """More about it."""
     return {}
 
 
-(ROUTE,) = THINGS.routes
+@THINGS.get("/things", summary="Shows things", response_model=Status)
+async def show_things(call: Call) -> dict[str, Any]:
+    return {}
 
 
-def test_the_documentation_of_a_route_follows_from_its_declaration():
-    document = ROUTE.document()
+@THINGS.delete("/things", summary="Takes a thing", response_model=Status, openapi_extra=needs("admin"))
+async def take_thing(call: Call, thing: Thing) -> dict[str, Any]:
+    return {}
+
+
+DO, SHOW, TAKE = THINGS.routes
+
+
+@pytest.fixture(scope="module")
+def documented():
+    app = FastAPI(separate_input_output_schemas=False)
+    app.router.routes += THINGS.routes
+    return operations(app.openapi())
+
+
+def test_the_documentation_of_a_route_follows_from_its_declaration(documented):
+    document = documented["post", "/things/{name}"]
     assert document["operationId"] == "do_things"
     assert document["description"] == "More about it."
     assert document["x-sash-right"] == "write"
     assert list(document["requestBody"]["content"]) == [JSON, ARROW]
-    assert document["parameters"] == [
-        {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "x"},
-        {
-            "name": "count",
-            "in": "query",
-            "required": True,
-            "description": "How many.",
-            "schema": {"type": "integer", "format": "int64", "minimum": 1},
-        },
-        {"name": "loud", "in": "query", "description": "Whether.", "schema": {"type": "boolean", "default": False}},
-        {
-            "name": "tag",
-            "in": "query",
-            "schema": {"type": "array", "items": {"type": "string"}},
-            "style": "form",
-            "explode": True,
-            "example": ["a"],
-        },
-        {"name": "note", "in": "query", "schema": {"type": "string"}},
-        {"name": "stream", "in": "query", "schema": {"type": "integer", "format": "int64"}},
+    parameters = document["parameters"]
+    assert [(each["name"], each["in"], each["required"]) for each in parameters] == [
+        ("name", "path", True),
+        ("count", "query", True),
+        ("loud", "query", False),
+        ("tag", "query", False),
+        ("note", "query", False),
     ]
-    assert list(document["responses"]) == ["201", "200", "401", "403", "409", "413", "415", "429", "503", "507"]
-    assert document["responses"]["409"]["description"] == "It is there. Or it has gone"
-    assert ROUTE.status == 200
+    for each in parameters:
+        each["schema"].pop("title")
+    assert parameters[0]["schema"] == {"type": "string", "examples": ["x"]}
+    assert parameters[1]["description"] == "How many."
+    assert parameters[1]["schema"].items() >= {"type": "integer", "format": "int64", "minimum": 1}.items()
+    assert parameters[2]["schema"].items() >= {"type": "boolean", "default": False}.items()
+    assert parameters[3]["schema"].items() >= {"type": "array", "items": {"type": "string"}}.items()
+    assert parameters[4]["schema"] == {"type": "string"}
+
+
+def test_the_errors_of_a_route_follow_from_its_declaration(documented):
+    responses = documented["post", "/things/{name}"]["responses"]
+    errors = ["400", "401", "403", "404", "409", "413", "415", "429", "500", "503", "507"]
+    assert sorted(responses) == sorted(["201", "200", "422", *errors])
+    assert responses["409"]["description"].startswith("It is there. Or it has gone. Or another server")
+    assert sorted(documented["get", "/things"]["responses"]) == ["200", "503"]
+    responses = documented["delete", "/things"]["responses"]
+    assert set(errors) - set(responses) == {"404"}
+    assert responses["415"]["description"] == "The Content-Type is not taken here"
+
+
+def test_the_media_types_of_a_body():
+    assert (DO.kinds, SHOW.kinds, TAKE.kinds) == ((JSON, ARROW), (), (JSON,))
 
 
 @pytest.mark.parametrize(
@@ -89,14 +132,13 @@ def test_the_documentation_of_a_route_follows_from_its_declaration():
     [
         ("count=3", JSON, {"count": 3}),
         ("count=-9223372036854775808&&loud=false&", JSON, {"count": -(2**63), "loud": False}),
-        ("count=1&loud=true&tag=a&tag=&tag=b%26c+d", JSON, {"count": 1, "loud": True, "tag": ["a", "", "b&c d"]}),
+        ("count=1&loud=true&tag=a&tag=&tag=b%26c+d", JSON, {"count": 1, "loud": True, "tag": ("a", "", "b&c d")}),
         ("n%6fte=%C3%BC&count=1", JSON, {"count": 1, "note": "ü"}),
         ("note&count=1", JSON, {"count": 1, "note": ""}),
-        ("count=1&stream=2", ARROW, {"count": 1, "stream": 2}),
     ],
 )
 def test_parameters_are_parsed_as_declared(query, kind, given):
-    assert ROUTE.parse(query.encode(), kind) == given
+    assert Things.read(query.encode(), kind).model_dump(exclude_unset=True) == given
 
 
 @pytest.mark.parametrize(
@@ -107,7 +149,6 @@ def test_parameters_are_parsed_as_declared(query, kind, given):
         ("count=1&count=1", "count", "count is given twice"),
         ("count=1&nope=1", "nope", "'nope' is unknown; this path takes count, loud, tag, note"),
         ("count=1&name=y", "name", "'name' is unknown; this path takes count, loud, tag, note"),
-        ("count=1&stream=2", "stream", "'stream' is unknown; this path takes count, loud, tag, note"),
         ("count=", "count", "count must be an integer, not ''"),
         ("count=1.0", "count", "count must be an integer, not '1.0'"),
         ("count=+1", "count", "count must be an integer, not ' 1'"),
@@ -120,7 +161,7 @@ def test_parameters_are_parsed_as_declared(query, kind, given):
 )
 def test_parameters_that_are_not_as_declared(query, field, detail):
     with pytest.raises(InvalidArgument) as refused:
-        ROUTE.parse(query.encode(), JSON)
+        Things.read(query.encode(), JSON)
     assert (refused.value.field, refused.value.message) == (field, detail)
 
 
@@ -130,9 +171,46 @@ def test_any_query_string_means_what_it_means_to_the_standard_library(tags, rest
     expected = parse_qsl(written, keep_blank_values=True)
     if any(name != "tag" for name, _ in expected[1:]):
         with pytest.raises(InvalidArgument):
-            ROUTE.parse(written.encode("latin-1"), JSON)
+            Things.read(written.encode("latin-1"), JSON)
     else:
-        assert ROUTE.parse(written.encode("latin-1"), JSON)["tag"] == [value for _, value in expected[1:]]
+        assert Things.read(written.encode("latin-1"), JSON).tag == tuple([value for _, value in expected[1:]])
+
+
+def test_parameters_that_a_json_body_has_as_members():
+    assert Beside.read(b"stream=2", ARROW).stream == 2
+    assert Beside.read(b"", JSON).stream is None
+    with pytest.raises(InvalidArgument, match="'stream' is unknown; this path takes no parameters with this body"):
+        Beside.read(b"stream=2", JSON)
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "detail", "limit"),
+    [
+        ({}, "at", "at is missing", None),
+        ({"at": 1, "nope": 1}, "nope", "'nope' is unknown; this path takes at, names, loud", None),
+        ({"at": 1.0}, "at", "at must be an integer, not a float", None),
+        ({"at": True}, "at", "at must be an integer, not a bool", None),
+        ({"at": "1"}, "at", "at must be an integer, not a string", None),
+        ({"at": None}, "at", "at must be an integer, not null", None),
+        ({"at": 2**63}, "at", "at 9223372036854775808 is out of range", "-2^63 to 2^63 - 1"),
+        ({"at": -(2**63) - 1}, "at", "at -9223372036854775809 is out of range", "-2^63 to 2^63 - 1"),
+        ({"at": 2.0**63}, "at", "at is out of range", "-2^63 to 2^63 - 1"),
+        ({"at": 1, "names": ["a", 2, 3]}, "names[1]", "names[1] must be a string, not an integer", None),
+        ({"at": 1, "names": "a"}, "names", "names must be a list, not a string", None),
+        ({"at": 1, "names": None}, "names", "names must be a list, not null", None),
+        ({"at": 1, "loud": 1}, "loud", "loud must be true or false, not an integer", None),
+        ({"at": 1, "loud": "true"}, "loud", "loud must be true or false, not a string", None),
+    ],
+)
+def test_a_document_that_is_not_as_declared(document, field, detail, limit):
+    with pytest.raises(InvalidArgument) as refused:
+        Thing.read(document)
+    assert (refused.value.field, refused.value.message, refused.value.limit) == (field, detail, limit)
+
+
+def test_a_document_that_is_as_declared():
+    assert Thing.read({"at": -(2**63)}).model_dump() == {"at": -(2**63), "names": None, "loud": False}
+    assert Thing.read({"at": 2**63 - 1, "names": [], "loud": True}).names == []
 
 
 # -------------------------------------------------------------------- rights
@@ -151,7 +229,8 @@ def test_each_route_says_which_right_it_needs():
 def app_with(admit):
     registry, clock = CollectorRegistry(), SystemClock()
     metrics = Metrics(registry)
-    return create_app(Plane(Catalogue(clock=clock), metrics, clock), Settings(), registry, metrics, admit=admit)
+    plane = Plane.of(Storage(Catalogue(clock=clock), clock), metrics, clock)
+    return create_app(plane, Settings(), registry, metrics, admit=admit)
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if route.right], ids=lambda route: route.name)
@@ -234,5 +313,5 @@ def test_parameters_of_an_arrow_body_are_unknown_with_json(http, window):
 def test_the_document_has_the_declared_rights(http):
     found = operations(http.get("/openapi.json").json())
     assert {path: operation.get("x-sash-right") for path, operation in found.items()} == {
-        (route.method.lower(), route.path): route.right for route in ROUTES
+        (route.method.lower(), route.path): route.right for route in ROUTES if route.include_in_schema
     }

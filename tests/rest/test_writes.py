@@ -238,13 +238,13 @@ def test_a_write_has_as_many_entries_as_it_may_and_not_one_more(http, window, ro
 def test_a_write_whose_client_goes_is_ended(service, window, monkeypatch):
     begun, go, ended = threading.Event(), threading.Event(), threading.Event()
 
-    async def insert(*arguments, **options):
+    async def write(*arguments):
         begun.set()
         await until(go.is_set)
         ended.set()
         return WriteResult(inserted=1)
 
-    monkeypatch.setattr(service.plane, "insert", insert)
+    monkeypatch.setattr(service.plane, "write", write)
     body = b'{"time": 1, "value": 1}'
     with socket.create_connection(("127.0.0.1", service.rest_port)) as client:
         head = json_head(f"/v1/windows/{window}/insert", len(body))
@@ -255,10 +255,10 @@ def test_a_write_whose_client_goes_is_ended(service, window, monkeypatch):
 
 
 def test_a_tier_that_is_away(http, service, window, monkeypatch):
-    async def insert(*arguments, **options):
+    async def write(*arguments):
         raise Unavailable("the tier is away", retry_after_s=1.5)
 
-    monkeypatch.setattr(service.plane, "insert", insert)
+    monkeypatch.setattr(service.plane, "write", write)
     response = http.post(f"/v1/windows/{window}/insert", json=WRITES["insert"])
     assert problem(response)["status"] == 503
     assert response.headers["retry-after"] == "2"

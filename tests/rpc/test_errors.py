@@ -251,10 +251,10 @@ def test_an_unknown_method(service, unchanged):
 
 
 def test_a_failure_of_the_service_is_logged_and_not_shown(stub, service, unchanged, monkeypatch, caplog):
-    def fail(name):
+    async def fail(name):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(service.plane, "describe", fail)
+    monkeypatch.setattr(service.plane, "window", fail)
     with pytest.raises(grpc.RpcError) as caught:
         stub.GetWindow(pb.GetWindowRequest(name=unchanged))
     assert caught.value.code() == grpc.StatusCode.INTERNAL
@@ -265,10 +265,10 @@ def test_a_failure_of_the_service_is_logged_and_not_shown(stub, service, unchang
 def test_an_error_that_may_pass_says_when_to_come_back(stub, service, unchanged, monkeypatch):
     from sash_engine.errors import Unavailable
 
-    def fail(name):
+    async def fail(name):
         raise Unavailable("the tier is away", retry_after_s=1.5)
 
-    monkeypatch.setattr(service.plane, "describe", fail)
+    monkeypatch.setattr(service.plane, "window", fail)
     error = refuse(stub.GetWindow, pb.GetWindowRequest(name=unchanged), "UNAVAILABLE")
     retry = error_details_pb2.RetryInfo()
     assert any(detail.Unpack(retry) for detail in rpc_status.from_call(error).details)

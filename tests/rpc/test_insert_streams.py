@@ -10,13 +10,14 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from prometheus_client import CollectorRegistry
 
-from sash.clock import SystemClock
 from sash.durability import journal
 from sash.durability.catalogue import Catalogue
+from sash.durability.records import BulkInsert
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.rpc.pipeline import in_order
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batch import Batch, Origin
@@ -217,7 +218,7 @@ async def test_writes_that_wait_for_room_keep_their_order(monkeypatch):
     catalogue = Catalogue(clock=clock)
     storage = Storage(catalogue, clock, SlowTier(MemoryStore()))
     await storage.start()
-    plane = Plane(catalogue, Metrics(CollectorRegistry()), clock, storage)
+    plane = Plane.of(storage, Metrics(CollectorRegistry()), clock)
     await plane.create(WindowSpec.parse({"name": "w", "aggregates": {"n": {"function": "count"}}}))
 
     async def requests():
@@ -227,7 +228,7 @@ async def test_writes_that_wait_for_room_keep_their_order(monkeypatch):
 
     async def write(sequence):
         batch = Batch(np.arange(100), {"value": np.zeros(100)})
-        return await plane.bulk_insert("w", batch, origin=Origin("p", sequence))
+        return await plane.write("w", BulkInsert(batch), Origin("p", sequence))
 
     try:
         assert [answer.inserted async for answer in in_order(requests(), write, asyncio.Event())] == [100] * 300

@@ -41,8 +41,7 @@ class Gate:
 @pytest.fixture
 def gate(service, monkeypatch):
     made = Gate()
-    for name in ("insert", "bulk_insert"):
-        monkeypatch.setattr(service.plane, name, made.write)
+    monkeypatch.setattr(service.plane, "write", made.write)
     yield made
     made.open.set()
 
@@ -142,7 +141,7 @@ def test_entries_are_bulks_that_could_be_inserted_again(stub, service, typed, mo
         for letter in "ab":
             yield Batch(np.array([3, 4]), columns, Coded([letter], np.array([0, 0])))
 
-    monkeypatch.setattr(service.plane, "entries", awaited(entries))
+    monkeypatch.setattr(service.plane, "ask", awaited(entries))
     found = list(stub.Entries(pb.EntriesRequest(window=typed, keys=["a", "b"], start=0, end=9)))
     assert asked == [(typed, EntriesQuery(0, 9, keys=["a", "b"]))]
     assert [list(each.key.dictionary) for each in found] == [["a"], ["b"]]
@@ -159,7 +158,7 @@ def test_a_stream_that_fails_half_way_says_so(stub, service, window, monkeypatch
         yield Batch(np.array([1]), {"value": np.array([1.0])})
         raise Unavailable("the tier is away", retry_after_s=2)
 
-    monkeypatch.setattr(service.plane, "entries", awaited(entries))
+    monkeypatch.setattr(service.plane, "ask", awaited(entries))
     found, error = answered(stub.Entries(pb.EntriesRequest(window=window)))
     assert len(found) == 1
     assert error.code() == grpc.StatusCode.UNAVAILABLE
@@ -196,7 +195,7 @@ class Restored:
             raise
         finally:
             self.ended.set()
-        return self.plane.describe(self.shown)
+        return await self.plane.window(self.shown)
 
 
 @pytest.fixture

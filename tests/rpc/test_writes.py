@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sash_engine.windows.answers import Answer, WriteResult
+from sash_engine.windows.questions import Query
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.conftest import made
 from tests.support.messages import aggregates, bulk, float64, int64, strings
@@ -183,11 +184,11 @@ def test_durability_and_granularity_of_a_spec(stub):
 def test_partials_go_in_as_columns(stub, service, window, monkeypatch):
     taken = []
 
-    async def bulk_insert(name, batch, origin=None):
-        taken.append(batch)
-        return WriteResult(inserted=len(batch.times))
+    async def write(name, command, origin=None):
+        taken.append(command.batch)
+        return WriteResult(inserted=command.entries)
 
-    monkeypatch.setattr(service.plane, "bulk_insert", bulk_insert)
+    monkeypatch.setattr(service.plane, "write", write)
     parts = [pb.Column(int64=int64(2, 1)), pb.Column(float64=float64(0.5, 3))]
     partials = {
         "mean": pb.PartialColumns(columns=parts),
@@ -257,14 +258,11 @@ def test_partials_come_out_where_they_are_asked_for(stub, service, window, monke
         partials = {"mean": (np.array([2]), np.array([0.5])), "p95": (np.array([b"\x00"], object),)}
         return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
 
-    async def query(_, question):
-        return [answer(question.partials)]
+    async def ask(_, question):
+        one = answer(question.partials)
+        return [one] if isinstance(question, Query) else one
 
-    async def range_query(_, question):
-        return answer(question.partials)
-
-    monkeypatch.setattr(service.plane, "query", query)
-    monkeypatch.setattr(service.plane, "range_query", range_query)
+    monkeypatch.setattr(service.plane, "ask", ask)
     (without,) = stub.Query(pb.QueryRequest(window=window)).answers
     assert not without.partials
     (queried,) = stub.Query(pb.QueryRequest(window=window, partials=True)).answers

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash.clock import SystemClock
 from sash.durability.catalogue import Catalogue
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.limits import memory
 from sash.limits.memory import MIB, SMALL_BYTES, MemoryBudget, StagedBytes, apart, available_bytes
-from sash.metrics import Metrics
 from sash.plane import Plane
+from sash.runtime.clock import SystemClock
+from sash.runtime.metrics import Metrics
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.errors import OutOfRoom, ResourceExhausted, TooLarge
 from sash_engine.windows.batch import Batch, Origin
@@ -321,7 +322,7 @@ async def plane(machine):
     catalogue = Catalogue(clock=clock)
     storage = Storage(catalogue, clock, MemoryTier(MemoryStore()), memory=machine.budget(10**6, staged=10_000))
     await storage.start()
-    made = Plane(catalogue, Metrics(CollectorRegistry()), clock, storage)
+    made = Plane.of(storage, Metrics(CollectorRegistry()), clock)
     for durability in ("sync", "memory"):
         aggregates = {"n": {"function": "count"}, "all": {"function": "collect"}}
         await made.create(WindowSpec.parse({"name": durability, "durability": durability, "aggregates": aggregates}))
@@ -336,47 +337,47 @@ def batch(n):
 @pytest.mark.parametrize("window", ["sync", "memory"])
 async def test_a_full_service_refuses_what_adds_and_does_the_rest(plane, machine, window):
     origin = Origin("p", 1)
-    await plane.bulk_insert(window, batch(10), origin)
-    staged = await plane.stage(window, batch(10), "q", 1)
+    await plane.write(window, BulkInsert(batch(10)), origin)
+    staged = await plane.write(window, StageBatch(batch(10), "q", 1))
     machine.used, machine.now_s = 950_000, 1.0
     for refused in (
-        lambda: plane.insert(window, 11, {"value": 1.0}),
-        lambda: plane.bulk_insert(window, batch(10)),
-        lambda: plane.stage(window, batch(10), "q", 2),
-        lambda: plane.commit(window, "q", 1, [staged.stage]),
+        lambda: plane.write(window, Insert(11, {"value": 1.0})),
+        lambda: plane.write(window, BulkInsert(batch(10))),
+        lambda: plane.write(window, StageBatch(batch(10), "q", 2)),
+        lambda: plane.write(window, Commit("q", 1, [staged.stage])),
         lambda: plane.create(WindowSpec.parse({"name": "new", "aggregates": {"n": {"function": "count"}}})),
     ):
         with pytest.raises(OutOfRoom) as caught:
             await refused()
         assert caught.value.limit == "SASH_MEMORY_BYTES: 1.0 MiB"
-    assert plane.describe(window).entries == 10
-    assert (await plane.bulk_insert(window, batch(10), origin)).already_applied
-    assert (await plane.bulk_evict(window, 4)).evicted == 5
+    assert (await plane.window(window)).entries == 10
+    assert (await plane.write(window, BulkInsert(batch(10)), origin)).already_applied
+    assert (await plane.write(window, BulkEvict(4))).evicted == 5
     machine.used, machine.now_s = 0, 2.0
-    assert (await plane.commit(window, "q", 1, [staged.stage])).inserted == 10
+    assert (await plane.write(window, Commit("q", 1, [staged.stage]))).inserted == 10
     assert await plane.delete(window) == 15
 
 
 async def test_staged_parts_have_a_limit(plane):
-    await plane.stage("memory", batch(300), "q", 1)
-    await plane.stage("memory", batch(300), "q", 2)
+    await plane.write("memory", StageBatch(batch(300), "q", 1))
+    await plane.write("memory", StageBatch(batch(300), "q", 2))
     with pytest.raises(ResourceExhausted, match="staged"):
-        await plane.stage("memory", batch(300), "q", 3)
-    await plane.commit("memory", "q", 1, [])
-    await plane.stage("memory", batch(300), "q", 3)
+        await plane.write("memory", StageBatch(batch(300), "q", 3))
+    await plane.write("memory", Commit("q", 1, []))
+    await plane.write("memory", StageBatch(batch(300), "q", 3))
     await plane.delete("memory")
-    await plane.stage("sync", batch(600), "q", 1)
+    await plane.write("sync", StageBatch(batch(600), "q", 1))
 
 
 async def test_an_answer_with_lists_needs_memory(plane, machine):
     from sash_engine.windows.questions import Query, RangeQuery
 
-    await plane.bulk_insert("memory", batch(1000))
+    await plane.write("memory", BulkInsert(batch(1000)))
     machine.used, machine.now_s = 850_000, 1.0
     for question in (
-        lambda: plane.query("memory", Query(None, [])),
-        lambda: plane.query("memory", Query(None, ["1ms"])),
+        lambda: plane.ask("memory", Query(None, [])),
+        lambda: plane.ask("memory", Query(None, ["1ms"])),
     ):
         with pytest.raises(ResourceExhausted, match="memory"):
             await question()
-    assert (await plane.range_query("memory", RangeQuery(0, 99, None))).entries == 100
+    assert (await plane.ask("memory", RangeQuery(0, 99, None))).entries == 100

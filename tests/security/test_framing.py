@@ -184,7 +184,7 @@ def test_a_head_is_not_slow_while_the_service_does_not_read(monkeypatch):
     with running_service() as running:
         assert running.http().post("/v1/windows", json={"name": "w", "aggregates": COUNT}).status_code == 201
         monkeypatch.setattr(Connection, "connection_made", noted)
-        held = running.on_loop(lambda: running.plane._storage.store.lock("w").exclusive())
+        held = running.on_loop(lambda: running.plane._windows._storage.store.lock("w").exclusive())
         running.on_loop(held.__enter__)
         with connected(running) as connection:
             connection.sendall(several[:-100])
@@ -298,7 +298,7 @@ def windowed(**settings):
 @contextlib.contextmanager
 def busy(running):
     """While this is open, questions wait."""
-    held = running.on_loop(lambda: running.plane._storage.store.lock("w").exclusive())
+    held = running.on_loop(lambda: running.plane._windows._storage.store.lock("w").exclusive())
     running.on_loop(held.__enter__)
     try:
         yield

@@ -7,8 +7,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash.metrics import Metrics
 from sash.rest.guards import Guard
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings, load_settings
 from sash_engine.errors import InvalidArgument
 from tests.support.servers import WAIT_S, problem, running_service

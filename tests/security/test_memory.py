@@ -245,7 +245,7 @@ def test_an_answer_is_its_callers_until_it_is_read():
         stub, count = running.stub(), 50_000
         create(stub, "many", keyed=True, aggregates=dict.fromkeys(COLUMNS, COUNT))
         stub.BulkInsert(bulk("many", np.arange(count), np.zeros(count), [f"key-{i}" for i in range(count)]))
-        budget = running.plane._storage._memory
+        budget = running.plane._windows._storage._memory
         with socket.create_connection(("127.0.0.1", running.rest_port)) as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.sendall(b"GET /v1/windows/many/query?all_keys=true HTTP/1.1\r\nhost: localhost\r\n\r\n")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from sash.calls import each
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, Punctuate, Retract, StageBatch, Update
 from sash.shards.hosted import HostedShard
 from sash.shards.lifecycle import Lifecycle
-from sash.shards.sharded_plane import ShardedPlane
 from sash_engine.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -25,11 +25,11 @@ from sash_engine.errors import (
     SashError,
     Unavailable,
 )
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
 from tests.shards.test_views import SOURCE, VIEW
-from tests.support.sharded import hosts, in_process
+from tests.support.sharded import ShardedPlane, hosts, in_process
 from tests.support.waiting import turns, until
 
 SHARDS = 3
@@ -48,9 +48,9 @@ class Calls:
     def __init__(self, plane: ShardedPlane) -> None:
         self.made = 0
         self._fails, self._how = -1, ""
-        self._shards = plane._shards
-        self._administered = plane._shards.administered
-        plane._shards.administered = self.to
+        self._shards = plane.shards
+        self._administered = plane.shards.administered
+        plane.shards.administered = self.to
 
     def fail(self, number: int, how: str) -> None:
         """Have the call of a number fail: before it is made, after it, or for ever."""
@@ -84,7 +84,7 @@ class _Watched:
 
 async def writable(hosted: HostedShard, key: str) -> bool:
     try:
-        await hosted.plane.insert("w", 1000, {"v": 0}, key)
+        await hosted.local.write("w", Insert(1000, {"v": 0}, key))
     except (NotFound, Unavailable):
         return False
     return True
@@ -92,7 +92,7 @@ async def writable(hosted: HostedShard, key: str) -> bool:
 
 async def check(plane: ShardedPlane) -> None:
     """Check that who takes a write to the window is not alone with it."""
-    shards = plane._shards.hosted
+    shards = plane.shards.hosted
     listed = "w" in shards[0].catalogue
     for shard in OTHERS:
         assert listed or not await writable(shards[shard], KEY_OF[shard]), f"shard {shard} has it, and home has not"
@@ -101,11 +101,11 @@ async def check(plane: ShardedPlane) -> None:
 async def settled(plane: ShardedPlane) -> bool:
     """Have all shards made alike, and return whether the window is there: on all shards, or on none."""
     for shard in range(SHARDS):
-        await plane.lifecycle.reconcile_one(shard)
-    shards = plane._shards.hosted
+        await plane.deployment.lifecycle.reconcile_one(shard)
+    shards = plane.shards.hosted
     there = {"w" in hosted.catalogue for hosted in shards.values()}
     assert len(there) == 1
-    assert not any([await hosted.plane.closed() for hosted in shards.values()])
+    assert not any([await hosted.local.closed() for hosted in shards.values()])
     takes = {await writable(hosted, KEY_OF[shard]) for shard, hosted in shards.items()}
     assert takes == there
     return there.pop()
@@ -113,9 +113,9 @@ async def settled(plane: ShardedPlane) -> bool:
 
 def restarted(plane: ShardedPlane) -> None:
     """Home has another owner, in another process: it knows what is stored."""
-    old = plane._shards.hosted[0]
-    plane._shards.hosted[0] = HostedShard.of(old.catalogue, old.storage, plane._clock, plane.held, plane.turns)
-    plane.lifecycle = Lifecycle(plane._shards)
+    old = plane.shards.hosted[0]
+    plane.shards.hosted[0] = HostedShard.of(old.storage, plane.held)
+    plane.deployment.lifecycle = Lifecycle(plane.shards)
 
 
 async def created(plane: ShardedPlane) -> None:
@@ -148,13 +148,13 @@ async def test_whatever_fails_nobody_writes_to_what_home_does_not_have(operation
     while not done:
         plane = in_process(SHARDS)
         await plane.create(spec())
-        await plane.bulk_insert("w", bulk(ROWS))
+        await plane.write("w", BulkInsert(bulk(ROWS)))
         plane.file = b"".join([part async for part in each(await plane.export("w"))])
         if operation in (created, restored):
             await plane.delete("w")
         elif operation is left_over:
             for shard in (0, 1):
-                await plane._shards.hosted[shard].plane.delete("w")
+                await plane.shards.hosted[shard].local.delete("w")
         calls = Calls(plane)
         calls.fail(number, how)
         failed = None
@@ -187,24 +187,24 @@ async def test_whatever_fails_nobody_writes_to_what_home_does_not_have(operation
 async def plane() -> ShardedPlane:
     made = in_process(SHARDS)
     await made.create(spec())
-    await made.bulk_insert("w", bulk(ROWS))
+    await made.write("w", BulkInsert(bulk(ROWS)))
     return made
 
 
 async def test_a_deletion_that_waits_for_a_shard_says_so_and_goes_on(plane: ShardedPlane) -> None:
-    away = plane._shards.hosted.pop(2)
+    away = plane.shards.hosted.pop(2)
     with pytest.raises(Unavailable, match=r"not deleted yet.*until shards 2 confirm") as raised:
         await plane.delete("w")
     assert raised.value.retry_after_s
-    assert [info.spec.name for info in await plane._shards.hosted[0].plane.windows()] == ["w"]
+    assert [info.spec.name for info in await plane.shards.hosted[0].local.windows()] == ["w"]
     for shard in (0, 1):
         with pytest.raises(Unavailable, match="being created or deleted; nothing was changed"):
-            await plane.insert("w", 1, {"v": 1}, KEY_OF[shard])
-    await away.plane.insert("w", 1, {"v": 1}, KEY_OF[2])  # it has heard nothing
+            await plane.write("w", Insert(1, {"v": 1}, KEY_OF[shard]))
+    await away.local.write("w", Insert(1, {"v": 1}, KEY_OF[2]))  # it has heard nothing
     for call in (plane.create(spec()), plane.add_aggregates("w", {"min": {"function": "min"}}), plane.delete("w")):
         with pytest.raises(Unavailable, match="not deleted yet"):
             await call
-    plane._shards.hosted[2] = away
+    plane.shards.hosted[2] = away
     assert await plane.delete("w") == len(ROWS) + 1
     assert not await settled(plane)
     with pytest.raises(NotFound):
@@ -212,10 +212,10 @@ async def test_a_deletion_that_waits_for_a_shard_says_so_and_goes_on(plane: Shar
 
 
 async def test_a_window_that_is_being_deleted_is_created_anew_with_another_spec(plane: ShardedPlane) -> None:
-    away = plane._shards.hosted.pop(1)
+    away = plane.shards.hosted.pop(1)
     with pytest.raises(Unavailable):
         await plane.delete("w")
-    plane._shards.hosted[1] = away
+    plane.shards.hosted[1] = away
     info, is_new = await plane.create(spec(granularity=5))
     assert (is_new, info.entries, info.spec.granularity) == (True, 0, "5")
     assert await settled(plane)
@@ -223,18 +223,18 @@ async def test_a_window_that_is_being_deleted_is_created_anew_with_another_spec(
 
 async def test_a_window_that_is_being_deleted_is_restored_anew(plane: ShardedPlane) -> None:
     plane.file = b"".join([part async for part in each(await plane.export("w"))])
-    away = plane._shards.hosted.pop(1)
+    away = plane.shards.hosted.pop(1)
     with pytest.raises(Unavailable):
         await plane.delete("w")
-    plane._shards.hosted[1] = away
-    await away.plane.insert("w", 1, {"v": 1}, KEY_OF[1])
+    plane.shards.hosted[1] = away
+    await away.local.write("w", Insert(1, {"v": 1}, KEY_OF[1]))
     await restored(plane)
     assert (await plane.window("w")).entries == len(ROWS)
     assert await settled(plane)
 
 
 async def test_a_window_is_deleted_that_a_shard_lost(plane: ShardedPlane) -> None:
-    await plane._shards.hosted[1].plane.delete("w")
+    await plane.shards.hosted[1].local.delete("w")
     kept = [key for key in KEYS if shard_of("w", key, SHARDS) != 1]
     assert await plane.delete("w") == len(kept)
 
@@ -244,10 +244,10 @@ async def test_a_refused_deletion_changes_nothing(plane: ShardedPlane, monkeypat
         raise ResourceExhausted("full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(plane._shards.hosted[0].plane, "delete", refuse)
+        patched.setattr(plane.shards.hosted[0].local, "delete", refuse)
         with pytest.raises(ResourceExhausted):
             await plane.delete("w")
-    await plane.bulk_insert("w", bulk(ROWS))
+    await plane.write("w", BulkInsert(bulk(ROWS)))
     assert await settled(plane)
 
 
@@ -255,47 +255,47 @@ async def test_a_window_with_views_is_not_closed() -> None:
     plane = in_process(SHARDS)
     await plane.create(SOURCE)
     await plane.create(VIEW)
-    away = plane._shards.hosted.pop(2)
+    away = plane.shards.hosted.pop(2)
     with pytest.raises(FailedPrecondition, match="has a view"):
         await plane.delete("requests")
-    plane._shards.hosted[2] = away
-    for hosted in plane._shards.hosted.values():
-        assert await hosted.plane.closed() == {}
+    plane.shards.hosted[2] = away
+    for hosted in plane.shards.hosted.values():
+        assert await hosted.local.closed() == {}
 
 
 async def test_a_closed_window_answers_nothing(plane: ShardedPlane) -> None:
-    shard = plane._shards.hosted[1].plane
+    shard = plane.shards.hosted[1].local
     await shard.close("w", "a")
     await shard.reopen("w", "b")  # somebody else's
     batch, key = bulk([(KEY_OF[1], 1, 1)]), KEY_OF[1]
     calls = [
-        lambda: shard.insert("w", 1, {"v": 1}, key),
-        lambda: shard.bulk_insert("w", batch),
-        lambda: shard.bulk_evict("w", 1, key),
-        lambda: shard.retract("w", batch),
-        lambda: shard.update("w", batch),
-        lambda: shard.punctuate("w", 1),
-        lambda: shard.stage("w", batch, "q", 1),
-        lambda: shard.commit("w", "q", 1, []),
-        lambda: shard.query("w", Query(key)),
-        lambda: shard.range_query("w", RangeQuery(0, 1, key)),
-        lambda: shard.range_groups("w", RangeQuery(0, 1, by=["key"])),
-        lambda: shard.series("w", SeriesQuery(0, 1, 1, key=key)),
-        lambda: shard.series_groups("w", SeriesQuery(0, 1, 1, by=["key"])),
-        lambda: shard.entries("w", EntriesQuery(keys=ALL_KEYS)),
+        lambda: shard.write("w", Insert(1, {"v": 1}, key)),
+        lambda: shard.write("w", BulkInsert(batch)),
+        lambda: shard.write("w", BulkEvict(1, key)),
+        lambda: shard.write("w", Retract(batch)),
+        lambda: shard.write("w", Update(batch)),
+        lambda: shard.write("w", Punctuate(1)),
+        lambda: shard.write("w", StageBatch(batch, "q", 1)),
+        lambda: shard.write("w", Commit("q", 1, [])),
+        lambda: shard.ask("w", Query(key)),
+        lambda: shard.ask("w", RangeQuery(0, 1, key)),
+        lambda: shard.ask("w", RangeQuery(0, 1, selection=Grouped(by=["key"]))),
+        lambda: shard.ask("w", SeriesQuery(0, 1, 1, key=key)),
+        lambda: shard.ask("w", SeriesQuery(0, 1, 1, selection=Grouped(by=["key"]))),
+        lambda: shard.ask("w", EntriesQuery(keys=ALL_KEYS)),
         lambda: shard.export("w"),
         lambda: shard.export_together("w", []),
-        lambda: shard.keys("w"),
+        lambda: shard.ask("w", KeysQuery()),
     ]
     for call in calls:
         with pytest.raises(Unavailable, match="created or deleted"):
             await call()
     await shard.reopen("w", "a")
-    await shard.insert("w", 1, {"v": 1}, key)
+    await shard.write("w", Insert(1, {"v": 1}, key))
 
 
 async def test_what_an_earlier_home_said_and_comes_late_changes_nothing(plane: ShardedPlane) -> None:
-    shard = plane._shards.hosted[1].plane
+    shard = plane.shards.hosted[1].local
     await shard.close("w", "early")
     await shard.close("w", "late")
     for token in ("early", "other"):
@@ -318,7 +318,7 @@ async def test_what_an_earlier_home_said_and_comes_late_changes_nothing(plane: S
 
 
 async def test_a_window_that_cannot_be_made_is_not_closed() -> None:
-    shard = in_process(1)._shards.hosted[0].plane
+    shard = in_process(1).shards.hosted[0].local
     with pytest.raises(FailedPrecondition):
         await shard.create(spec(durability="sync"), "t")
     assert await shard.closed() == {}
@@ -332,17 +332,17 @@ async def test_a_process_that_lost_home_deletes_and_opens_nothing(
     async def taken() -> None:
         raise Unavailable("another server has it")
 
-    for hosted in plane._shards.hosted.values():
+    for hosted in plane.shards.hosted.values():
         monkeypatch.setattr(hosted.storage, "confirm", taken)
-    one = plane._shards.hosted[1]
-    await one.plane.close("w", "of the new home")
+    one = plane.shards.hosted[1]
+    await one.local.close("w", "of the new home")
     with pytest.raises(Unavailable, match="another server"):
-        await plane.lifecycle.reconcile_one(1)
-    assert await one.plane.closed() == {"w": "of the new home"}
-    await one.plane.reopen("w", "of the new home")
-    await plane._shards.hosted[0].plane.delete("w")  # as it was before the new home created it
+        await plane.deployment.lifecycle.reconcile_one(1)
+    assert await one.local.closed() == {"w": "of the new home"}
+    await one.local.reopen("w", "of the new home")
+    await plane.shards.hosted[0].local.delete("w")  # as it was before the new home created it
     with pytest.raises(Unavailable, match="another server"):
-        await plane.lifecycle.reconcile_one(1)
+        await plane.deployment.lifecycle.reconcile_one(1)
     assert "w" in one.catalogue
     with pytest.raises(NotFound):
         await plane.delete("w")
@@ -355,27 +355,27 @@ async def test_a_process_that_lost_home_makes_nothing_that_takes_writes(
     async def taken() -> None:
         raise Unavailable("another server has it")
 
-    monkeypatch.setattr(plane._shards.hosted[0].storage, "confirm", taken)
-    one = plane._shards.hosted[1]
-    await one.plane.delete("w")  # as the new home has said
+    monkeypatch.setattr(plane.shards.hosted[0].storage, "confirm", taken)
+    one = plane.shards.hosted[1]
+    await one.local.delete("w")  # as the new home has said
     with pytest.raises(Unavailable, match="another server"):
-        await plane.lifecycle.reconcile_one(1)
+        await plane.deployment.lifecycle.reconcile_one(1)
     assert not await writable(one, KEY_OF[1])
 
 
 async def test_what_an_earlier_home_restores_stays_closed(plane: ShardedPlane) -> None:
-    file = b"".join([part async for part in each(await plane._shards.hosted[1].plane.export("w"))])
+    file = b"".join([part async for part in each(await plane.shards.hosted[1].local.export("w"))])
     await plane.delete("w")
-    one, go_on = plane._shards.hosted[1], asyncio.Event()
+    one, go_on = plane.shards.hosted[1], asyncio.Event()
 
     async def parts():
         yield file[:10]
         await go_on.wait()
         yield file[10:]
 
-    restoring = asyncio.create_task(one.plane.restore(parts(), "w", token="t"))
+    restoring = asyncio.create_task(one.local.restore(parts(), "w", token="t"))
     await turns()
-    await plane.lifecycle.reconcile_one(1)  # home does not have it
+    await plane.deployment.lifecycle.reconcile_one(1)  # home does not have it
     go_on.set()
     await restoring
     assert "w" in one.catalogue
@@ -392,13 +392,13 @@ async def test_a_window_that_another_home_made_meanwhile_is_not_taken_for_a_new_
         return 0
 
     for shard in (0, 2):
-        await plane._shards.hosted[shard].plane.delete("w")
+        await plane.shards.hosted[shard].local.delete("w")
     with monkeypatch.context() as patched:
-        patched.setattr(plane.lifecycle, "_remove", nothing)
+        patched.setattr(plane.deployment.lifecycle, "_remove", nothing)
         with pytest.raises(Unavailable, match="shard 1 has a window"):
             await plane.create(spec())
-    assert "w" not in plane._shards.hosted[0].catalogue
-    assert "w" not in plane._shards.hosted[2].catalogue
+    assert "w" not in plane.shards.hosted[0].catalogue
+    assert "w" not in plane.shards.hosted[2].catalogue
     assert (await plane.create(spec()))[1]
     assert (await plane.window("w")).entries == 0
 
@@ -425,23 +425,23 @@ async def test_a_process_that_has_home_again_does_not_go_on_with_what_it_began_b
 
 def cut(one: Any, other: Any) -> Callable[[], None]:
     """Cut the network between two processes; return what mends it."""
-    peers = {host: host.peer for host in (one, other)}
+    peers = {host: host.serving.peer for host in (one, other)}
 
     def nobody(_: str) -> Any:
         raise Unavailable("the network is cut")
 
     for host in peers:
-        host.peer = nobody
+        host.serving.peer = nobody
 
     def mend() -> None:
         for host, peer in peers.items():
-            host.peer = peer
+            host.serving.peer = peer
 
     return mend
 
 
 async def test_a_window_goes_from_a_process_that_could_not_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sash.shards.host._SETTLE_S", 0.01)
+    monkeypatch.setattr("sash.shards.serving._SETTLE_S", 0.01)
     async with hosts(SHARDS) as made:
         home, other = made
         await home.plane.create(spec())
@@ -449,36 +449,36 @@ async def test_a_window_goes_from_a_process_that_could_not_be_reached(monkeypatc
         with pytest.raises(Unavailable, match=r"not deleted yet.*the network is cut"):
             await home.plane.delete("w")
         assert "w" in home.shards.hosted[0].catalogue
-        await other.plane.insert("w", 1, {"v": 1}, KEY_OF[1])
+        await other.plane.write("w", Insert(1, {"v": 1}, KEY_OF[1]))
         mend()
         await until(lambda: not any("w" in each.catalogue for host in made for each in host.shards.hosted.values()))
         for host in made:
             with pytest.raises(NotFound):
-                await host.plane.insert("w", 1, {"v": 1}, KEY_OF[1])
+                await host.plane.write("w", Insert(1, {"v": 1}, KEY_OF[1]))
         await home.plane.create(spec(granularity=5))
-        assert (await other.plane.insert("w", 1, {"v": 1}, KEY_OF[1])).inserted == 1
+        assert (await other.plane.write("w", Insert(1, {"v": 1}, KEY_OF[1]))).inserted == 1
 
 
 async def test_what_stays_closed_without_its_coordinator_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sash.shards.host._SETTLE_S", 0.01)
+    monkeypatch.setattr("sash.shards.serving._SETTLE_S", 0.01)
     async with hosts(SHARDS) as made:
         home, other = made
         await home.plane.create(spec())
         mend = cut(home, other)
-        await other.shards.hosted[1].plane.close("w", "of a home that is gone")
-        await home.shards.hosted[2].plane.close("w", "of a home that is gone")
-        await until(lambda: not home.shards.hosted[2].plane._closed)
-        assert other.shards.hosted[1].plane._closed
+        await other.shards.hosted[1].local.close("w", "of a home that is gone")
+        await home.shards.hosted[2].local.close("w", "of a home that is gone")
+        await until(lambda: not home.shards.hosted[2].local._closed)
+        assert other.shards.hosted[1].local._closed
         mend()
-        await until(lambda: not other.shards.hosted[1].plane._closed)
-        assert (await home.plane.insert("w", 1, {"v": 1}, KEY_OF[1])).inserted == 1
+        await until(lambda: not other.shards.hosted[1].local._closed)
+        assert (await home.plane.write("w", Insert(1, {"v": 1}, KEY_OF[1]))).inserted == 1
 
 
 async def test_a_new_owner_of_home_makes_its_own_shards_alike_too() -> None:
     async with hosts(SHARDS) as (home, _):
         await home.plane.create(spec())
-        await home.shards.hosted[0].plane.delete("w")
-        home._spawn(home._reconcile_others())
+        await home.shards.hosted[0].local.delete("w")
+        home.serving.spawn(home.serving.reconcile_others())
         await until(lambda: "w" not in home.shards.hosted[2].catalogue)
         with contextlib.suppress(NotFound):
             await home.plane.window("w")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sash.calls import each
+from sash.durability.records import BulkEvict, BulkInsert, Insert, Retract, Update
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SequenceReused
@@ -23,15 +24,15 @@ async def write(plane: Plane, kind: str, sequence: int, value: int, origin: Orig
     rows = [*ROWS[:-1], (*ROWS[-1][:2], value)]
     match kind:
         case "bulk":
-            result = await plane.bulk_insert("w", bulk(rows), origin)
+            result = await plane.write("w", BulkInsert(bulk(rows)), origin)
         case "insert":
-            result = await plane.insert("w", 5, {"v": value}, KEYS[0], origin=origin)
+            result = await plane.write("w", Insert(5, {"v": value}, KEYS[0]), origin)
         case "evict":
-            result = await plane.bulk_evict("w", -value, KEYS[0], origin)
+            result = await plane.write("w", BulkEvict(-value, KEYS[0]), origin)
         case "update":
-            result = await plane.update("w", bulk(rows), origin)
+            result = await plane.write("w", Update(bulk(rows)), origin)
         case _:
-            result = await plane.retract("w", bulk(rows), origin)
+            result = await plane.write("w", Retract(bulk(rows)), origin)
     return result.already_applied
 
 
@@ -48,12 +49,12 @@ async def test_all_shards_refuse_other_data(kind: str) -> None:
         plane = of[0].plane
         await plane.create(spec(identity="v"))
         assert not await write(plane, kind, 1, 1)
-        before = {shard: await plane._shards.plane(shard).window("w") for shard in range(4)}
+        before = {shard: await of[0].shards.plane(shard).window("w") for shard in range(4)}
         assert await write(of[1].plane, kind, 1, 1)
         with pytest.raises(SequenceReused) as raised:
             await write(of[1].plane, kind, 1, 2)
         assert "the write is applied on" not in raised.value.message
-        assert {shard: await plane._shards.plane(shard).window("w") for shard in range(4)} == before
+        assert {shard: await of[0].shards.plane(shard).window("w") for shard in range(4)} == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,7 +76,7 @@ async def test_a_write_of_an_earlier_version_is_known_by_its_parts(monkeypatch: 
     plane = in_process(4)
     await plane.create(spec())
     with monkeypatch.context() as earlier:
-        earlier.setattr("sash.shards.sharded_writes.signed", lambda origin, operation: origin)
+        earlier.setattr("sash.shards.commands.signed", lambda origin, operation: origin)
         assert not await write(plane, "bulk", 1, 1)
     assert await write(plane, "bulk", 1, 1)
     with pytest.raises(SequenceReused):

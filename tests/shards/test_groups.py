@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from sash.calls import each
+from sash.durability.records import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import Unsupported
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import EntriesQuery, Grouped, Query, RangeQuery, SeriesQuery, Where
 from sash_engine.windows.spec import WindowSpec
 from tests.support.sharded import in_process
 
@@ -27,17 +28,19 @@ def test_conditions_reach_every_shard():
         plane = in_process(3, ManualClock())
         await plane.create(WindowSpec.parse(SPEC))
         keys = [f"k{i}|{'x' if i % 2 else 'y'}" for i in range(30)]
-        await plane.bulk_insert("w", Batch.of(WindowSpec.parse(SPEC), range(30), {"v": range(30)}, keys))
+        await plane.write("w", BulkInsert(Batch.of(WindowSpec.parse(SPEC), range(30), {"v": range(30)}, keys)))
         odd = sorted(keys[1::2])
-        answers = await plane.query("w", Query(where=WHERE))
+        answers = await plane.ask("w", Query(selection=Grouped(where=WHERE)))
         assert sorted(answer.key for answer in answers) == odd
-        (combined,) = await plane.query("w", Query(where=WHERE, combine=True))
+        (combined,) = await plane.ask("w", Query(combine=True, selection=Grouped(where=WHERE)))
         assert combined.entries == 15
-        assert (await plane.range_query("w", RangeQuery(0, 99, where=WHERE))).entries == 15
-        assert (await plane.series("w", SeriesQuery(0, 30, "10", where=WHERE))).entries.tolist() == [5, 5, 5]
-        found = [
-            key async for batch in each(await plane.entries("w", EntriesQuery(where=WHERE))) for key in names(batch)
+        assert (await plane.ask("w", RangeQuery(0, 99, selection=Grouped(where=WHERE)))).entries == 15
+        assert (await plane.ask("w", SeriesQuery(0, 30, "10", selection=Grouped(where=WHERE)))).entries.tolist() == [
+            5,
+            5,
+            5,
         ]
+        found = [key async for batch in each(await plane.ask("w", EntriesQuery(where=WHERE))) for key in names(batch)]
         assert sorted(found) == odd
 
     def names(batch):
@@ -50,10 +53,10 @@ def test_one_shard_answers_for_groups():
     async def ask():
         plane = in_process(1, ManualClock())
         await plane.create(WindowSpec.parse(SPEC))
-        await plane.bulk_insert("w", Batch.of(WindowSpec.parse(SPEC), [1, 2], {"v": [1, 2]}, ["k|x", "l|x"]))
-        assert [answer.entries for answer in await plane.query("w", Query(by=["b"]))] == [2]
-        assert [answer.entries for answer in await plane.range_groups("w", RangeQuery(2, 2, by=["b"]))] == [1]
-        (series,) = await plane.series_groups("w", SeriesQuery(1, 3, "1", by=["b"]))
+        await plane.write("w", BulkInsert(Batch.of(WindowSpec.parse(SPEC), [1, 2], {"v": [1, 2]}, ["k|x", "l|x"])))
+        assert [answer.entries for answer in await plane.ask("w", Query(selection=Grouped(by=["b"])))] == [2]
+        assert [answer.entries for answer in await plane.ask("w", RangeQuery(2, 2, selection=Grouped(by=["b"])))] == [1]
+        (series,) = await plane.ask("w", SeriesQuery(1, 3, "1", selection=Grouped(by=["b"])))
         assert series.entries.tolist() == [1, 1]
 
     asyncio.run(ask())
@@ -73,7 +76,7 @@ def test_cascades_need_a_service_of_one_shard():
         plane = in_process(1, ManualClock())
         await plane.create(WindowSpec.parse(SPEC))
         await plane.create(spec)
-        await plane.bulk_insert("w", Batch.of(WindowSpec.parse(SPEC), [1, 2], {"v": [1, 2]}, ["k|x", "l|x"]))
-        assert [answer.entries for answer in await plane.query("fed", Query(by=["b"]))] == [2]
+        await plane.write("w", BulkInsert(Batch.of(WindowSpec.parse(SPEC), [1, 2], {"v": [1, 2]}, ["k|x", "l|x"])))
+        assert [answer.entries for answer in await plane.ask("fed", Query(selection=Grouped(by=["b"])))] == [2]
 
     asyncio.run(ask())

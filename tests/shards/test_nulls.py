@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from sash.durability.records import BulkInsert, Insert
 from sash_engine.clock import ManualClock
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Having, Query, RangeQuery, SeriesQuery, Top
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Having, Query, RangeQuery, SeriesQuery, Top
 from sash_engine.windows.spec import WindowSpec
 from tests.shards.test_sharded_plane import Pair
 from tests.support.sharded import Turns, hosts
@@ -50,24 +51,24 @@ async def test_answers_are_those_of_a_single_store(granularity: int | None) -> N
     async with hosts(5, 2, clock) as made:
         pair = Pair(clock, Turns([host.plane for host in made]), spec)
         await pair.create(spec)
-        await pair.both(lambda plane: plane.bulk_insert("w", batch))
-        await pair.both(lambda plane: plane.insert("w", n, {"i": 3}, "b|1", False, []))
+        await pair.both(lambda plane: plane.write("w", BulkInsert(batch)))
+        await pair.both(lambda plane: plane.write("w", Insert(n, {"i": 3}, "b|1", False, [])))
         for question in (
             Query(keys=ALL_KEYS, combine=True),
             Query(keys=ALL_KEYS, partials=True),
-            Query(by=["part"]),
-            Query(by=["part"], having=[Having("sum", ">=", 0)]),
-            Query(by=["number"], top=Top("sum", 3)),
-            Query(by=["part"], top=Top("total", 3, "asc")),
+            Query(selection=Grouped(by=["part"])),
+            Query(selection=Grouped(by=["part"], having=[Having("sum", ">=", 0)])),
+            Query(selection=Grouped(by=["number"], top=Top("sum", 3))),
+            Query(selection=Grouped(by=["part"], top=Top("total", 3, "asc"))),
         ):
-            await pair.both(lambda plane, question=question: plane.query("w", question), ordered=False)
-        await pair.both(lambda plane: plane.range_query("w", RangeQuery(0, 40, keys=ALL_KEYS)))
-        await pair.both(lambda plane: plane.series("w", SeriesQuery(0, 64, 8, keys=ALL_KEYS)))
-        found = await made[0].plane.query("w", Query(by=["part"]))
+            await pair.both(lambda plane, question=question: plane.ask("w", question), ordered=False)
+        await pair.both(lambda plane: plane.ask("w", RangeQuery(0, 40, keys=ALL_KEYS)))
+        await pair.both(lambda plane: plane.ask("w", SeriesQuery(0, 64, 8, keys=ALL_KEYS)))
+        found = await made[0].plane.ask("w", Query(selection=Grouped(by=["part"])))
         none = next(answer for answer in found if answer.parts == {"part": "a"}).aggregates
         assert none == {"n": sum(some), "nx": 0, "sum": None, "total": None, "distinct": 0, "most": None}
-        found = await made[0].plane.query("w", Query(by=["part"], having=[Having("sum", ">=", 0)]))
+        found = await made[0].plane.ask("w", Query(selection=Grouped(by=["part"], having=[Having("sum", ">=", 0)])))
         assert {answer.parts["part"] for answer in found} == {"b", "c"}
         if granularity is None:
-            bulks = [bulk async for bulk in await made[0].plane.entries("w", EntriesQuery(keys=ALL_KEYS))]
+            bulks = [bulk async for bulk in await made[0].plane.ask("w", EntriesQuery(keys=ALL_KEYS))]
             assert sum(int(bulk.columns["x?"].sum()) for bulk in bulks) == sum(x is not None for x in columns["x"])

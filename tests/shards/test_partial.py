@@ -30,7 +30,7 @@ def service() -> Iterator[Running]:
     with running_service(shards=SHARDS) as running:
         with Client(running.grpc_target) as client:
             client.create_window(SPEC).bulk_insert(TIMES, [1.0] * 40, keys=KEYS)
-        running.plane._shards.hosted.pop(AWAY)
+        running.plane._windows.shards.hosted.pop(AWAY)
         yield running
 
 

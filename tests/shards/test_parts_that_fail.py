@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sash.calls import ONLY_SHARD, each
-from sash.shards.sharded_plane import ShardedPlane
+from sash.durability.records import BulkEvict, BulkInsert, Insert, Update
 from sash_engine.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -22,7 +22,7 @@ from sash_engine.windows.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
-from tests.support.sharded import in_process
+from tests.support.sharded import ShardedPlane, in_process
 
 SHARDS = 4
 ROWS = [(key, time, 1) for time, key in enumerate(KEYS)]
@@ -37,55 +37,55 @@ async def plane() -> ShardedPlane:
 
 def without(plane: ShardedPlane, shard: int):
     """Take a shard away; return it."""
-    return plane._shards.hosted.pop(shard)
+    return plane.shards.hosted.pop(shard)
 
 
 async def test_a_write_that_failed_on_one_shard_is_sent_again_and_counts_once(plane: ShardedPlane) -> None:
     away = without(plane, 2)
     with pytest.raises(Unavailable, match="applied on 3 of its 4 shards, and not, or perhaps, on 2"):
-        await plane.bulk_insert("w", bulk(ROWS), Origin("p", 1))
-    plane._shards.hosted[2] = away
-    result = await plane.bulk_insert("w", bulk(ROWS), Origin("p", 1))
+        await plane.write("w", BulkInsert(bulk(ROWS)), Origin("p", 1))
+    plane.shards.hosted[2] = away
+    result = await plane.write("w", BulkInsert(bulk(ROWS)), Origin("p", 1))
     assert not result.already_applied
-    assert (await plane.bulk_insert("w", bulk(ROWS), Origin("p", 1))).already_applied
+    assert (await plane.write("w", BulkInsert(bulk(ROWS)), Origin("p", 1))).already_applied
     assert (await plane.window("w")).counts.inserted == len(ROWS)
 
 
 async def test_other_keys_are_served_while_a_shard_is_away(plane: ShardedPlane) -> None:
-    await plane.bulk_insert("w", bulk(ROWS))
+    await plane.write("w", BulkInsert(bulk(ROWS)))
     without(plane, 2)
     for key in KEYS:
         if shard_of("w", key, SHARDS) == 2:
             with pytest.raises(Unavailable, match="shard 2") as raised:
-                await plane.query("w", Query(key))
+                await plane.ask("w", Query(key))
             assert raised.value.retry_after_s
         else:
-            assert (await plane.query("w", Query(key)))[0].entries == 1
+            assert (await plane.ask("w", Query(key)))[0].entries == 1
     with pytest.raises(Unavailable, match="shard 2"):
-        await plane.query("w", Query(keys=ALL_KEYS))
+        await plane.ask("w", Query(keys=ALL_KEYS))
 
 
 async def test_a_bulk_that_some_shards_might_reject_is_refused_whole() -> None:
     plane = in_process(SHARDS)
     await plane.create(spec(order={"late": "reject"}))
     with pytest.raises(Unsupported, match="late"):
-        await plane.bulk_insert("w", bulk(ROWS))
+        await plane.write("w", BulkInsert(bulk(ROWS)))
     assert (await plane.window("w")).counts.inserted == 0
-    await plane.bulk_insert("w", bulk([("k1", 1, 1), ("k1", 2, 1)]))
+    await plane.write("w", BulkInsert(bulk([("k1", 1, 1), ("k1", 2, 1)])))
     assert (await plane.window("w")).counts.inserted == 2
 
 
 async def test_a_wrong_bulk_changes_no_shard(plane: ShardedPlane) -> None:
     wrong = bulk([*ROWS, ("", 1, 1)])
     with pytest.raises(InvalidArgument):
-        await plane.bulk_insert("w", wrong)
+        await plane.write("w", BulkInsert(wrong))
     assert (await plane.window("w")).counts.inserted == 0
 
 
 async def test_a_gap_in_numbers_is_noticed_on_every_shard(plane: ShardedPlane) -> None:
-    await plane.bulk_insert("w", bulk(ROWS[:1]), Origin("p", 1))
+    await plane.write("w", BulkInsert(bulk(ROWS[:1])), Origin("p", 1))
     with pytest.raises(FailedPrecondition):
-        await plane.bulk_insert("w", bulk(ROWS[1:2]), Origin("p", 3))
+        await plane.write("w", BulkInsert(bulk(ROWS[1:2])), Origin("p", 3))
     assert (await plane.window("w")).counts.inserted == 1
 
 
@@ -93,19 +93,19 @@ async def test_a_call_for_one_shard_has_keys_of_that_shard_only(plane: ShardedPl
     mine = [row for row in ROWS if shard_of("w", row[0], SHARDS) == 1]
     token = ONLY_SHARD.set(1)
     try:
-        assert (await plane.bulk_insert("w", bulk(mine), Origin("p", 1))).inserted == len(mine)
-        assert (await plane.insert("w", 1, {"v": 1}, mine[0][0], origin=Origin("p", 2))).inserted == 1
+        assert (await plane.write("w", BulkInsert(bulk(mine)), Origin("p", 1))).inserted == len(mine)
+        assert (await plane.write("w", Insert(1, {"v": 1}, mine[0][0]), Origin("p", 2))).inserted == 1
         for call in (
-            plane.bulk_insert("w", bulk(ROWS)),
-            plane.query("w", Query(keys=KEYS)),
-            *(plane.insert("w", 1, {"v": 1}, key) for key in KEYS if shard_of("w", key, SHARDS) != 1),
+            plane.write("w", BulkInsert(bulk(ROWS))),
+            plane.ask("w", Query(keys=KEYS)),
+            *(plane.write("w", Insert(1, {"v": 1}, key)) for key in KEYS if shard_of("w", key, SHARDS) != 1),
         ):
             with pytest.raises(InvalidArgument, match="shard 1"):
                 await call
         without(plane, 1)
-        plane._shards._elsewhere = lambda shard: pytest.fail("forwarded")
+        plane.shards._elsewhere = lambda shard: pytest.fail("forwarded")
         with pytest.raises(Unavailable, match="not here"):
-            await plane.bulk_insert("w", bulk(mine))
+            await plane.write("w", BulkInsert(bulk(mine)))
     finally:
         ONLY_SHARD.reset(token)
 
@@ -115,9 +115,9 @@ async def test_a_window_exists_on_all_shards_or_on_none() -> None:
     away = without(plane, 3)
     with pytest.raises(Unavailable):
         await plane.create(spec())
-    plane._shards.hosted[3] = away
+    plane.shards.hosted[3] = away
     for shard in range(SHARDS):
-        assert await plane._shards.plane(shard).windows() == []
+        assert await plane.shards.plane(shard).windows() == []
     assert (await plane.create(spec()))[1]
     assert not (await plane.create(spec()))[1]
     with pytest.raises(AlreadyExists):
@@ -126,31 +126,31 @@ async def test_a_window_exists_on_all_shards_or_on_none() -> None:
 
 async def left_over(plane: ShardedPlane, shard: int) -> None:
     """Delete the window on all shards but one, as earlier versions did when that one could not be reached."""
-    for other, hosted in plane._shards.hosted.items():
+    for other, hosted in plane.shards.hosted.items():
         if other != shard:
-            await hosted.plane.delete("w")
+            await hosted.local.delete("w")
 
 
 async def test_what_is_left_over_on_a_shard_goes_and_what_it_lacks_comes(plane: ShardedPlane) -> None:
-    away = plane._shards.hosted[2]
+    away = plane.shards.hosted[2]
     await left_over(plane, 2)
     with pytest.raises(NotFound):
         await plane.window("w")
-    await plane.lifecycle.reconcile_one(2)
-    assert await away.plane.windows() == []
+    await plane.deployment.lifecycle.reconcile_one(2)
+    assert await away.local.windows() == []
 
     await plane.create(spec(name="v"))
-    await away.plane.delete("v")
-    await plane._shards.hosted[0].plane.add_aggregates("v", {"min": {"function": "min"}})
+    await away.local.delete("v")
+    await plane.shards.hosted[0].local.add_aggregates("v", {"min": {"function": "min"}})
     for shard in range(1, SHARDS):
-        await plane.lifecycle.reconcile_one(shard)
+        await plane.deployment.lifecycle.reconcile_one(shard)
     for shard in range(SHARDS):
-        (info,) = await plane._shards.plane(shard).windows()
+        (info,) = await plane.shards.plane(shard).windows()
         assert "min" in info.spec.aggregates
 
 
 async def test_a_left_over_window_has_no_entries_when_it_is_created_again(plane: ShardedPlane) -> None:
-    await plane.bulk_insert("w", bulk(ROWS))
+    await plane.write("w", BulkInsert(bulk(ROWS)))
     await left_over(plane, 2)
     await plane.create(spec())
     assert (await plane.window("w")).entries == 0
@@ -159,7 +159,7 @@ async def test_a_left_over_window_has_no_entries_when_it_is_created_again(plane:
 async def test_a_window_is_not_created_where_its_old_entries_may_be(
     plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await plane.bulk_insert("w", bulk(ROWS))
+    await plane.write("w", BulkInsert(bulk(ROWS)))
     await left_over(plane, 2)
 
     async def cannot(*_: str) -> int:
@@ -167,7 +167,7 @@ async def test_a_window_is_not_created_where_its_old_entries_may_be(
 
     for operation in ("close", "delete"):
         with monkeypatch.context() as patched:
-            patched.setattr(plane._shards.hosted[2].plane, operation, cannot)
+            patched.setattr(plane.shards.hosted[2].local, operation, cannot)
             with pytest.raises(Unavailable, match="it starts again"):
                 await plane.create(spec())
     assert (await plane.create(spec()))[1]
@@ -177,19 +177,19 @@ async def test_a_window_is_not_created_where_its_old_entries_may_be(
 async def test_questions_are_answered_while_an_aggregate_is_added() -> None:
     plane = in_process(SHARDS)
     await plane.create(spec(aggregates={"n": {"function": "count"}, "sum": {"function": "sum"}}))
-    await plane.bulk_insert("w", bulk(ROWS))
-    await plane._shards.hosted[0].plane.add_aggregates("w", {"min": {"function": "min"}})
-    (answer,) = await plane.query("w", Query(keys=ALL_KEYS, combine=True))
+    await plane.write("w", BulkInsert(bulk(ROWS)))
+    await plane.shards.hosted[0].local.add_aggregates("w", {"min": {"function": "min"}})
+    (answer,) = await plane.ask("w", Query(keys=ALL_KEYS, combine=True))
     assert (answer.aggregates["n"], "min" in answer.aggregates) == (len(ROWS), False)
-    series = await plane.series("w", SeriesQuery(0, 100, 100, 100, keys=ALL_KEYS))
+    series = await plane.ask("w", SeriesQuery(0, 100, 100, 100, keys=ALL_KEYS))
     assert (series.entries.tolist(), "min" in series.aggregates) == ([len(ROWS)], False)
     await plane.add_aggregates("w", {"min": {"function": "min"}})
-    (answer,) = await plane.query("w", Query(keys=ALL_KEYS, combine=True))
+    (answer,) = await plane.ask("w", Query(keys=ALL_KEYS, combine=True))
     assert answer.aggregates["min"] == 1
 
 
 async def test_a_damaged_file_makes_no_window(plane: ShardedPlane) -> None:
-    await plane.bulk_insert("w", bulk(ROWS))
+    await plane.write("w", BulkInsert(bulk(ROWS)))
     data = b"".join([part async for part in each(await plane.export("w"))])
 
     async def pieces(data: bytes):
@@ -200,11 +200,11 @@ async def test_a_damaged_file_makes_no_window(plane: ShardedPlane) -> None:
             await plane.restore(pieces(data[:cut]), "copy")
         assert [info.spec.name for info in await plane.windows()] == ["w"]
     for shard in range(SHARDS):
-        assert len(await plane._shards.plane(shard).windows()) == 1
+        assert len(await plane.shards.plane(shard).windows()) == 1
 
 
 async def test_a_file_that_home_refuses_leaves_nothing(plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    await plane.bulk_insert("w", bulk(ROWS))
+    await plane.write("w", BulkInsert(bulk(ROWS)))
     data = b"".join([part async for part in each(await plane.export("w"))])
 
     async def pieces():
@@ -218,43 +218,42 @@ async def test_a_file_that_home_refuses_leaves_nothing(plane: ShardedPlane, monk
     with pytest.raises(AlreadyExists):
         await plane.restore(pieces())
     with monkeypatch.context() as patch:
-        patch.setattr(plane._shards.hosted[0].plane, "restore", refuse)
+        patch.setattr(plane.shards.hosted[0].local, "restore", refuse)
         with pytest.raises(ResourceExhausted):
             await plane.restore(pieces(), "copy")
     for shard in range(SHARDS):
-        assert len(await plane._shards.plane(shard).windows()) == 1
+        assert len(await plane.shards.plane(shard).windows()) == 1
     assert (await plane.restore(pieces(), "copy")).entries == len(ROWS)
 
 
 KEY_OF = {shard_of("w", key, SHARDS): key for key in KEYS}
 
 
-def wrong(operation: str, *arguments: Any) -> Any:
-    return pytest.param(operation, arguments, id=f"{operation}-{arguments[-1]!r}"[:40])
+def wrong(command: Any) -> Any:
+    return pytest.param(command, id=f"{command!r}"[:60])
 
 
 @pytest.mark.parametrize(
-    ("operation", "arguments"),
+    "command",
     [
-        wrong("insert", 1, {"v": "x"}, KEY_OF[1]),
-        wrong("insert", 1, {"v": 1}, None),
-        wrong("insert", 2**63 - 1, {"v": 1}, KEY_OF[1]),
-        wrong("insert", 1, {"v": 1}, KEY_OF[1], True, ["5s"]),
-        wrong("insert", 1, {"v": 1}, KEY_OF[1]),  # it is late
-        wrong("bulk_insert", bulk([(KEY_OF[1], 1, 1)])),  # it is late
-        wrong("update", bulk([(KEY_OF[1], 1, 1)])),
-        wrong("bulk_evict", None, KEY_OF[1]),
-        wrong("bulk_evict", 2**63 - 1, KEY_OF[1]),
+        wrong(Insert(1, {"v": "x"}, KEY_OF[1])),
+        wrong(Insert(1, {"v": 1}, None)),
+        wrong(Insert(2**63 - 1, {"v": 1}, KEY_OF[1])),
+        wrong(Insert(1, {"v": 1}, KEY_OF[1], True, ["5s"])),
+        wrong(Insert(1, {"v": 1}, KEY_OF[1])),  # it is late
+        wrong(BulkInsert(bulk([(KEY_OF[1], 1, 1)]))),  # it is late
+        wrong(Update(bulk([(KEY_OF[1], 1, 1)]))),
+        wrong(BulkEvict(2**63 - 1, KEY_OF[1])),
     ],
 )
-async def test_a_refused_write_of_a_producer_uses_no_number(operation: str, arguments: tuple[Any, ...]) -> None:
+async def test_a_refused_write_of_a_producer_uses_no_number(command: Any) -> None:
     plane = in_process(SHARDS)
     await plane.create(spec(order={"late": "reject"}, slide={"max_age": 10}))
-    await plane.insert("w", 100, {"v": 1}, KEY_OF[1], origin=Origin("p", 1))
+    await plane.write("w", Insert(100, {"v": 1}, KEY_OF[1]), Origin("p", 1))
     with pytest.raises((InvalidArgument, FailedPrecondition, Unsupported)) as raised:
-        await getattr(plane, operation)("w", *arguments, origin=Origin("p", 2))
+        await plane.write("w", command, Origin("p", 2))
     assert "shards" not in raised.value.message
-    result = await plane.insert("w", 100, {"v": 2}, KEY_OF[2], origin=Origin("p", 2))
+    result = await plane.write("w", Insert(100, {"v": 2}, KEY_OF[2]), Origin("p", 2))
     assert (result.inserted, result.already_applied) == (1, False)
 
 
@@ -263,6 +262,42 @@ async def test_writes_of_a_producer_do_not_wait_for_answers_where_entries_are_re
     await plane.create(spec(order={"late": "reject"}))
     origins = [Origin("p", number) for number in range(1, 20)]
     results = await asyncio.gather(
-        *(plane.insert("w", 1, {"v": 1}, KEYS[origin.sequence % 8], origin=origin) for origin in origins)
+        *(plane.write("w", Insert(1, {"v": 1}, KEYS[origin.sequence % 8]), origin) for origin in origins)
     )
     assert [result.inserted for result in results] == [1] * len(origins)
+
+
+async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(plane: ShardedPlane) -> None:
+    """Else the client says that the call has changed nothing."""
+    window = plane.deployment.window
+
+    async def away(name: str) -> Any:
+        raise Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True)
+
+    async def parts():
+        yield data
+
+    data = b"".join([part async for part in each(await plane.export("w"))])
+    aggregates = {"min": {"function": "min", "field": "v"}}
+    for name, change in [
+        ("new", lambda: plane.create(spec(name="new"))),
+        ("w", lambda: plane.add_aggregates("w", aggregates)),
+        ("copy", lambda: plane.restore(parts(), "copy")),
+    ]:
+        plane.deployment.window = away
+        with pytest.raises(Unavailable, match="cannot be described now") as raised:
+            await change()
+        assert not raised.value.unchanged
+        plane.deployment.window = window
+        assert (await plane.window(name)).spec.name == name
+    assert "min" in (await plane.window("w")).spec.aggregates
+
+
+async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -> None:
+    away = without(plane, 2)
+    aggregates = {"min": {"function": "min", "field": "v"}}
+    with pytest.raises(Unavailable, match="shard 2") as raised:
+        await plane.add_aggregates("w", aggregates)
+    assert not raised.value.unchanged, "home has them"
+    plane.shards.hosted[2] = away
+    assert "min" in (await plane.add_aggregates("w", aggregates)).spec.aggregates

@@ -54,17 +54,17 @@ async def test_strangers_are_refused(sent: str | None) -> None:
 
     try:
         for call in (
-            lambda: stranger.call(0, "query", (), {}),
-            lambda: stranger.read(0, "entries", ()),
+            lambda: stranger.call(0, "query"),
+            lambda: stranger.read(0, "entries"),
             lambda: stranger.restore(0, nothing(), "w"),
-            lambda: newer.call(0, "query", (), {}),
+            lambda: newer.call(0, "query"),
         ):
             with pytest.raises(Unavailable, match="cannot be reached"):
                 await call()
         assert not called
         server.also_admit("newer")
         for peer in (friend, newer):
-            assert await peer.call(0, "query", (), {}) == []
+            assert await peer.call(0, "query") == []
     finally:
         for peer in (stranger, friend, newer):
             await peer.close()
@@ -82,13 +82,13 @@ async def test_what_a_host_has_begun_is_not_forgotten() -> None:
             finally:
                 ended.append("it")
 
-        waiting = weakref.ref(host._spawn(wait()))
+        waiting = weakref.ref(host.serving.spawn(wait()))
         await turns()
         gc.collect()
         assert waiting() is not None
         assert not ended
     assert ended == ["it"]
-    assert not host._tasks
+    assert not host.serving._tasks
 
 
 async def test_a_process_that_asks_often_whether_another_is_there_keeps_its_connection() -> None:
@@ -122,8 +122,8 @@ async def test_a_shard_that_does_not_get_its_windows_at_once_is_served_later(
         await reconciled(self, shard)
 
     monkeypatch.setattr(Lifecycle, "reconcile_one", refuse_once)
-    monkeypatch.setattr("sash.shards.host._PAUSE_S", 0.0)
-    monkeypatch.setattr("sash.shards.host._PAUSE_MAX_S", 0.0)
+    monkeypatch.setattr("sash.shards.serving._PAUSE_S", 0.0)
+    monkeypatch.setattr("sash.shards.serving._PAUSE_MAX_S", 0.0)
     async with hosts(4) as made:
         assert {shard for host in made for shard in host.shards.hosted} == {0, 1, 2, 3}
         assert refused >= {1, 2, 3}

@@ -38,15 +38,15 @@ def spans():
 async def test_the_id(peer):
     for chosen in ("one", "two"):
         REQUEST.set(Request(lambda chosen=chosen: [("x-request-id", chosen)]))
-        assert await peer.call(3, "whatever", (), {}) == chosen
+        assert await peer.call(3, "whatever") == chosen
     REQUEST.set(None)
-    assert await peer.call(3, "whatever", (), {}) not in ("one", "two")
+    assert await peer.call(3, "whatever") not in ("one", "two")
 
 
 async def test_the_trace(peer, spans):
     exporter, tracer = spans
     with tracer.start_as_current_span("caller"):
-        await peer.call(3, "query", (), {})
+        await peer.call(3, "query")
     other, caller = exporter.get_finished_spans()
     assert other.name == "peer query"
     assert other.parent.span_id == caller.context.span_id

@@ -11,12 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.durability.records import BulkEvict, BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Having, Query, RangeQuery, SeriesQuery, Top, Where
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    EntriesQuery,
+    Grouped,
+    Having,
+    KeysQuery,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Top,
+    Where,
+    selecting,
+)
 from sash_wire.labels import join
 from tests.shards.test_sharded_plane import Pair, _plain
+from tests.support.asking import question_of
 from tests.support.sharded import Turns, hosts, in_process
 from tests.windows.test_groups import AIRPORTS, CARRIERS, KINDS, PARTS, conditions, entries_of, keys_of, spec_of
 
@@ -76,7 +90,7 @@ async def pages(plane: Any, ask: Any, question: Any) -> list[Any]:
     """All pages of the answers."""
     found, position = [], ""
     while True:
-        page = await ask(plane, replace(question, position=position))
+        page = await ask(plane, selecting(question, position=position))
         found += page
         position = getattr(page, "position", None)
         if position is None:
@@ -107,22 +121,23 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
     back = asked["lookbacks"]
     start, partials = asked["start"], asked["partials"]
     await both(
-        lambda plane, question: plane.query("w", question),
-        Query(lookbacks=back, as_of=asked["as_of"], partials=partials, **shared),
+        lambda plane, question: plane.ask("w", question),
+        question_of(Query, lookbacks=back, as_of=asked["as_of"], partials=partials, **shared),
     )
     if not grouped:
         where, keys = asked["where"], asked["keys"]
-        everything = RangeQuery(start, start + 20, keys=keys, where=where, **named)
-        await pair.both(lambda plane: plane.range_query("w", everything))
-        combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, where=where, **named)
-        await pair.both(lambda plane: plane.query("w", combined))
-        series = SeriesQuery(start, start + 20, 5, keys=keys, where=where, **named)
-        await pair.both(lambda plane: plane.series("w", series))
+        chosen = Grouped(where, **named)
+        everything = RangeQuery(start, start + 20, keys=keys, selection=chosen)
+        await pair.both(lambda plane: plane.ask("w", everything))
+        combined = Query(lookbacks=back, as_of=asked["as_of"], combine=True, keys=keys, selection=chosen)
+        await pair.both(lambda plane: plane.ask("w", combined))
+        series = SeriesQuery(start, start + 20, 5, keys=keys, selection=chosen)
+        await pair.both(lambda plane: plane.ask("w", series))
 
         async def names(plane: Any) -> Any:
             found, position = [], 0
             while position is not None:
-                some, position = await plane.keys("w", "", 1000, position, where)
+                some, position = await plane.ask("w", KeysQuery("", 1000, position, where))
                 found += some
             return sorted(found)
 
@@ -130,21 +145,21 @@ async def compare(pair: Pair, asked: dict[str, Any]) -> None:
         return
     back = []
     await both(
-        lambda plane, question: plane.range_groups("w", question),
-        RangeQuery(start, start + 20, partials=partials, **shared),
+        lambda plane, question: plane.ask("w", question),
+        question_of(RangeQuery, start, start + 20, partials=partials, **shared),
     )
     await both(
-        lambda plane, question: plane.series_groups("w", question),
-        SeriesQuery(start, start + 20, 5, 8, partials=partials, **shared),
+        lambda plane, question: plane.ask("w", question),
+        question_of(SeriesQuery, start, start + 20, 5, 8, partials=partials, **shared),
     )
 
 
 async def history(pair: Pair, writes: list[Any], cut: int, asked: list[dict[str, Any]]) -> None:
     await pair.create(pair.spec)
     for rows in writes:
-        await pair.both(lambda plane, rows=rows: plane.bulk_insert("w", bulk(rows)))
+        await pair.both(lambda plane, rows=rows: plane.write("w", BulkInsert(bulk(rows))))
     if cut:
-        await pair.both(lambda plane: plane.bulk_evict("w", cut))
+        await pair.both(lambda plane: plane.write("w", BulkEvict(cut)))
     for question in asked:
         await compare(pair, question)
 
@@ -190,16 +205,16 @@ async def test_groups_over_two_processes() -> None:
 async def test_wrong_questions(wrong: dict[str, Any]) -> None:
     plane = in_process(4)
     await plane.create(spec_of())
-    await plane.bulk_insert("w", bulk([((a, "AA", "x"), 1, 1) for a in AIRPORTS]))
+    await plane.write("w", BulkInsert(bulk([((a, "AA", "x"), 1, 1) for a in AIRPORTS])))
     with pytest.raises(InvalidArgument) as raised:
-        await plane.query("w", Query(lookbacks=[5], **wrong))
+        await plane.ask("w", question_of(Query, lookbacks=[5], **wrong))
     assert raised.value.field
 
 
 async def test_entries_of_selected_keys() -> None:
     plane = in_process(4)
     await plane.create(spec_of())
-    await plane.bulk_insert("w", bulk([((a, c, "x"), 1, 1) for a in AIRPORTS for c in CARRIERS]))
+    await plane.write("w", BulkInsert(bulk([((a, c, "x"), 1, 1) for a in AIRPORTS for c in CARRIERS])))
     question = EntriesQuery(where=[Where("airport", "=", ["JFK"])])
-    found = [batch async for batch in await plane.entries("w", question)]
+    found = [batch async for batch in await plane.ask("w", question)]
     assert sum(len(batch.times) for batch in found) == len(CARRIERS)

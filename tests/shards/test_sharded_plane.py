@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sash.calls import each, key_names
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, Punctuate, Retract, StageBatch, Update
 from sash_engine.clock import ManualClock
 from sash_engine.errors import (
     FailedPrecondition,
@@ -19,7 +20,7 @@ from sash_engine.errors import (
     SashError,
 )
 from sash_engine.windows.batch import Batch, Coded, Origin, untimed
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from tests.support.sharded import Turns, hosts, in_process, single
 
@@ -109,61 +110,61 @@ class Pair:
 
     async def insert(self, key: str, time: int, value: int, answer: bool) -> None:
         back = [5] if answer else []
-        await self.both(lambda plane: plane.insert("w", time, {"v": value}, key, answer, back))
+        await self.both(lambda plane: plane.write("w", Insert(time, {"v": value}, key, answer, back)))
 
     async def bulk(self, rows: Any) -> None:
-        await self.both(lambda plane: plane.bulk_insert("w", bulk(rows)))
+        await self.both(lambda plane: plane.write("w", BulkInsert(bulk(rows))))
 
     async def evict(self, time: int, key: str | None) -> None:
-        await self.both(lambda plane: plane.bulk_evict("w", time, key))
+        await self.both(lambda plane: plane.write("w", BulkEvict(time, key)))
 
     async def changes(self, rows: Any, number: int) -> None:
         """Insert entries, and correct and retract some of them; with numbers, and again, if there are any."""
         await self.bulk(rows)
         number = number if self.spec.identity else 0  # a write that is refused uses no number
-        for change in ("update", "retract"):
+        for change in (Update, Retract):
             self.sequence += bool(number)
             origin = Origin("p", self.sequence) if number else None
             for _ in range(max(number, 1)):
                 await self.both(
-                    lambda plane, change=change, origin=origin: getattr(plane, change)("w", bulk(rows[::2]), origin)
+                    lambda plane, change=change, origin=origin: plane.write("w", change(bulk(rows[::2])), origin)
                 )
             names = bulk(rows[1::2])
             names = replace(names, times=untimed(len(names.times)))
-            await self.both(lambda plane, change=change, names=names: getattr(plane, change)("w", names, None))
+            await self.both(lambda plane, change=change, names=names: plane.write("w", change(names)))
 
     async def punctuate(self, time: int) -> None:
-        await self.both(lambda plane: plane.punctuate("w", time))
+        await self.both(lambda plane: plane.write("w", Punctuate(time)))
 
     async def producer(self, rows: Any, again: bool) -> None:
         self.sequence += 1
         for _ in range(1 + again):
-            await self.both(lambda plane: plane.bulk_insert("w", bulk(rows), Origin("p", self.sequence)))
+            await self.both(lambda plane: plane.write("w", BulkInsert(bulk(rows)), Origin("p", self.sequence)))
 
     async def batch(self, parts: Any, again: bool) -> None:
         self.batch_number += 1
 
         async def whole(plane: Any) -> Any:
-            tokens = [(await plane.stage("w", bulk(rows), "q", self.batch_number)).stage for rows in parts]
-            found = [await plane.commit("w", "q", self.batch_number, tokens) for _ in range(1 + again)]
+            tokens = [(await plane.write("w", StageBatch(bulk(rows), "q", self.batch_number))).stage for rows in parts]
+            found = [await plane.write("w", Commit("q", self.batch_number, tokens)) for _ in range(1 + again)]
             with pytest.raises(FailedPrecondition):
-                await plane.stage("w", bulk([]), "q", self.batch_number)
+                await plane.write("w", StageBatch(bulk([]), "q", self.batch_number))
             return found
 
         await self.both(whole)
 
     async def key(self, key: str, back: Any, as_of: int | None) -> None:
-        await self.both(lambda plane: plane.query("w", Query(key, back, as_of)))
+        await self.both(lambda plane: plane.ask("w", Query(key, back, as_of)))
 
     async def keys(self, keys: Any, back: Any, as_of: int | None, combine: bool) -> None:
         ordered = keys is not ALL_KEYS
-        await self.both(lambda plane: plane.query("w", Query(None, back, as_of, keys, combine)), ordered)
+        await self.both(lambda plane: plane.ask("w", Query(None, back, as_of, keys, combine)), ordered)
 
     async def range(self, keys: Any, start: int, end: int, exclusive: bool) -> None:
-        await self.both(lambda plane: plane.range_query("w", RangeQuery(start, end, None, keys, False, exclusive)))
+        await self.both(lambda plane: plane.ask("w", RangeQuery(start, end, None, keys, False, exclusive)))
 
     async def series(self, keys: Any, start: int, step: int, width: int) -> None:
-        await self.both(lambda plane: plane.series("w", SeriesQuery(start, start + 40, step, width, None, keys)))
+        await self.both(lambda plane: plane.ask("w", SeriesQuery(start, start + 40, step, width, None, keys)))
 
     async def add(self, name: str) -> None:
         function = {"min": {"function": "min"}, "var": {"function": "variance"}}[name]
@@ -172,7 +173,7 @@ class Pair:
     async def entries(self, keys: Any) -> None:
         async def read(plane: Any) -> Any:
             found: dict[str, list[tuple[Any, ...]]] = {}
-            async for batch in each(await plane.entries("w", EntriesQuery(None, None, None, keys))):
+            async for batch in each(await plane.ask("w", EntriesQuery(None, None, None, keys))):
                 values = batch.partials["sum"][0] if batch.of_partials else batch.columns["v"]
                 for code, *row in zip(batch.keys.codes, batch.times.tolist(), values.tolist(), strict=True):
                     found.setdefault(batch.keys.dictionary[code], []).append(tuple(row))
@@ -182,7 +183,7 @@ class Pair:
 
     async def info(self) -> None:
         async def look(plane: Any) -> Any:
-            names, end = await key_names(plane, "w")
+            names, end = await key_names(plane, "w", KeysQuery())
             assert end is None
             return await plane.window("w"), await plane.windows(), sorted(names)
 

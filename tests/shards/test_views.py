@@ -10,10 +10,11 @@ from sash.access.caller import CALLER, Caller
 from sash.access.rights import Right
 from sash.access.tokens import Tokens
 from sash.calls import each
+from sash.durability.records import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, NotFound, PermissionDenied, Unsupported
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from tests.support.sharded import in_process
 
@@ -46,23 +47,23 @@ def bulk(n=400):
 
 async def answers_of(plane, name):
     found = [
-        await plane.query(name, Query("k3|1")),
-        await plane.query(name, Query("k4|0", lookbacks=["10s", "50s"])),
-        await plane.query(name, Query(keys=["k1|0", "k2|1", "k5|0"])),
-        await plane.query(name, Query(keys=ALL_KEYS, combine=True)),
-        await plane.query(name, Query(by=["b"], lookbacks=["30s"])),
-        await plane.range_query(name, RangeQuery(50, 190, "k7|1")),
-        await plane.range_query(name, RangeQuery(50, 190, keys=ALL_KEYS)),
-        await plane.series(name, SeriesQuery(0, 200, "20s", keys=ALL_KEYS)),
-        sorted(str(answer) for answer in await plane.query(name, Query(keys=ALL_KEYS))),
+        await plane.ask(name, Query("k3|1")),
+        await plane.ask(name, Query("k4|0", lookbacks=["10s", "50s"])),
+        await plane.ask(name, Query(keys=["k1|0", "k2|1", "k5|0"])),
+        await plane.ask(name, Query(keys=ALL_KEYS, combine=True)),
+        await plane.ask(name, Query(lookbacks=["30s"], selection=Grouped(by=["b"]))),
+        await plane.ask(name, RangeQuery(50, 190, "k7|1")),
+        await plane.ask(name, RangeQuery(50, 190, keys=ALL_KEYS)),
+        await plane.ask(name, SeriesQuery(0, 200, "20s", keys=ALL_KEYS)),
+        sorted(str(answer) for answer in await plane.ask(name, Query(keys=ALL_KEYS))),
     ]
-    names, position = await plane.keys(name)
+    names, position = await plane.ask(name, KeysQuery())
     while position is not None:
-        more, position = await plane.keys(name, position=position)
+        more, position = await plane.ask(name, KeysQuery(position=position))
         names += more
     found.append(sorted(names))
     rows = []
-    async for batch in each(await plane.entries(name, EntriesQuery(keys=ALL_KEYS))):
+    async for batch in each(await plane.ask(name, EntriesQuery(keys=ALL_KEYS))):
         names = [batch.keys.dictionary[code] for code in batch.keys.codes]
         rows += zip(names, batch.times.tolist(), batch.columns["v"].tolist(), strict=True)
     return [*map(str, found), sorted(rows)]
@@ -77,16 +78,16 @@ async def test_a_view_answers_as_a_window_over_all_shards(shards):
     twin = {name: each for name, each in info.spec.document().items() if name != "of"} | {"name": "twin"}
     await plane.create(WindowSpec.parse(twin))
     for name in ("requests", "twin"):
-        await plane.bulk_insert(name, bulk())
+        await plane.write(name, BulkInsert(bulk()))
     assert await answers_of(plane, "recent") == await answers_of(plane, "twin")
     assert (await plane.window("recent")).entries == (await plane.window("twin")).entries
     assert (await plane.create(VIEW))[1] is False
     with pytest.raises(Unsupported, match="is a view of 'requests'"):
-        await plane.bulk_insert("recent", bulk())
+        await plane.write("recent", BulkInsert(bulk()))
     with pytest.raises(FailedPrecondition, match="has a view, which shows its entries"):
         await plane.delete("requests")
     await plane.add_aggregates("recent", {"high": {"function": "max", "field": "v"}})
-    (answer,) = await plane.query("recent", Query(keys=ALL_KEYS, combine=True))
+    (answer,) = await plane.ask("recent", Query(keys=ALL_KEYS, combine=True))
     assert answer.aggregates["high"] == 8
     await plane.delete("recent")
     await plane.delete("requests")
@@ -99,15 +100,15 @@ async def test_a_shard_that_was_away_gets_views_after_their_windows():
     plane = in_process(3, ManualClock())
     await plane.create(SOURCE)
     await plane.create(VIEW)
-    there = plane.lifecycle._shards.hosted[2].plane
+    there = plane.deployment.lifecycle._shards.hosted[2].local
     await there.delete("recent")
     await there.delete("requests")
-    await plane.lifecycle.reconcile_one(2)
+    await plane.deployment.lifecycle.reconcile_one(2)
     assert sorted(info.spec.name for info in await there.windows()) == ["recent", "requests"]
     for shard in (0, 1):
-        await plane.lifecycle._shards.hosted[shard].plane.delete("recent")
-        await plane.lifecycle._shards.hosted[shard].plane.delete("requests")
-    await plane.lifecycle.reconcile_one(2)
+        await plane.deployment.lifecycle._shards.hosted[shard].local.delete("recent")
+        await plane.deployment.lifecycle._shards.hosted[shard].local.delete("requests")
+    await plane.deployment.lifecycle.reconcile_one(2)
     assert await there.windows() == []
 
 
@@ -116,10 +117,10 @@ async def test_a_shard_with_an_older_view_of_the_same_name_gets_the_new_one():
     await plane.create(SOURCE)
     await plane.create(VIEW)
     other = WindowSpec.parse({**VIEW.document(), "slide": {"max_age": "5m"}})
-    home, there = (plane.lifecycle._shards.hosted[shard].plane for shard in (0, 1))
+    home, there = (plane.deployment.lifecycle._shards.hosted[shard].local for shard in (0, 1))
     await home.delete("recent")
     await home.create(other)
-    await plane.lifecycle.reconcile_one(1)
+    await plane.deployment.lifecycle.reconcile_one(1)
     assert (await there.window("recent")).spec.slide.max_age == "5m"
 
 
@@ -137,16 +138,16 @@ async def test_nobody_reads_a_hidden_window_through_a_view_of_it(shards, tmp_pat
     CALLER.set(Caller("root", Right.ADMIN, ["re*"]))
     await plane.create(VIEW)
     CALLER.set(Caller("reader", Right.READ, ["recent"]))
-    assert await plane.query("recent", Query(keys=ALL_KEYS)) is not None
+    assert await plane.ask("recent", Query(keys=ALL_KEYS)) is not None
     with pytest.raises(PermissionDenied):
-        await plane.query("requests", Query(keys=ALL_KEYS))
+        await plane.ask("requests", Query(keys=ALL_KEYS))
 
 
 async def test_views_whose_names_cross_are_refused_and_wait_for_nobody():
     """Each names the other one as its window. Both want both names, and another creation has one of them."""
     plane = in_process(4, ManualClock())
     first, second = (WindowSpec.parse({"name": a, "of": b, "aggregates": SUMS}) for a, b in ("ab", "ba"))
-    locks = plane.lifecycle._locks
+    locks = plane.deployment.lifecycle._locks
     async with locks["a"], asyncio.timeout(60), locks["b"]:
         creating = [asyncio.create_task(plane.create(spec)) for spec in (first, second)]
         while sum(len(lock._waiters or ()) for lock in locks.values()) < 2:

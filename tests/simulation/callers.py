@@ -13,14 +13,15 @@ from typing import Any
 
 from sash_client.aio import AsyncWindow
 from sash_client.errors import DataLoss, DeadlineExceeded, NotFound, SashClientError, Unavailable
-from tests.simulation.history import ANY, GONE, Entry, History, Op, State
+from tests.simulation.history import ANY, GONE, Entry, Op, State
 from tests.simulation.world import Caller, World
 
-__all__ = ["KEPT", "KEYS", "PASSING", "calls", "compared", "spec"]
+__all__ = ["KEPT", "KEYS", "PASSING", "PLAIN", "calls", "compared", "creating", "spec"]
 
-KEPT, PASSING = "kept", "passing"
-"""The window that is there always, and the one that is created and deleted all the time."""
+KEPT, PASSING, PLAIN = "kept", "passing", "plain"
+"""The window that is there always, the one that is created and deleted all the time, and one without keys."""
 KEYS = ["a", "b", "c"]
+NO_KEY = ""
 _TIMES = 1000
 _PATIENCE_S = 3600.0
 
@@ -29,7 +30,7 @@ def spec(name: str) -> dict[str, Any]:
     """The spec of a window."""
     return {
         "name": name,
-        "keyed": True,
+        "keyed": name != PLAIN,
         "time_unit": "none",
         "fields": {"value": "int64"},
         "identity": "value",
@@ -52,7 +53,15 @@ def _on_window(change: Callable[[frozenset[Entry]], tuple[State, Hashable]]) -> 
 def inserting(entries: Sequence[Entry]) -> Op:
     """Entries arrive."""
     new = frozenset(entries)
-    return Op(f"insert {list(entries)}", _on_window(lambda state: (state | new, len(new))))
+    return Op(f"insert {list(entries)}", _on_window(lambda state: (state | new, len(new))), _split(inserting, entries))
+
+
+def _split(op: Callable[[Sequence[Entry]], Op], entries: Sequence[Entry]) -> Callable[[str], Op | None]:
+    def of_key(key: str) -> Op | None:
+        own = [entry for entry in entries if entry[0] == key]
+        return op(own) if own else None
+
+    return of_key
 
 
 def evicting(start: int, end: int, key: str | None) -> Op:
@@ -62,28 +71,37 @@ def evicting(start: int, end: int, key: str | None) -> Op:
         left = frozenset(each for each in state if not (start <= each[1] <= end and key in (None, each[0])))
         return left, len(state) - len(left)
 
-    return Op(f"evict {start} to {end} of {key or 'all'}", _on_window(change))
+    return Op(
+        f"evict {start} to {end} of {key or 'all'}",
+        _on_window(change),
+        lambda one: evicting(start, end, one) if key in (None, one) else None,
+    )
 
 
 def retracting(entries: Sequence[Entry]) -> Op:
     """Single entries leave."""
     gone = frozenset(entries)
-    return Op(f"retract {list(entries)}", _on_window(lambda state: (state - gone, len(state & gone))))
+    change = _on_window(lambda state: (state - gone, len(state & gone)))
+    return Op(f"retract {list(entries)}", change, _split(retracting, entries))
 
 
 def creating() -> Op:
     """The window comes."""
-    return Op("create", lambda state: (frozenset(), True) if state is None else (state, False))
+    return Op("create", lambda state: (frozenset(), True) if state is None else (state, False), lambda _: creating())
 
 
 def deleting() -> Op:
     """The window goes."""
-    return Op("delete", _on_window(lambda state: (None, len(state))))
+    return Op("delete", _on_window(lambda state: (None, len(state))), lambda _: deleting())
 
 
 def reading(start: int, end: int, keys: Sequence[str]) -> Op:
     """A question, whose answer is a fold of what is there."""
-    return Op(f"read {keys} {start} to {end}", _on_window(lambda state: (state, folded(state, start, end, keys))))
+    return Op(
+        f"read {keys} {start} to {end}",
+        _on_window(lambda state: (state, folded(state, start, end, keys))),
+        lambda key: reading(start, end, [key]) if key in keys else None,
+    )
 
 
 def folded(state: frozenset[Entry], start: int, end: int, keys: Sequence[str]) -> Hashable:
@@ -101,27 +119,43 @@ def _seen(aggregates: Any) -> Hashable:
 # ---------------------------------------------------------------- callers
 
 
+class _Numbers:
+    """How far a producer has come in a window.
+
+    Attributes:
+        given_up: numbered writes whose answers were lost, and that were not sent again: a higher epoch fences them.
+    """
+
+    def __init__(self) -> None:
+        self.sequence, self.epoch = 0, 0
+        self.given_up: list[Op] = []
+
+
 class _Calls:
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
         self.draw = random.Random(f"{world.scenario.seed} caller {number}")
         self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0]))
-        self.windows = {name: self.client.window(name) for name in (KEPT, PASSING)}
-        self.sequence, self.epoch = 0, 0
+        self.windows = {name: self.client.window(name) for name in world.histories}
+        self.numbered = {name: _Numbers() for name in world.histories if name != PASSING}
         self.batch = -1
-        self.given_up: list[Op] = []
-        """Numbered writes whose answers were lost, and that were not sent again: a higher epoch fences them."""
         self.values = 0
-        self.mine: list[Entry] = []
+        self.mine: dict[str, list[Entry]] = {name: [] for name in world.histories}
 
-    def entries(self, count: int) -> list[Entry]:
+    def keys(self, name: str) -> list[str]:
+        """The keys of a window."""
+        return [NO_KEY] if name == PLAIN else self.world.keys
+
+    def entries(self, name: str, count: int) -> list[Entry]:
         """New entries: no two of a run have the same time, or the same value."""
         found = []
         for _ in range(count):
             self.values += 1
             value = self.values * 10 + self.number
-            found.append((self.draw.choice(KEYS), self.draw.randrange(_TIMES) * 10**6 + value, value))
-        self.mine += found
+            key = self.draw.choice(self.keys(name))
+            found.append((key, self.draw.randrange(_TIMES) * 10**6 + value, value))
+        self.mine[name] += found
+        self.world.knows(name, found)
         return found
 
     async def run(self) -> None:
@@ -135,48 +169,59 @@ class _Calls:
     async def step(self) -> None:
         draw = self.draw
         name = KEPT if draw.random() < 0.75 else PASSING
+        if PLAIN in self.windows and draw.random() < 0.2:
+            name = PLAIN
+        if self.world.moves and draw.random() < 0.04:
+            await self.world.move(self.client, draw)
+            return
         window, history = self.windows[name], self.world.histories[name]
-        numbered = name == KEPT and draw.random() < 0.6
+        numbered = name in self.numbered and draw.random() < 0.6
         what = draw.choices(
             ["insert", "bulk", "evict", "range", "retract", "read", "life"],
             [30, 25, 6, 4, 8, 22, 10 * (name == PASSING)],
         )[0]
         if name == KEPT and draw.random() < 0.08:
-            await self._batch(window, history)
+            await self._batch(window, history, name)
         elif what == "life":
             await self._life(history, name)
         elif what == "read":
-            await self._read(window, history)
+            await self._read(window, history, name)
         else:
-            op, call, result = self._write(what, window)
-            await (self._numbered if numbered else self._once)(history, op, call, result)
+            op, call, result = self._write(what, window, name)
+            if numbered:
+                await self._numbered(history, op, call, result, self.numbered[name])
+            else:
+                await self._once(history, op, call, result)
 
-    def _write(self, what: str, window: AsyncWindow) -> tuple[Op, Callable[..., Coroutine[Any, Any, Any]], Any]:
+    def _write(
+        self, what: str, window: AsyncWindow, name: str
+    ) -> tuple[Op, Callable[..., Coroutine[Any, Any, Any]], Any]:
         draw = self.draw
         if what == "insert":
-            ((key, time, value),) = entries = self.entries(1)
+            ((key, time, value),) = entries = self.entries(name, 1)
             return (
                 inserting(entries),
-                lambda **numbers: window.insert(time, fields={"value": value}, key=key, **numbers),
+                lambda **numbers: window.insert(time, fields={"value": value}, key=key or None, **numbers),
                 lambda done: done.inserted,
             )
         if what == "bulk":
-            entries = self.entries(draw.choice([2, 5, 12, 40]))
-            keys, times, values = map(list, zip(*entries, strict=True))
+            entries = self.entries(name, draw.choice([2, 5, 12, 40]))
+            keys, times, values = _columns(entries)
             return (
                 inserting(entries),
                 lambda **numbers: window.bulk_insert(times, {"value": values}, keys=keys, **numbers),
                 lambda done: done.inserted,
             )
         if what == "retract":
-            some = draw.sample(self.mine, min(len(self.mine), draw.choice([1, 1, 4]))) or self.entries(1)
-            keys, times, values = map(list, zip(*some, strict=True))
+            mine = self.mine[name]
+            some = draw.sample(mine, min(len(mine), draw.choice([1, 1, 4]))) or self.entries(name, 1)
+            keys, times, values = _columns(some)
             return (
                 retracting(some),
                 lambda **numbers: window.retract(times, values, keys=keys, **numbers),
                 lambda done: done.retracted,
             )
-        key = draw.choice([None, *KEYS])
+        key = draw.choice([None, *self.keys(name)]) or None
         end = draw.randrange(_TIMES // 3) * 10**6
         if what == "evict":
             return (
@@ -191,13 +236,14 @@ class _Calls:
             lambda done: done.evicted,
         )
 
-    async def _numbered(self, history: History, op: Op, call: Any, result: Any) -> None:
+    async def _numbered(self, history: Any, op: Op, call: Any, result: Any, numbers_: _Numbers) -> None:
         """Send a write with the next number until it is answered."""
         world = self.world
-        self.sequence += 1
-        numbers = {"producer": f"p{self.number}", "sequence": self.sequence, "epoch": self.epoch}
+        numbers_.sequence += 1
+        sequence, epoch = numbers_.sequence, numbers_.epoch
+        numbers = {"producer": f"p{self.number}", "sequence": sequence, "epoch": epoch}
         gives_up = self.draw.random() < 0.2
-        self._begin(history, op, f" as number {self.sequence} of epoch {self.epoch}")
+        self._begin(history, op, f" as number {sequence} of epoch {epoch}")
         end_s = world.loop.time() + _PATIENCE_S
         while world.failure is None:
             try:
@@ -211,20 +257,21 @@ class _Calls:
                     # As a client that ends, and begins again with a higher epoch: it does not know either.
                     world.met["fenced | a write that is lost"] += 1
                     world.checked(history.lost, op)
-                    self.given_up.append(op)
-                    self.epoch, self.sequence = self.epoch + 1, 0
+                    numbers_.given_up.append(op)
+                    numbers_.epoch, numbers_.sequence = epoch + 1, 0
                     return
             except SashClientError as error:
                 if error.reason != "OUT_OF_ROOM":
-                    world.fail(AssertionError(f"{op.what} as number {self.sequence} is refused: {error.message}"))
+                    world.fail(AssertionError(f"{op.what} as number {sequence} is refused: {error.message}"))
                     return
                 self._say(op, f"no room: {error.message}")
             else:
                 self.client.delay_s = 0.0
-                self._end(history, op, ANY if done.already_applied else result(done))
-                for old in self.given_up:
+                # The client may have sent it twice: shards that have applied it before count nothing then.
+                self._end(history, op, ANY if done.already_applied or world.moves else result(done))
+                for old in numbers_.given_up:
                     world.checked(history.fenced, old)
-                self.given_up = []
+                numbers_.given_up = []
                 return
             self.client.delay_s = 0.0
             if world.loop.time() > end_s:
@@ -232,11 +279,11 @@ class _Calls:
                 return
             await asyncio.sleep(1.0)
 
-    async def _batch(self, window: AsyncWindow, history: History) -> None:
+    async def _batch(self, window: AsyncWindow, history: Any, name: str) -> None:
         """Stage a batch as a streaming query does, parts of it twice, and commit it until that is answered."""
         self.batch += 1
-        entries = self.entries(self.draw.choice([1, 4, 20]))
-        keys, times, values = map(list, zip(*entries, strict=True))
+        entries = self.entries(name, self.draw.choice([1, 4, 20]))
+        keys, times, values = _columns(entries)
         names = {"query": f"q{self.number}", "batch": self.batch}
         op, again = inserting(entries), self.draw.random() < 0.3
         self._begin(history, op, f" as batch {self.batch}")
@@ -259,12 +306,12 @@ class _Calls:
                     self.world.fail(AssertionError(f"batch {self.batch} is refused: {error.message}"))
                     return
             else:
-                self._end(history, op, ANY if done.already_applied else done.inserted)
+                self._end(history, op, ANY if done.already_applied or self.world.moves else done.inserted)
                 return
             await asyncio.sleep(1.0)
         self.world.fail(AssertionError(f"batch {self.batch} is not committed in 1,000 attempts"))
 
-    async def _once(self, history: History, op: Op, call: Any, result: Any) -> None:
+    async def _once(self, history: Any, op: Op, call: Any, result: Any) -> None:
         """Send a write once, or as the client sends it."""
         self._begin(history, op)
         try:
@@ -276,19 +323,19 @@ class _Calls:
         else:
             self._end(history, op, result(done))
 
-    async def _read(self, window: AsyncWindow, history: History) -> None:
+    async def _read(self, window: AsyncWindow, history: Any, name: str) -> None:
         draw = self.draw
         start, end = sorted(draw.randrange(_TIMES) * 10**6 for _ in range(2))
-        keys = [draw.choice(KEYS)]
+        keys = [draw.choice(self.keys(name))]
         if draw.random() < 0.4:
             start, end = -1, _TIMES * 10**6
-        if draw.random() < 0.3:
-            keys = draw.sample(KEYS, 2)
+        if draw.random() < 0.3 and not self.world.moves:  # keys of two shards have no order
+            keys = draw.sample(self.keys(name), 2)
         op = reading(start, end, keys)
         self._begin(history, op)
         try:
             if len(keys) == 1:
-                answer = await window.range_query(start, end, key=keys[0])
+                answer = await window.range_query(start, end, key=keys[0] or None)
             else:
                 answer = await window.range_query(start, end, keys=keys)
         except NotFound:
@@ -298,7 +345,7 @@ class _Calls:
         else:
             self._end(history, op, _seen(answer.aggregates))
 
-    async def _life(self, history: History, name: str) -> None:
+    async def _life(self, history: Any, name: str) -> None:
         create = self.draw.random() < 0.6
         op = creating() if create else deleting()
         self._begin(history, op)
@@ -315,15 +362,16 @@ class _Calls:
 
     # ---------------------------------------------------------------- what the histories hear
 
-    def _begin(self, history: History, op: Op, how: str = "") -> None:
-        self.world.note(f"caller {self.number}: {op.what}{how} …")
+    def _begin(self, history: Any, op: Op, how: str = "") -> None:
+        name = next(name for name, each in self.world.histories.items() if each is history)
+        self.world.note(f"caller {self.number}: {name}: {op.what}{how} …")
         self.world.checked(history.begin, op)
 
-    def _end(self, history: History, op: Op, result: Hashable) -> None:
+    def _end(self, history: Any, op: Op, result: Hashable) -> None:
         self._say(op, str(result))
         self.world.checked(history.end, op, result)
 
-    def _failed(self, history: History, op: Op, error: SashClientError, reads: bool = False) -> None:
+    def _failed(self, history: Any, op: Op, error: SashClientError, reads: bool = False) -> None:
         if isinstance(error, DataLoss):
             self.world.fail(error)
         self._say(op, f"{type(error).__name__}: {error.message}")
@@ -332,6 +380,12 @@ class _Calls:
 
     def _say(self, op: Op, said: str) -> None:
         self.world.note(f"caller {self.number}: … {op.what[:40]}: {said}")
+
+
+def _columns(entries: Sequence[Entry]) -> tuple[list[str] | None, list[int], list[int]]:
+    """Keys, None for a window that has none, times and values."""
+    keys, times, values = map(list, zip(*entries, strict=True))
+    return keys if any(keys) else None, times, values  # type: ignore[return-value]
 
 
 async def calls(world: World, number: int) -> None:
@@ -344,17 +398,17 @@ async def compared(world: World, what: str) -> None:
     client, draw = Caller(world, "reader", 60.0), random.Random(f"{world.scenario.seed} {what}")
     for name, history in world.histories.items():
         window, total = client.window(name), 0
-        for key in KEYS:
+        for key in [NO_KEY] if name == PLAIN else world.keys:
             part = sorted(draw.randrange(_TIMES) * 10**6 for _ in range(2))
             for start, end in [(-1, _TIMES * 10**6), (part[0], part[1])]:
                 op = reading(start, end, [key])
                 world.checked(history.begin, op)
                 seen: Hashable = GONE
                 try:
-                    seen = _seen((await asked(window.range_query, start, end, key=key)).aggregates)
+                    seen = _seen((await asked(window.range_query, start, end, key=key or None)).aggregates)
                     if end == part[1]:
                         lookback = {"lookbacks": [end - start + 1], "as_of": end}
-                        (answer,) = await asked(window.query, key=key, **lookback)
+                        (answer,) = await asked(window.query, key=key or None, **lookback)
                         if _seen(answer.aggregates) != seen:
                             world.fail(AssertionError(f"a lookback and its range differ: {answer}, {seen}"))
                     else:

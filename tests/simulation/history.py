@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["ANY", "GONE", "Contradiction", "Entry", "History", "Op", "State", "TooMany"]
+__all__ = ["ANY", "GONE", "THERE", "Contradiction", "Entry", "History", "KeyedHistory", "Op", "State", "TooMany"]
 
 Entry = tuple[str, int, int]
 """Key, time, value. Values are unique, and are the identities."""
@@ -25,6 +26,7 @@ State = frozenset[Entry] | None
 
 GONE = "gone"
 ANY = "any result"
+THERE = "any result, of a window that there is"
 
 _CASES_MAX = 20_000
 
@@ -44,11 +46,13 @@ class Op:
     Args:
         what: it does, for people.
         apply: returns what the window then holds, and the result.
+        of_key: returns the part of it that is about a key; None if none is.
         answered: False once the answer is lost for good.
     """
 
     what: str
     apply: Callable[[State], tuple[State, Hashable]]
+    of_key: Callable[[str], Op | None] = lambda key: None
     answered: bool = True
     number: int = 0
 
@@ -81,7 +85,7 @@ class History:
         found: set[Case] = set()
         for state, done in self._closure(op.number):
             for number, got in done:
-                if number == op.number and result in (got, ANY):
+                if number == op.number and (result in (got, ANY) or (result == THERE and got != GONE)):
                     found.add((state, done - {(number, got)}))
         del self.pending[op.number]
         self._keep(found, f"{op.what} answers {_short(result)}")
@@ -106,7 +110,7 @@ class History:
 
     def _over(self, lost: set[int], what: str) -> None:
         found = set()
-        for state, done in self._closure(None, lost):
+        for state, done in self._closure(None):  # others that go on may have been before them
             found.add((state, frozenset(each for each in done if each[0] not in lost)))
         for number in lost:
             del self.pending[number]
@@ -118,7 +122,7 @@ class History:
         self.begin(op)
         self.end(op, state)
 
-    def _closure(self, target: int | None, only: set[int] | None = None) -> Iterable[Case]:
+    def _closure(self, target: int | None) -> Iterable[Case]:
         """All cases that pending calls lead to; none goes on once the target has taken effect."""
         seen = set(self.cases)
         todo = list(seen)
@@ -128,7 +132,7 @@ class History:
             if target in began:
                 continue
             for number, op in self.pending.items():
-                if number in began or (only is not None and number not in only):
+                if number in began:
                     continue
                 after, result = op.apply(state)
                 case = after, done | {(number, result)}
@@ -148,6 +152,85 @@ class History:
             raise Contradiction(f"{what}; but the window held one of {len(self.cases)} states, such as {few}")
         self.cases = found
         self.most = max(self.most, len(found))
+
+
+class KeyedHistory:
+    """The histories of a window's keys, each by itself: they are on different shards, and no call is one step on all.
+
+    Args:
+        keys: of the window.
+
+    Attributes:
+        unchecked: keys that are followed no more: they had too many cases.
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self.of_key = {key: History() for key in keys}
+        self.unchecked: set[str] = set()
+        self._parts: dict[Op, dict[str, Op]] = {}
+        self._keys: dict[int, str] = {}
+
+    def begin(self, op: Op) -> None:
+        """See `History`."""
+        parts = {key: part for key in self.of_key if (part := op.of_key(key)) is not None}
+        self._parts[op] = parts
+        for key, part in parts.items():
+            self._step(key, "begin", part)
+
+    def end(self, op: Op, result: Hashable) -> None:
+        """See `History`; a result of several keys is taken apart as far as it can be."""
+        parts = self._parts.pop(op)
+        for key, part in parts.items():
+            self._step(key, "end", part, result if len(parts) == 1 else self._of_key(key, result))
+
+    def knows(self, entries: Iterable[Entry]) -> None:
+        """Take note of the keys of values."""
+        for key, _, value in entries:
+            self._keys[value] = key
+
+    def _of_key(self, key: str, result: Hashable) -> Hashable:
+        if isinstance(result, tuple):
+            count, values, most, total = result
+            if (count, most, total) != (len(values), max(values, default=None), sum(values)):
+                raise Contradiction(f"an answer does not agree with itself: {result}")
+            own = tuple(value for value in values if self._keys[value] == key)
+            return len(own), own, max(own, default=None), sum(own)
+        return result if result in (GONE, ANY) else THERE
+
+    def refused(self, op: Op) -> None:
+        """See `History`."""
+        for key, part in self._parts.pop(op).items():
+            self._step(key, "refused", part)
+
+    def lost(self, op: Op) -> None:
+        """See `History`."""
+        for key, part in self._parts[op].items():
+            self._step(key, "lost", part)
+
+    def died(self) -> None:
+        """Another process, and Redis, may go on with what this one was asked."""
+
+    def fenced(self, op: Op) -> None:
+        """See `History`."""
+        for key, part in self._parts[op].items():
+            self._step(key, "fenced", part)
+
+    def settled(self) -> None:
+        """Whatever was lost has taken effect by now, or never will."""
+        for key, history in self.of_key.items():
+            if key not in self.unchecked:
+                self._step(key, "died")
+            history.most = max(history.most, len(history.cases))
+
+    def _step(self, key: str, step: str, *args: Any) -> None:
+        if key in self.unchecked:
+            return
+        try:
+            getattr(self.of_key[key], step)(*args)
+        except TooMany:
+            self.unchecked.add(key)
+        except Contradiction as error:
+            raise Contradiction(f"key {key!r}: {error}") from None
 
 
 def _short(value: object) -> str:

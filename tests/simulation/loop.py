@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 
 from tests.support.virtual_time import VirtualLoop
 
-__all__ = ["Killed", "Process", "SimulatedLoop", "Stuck"]
+__all__ = ["Killed", "Process", "SimulatedLoop", "Stuck", "running"]
 
 T = TypeVar("T")
 
 _PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+_THREAD: contextvars.ContextVar[bool] = contextvars.ContextVar("thread", default=False)
 
 
 class Killed(BaseException):
@@ -37,18 +38,27 @@ class Stuck(AssertionError):
 class Process:
     """What runs in one context, until it is killed."""
 
-    def __init__(self, loop: SimulatedLoop, number: int) -> None:
-        self.number = number
+    def __init__(self, loop: SimulatedLoop, number: int, machine: int = 0) -> None:
+        self.number, self.machine = number, machine
         self.alive = True
         self.callbacks = 0
         self.stopped_until_s = 0.0
         """As by SIGSTOP: until then nothing of it runs."""
         self.held: list[asyncio.Handle] = []
         """What it will run then."""
+        self.blocked_s = 0.0
+        """How long the callback that runs has blocked the loop."""
+        self.blocked_until_s = 0.0
+        """Until then nothing of it runs but its threads."""
+        self.waiting: list[asyncio.Handle] = []
+        """What its loop will run then."""
         self._loop = loop
         self._tasks: list[asyncio.Task[Any]] = []
         self._context = contextvars.Context()
         self._context.run(_PROCESS.set, self)
+        self.threads = self._context.copy()
+        """Of callbacks that continue its threads."""
+        self.threads.run(_THREAD.set, True)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin a task of the process."""
@@ -58,6 +68,11 @@ class Process:
         """Let nothing of it run again."""
         self.alive = False
         self._loop.dead.append(self)
+
+
+def running() -> Process | None:
+    """The process that runs; None: the world."""
+    return _PROCESS.get()
 
 
 class SimulatedLoop(VirtualLoop):
@@ -77,9 +92,13 @@ class SimulatedLoop(VirtualLoop):
         super().__init__()
         self._random, self._shuffled = random_, shuffled
         self.after_each: Callable[[Process], None] = lambda process: None
+        self.in_thread: Callable[[asyncio.Future[Any], Callable[[], Any]], None] | None = None
+        """Runs a call in a thread that can wait; None: calls take place at one moment."""
         self.dead: list[Process] = []
         self._kept: list[Any] = []
         self.ran = 0
+        self.late_until_s = 0.0
+        """Until then something that was held back may still happen."""
         self.set_task_factory(self._made)
 
     def _made(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
@@ -92,6 +111,9 @@ class SimulatedLoop(VirtualLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """A call takes place at one moment, and is heard of at a later one; the process may die before either."""
         future: asyncio.Future[T] = self.create_future()
+        if self.in_thread is not None:
+            self.in_thread(future, lambda: func(*args))
+            return future
 
         def answer(set_: Callable[[Any], None], result: Any) -> None:
             if not future.done():
@@ -139,16 +161,31 @@ class SimulatedLoop(VirtualLoop):
             if not process.held:
                 self.call_at(process.stopped_until_s, self._go_on, process, context=contextvars.Context())
             process.held.append(handle)
+        elif process.blocked_until_s > self._now_s and not handle._context.get(_THREAD, False):
+            if not process.waiting:
+                self.call_at(process.blocked_until_s, self._free, process, context=contextvars.Context())
+            process.waiting.append(handle)
         else:
             self.ran += 1
             process.callbacks += 1
             handle._run()
+            if process.blocked_s:
+                process.blocked_until_s, process.blocked_s = self._now_s + process.blocked_s, 0.0
             if process.alive:
                 self.after_each(process)
 
     def _go_on(self, process: Process) -> None:
         self._ready.extend(process.held)  # type: ignore[attr-defined]
         process.held = []
+
+    def _free(self, process: Process) -> None:
+        self._ready.extend(process.waiting)  # type: ignore[attr-defined]
+        process.waiting = []
+
+    def late(self, seconds: float) -> float:
+        """Take note that something is held back for so long."""
+        self.late_until_s = max(self.late_until_s, self._now_s + seconds)
+        return seconds
 
     def passes(self, seconds: float) -> None:
         """Let time pass while the loop stands still: something blocks it."""

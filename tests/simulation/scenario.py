@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.simulation.disk import COMMIT_FAULTS
+from tests.simulation.peers import PEER_FAULTS
+from tests.simulation.redis import REDIS_FAULTS
 
-__all__ = ["Fault", "Scenario", "of_seed", "smaller"]
+__all__ = ["ClusterPart", "Fault", "Scenario", "cluster_of_seed", "of_seed", "smaller"]
 
 _KINDS = {
     "commit": COMMIT_FAULTS,
@@ -29,6 +31,22 @@ class Fault:
     place: str
     at: int
     kind: str
+
+
+@dataclass(frozen=True)
+class ClusterPart:
+    """What a scenario says of a cluster.
+
+    Args:
+        together: whether all processes are on one machine.
+        replicas: of Redis, for which commits wait; with one, Redis may lose its machine.
+    """
+
+    processes: int
+    shards: int
+    lease_s: float
+    together: bool
+    replicas: int
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,7 @@ class Scenario:
     chunk_bytes: int = 4 * 2**20
     long_bytes: int = 257 * 1024
     pending_bytes: int = 16 * 2**20
+    cluster: ClusterPart | None = None
 
 
 def of_seed(seed: int) -> Scenario:
@@ -91,6 +110,39 @@ def of_seed(seed: int) -> Scenario:
         draw.choice([100, 600, 4 * 2**20]),
         draw.choice([150, 600, 257 * 1024]),
         draw.choice([1000, 5000, 16 * 2**20]),
+    )
+
+
+_CLUSTER_KINDS = {
+    "redis": REDIS_FAULTS,
+    "peer": PEER_FAULTS,
+    "call": _KINDS["call"],
+    "callback": ("kill", "kill", "kill", "stopped", "stopped", "clock", "ends"),
+}
+_CLUSTER_REACH = {"redis": 1500, "peer": 2000, "call": 150, "callback": 20_000}
+
+
+def cluster_of_seed(seed: int) -> Scenario:
+    """Return the scenario of a seed, of a cluster."""
+    draw = random.Random(f"{seed} cluster")
+    replicas = draw.choice([0, 0, 1])
+    weights = {place: draw.choice([0, 1, 1, 3]) for place in _CLUSTER_KINDS}
+    places = [place for place, weight in weights.items() for _ in range(weight)] or ["callback"]
+    faults = set()
+    for _ in range(draw.choice([0, 1, 2, 4, 6, 10])):
+        place = draw.choice(places)
+        at = int(math.exp(draw.uniform(math.log(20), math.log(_CLUSTER_REACH[place]))))
+        kinds = [kind for kind in _CLUSTER_KINDS[place] if replicas or kind not in ("fails over", "no replica")]
+        faults.add(Fault(place, at, draw.choice(kinds)))
+    base = of_seed(seed)
+    return replace(
+        base,
+        callers=tuple(range(draw.choice([1, 2, 3]))),
+        steps=draw.choice([8, 15, 30, 45]),
+        faults=tuple(sorted(faults)),
+        cluster=ClusterPart(
+            draw.choice([2, 2, 3]), draw.choice([2, 3, 3]), draw.choice([2.0, 5.0, 10.0]), draw.random() < 0.3, replicas
+        ),
     )
 
 

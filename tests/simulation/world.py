@@ -10,27 +10,29 @@ What the seed does not determine is given to the service as its parts take it: c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import hashlib
 import random
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.requests import REQUEST, Request
 from sash.rpc.errors import described as described_by_service
 from sash.rpc.methods import methods
 from sash.rpc.operations import Operations
+from sash.runtime.metrics import Metrics
 from sash_client.aio import AsyncClient
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
 from sash_engine.errors import SashError
 from tests.simulation.disk import Disk, DiskTier
-from tests.simulation.history import History
+from tests.simulation.history import Entry
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.scenario import Scenario
 
@@ -84,7 +86,7 @@ class Served:
         storage = self.storage = Storage(
             catalogue, world.clock, tier, sleep=world.loop.passes, entropy=entropy, **options
         )
-        plane = Plane(catalogue, Metrics(CollectorRegistry()), world.clock, storage)
+        plane = Plane.of(storage, Metrics(CollectorRegistry()), world.clock)
         try:
             await storage.start()
         except SashError as error:
@@ -200,7 +202,7 @@ class Caller(AsyncClient):
         shard: int | None = None,
     ) -> Any:
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        return await self._world.call(method, request, timeout_s, self.delay_s)
+        return await self._world.call(method, request, timeout_s, self)
 
 
 class World:
@@ -223,7 +225,10 @@ class World:
         self.disk.failing_reads = {fault.at for fault in scenario.faults if fault.place == "read"}
         self.net = {fault.at: fault.kind for fault in scenario.faults if fault.place == "call"}
         self.kills = {fault.at: fault.kind for fault in scenario.faults if fault.place == "callback"}
-        self.histories: dict[str, History] = {}
+        self.histories: dict[str, Any] = {}
+        self.keys = ["a", "b", "c"]
+        self.moves = False
+        """Whether shards can be moved."""
         self.events: list[str] = []
         self.digest = hashlib.blake2b(digest_size=16)
         self.met: Counter[str] = Counter()
@@ -239,6 +244,26 @@ class World:
         """Whether the run is over: what is closed now says nothing."""
         loop.call_s = lambda: self.random.choice([0.0, 0.001, 0.003, 0.02, 0.3])
         loop.after_each = self._after_each
+
+    def begin(self) -> None:
+        """Make the histories."""
+        raise NotImplementedError
+
+    async def compare(self) -> None:
+        """Whatever has happened, all is well now, and stays so."""
+        raise NotImplementedError
+
+    def made(self) -> None:
+        """The windows are there."""
+
+    def processes(self) -> list[Process]:
+        """Those that may run, at the end."""
+        return [] if self.served is None else [self.served.process]
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Have the service's code go by the world, where it takes nothing else."""
+        yield
 
     # ---------------------------------------------------------------- what happens
 
@@ -287,6 +312,12 @@ class World:
 
     # ---------------------------------------------------------------- processes
 
+    def knows(self, name: str, entries: Sequence[Entry]) -> None:
+        """Take note of entries that are about to be written."""
+
+    async def move(self, client: Caller, draw: random.Random) -> None:
+        """Have a shard moved."""
+
     async def supervise(self) -> None:
         """Start a process, and another one whenever it has died."""
         number = 0
@@ -309,19 +340,27 @@ class World:
 
     # ---------------------------------------------------------------- network
 
-    async def call(self, method: str, request: Any, timeout_s: float, more_s: float = 0.0) -> Any:
-        """Make a call of the process that serves."""
+    def target(self, caller: Caller) -> Served | None:
+        """The process that a caller calls."""
+        return self.served
+
+    def failed(self, caller: Caller) -> None:
+        """What a caller has called does not answer."""
+
+    async def call(self, method: str, request: Any, timeout_s: float, caller: Caller) -> Any:
+        """Make a call of a process."""
         self._calls += 1
         number, fault = self._calls, self.net.get(self._calls)
         data = request.SerializeToString(deterministic=True)
         reply: asyncio.Future[Any] = self.loop.create_future()
-        delay_s = more_s + self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
+        delay_s = caller.delay_s + self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
         if fault is not None:
             self.met[f"{fault} | {method}"] += 1
             self.note(f"call {number} ({method}): {fault}")
         if fault == "delayed":
             delay_s += self.random.choice([2.0, timeout_s, timeout_s + 30])
-        target = self.served
+        self.loop.late(delay_s)
+        target = self.target(caller)
         if fault == "request lost":
             self.loop.call_later(delay_s, self._answer, reply, None)
         else:
@@ -330,7 +369,10 @@ class World:
             async with asyncio.timeout(timeout_s):
                 answer = await reply
         except TimeoutError:
+            self.failed(caller)
             raise DeadlineExceeded(f"no reply within {timeout_s:g} s") from None
+        if not isinstance(answer, tuple):
+            self.failed(caller)
         if answer is None:
             raise Unavailable("the connection broke off")
         if isinstance(answer, SashClientError):
@@ -361,6 +403,7 @@ class World:
             answer = None
         elif fault == "answer delayed":
             delay_s += self.random.choice([2.0, 60.0])
+        self.loop.late(delay_s)
         self.loop.call_later(delay_s, self._answer, reply, answer, context=self.context)
 
     def broken_off(self, served: Served) -> None:

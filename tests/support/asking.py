@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
-from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reader import Reader
 
-__all__ = ["answers_of"]
+__all__ = ["answers_of", "question_of"]
 
 
 def answers_of(reader: Reader, question: Query | RangeQuery | SeriesQuery) -> Sequence[Answer | Series]:
@@ -17,11 +19,18 @@ def answers_of(reader: Reader, question: Query | RangeQuery | SeriesQuery) -> Se
     match question:
         case Query():
             return reader.query(question)
-        case RangeQuery(by=None):
+        case RangeQuery(selection=Grouped(by=None)):
             return [reader.range_query(question)]
         case RangeQuery():
             return finished(reader.range_groups(question))
-        case SeriesQuery(by=None):
+        case SeriesQuery(selection=Grouped(by=None)):
             return [reader.series(question)]
         case SeriesQuery():
             return finished(reader.series_groups(question))
+
+
+def question_of(kind: type[Any], *arguments: Any, **given: Any) -> Any:
+    """A question of a kind; what a selection has may be given as if the question had it."""
+    names = [each.name for each in fields(Grouped) if each.name in given]
+    selection = Grouped(**{name: given.pop(name) for name in names})
+    return kind(*arguments, selection=selection, **given)

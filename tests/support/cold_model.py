@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.forest import Cache, Cold, Forest, Layout
-from sash_engine.forest.tiered import DeferredBlock
+from sash_engine.forest.block import DeferredBlock
 from sash_engine.monoids import Sum
 from tests.support.forest_model import LAYOUTS, Bag, ForestLockstep, Step
 
@@ -97,7 +97,7 @@ def referred(forest: Forest, swept: bool = True) -> set[int]:
     clean = {number for number in directory._ids[start:stop].tolist() if number >= 0}
     for level in forest._levels._levels:
         rows = slice(start, stop) if level is directory else slice(None)
-        for slot, _ in level._external:
+        for slot, _ in level.external:
             ids = level.columns[slot][1][rows]
             clean |= set(ids[ids >= 0].tolist())
     return clean | {block.stored_id for block in directory._blocks[start:stop] if type(block) is DeferredBlock}

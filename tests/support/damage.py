@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import DataLoss
 from sash_engine.windows.batch import Origin
 from sash_engine.windows.window import Window
@@ -42,9 +42,9 @@ async def stored_of_all_kinds(
         await _write(server, name, models, [("a", time) for time in range(-60, 20)], ord(name))
     storage = await server.restart()
     for name in models:
-        staged = await storage.stage(name, batch([("b", 30)], 5), "q", 0)
-        await storage.stage(name, batch([("b", 31)], 6), "q", 1)
-        await storage.commit(name, "q", 0, [staged.stage])
+        staged = await storage.write(name, StageBatch(batch([("b", 30)], 5), "q", 0))
+        await storage.write(name, StageBatch(batch([("b", 31)], 6), "q", 1))
+        await storage.write(name, Commit("q", 0, [staged.stage]))
         for model in models[name]:
             model.bulk_insert(batch([("b", 30)], 5))
         await _write(server, name, models, [("c", time) for time in range(30, 42)], 30)
@@ -78,7 +78,7 @@ async def look(server: StorageServer, models: Models) -> dict[str, DataLoss]:
         try:
             _same(storage.find(name), model)
             await storage.write(name, Insert(50, {"value": 50}, "a"), Origin("p", 1))
-            await storage.commit(name, "q", 1, list(storage.find(name).ledger.parts))
+            await storage.write(name, Commit("q", 1, list(storage.find(name).ledger.parts)))
         except DataLoss as error:
             errors[name] = error
     storage = await server.crash()

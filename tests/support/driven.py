@@ -14,7 +14,7 @@ import queue
 import threading
 from contextlib import contextmanager, suppress
 
-from sash_client import Producer, SashClientError, Unavailable, Window, gathering, producer
+from sash_client import Producer, SashClientError, Unavailable, Window, producer
 from sash_client.bulks import from_bulk
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
@@ -154,7 +154,7 @@ class _Driven:
         self.clock, self.wire = Clock(), Wire()
         self.waits = Waits(self.clock)
         monkeypatch.setattr(producer, "Condition", lambda: self.waits)
-        monkeypatch.setattr(gathering, "monotonic", self.clock)
+        monkeypatch.setattr(producer, "monotonic", self.clock)
         self.producer = Producer(Window(self.wire, "w", spec), "p", **options)
 
     def call(self, call):

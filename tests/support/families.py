@@ -12,15 +12,15 @@ import numpy as np
 
 from sash.durability import formats as values
 from sash.durability.image_reader import forest_of, restore
-from sash.durability.records import BulkInsert
+from sash.durability.records import BulkInsert, Commit, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.forest import Forest
 from sash_engine.forest.cold import Cache, Cold
 from sash_engine.forest.image import ForestImage
 from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
+from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from tests.support.stored import StorageServer
 
@@ -87,9 +87,9 @@ async def stored_family(steps: int = 6) -> StorageServer:
         await _write(storage, bulk(step))
         await server.settled()
     for name in ("requests", "other"):  # the parts of a batch, and one that nobody commits
-        staged = await storage.stage(name, bulk(steps, 6), "q", 1)
-        await storage.stage(name, bulk(steps, 3), "q", 2)
-        await storage.commit(name, "q", 1, [staged.stage])
+        staged = await storage.write(name, StageBatch(bulk(steps, 6), "q", 1))
+        await storage.write(name, StageBatch(bulk(steps, 3), "q", 2))
+        await storage.write(name, Commit("q", 1, [staged.stage]))
     await server.settled()
     await server.die()
     return server
@@ -107,8 +107,8 @@ def answers(storage: Storage, name: str) -> dict[str, Any]:
     questions: Mapping[str, Any] = {
         "key": Query(keys=ALL_KEYS),
         "lately": Query(keys=ALL_KEYS, lookbacks=["100"]),
-        "a": Query(keys=ALL_KEYS, by=("a",)),
-        "b": Query(keys=ALL_KEYS, by=("b",)),
+        "a": Query(keys=ALL_KEYS, selection=Grouped(by=("a",))),
+        "b": Query(keys=ALL_KEYS, selection=Grouped(by=("b",))),
         "all": Query(keys=ALL_KEYS, combine=True),
     }
     found: dict[str, Any] = {each: str(reader.query(question)) for each, question in questions.items()}
@@ -139,9 +139,9 @@ def owners(stored: Mapping[bytes, bytes], number: int) -> dict[int, tuple[str, l
     cold = Cold(lambda numbers: [], Cache(0), lambda numbers, layout: [])
     root = restore([stored[key] for key in keys], key=keys.__getitem__, cold=cold, forest=made)
     named: dict[Window, tuple[str, list[str] | None]] = {}
-    for window in (root, *root.cascades):
+    for window in root.family:
         named[window] = window.spec.name, None
-        named |= {rollup.window: (window.spec.name, sorted(rollup.parts)) for rollup in window.rollups}
+        named |= {rollup.window: (window.spec.name, sorted(rollup.parts)) for rollup in window.derived.rollups}
     found = {}
     for window, image in forests:
         entries = window.layout.entries_of(image.counts, image.partials)

@@ -11,31 +11,43 @@ from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.metrics import Metrics
+from sash.limits.held import Held
+from sash.limits.turns import Turns as ChargedTurns
 from sash.plane import Plane
+from sash.runtime.metrics import Metrics
+from sash.shards.deployment import Deployment
 from sash.shards.host import Host
 from sash.shards.hosted import HostedShard, HostedShards
 from sash.shards.layout import Share
-from sash.shards.sharded_plane import ShardedPlane
 from sash_engine.clock import Clock, ManualClock
 
-__all__ = ["Turns", "hosts", "in_process", "single"]
+__all__ = ["ShardedPlane", "Turns", "hosts", "in_process", "single"]
+
+
+class ShardedPlane(Plane):
+    """A plane over shards of this process, with its parts."""
+
+    def __init__(self, shards: HostedShards, clock: Clock) -> None:
+        metrics, turns = Metrics(CollectorRegistry()), ChargedTurns()
+        self.shards, self.deployment = shards, Deployment(shards, clock)
+        self.held = Held(clock, metrics.observe_held, turns)
+        super().__init__(self.deployment, metrics, clock, turns=turns)
 
 
 def single(clock: Clock) -> Plane:
     """A plane without shards, in memory."""
-    return Plane(Catalogue(clock=clock), Metrics(CollectorRegistry()), clock)
+    return Plane.of(Storage(Catalogue(clock=clock), clock), Metrics(CollectorRegistry()), clock)
 
 
 def in_process(count: int, clock: Clock | None = None) -> ShardedPlane:
     """A plane over shards of this process, in memory."""
     clock = clock or ManualClock()
     shards = HostedShards(count)
-    plane = ShardedPlane(shards, Metrics(CollectorRegistry()), clock)
+    plane = ShardedPlane(shards, clock)
     for shard in range(count):
         catalogue = Catalogue(clock=clock)
         storage = Storage(catalogue, clock)
-        shards.hosted[shard] = HostedShard.of(catalogue, storage, clock, plane.held, plane.turns)
+        shards.hosted[shard] = HostedShard.of(storage, plane.held)
     return plane
 
 

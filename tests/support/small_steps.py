@@ -1,8 +1,8 @@
 """Long questions and long writes of few keys and rows, so that tests can act between two of their steps."""
 
-from sash import slices
 from sash.durability import storage
-from sash_engine.windows import asked_keys, costs, reader, together, writer
+from sash.runtime import slices
+from sash_engine.windows import costs, group_reader, group_series, key_finder, writer
 
 __all__ = ["small_question_steps", "small_write_steps"]
 
@@ -10,9 +10,9 @@ __all__ = ["small_question_steps", "small_write_steps"]
 def small_question_steps(patch):
     """Each step is a slice, a step is of two keys, and a question about two keys is long."""
     patch.setattr(slices, "_SLICE_S", -1.0)
-    patch.setattr(asked_keys, "_NAMES", 2)
-    patch.setattr(reader, "KEYS", 2)
-    patch.setattr(together, "KEYS", 2)
+    patch.setattr(key_finder, "_NAMES", 2)
+    patch.setattr(group_reader, "_SPANS", 2)
+    patch.setattr(group_series, "KEYS", 2)
     patch.setattr(costs, "_STEP_US", 20)
 
 

@@ -9,13 +9,12 @@ from sash_engine.aggregators import ALGORITHMS, Capability
 from sash_engine.errors import FailedPrecondition, Unsupported
 from sash_engine.forest import Cache, Cold, Forest, Layout
 from sash_engine.monoids import Max
+from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.pages import PAGES, Pages
-from sash_engine.windows.pane_pages import PanePages
 from sash_engine.windows.panes import Panes
 from sash_engine.windows.small_key import SmallKey
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.store import KeyStore
-from sash_engine.windows.stores import AlgorithmStores, EntryStores, PaneStores
 from tests.support.cold_model import Tier
 
 __all__ = [
@@ -80,15 +79,14 @@ class StoreLockstep:
 
     def _made(self):
         if self.kind in ALGORITHMS:
-            return AlgorithmStores(self.kind).own(self.layout)
-        self.stores = PaneStores(PANES.layout, self.cold) if self.panes else EntryStores(self.cold)
+            return ByAlgorithm(self.layout, self.kind)
         if not self.kind.startswith("small"):
-            return self.stores.own(self.layout)
-        pages = (PanePages if self.panes else Pages)(self.layout, PAGES[0], 1024)
+            return Forest(self.layout, self.cold)
+        pages = Pages(self.layout, PAGES[0], 1024)
         pages.reach(3)
         for neighbour in (0, 2):  # whose rows are not this key's
             pages.insert(neighbour, 1, self._row(1, -1))
-        return SmallKey(pages, 1, lambda: self.stores.in_memory(self.layout))
+        return SmallKey(pages, 1)
 
     def _row(self, time, value):
         return PANES.lifted(time, (value,)) if self.panes else (value,)
@@ -333,4 +331,4 @@ class StoreLockstep:
             self.read()  # what was captured is of the store before
             self.save()
             image = self.store.forest.dump()
-            self.store = self.stores.around(self.layout, Forest.restore(self.layout, self.cold, image))
+            self.store = Forest.restore(self.layout, self.cold, image)

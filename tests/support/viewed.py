@@ -4,10 +4,13 @@ import copy
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
+from sash_engine.steps import finished
 from sash_engine.windows.batch import Batch, PartialBatch
+from sash_engine.windows.derived_spec import completed, widened
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
+    Grouped,
     Having,
     Query,
     RangeQuery,
@@ -16,11 +19,9 @@ from sash_engine.windows.questions import (
     Where,
 )
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
-from sash_engine.windows.views import widened
 from sash_engine.windows.window import Window
 from sash_wire.labels import split
-from tests.support.asking import answers_of
+from tests.support.asking import answers_of, question_of
 
 SECOND = 10**9
 COMMON = {"time_unit": "s", "keys": ["a", "b"], "fields": {"v": "int64", "w": "string"}}
@@ -135,7 +136,7 @@ class Viewed:
             spec = view_spec(self.window.spec, name)
             self.twins[name] = Window(twin_spec(spec), pages=(2, 4), block=4, clock=self.clock)
             if name not in late:
-                self.window.add_view(spec)
+                self.window.derive(spec)
 
     def step(self, kind, *arguments):
         if kind == "clock":
@@ -152,12 +153,12 @@ class Viewed:
             (name,) = arguments
             if self.window.spec.granularity is None:
                 self.twins[name].add_aggregates(WIDER)
-                if self.window.views.find(name) is not None:
+                if self.window.find(name) is not None:
                     self.add(name)
         elif kind == "drop":
             (name,) = arguments
-            if self.window.views.find(name) is not None:
-                self.window.drop_view(name)
+            if self.window.find(name) is not None:
+                self.window.drop(name)
                 self.late.append(name)
         elif write(self.window, kind, *arguments) is None:
             for twin in self.twins.values():
@@ -166,7 +167,7 @@ class Viewed:
     def add(self, name):
         """Add a view, or make it as wide as its twin."""
         spec = view_spec(self.window.spec, name)
-        self.window.add_view(widened(spec, self.twins[name].spec.document()["aggregates"]))
+        self.window.derive(widened(spec, self.twins[name].spec.document()["aggregates"]))
 
     def same(self):
         """Each view answers as its twin."""
@@ -185,8 +186,12 @@ def same_answers(view, twin):
     for name in ("keys", "oldest", "newest", "punctuated"):
         assert getattr(mine, name) == getattr(theirs, name), name
     if twin.spec.keyed:
-        assert sorted(view.key_names("", 100)[0]) == sorted(twin.key_names("", 100)[0])
-        assert view.key_names("x|", 100)[0] == [n for n in view.key_names("", 100)[0] if n.startswith("x|")]
+        assert sorted(listed(view, "")) == sorted(listed(twin, ""))
+        assert listed(view, "x|") == [n for n in listed(view, "") if n.startswith("x|")]
+
+
+def listed(window, prefix):
+    return finished(window.reader.key_names_steps(prefix, 100, 0, ()))[0]
 
 
 def questions_about(spec):
@@ -199,16 +204,18 @@ def questions_about(spec):
         yield Query(keys=["x|y", "nobody|y", "q|y"], **times)
         yield Query(keys=ALL_KEYS, **times)
         yield Query(keys=ALL_KEYS, combine=True, **times)
-        yield Query(by=["a"], **times)
-        yield Query(by=["a"], where=[Where("b", "=", ["y"])], partials=True, **times)
-        yield Query(by=["a", "b"], having=[Having("entries", ">", 1)], top=Top("entries", 2), **times)
-        yield Query(by=["b"], limit=1, **times)
+        yield Query(selection=Grouped(by=["a"]), **times)
+        yield Query(partials=True, selection=Grouped(by=["a"], where=[Where("b", "=", ["y"])]), **times)
+        yield Query(
+            selection=Grouped(by=["a", "b"], having=[Having("entries", ">", 1)], top=Top("entries", 2)), **times
+        )
+        yield Query(selection=Grouped(by=["b"], limit=1), **times)
     for start, end in ((20, 29), (25, 34), (0, 90)):
         for about in [{"key": "x|y"}, {"keys": ALL_KEYS}, {"by": ["a"]}] if spec.keyed else [{}]:
-            yield RangeQuery(start, end, **about)
-            yield RangeQuery(start, end, partials=True, **about)
-            yield SeriesQuery(start, end, 4, **about)
-            yield SeriesQuery(start, end, 3, 7, partials=True, **about)
+            yield question_of(RangeQuery, start, end, **about)
+            yield question_of(RangeQuery, start, end, partials=True, **about)
+            yield question_of(SeriesQuery, start, end, 4, **about)
+            yield question_of(SeriesQuery, start, end, 3, 7, partials=True, **about)
             if "by" not in about:
                 yield EntriesQuery(start, end, **about)
         if not spec.keyed or "key" in about:

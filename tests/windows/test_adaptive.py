@@ -12,8 +12,8 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import VariancePopulation
 from sash_engine.monoids.laws import close
 from sash_engine.windows.adaptive import Adaptive, leaving
-from sash_engine.windows.adaptive_policy import AdaptivePolicy
 from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.policies import AdaptivePolicy
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 

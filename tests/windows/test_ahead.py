@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from sash_engine.windows.batch import PartialBatch
@@ -32,9 +32,9 @@ def test_one_entry_of_tomorrow_slides_nothing_away():
     assert (result.inserted, result.late, result.evicted, result.ahead) == (1, 0, 0, 3)
     info = w.info()
     assert (info.newest, info.high_water_mark, info.entries, info.counts.ahead) == (1300, 1300, 4, 4)
-    assert (w.key_names("", 9)[0], w.key_count) == (["a", "b"], 2)
+    assert (w.key_names("", 9)[0], len(w.keys)) == (["a", "b"], 2)
     result = w.bulk_insert(bulk([("c", 2000), ("d", 2000)], 7))
-    assert (result.inserted, result.ahead, w.counts.ahead, w.key_count) == (0, 2, 6, 2)
+    assert (result.inserted, result.ahead, w.counts.ahead, len(w.keys)) == (0, 2, 6, 2)
     w.check_invariants()
 
 
@@ -49,7 +49,7 @@ def test_a_write_that_has_an_entry_of_tomorrow_is_rejected_and_changes_nothing()
         assert (caught.value.field, caught.value.limit) == ("time", "time <= 1300")
     info = w.info()
     assert (info.entries, info.keys, info.high_water_mark, info.counts.ahead) == (0, 0, None, 0)
-    assert w.key_count == 0
+    assert len(w.keys) == 0
     assert w.bulk_insert(bulk([("a", 1000), ("a", 1300)], 0)).inserted == 2
 
 
@@ -154,11 +154,11 @@ async def follow(history, policy, checkpoint_bytes):
             stages, pairs = [], []
             for part in parts:
                 rows = [(key, now + time) for key, time in part]
-                staged = await storage.stage("w", bulk(rows, value + len(pairs)), "q", number)
+                staged = await storage.write("w", StageBatch(bulk(rows, value + len(pairs)), "q", number))
                 stages.append(staged.stage)
                 pairs += rows
             server.clock.advance(seconds * S)  # the commit decides, at its time
-            await both(storage.commit("w", "q", number, stages), model.bulk_insert, bulk(pairs, value))
+            await both(storage.write("w", Commit("q", number, stages)), model.bulk_insert, bulk(pairs, value))
             value, number = value + len(pairs), number + 1
         elif step == "evict":
             key, time = what
@@ -210,10 +210,10 @@ async def test_a_commit_decides_at_its_own_time():
         server.clock.advance(START * S)
         storage = await server.start()
         await storage.create(spec(order={"ahead": "5s"}))
-        staged = await storage.stage("w", bulk([("a", START), ("a", START + 12)], 0), "q", 0)
+        staged = await storage.write("w", StageBatch(bulk([("a", START), ("a", START + 12)], 0), "q", 0))
         assert staged.entries == 2
         server.clock.advance(waited * S)
-        result = await storage.commit("w", "q", 0, [staged.stage])
+        result = await storage.write("w", Commit("q", 0, [staged.stage]))
         assert (result.inserted, result.ahead) == done
         server.clock.advance(100 * S)
         storage = await server.crash()
@@ -227,10 +227,10 @@ async def test_a_rejected_commit_may_be_sent_again():
     server.clock.advance(START * S)
     storage = await server.start()
     await storage.create(spec(order={"ahead": "5s", "too_far_ahead": "reject"}))
-    staged = await storage.stage("w", bulk([("a", START), ("a", START + 12)], 0), "q", 0)
+    staged = await storage.write("w", StageBatch(bulk([("a", START), ("a", START + 12)], 0), "q", 0))
     with pytest.raises(FailedPrecondition, match="too far ahead"):
-        await storage.commit("w", "q", 0, [staged.stage])
+        await storage.write("w", Commit("q", 0, [staged.stage]))
     assert storage.find("w").info().entries == 0
     server.clock.advance(7 * S)
-    assert (await storage.commit("w", "q", 0, [staged.stage])).inserted == 2
+    assert (await storage.write("w", Commit("q", 0, [staged.stage]))).inserted == 2
     await storage.stop()

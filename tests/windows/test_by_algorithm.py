@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +18,6 @@ from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.keys import Keys
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.stores import AlgorithmStores
 from sash_engine.windows.window import Window
 from tests.support.algorithm_lockstep import ALL, ANY_ORDER, FIELDS, NAMES, WITH_RANGES, AlgorithmLockstep, layout_for
 from tests.support.forest_model import histories
@@ -228,7 +229,7 @@ def test_an_algorithm_that_subtracts_is_not_made_for_a_maximum():
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_hold_it_in_the_place_of_forests(name):
     layout = layout_for(name)
-    keys = Keys(layout, None, AlgorithmStores(name))
+    keys = Keys(layout, None, partial(ByAlgorithm, algorithm=name))
     numbers = keys.create(["a", "b"])
     rows = [np.array([1, 2, 2, 5, 6]), np.arange(5), np.array(list("vwxyz"), object)]
     keys.bulk_insert_each(numbers, np.array([3, 2]), rows)

@@ -77,7 +77,7 @@ def tree_of(source="entries", clock=None, cascades=(MINUTES, HOURS, OTHERS), **o
         if granularity and document is OTHERS:
             document = {**document, "from": {"window": "requests", "granularity": 10}}
         document = {name: value for name, value in document.items() if keyed["keyed"] or name != "rollups"}
-        window.add_cascade(WindowSpec.parse({**document, **keyed}))
+        window.derive(WindowSpec.parse({**document, **keyed}))
     return window
 
 
@@ -119,7 +119,7 @@ def test_each_window_is_as_if_it_were_written_to_by_itself(source, writes):
     clock = ManualClock(0)
     window = tree_of(source, clock)
     plain = tree_of(source, clock, cascades=())
-    models = {each.spec.name: alone(each, clock) for each in window.cascades}
+    models = {each.spec.name: alone(each, clock) for each in window.derived.fed}
     for kind, *arguments in writes:
         if kind == "clock":
             clock.advance(arguments[0] * 10**9)
@@ -147,7 +147,7 @@ def test_each_window_is_as_if_it_were_written_to_by_itself(source, writes):
             for model in models.values() if any(map(taken, rows)) else ():
                 model.bulk_insert(batch_of(model.spec, rows, taken))
     window.check_invariants()
-    for each in window.cascades:
+    for each in window.derived.fed:
         same_answers(each, models[each.spec.name])
         mine, theirs = each.counts, models[each.spec.name].counts
         assert (mine.inserted, mine.late, mine.present) == (theirs.inserted, theirs.late, theirs.present)
@@ -171,7 +171,7 @@ def test_a_cascade_is_the_fold_of_all_that_was_written_in_its_time(bulks):
         for key, time, value in rows:
             written.setdefault(key, []).append((time, value))
     for name, width in (("minutes", 5), ("hours", 20)):
-        found = window.cascades.find(name)
+        found = window.find(name)
         assert found.counts.present == sum(map(len, written.values()))
         for key, entries in written.items():
             for start in range(0, 120, width):
@@ -183,10 +183,10 @@ def test_a_cascade_is_the_fold_of_all_that_was_written_in_its_time(bulks):
 def test_partials_reach_cascades_as_partials():
     source, window = tree_of("panes", cascades=()), tree_of("panes")
     source.bulk_insert(batch_of(source.spec, [("a", 1, 5), ("b", 2, 3), ("a", 8, 1), ("a", 9, 5)]))
-    models = {each.spec.name: alone(each, None) for each in window.cascades}
+    models = {each.spec.name: alone(each, None) for each in window.derived.fed}
     for batch in source.entries(keys=ALL_KEYS):
         window.bulk_insert(batch)
-    for each in window.cascades:
+    for each in window.derived.fed:
         model = models[each.spec.name]
         model.bulk_insert(batch_of(model.spec, [("a", 1, 5), ("b", 2, 3), ("a", 8, 1), ("a", 9, 5)]))
         same_answers(each, model)
@@ -200,25 +200,25 @@ def test_late_entries_reach_the_coarser_window():
     assert (result.inserted, result.late) == (0, 1)
     result = window.insert(30, {"w": "", "v": 3}, "a")
     assert result.late == 1
-    present = {each.spec.name: each.counts.present for each in window.cascades}
+    present = {each.spec.name: each.counts.present for each in window.derived.fed}
     assert present == {"minutes": 2, "hours": 3, "others": 3}
-    assert window.cascades.find("minutes").counts.late == 1
+    assert window.find("minutes").counts.late == 1
 
 
 def test_what_a_cascade_cannot_take_changes_nothing():
     window = tree_of("entries", max_keys=2)
-    window.cascades.find("hours")._writer._max_keys = 1
+    window.find("hours")._writer._max_keys = 1
     window.insert(1, {"w": "", "v": 1}, "a")
     with pytest.raises(ResourceExhausted, match="'hours'"):
         window.bulk_insert(batch_of(window.spec, [("a", 5, 1), ("b", 5, 1)]))
-    assert [each.counts.present for each in (window, *window.cascades)] == [1, 1, 1, 1]
-    assert [each.keys.names() for each in (window, *window.cascades)] == [["a"]] * 4
+    assert [each.counts.present for each in window.family] == [1, 1, 1, 1]
+    assert [each.keys.names() for each in window.family] == [["a"]] * 4
     window = tree_of("entries")
     window.insert(1, {"w": "", "v": 1}, "a")
     with pytest.raises(InvalidArgument):  # it has a pane of 5, and none of 20
         window.insert(-(2**63) + 4, {"w": "", "v": 1}, "b")
-    assert [each.keys.names() for each in (window, *window.cascades)] == [["a"]] * 4
-    assert [each.counts.present for each in (window, *window.cascades)] == [1, 1, 1, 1]
+    assert [each.keys.names() for each in window.family] == [["a"]] * 4
+    assert [each.counts.present for each in window.family] == [1, 1, 1, 1]
     window.check_invariants()
 
 
@@ -226,14 +226,14 @@ def test_a_window_that_feeds_others_is_dropped_after_them():
     window = tree_of()
     window.insert(1, {"w": "", "v": 1}, "a")
     with pytest.raises(FailedPrecondition, match="'minutes' feeds another window"):
-        window.cascades.drop("minutes")
-    others = window.cascades.find("others")
-    window.cascades.drop("others")
-    assert [each.key_count for each in (others, *(rollup.window for rollup in others.rollups))] == [0, 0]
-    others = window.add_cascade(others.spec)
-    window.cascades.drop("hours")
-    window.cascades.drop("minutes")
-    assert [each.spec.name for each in window.cascades] == ["others"]
+        window.drop("minutes")
+    others = window.find("others")
+    window.drop("others")
+    assert [len(each.keys) for each in (others, *(rollup.window for rollup in others.derived.rollups))] == [0, 0]
+    others = window.derive(others.spec)
+    window.drop("hours")
+    window.drop("minutes")
+    assert [each.spec.name for each in window.derived.fed] == ["others"]
     window.insert(2, {"w": "", "v": 1}, "a")
     window.check_invariants()
 
@@ -281,11 +281,11 @@ def test_a_window_that_cannot_feed_another_is_refused(case):
     theirs, mine, field = UNFIT[case]
     window = Window(WindowSpec.parse({**SOURCE, **theirs}))
     with pytest.raises(InvalidArgument) as refused:
-        window.add_cascade(WindowSpec.parse({**MINUTES, **mine}))
+        window.derive(WindowSpec.parse({**MINUTES, **mine}))
     assert refused.value.field == field
     with pytest.raises(NotFound):
-        window.add_cascade(WindowSpec.parse(HOURS))
-    assert not window.cascades
+        window.derive(WindowSpec.parse(HOURS))
+    assert not window.derived.fed
 
 
 def test_the_spec_says_its_panes():
@@ -300,7 +300,7 @@ def test_a_long_bulk_reaches_a_cascade_of_one_key_in_order_of_panes():
     random = np.random.default_rng(3)
     rows = [("a", int(time), 1) for time in random.integers(0, 120, 500)]
     window.bulk_insert(batch_of(window.spec, rows))
-    assert window.cascades.find("others").counts.present == 500
+    assert window.find("others").counts.present == 500
     window.check_invariants()
 
 
@@ -308,7 +308,7 @@ def test_an_aggregate_of_times_reads_those_of_the_entries():
     slope = {"aggregates": {"slope": {"function": "linear_slope", "field": "v"}}}
     window = tree_of("panes", cascades=())
     window = Window(WindowSpec.parse({**window.spec.document(), **slope}))
-    window.add_cascade(WindowSpec.parse({**MINUTES, **slope, "slide": {}}))
-    hours = window.add_cascade(WindowSpec.parse({**HOURS, **slope}))
+    window.derive(WindowSpec.parse({**MINUTES, **slope, "slide": {}}))
+    hours = window.derive(WindowSpec.parse({**HOURS, **slope}))
     window.bulk_insert(batch_of(window.spec, [("a", time, 3 * time) for time in (1, 4, 9, 12, 17)]))
     assert hours.query("a")[0].aggregates["slope"] == pytest.approx(3.0)

@@ -276,10 +276,10 @@ def test_wall_time_evicts_first_and_the_key_is_not_idle():
     assert (w.counts.evicted, w.counts.retracted) == (1, 1)
     clock.advance(25 * 10**9)
     w.tidy()
-    assert w.key_count == 1
+    assert len(w.keys) == 1
     clock.advance(10 * 10**9)
     w.tidy()
-    assert w.key_count == 0
+    assert len(w.keys) == 0
 
 
 def test_integers_tell_entries_apart_and_a_window_needs_no_keys():

@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.durability.records import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
-from sash_engine.windows import choosing, grouped, together
+from sash_engine.windows import choosing, group_folds, group_series
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.choosing import Column
 from sash_engine.windows.costs import MAX_ANSWERS
-from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, SeriesQuery, Top
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, RangeQuery, SeriesQuery, Top
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
-from tests.support.asking import answers_of
+from tests.support.asking import answers_of, question_of
 from tests.support.sharded import in_process, single
 from tests.support.twins import a_share_of_examples
 
@@ -123,18 +124,18 @@ def test_they_keep_what_the_answers_that_are_shown_say(entries, by, lookback, as
     window = window_of(entries, **({"granularity": granularity} if granularity else {}))
     which = {"by": by} if by is not None else {"keys": ALL_KEYS}
     asked = {**which, "lookbacks": [] if lookback is None else [lookback], "as_of": as_of}
-    shown = window.reader.query(Query(**asked))
+    shown = window.reader.query(question_of(Query, **asked))
     same = [str(answer) for answer in kept(shown, having)]
-    assert [str(answer) for answer in window.reader.query(Query(**asked, having=having))] == same
+    assert [str(answer) for answer in window.reader.query(question_of(Query, having=having, **asked))] == same
     best = [str(answer) for answer in firsts(shown, top, by)]
-    assert [str(answer) for answer in window.reader.query(Query(**asked, top=top))] == best
+    assert [str(answer) for answer in window.reader.query(question_of(Query, top=top, **asked))] == best
     both = [str(answer) for answer in firsts(kept(shown, having), top, by)]
-    assert [str(answer) for answer in window.reader.query(Query(**asked, having=having, top=top))] == both
+    assert [str(answer) for answer in window.reader.query(question_of(Query, having=having, top=top, **asked))] == both
     if by is not None:
-        ranges = answers_of(window.reader, RangeQuery(3, 5, by=by))
-        again = answers_of(window.reader, RangeQuery(3, 5, by=by, having=having, top=top))
+        ranges = answers_of(window.reader, RangeQuery(3, 5, selection=Grouped(by=by)))
+        again = answers_of(window.reader, RangeQuery(3, 5, selection=Grouped(by=by, having=having, top=top)))
         assert [str(answer) for answer in again] == [str(answer) for answer in firsts(kept(ranges, having), top, by)]
-        series = answers_of(window.reader, SeriesQuery(3, 6, 1, by=by, having=having, top=top))
+        series = answers_of(window.reader, SeriesQuery(3, 6, 1, selection=Grouped(by=by, having=having, top=top)))
         assert [each.parts for each in series] == [each.parts for each in again]
 
 
@@ -155,11 +156,11 @@ def test_shards_keep_the_same(entries, by, lookback, having, top, granularity):
     async def ask(plane):
         await plane.create(spec)
         if entries:
-            await plane.bulk_insert("w", batch_of(spec, entries))
-        found = [await plane.query("w", Query(**asked, having=having, top=top))]
+            await plane.write("w", BulkInsert(batch_of(spec, entries)))
+        found = [await plane.ask("w", question_of(Query, having=having, top=top, **asked))]
         if by is not None:
-            found.append(await plane.query("w", Query(**asked)))
-            found.append(await plane.range_groups("w", RangeQuery(3, 5, by=by, having=having, top=top)))
+            found.append(await plane.ask("w", question_of(Query, **asked)))
+            found.append(await plane.ask("w", RangeQuery(3, 5, selection=Grouped(by=by, having=having, top=top))))
         return [[str(answer) for answer in answers] for answers in found]
 
     async def both():
@@ -171,30 +172,33 @@ def test_shards_keep_the_same(entries, by, lookback, having, top, granularity):
 
 def test_groups_without_entries_are_compared_as_they_are_shown():
     window = window_of([("x|p", 9, 5, 1.0), ("y|p", 1, 5, 1.0)])
-    shown = answers_of(window.reader, RangeQuery(8, 9, by=["a"]))
+    shown = answers_of(window.reader, RangeQuery(8, 9, selection=Grouped(by=["a"])))
     assert [(each.parts["a"], each.entries, each.aggregates["sum"]) for each in shown] == [("x", 1, 5), ("y", 0, 0)]
     for having in (Having("sum", "=", 0), Having("sum", "<", 1), Having("entries", "=", 0), Having("n", "<=", 0)):
-        (answer,) = answers_of(window.reader, RangeQuery(8, 9, by=["a"], having=[having]))
+        (answer,) = answers_of(window.reader, RangeQuery(8, 9, selection=Grouped(by=["a"], having=[having])))
         assert answer.parts == {"a": "y"}
-    first, _ = answers_of(window.reader, RangeQuery(8, 9, by=["a"], top=Top("sum", 2, "asc")))
+    first, _ = answers_of(window.reader, RangeQuery(8, 9, selection=Grouped(by=["a"], top=Top("sum", 2, "asc"))))
     assert first.parts == {"a": "y"}
-    assert answers_of(window.reader, RangeQuery(8, 9, by=["a"], having=[Having("most", "<", 99)])) == shown[:1]
+    assert (
+        answers_of(window.reader, RangeQuery(8, 9, selection=Grouped(by=["a"], having=[Having("most", "<", 99)])))
+        == shown[:1]
+    )
 
 
 def test_of_equal_answers_those_of_the_first_keys_come_first():
     keys = [f"{a}|{b}" for a in "dbca" for b in "qp"]
     window = window_of([(key, 1, i % 2, 0.0) for i, key in enumerate(keys)])
     for n in range(1, 9):
-        found = window.reader.query(Query(keys=ALL_KEYS, top=Top("sum", n)))
+        found = window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(top=Top("sum", n))))
         assert [each.key for each in found] == [*(f"{a}|p" for a in "abcd"), *(f"{a}|q" for a in "abcd")][:n]
 
 
 def test_the_largest_top():
     window = window_of([("x|p", 9, 5, 1.0)])
-    assert len(window.reader.query(Query(by=["a"], top=Top("sum", MAX_ANSWERS)))) == 1
+    assert len(window.reader.query(Query(selection=Grouped(by=["a"], top=Top("sum", MAX_ANSWERS))))) == 1
     for n in (0, MAX_ANSWERS + 1):
         with pytest.raises(InvalidArgument, match=rf"top\.n {n} is out of range") as refused:
-            window.reader.query(Query(by=["a"], top=Top("sum", n)))
+            window.reader.query(Query(selection=Grouped(by=["a"], top=Top("sum", n))))
         assert (refused.value.field, refused.value.limit) == ("top.n", f"1 to {MAX_ANSWERS}")
 
 
@@ -227,9 +231,9 @@ MEASURED = {
 @pytest.mark.parametrize("many", [5, 10_000])
 @pytest.mark.parametrize("by", [None, [], ["a"], ["b"]])
 def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monkeypatch, many, by):
-    for module, name, value in ((grouped, "_KEYS", 16), (grouped, "_ROWS", 24), (grouped, "_MANY", many)):
+    for module, name, value in ((group_folds, "_KEYS", 16), (group_folds, "_ROWS", 24), (group_folds, "_MANY", many)):
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(together, "KEYS", 7)
+    monkeypatch.setattr(group_series, "KEYS", 7)
     monkeypatch.setattr(choosing, "_VALUES", 3)
     spec = spec_of(aggregates=MEASURED)
     window = Window(spec, pages=(2, 16), block=8)
@@ -240,14 +244,14 @@ def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monke
     window.bulk_insert(Batch.of(spec, np.arange(900), {"v": of, "x": values}, keys))
     which = {"by": by} if by is not None else {"keys": ALL_KEYS}
     for more in ({}, {"lookbacks": [400]}, {"as_of": 600}):
-        whole = {shown_of(each): str(each) for each in window.reader.query(Query(**which, **more))}
+        whole = {shown_of(each): str(each) for each in window.reader.query(question_of(Query, **which, **more))}
         for chosen_by in (
             *({"top": Top("mean", n, "asc")} for n in range(1, 9)),
             {"having": [Having("sum", ">", 0)]},
             {"having": [Having("spread", "<", 1e5)], "aggregates": list(MEASURED)},
             {"limit": 3},
         ):
-            some = window.reader.query(Query(**which, **more, **chosen_by))
+            some = window.reader.query(question_of(Query, **which, **more, **chosen_by))
             assert [str(each) for each in some] == [whole[shown_of(each)] for each in some]
     if by is not None:
         whole = {shown_of(each): values_of_series(each) for each in answers_of(window.reader, series_by(by))}
@@ -257,7 +261,7 @@ def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monke
 
 
 def series_by(by, **more):
-    return SeriesQuery(0, 900, 90, 180, by=by, **more)
+    return SeriesQuery(0, 900, 90, 180, selection=Grouped(by=by, **more))
 
 
 def shown_of(answer):

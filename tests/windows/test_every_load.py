@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sash.durability.records import AddAggregates, BulkInsert, Insert
-from sash.durability.removals import BulkEvict, EvictRange, Retract, Update
+from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract, Update
 from sash_engine.clock import ManualClock
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batch import Batch, Coded

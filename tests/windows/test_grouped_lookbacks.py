@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.durability.records import BulkInsert, Punctuate
 from sash_engine.aggregators.recalc import Recalc
 from sash_engine.clock import ManualClock
 from sash_engine.monoids import Sum
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, Having, Query, Top, Where
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, Top, Where
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
@@ -123,22 +124,22 @@ def test_groups_rollups_and_keys_go_back_from_the_same_now(slide, history, by, l
     expected = [groups_by_fold(plain, by, lookback, as_of, final) for lookback in lookbacks]
     groups = list(expected[0])
     for window in (plain, rolled):
-        found = window.reader.query(Query(by=by, **more))
+        found = window.reader.query(Query(selection=Grouped(by=by), **more))
         assert [tuple(each.parts.values()) for each in found[:: len(lookbacks)]] == groups
         for place, by_fold in enumerate(expected):
             assert [told(each) for each in found[place :: len(lookbacks)]] == list(by_fold.values())
-        some = window.reader.query(Query(by=by, having=[Having("sum", ">", 0)], **more))
+        some = window.reader.query(Query(selection=Grouped(by=by, having=[Having("sum", ">", 0)]), **more))
         left = [group for group in groups if expected[0][group][2] > 0]
         assert [tuple(each.parts.values()) for each in some[:: len(lookbacks)]] == left
-        best = window.reader.query(Query(by=by, top=Top("sum", 2), **more))
+        best = window.reader.query(Query(selection=Grouped(by=by, top=Top("sum", 2)), **more))
         first = sorted(groups, key=lambda group: -expected[0][group][2])[:2]
         assert [tuple(each.parts.values()) for each in best[:: len(lookbacks)]] == first
         (whole, *_) = window.reader.query(Query(keys=ALL_KEYS, combine=True, **more))
         if by == [] and groups:
             assert told(whole) == expected[0][()]
         for question in (
-            Query(keys=ALL_KEYS, where=[Where("a", "=~", [".*"])], **more),
-            Query(keys=ALL_KEYS, having=[Having("n", ">=", 0)], **more),
+            Query(keys=ALL_KEYS, selection=Grouped(where=[Where("a", "=~", [".*"])]), **more),
+            Query(keys=ALL_KEYS, selection=Grouped(having=[Having("n", ">=", 0)]), **more),
         ):
             assert window.reader.query(question) == window.reader.query(Query(keys=ALL_KEYS, **more))
 
@@ -148,12 +149,12 @@ def test_panes_too(history, lookback, slide):
     plain, rolled = (window_of(slide, rollups, ManualClock(0), "3") for rollups in (False, True))
     play(plain, history)
     play(rolled, history)
-    names = sorted(plain.keys.names_filled())
+    names = sorted(plain.key_names("", 10_000)[0])
     named = plain.reader.query(Query(keys=names, lookbacks=[lookback])) if names else []
     for window in (plain, rolled):
-        found = window.reader.query(Query(by=PARTS, lookbacks=[lookback]))
+        found = window.reader.query(Query(lookbacks=[lookback], selection=Grouped(by=PARTS)))
         assert [(told(each), each.entries) for each in found] == [(told(each), each.entries) for each in named]
-        by_a = window.reader.query(Query(by=["a"], lookbacks=[lookback]))
+        by_a = window.reader.query(Query(lookbacks=[lookback], selection=Grouped(by=["a"])))
         sums = [
             sum(each.aggregates["sum"] for each in named if each.parts["a"] == of.parts["a"] and each.entries)
             for of in by_a
@@ -174,18 +175,18 @@ def test_shards_go_back_from_the_same_now(slide, history, by, lookback):
             if step == "write":
                 values = [1 << sent + i for i in range(len(what))]
                 keys = [key for key, _ in what]
-                await plane.bulk_insert("w", Batch.of(spec, [time for _, time in what], {"v": values}, keys))
+                await plane.write("w", BulkInsert(Batch.of(spec, [time for _, time in what], {"v": values}, keys)))
                 sent += len(what)
             elif spec.slide.until:
-                await plane.punctuate("w", what)
+                await plane.write("w", Punctuate(what))
         questions = (
-            Query(by=by, lookbacks=[lookback, 7]),
-            Query(by=by, lookbacks=[lookback], top=Top("sum", 2)),
-            Query(by=by, lookbacks=[lookback], having=[Having("n", "<", 2)]),
-            Query(by=by, lookbacks=[lookback], limit=2),
+            Query(lookbacks=[lookback, 7], selection=Grouped(by=by)),
+            Query(lookbacks=[lookback], selection=Grouped(by=by, top=Top("sum", 2))),
+            Query(lookbacks=[lookback], selection=Grouped(by=by, having=[Having("n", "<", 2)])),
+            Query(lookbacks=[lookback], selection=Grouped(by=by, limit=2)),
             Query(keys=ALL_KEYS, combine=True, lookbacks=[lookback, 7]),
         )
-        return [await plane.query("w", question) for question in questions]
+        return [await plane.ask("w", question) for question in questions]
 
     async def both():
         clock = ManualClock(0)
@@ -201,5 +202,5 @@ def test_a_rollup_that_lacks_what_a_final_lookback_goes_back_to_is_not_asked():
     window.bulk_insert(Batch.of(window.spec, [3, 4, 9, 39, 5], {"v": [1, 2, 4, 8, 16]}, keys))
     window.punctuate(10)
     window.bulk_evict(5, "x|p")
-    (answer,) = window.reader.query(Query(by=["a"], lookbacks=[8]))
+    (answer,) = window.reader.query(Query(lookbacks=[8], selection=Grouped(by=["a"])))
     assert told(answer) == (3, 10, 6)

@@ -10,12 +10,13 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
-from sash_engine.windows import asked_keys, group_reader, grouped, label_table, labels, together
 from sash_engine.windows import conditions as finding
+from sash_engine.windows import group_folds, group_reader, group_series, key_finder, label_table, labels
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
+    Grouped,
     Having,
     Query,
     RangeQuery,
@@ -124,9 +125,9 @@ def groups_by_hand(entries, where, by):
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
     for module, name in (
-        (grouped, "_KEYS"),
-        (grouped, "_ROWS"),
-        (grouped, "_MANY"),
+        (group_folds, "_KEYS"),
+        (group_folds, "_ROWS"),
+        (group_folds, "_MANY"),
         (group_reader, "_KEYS"),
         (group_reader, "_ANSWERS"),
         (finding, "_NUMBERS"),
@@ -135,10 +136,10 @@ def small_steps(monkeypatch):
         (labels, "_NUMBERS"),
         (labels, "_TEXTS"),
         (label_table, "_VALUES"),
-        (asked_keys, "_NAMES"),
-        (together, "KEYS"),
-        (together, "_ROWS"),
-        (together, "_ROWS_OF_FOREST"),
+        (key_finder, "_NAMES"),
+        (group_series, "KEYS"),
+        (group_series, "_ROWS"),
+        (group_series, "_ROWS_OF_FOREST"),
         (forest_series, "_COLUMNS"),
     ):
         monkeypatch.setattr(module, name, 3)
@@ -153,7 +154,7 @@ questions = {
 @given(entries=entries_of, lookback=st.sampled_from([None, 5, 40]), as_of=st.sampled_from([None, 30]), **questions)
 def test_groups_are_the_fold_of_their_entries(entries, where, by, lookback, as_of):
     window = window_of(entries)
-    asked = Query(lookbacks=[] if lookback is None else [lookback], as_of=as_of, where=where, by=by)
+    asked = Query(lookbacks=[] if lookback is None else [lookback], as_of=as_of, selection=Grouped(where=where, by=by))
     found = window.reader.query(asked)
     expected = groups_by_hand(entries, where, by)
     assert [tuple(answer.parts.values()) for answer in found] == list(expected)
@@ -177,7 +178,7 @@ def test_conditions_alone_answer_for_each_key_as_naming_it_does(entries, where):
     names = [name for name in window.keys.names() if all(holds(each, split(name, 3)) for each in where)]
     for more in ({}, {"lookbacks": [7, 30]}, {"as_of": 20}, {"partials": True, "as_of": 40}):
         named = window.reader.query(Query(keys=names, **more)) if names else []
-        selected = window.reader.query(Query(keys=ALL_KEYS, where=where, **more))
+        selected = window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(where=where), **more))
         assert [str(answer) for answer in selected] == [str(answer) for answer in named]
     assert window.key_names("", 100, 0, where) == (names, None)
     rows = sum(len(batch.times) for batch in window.reader.entries(EntriesQuery(where=where, keys=ALL_KEYS)))
@@ -188,11 +189,13 @@ def test_conditions_alone_answer_for_each_key_as_naming_it_does(entries, where):
 def test_ranges_and_series_of_groups(entries, where, by, start, wide):
     window = window_of(entries)
     expected = groups_by_hand(entries, where, by)
-    found = finished(window.reader.range_groups(RangeQuery(start, start + wide, where=where, by=by)))
+    found = finished(window.reader.range_groups(RangeQuery(start, start + wide, selection=Grouped(where=where, by=by))))
     assert [tuple(answer.parts.values()) for answer in found] == list(expected)
     for answer, rows in zip(found, expected.values(), strict=True):
         close(answer.aggregates, aggregates_of([v for t, v in rows if start <= t <= start + wide]))
-    series = finished(window.reader.series_groups(SeriesQuery(start, start + 30, 7, wide, where=where, by=by)))
+    series = finished(
+        window.reader.series_groups(SeriesQuery(start, start + 30, 7, wide, selection=Grouped(where=where, by=by)))
+    )
     assert [tuple(each.parts.values()) for each in series] == list(expected)
     for each, rows in zip(series, expected.values(), strict=True):
         for i, at in enumerate(each.times.tolist()):
@@ -200,7 +203,7 @@ def test_ranges_and_series_of_groups(entries, where, by, start, wide):
             assert each.entries[i] == len(values)
             close({name: column[i] for name, column in each.aggregates.items()}, aggregates_of(values))
     if where:
-        one = window.reader.range_query(RangeQuery(start, start + wide, where=where))
+        one = window.reader.range_query(RangeQuery(start, start + wide, selection=Grouped(where=where)))
         values = [v for rows in expected.values() for t, v in rows if start <= t <= start + wide]
         close(one.aggregates, aggregates_of(values))
 
@@ -217,7 +220,7 @@ def test_ranges_and_series_of_groups(entries, where, by, start, wide):
 )
 def test_top_and_having_choose_among_the_answers(entries, by, name, n, order, op, value, granularity):
     window = window_of(entries, **({} if granularity is None else {"granularity": granularity}))
-    every = window.reader.query(Query(by=by, lookbacks=[40, 5]))[::2]
+    every = window.reader.query(Query(lookbacks=[40, 5], selection=Grouped(by=by)))[::2]
     compare = {
         "<": lambda a: a < value,
         "<=": lambda a: a <= value,
@@ -231,11 +234,13 @@ def test_top_and_having_choose_among_the_answers(entries, by, name, n, order, op
         return answer.entries if name == "entries" else answer.aggregates[name]
 
     left = [answer for answer in every if number(answer) is not None and compare(number(answer))]
-    found = window.reader.query(Query(by=by, having=[Having(name, op, value)], lookbacks=[40, 5]))[::2]
+    found = window.reader.query(Query(lookbacks=[40, 5], selection=Grouped(by=by, having=[Having(name, op, value)])))[
+        ::2
+    ]
     assert [answer.parts for answer in found] == [answer.parts for answer in left]
     left.sort(key=lambda answer: number(answer) * (-1 if order == "desc" else 1))  # stable
     found = window.reader.query(
-        Query(by=by, having=[Having(name, op, value)], top=Top(name, n, order), lookbacks=[40, 5])
+        Query(lookbacks=[40, 5], selection=Grouped(by=by, having=[Having(name, op, value)], top=Top(name, n, order)))
     )[::2]
     assert [answer.parts for answer in found] == [answer.parts for answer in left[:n]]
 
@@ -250,10 +255,12 @@ def test_pages_together_are_all_answers(entries, by, limit, names):
     window = window_of(entries)
     there = window.keys.names()
     keys = [there[i] for i in names if i < len(there)] or ALL_KEYS
-    every = window.reader.query(Query(keys=sorted(keys, key=there.index) if keys is not ALL_KEYS else keys, by=by))
+    every = window.reader.query(
+        Query(keys=sorted(keys, key=there.index) if keys is not ALL_KEYS else keys, selection=Grouped(by=by))
+    )
     found, position = [], ""
     while True:
-        page = window.reader.query(Query(keys=keys, by=by, limit=limit, position=position))
+        page = window.reader.query(Query(keys=keys, selection=Grouped(by=by, limit=limit, position=position)))
         assert len(page) <= limit
         found += page
         if page.position is None:
@@ -296,13 +303,13 @@ def test_a_regular_expression_is_asked_about_new_values_only(monkeypatch):
 
     monkeypatch.setattr(finding, "pattern", Counted)
     window = filled(["a|x|y", "b|x|y"])
-    question = Query(where=[Where("airport", "=~", ["a.*"])])
+    question = Query(selection=Grouped(where=[Where("airport", "=~", ["a.*"])]))
     assert [answer.key for answer in window.reader.query(question)] == ["a|x|y"]
     window.bulk_insert(Batch.of(window.spec, [9, 9], {"v": [1, 1]}, ["ab|x|y", "b|z|z"]))
     assert [answer.key for answer in window.reader.query(question)] == ["a|x|y", "ab|x|y"]
     assert sorted(asked) == ["a", "ab", "b"]
     for i in range(9):
-        window.reader.query(Query(where=[Where("airport", "!~", [f"x{i}"])]))
+        window.reader.query(Query(selection=Grouped(where=[Where("airport", "!~", [f"x{i}"])])))
     asked.clear()
     window.reader.query(question)
     assert len(asked) == 3, "only the last expressions are remembered"
@@ -315,12 +322,12 @@ def test_labels_of_forgotten_keys_are_forgotten():
     for step in range(8):
         keys = [f"k{step}-{i}|c|x" for i in range(1000)]
         window.bulk_insert(Batch.of(window.spec, [step] * 1000, {"v": [1] * 1000}, keys))
-        (answer,) = window.reader.query(Query(by=["carrier"]))
+        (answer,) = window.reader.query(Query(selection=Grouped(by=["carrier"])))
         assert answer.entries == 1000
         window.check_invariants()
         clock.advance(2 * 10**9)
         window.tidy()
-    assert len(window._labels._table.labels[0].values) < 4000
+    assert len(window.labels._table.labels[0].values) < 4000
 
 
 def test_too_much_is_refused():
@@ -328,11 +335,11 @@ def test_too_much_is_refused():
     many = Where("airport", "=~", ["a"])
     for where in ([many] * 17, [Where("airport", "=", ["a"])] * 65, [Where("airport", "in", ["a"] * 100_001)]):
         with pytest.raises(InvalidArgument) as refused:
-            window.reader.query(Query(where=where))
+            window.reader.query(Query(selection=Grouped(where=where)))
         assert (refused.value.field, refused.value.limit is not None) == ("where", True)
     for text in ("x" * 1025, "((a{0,30}){0,30}){0,9}", "(?:ab{500}){2}b{999}", "(", r"\pL{300}"):
         with pytest.raises(InvalidArgument, match="regular expression"):
-            window.reader.query(Query(where=[Where("airport", "=~", [text])]))
+            window.reader.query(Query(selection=Grouped(where=[Where("airport", "=~", [text])])))
 
 
 def test_aggregates_that_need_the_order_of_entries_answer_by_all_parts_only():
@@ -342,16 +349,16 @@ def test_aggregates_that_need_the_order_of_entries_answer_by_all_parts_only():
     for key in ("a|b|c", "a|b|d"):
         n = 7 if key.endswith("c") else 3
         window.bulk_insert(Batch.of(window.spec, times[:n], {"v": values[:n]}, [key] * n))
-    every = Query(by=["kind", "airport", "carrier"])
+    every = Query(selection=Grouped(by=["kind", "airport", "carrier"]))
     assert [answer.aggregates["all"] for answer in window.reader.query(every)] == [[2, 6, 4, 1, 5, 7, 3], [2, 1, 3]]
-    series = finished(window.reader.series_groups(SeriesQuery(0, 10, 5, 10, by=list(PARTS))))
+    series = finished(window.reader.series_groups(SeriesQuery(0, 10, 5, 10, selection=Grouped(by=list(PARTS)))))
     assert [each.aggregates["all"].tolist() for each in series] == [
         [[2, 6, 4, 1, 5, 7, 3], [1, 5, 7, 3]],
         [[2, 1, 3], [1, 3]],
     ]
     for by in ([], ["airport"], ["airport", "carrier"]):
         with pytest.raises(Unsupported, match="depends on the order"):
-            window.reader.query(Query(by=by))
+            window.reader.query(Query(selection=Grouped(by=by)))
 
 
 def test_keys_that_are_one_text_are_labelled_by_it():
@@ -359,16 +366,19 @@ def test_keys_that_are_one_text_are_labelled_by_it():
     del document["keys"]
     window = Window(WindowSpec.parse(document))
     window.bulk_insert(Batch.of(window.spec, [1, 2, 3], {"v": [1, 2, 3]}, ["user-2", "user-1", "admin"]))
-    found = window.reader.query(Query(where=[Where("key", "=~", ["user-.*"])], by=["key"]))
+    found = window.reader.query(Query(selection=Grouped(where=[Where("key", "=~", ["user-.*"])], by=["key"])))
     assert [(answer.key, answer.parts) for answer in found] == [
         ("user-1", {"key": "user-1"}),
         ("user-2", {"key": "user-2"}),
     ]
     for where in (Where("key", "!=", ["admin"]), Where("key", "in", ["user-1", "user-2"]), Where("key", "!~", ["a.*"])):
-        assert [answer.key for answer in window.reader.query(Query(where=[where]))] == ["user-2", "user-1"]
-    assert [answer.entries for answer in window.reader.query(Query(by=[]))] == [3]
+        assert [answer.key for answer in window.reader.query(Query(selection=Grouped(where=[where])))] == [
+            "user-2",
+            "user-1",
+        ]
+    assert [answer.entries for answer in window.reader.query(Query(selection=Grouped(by=[])))] == [3]
     with pytest.raises(InvalidArgument, match="they have key"):
-        window.reader.query(Query(by=["airport"]))
+        window.reader.query(Query(selection=Grouped(by=["airport"])))
 
 
 def test_a_series_of_several_keys_over_a_time_in_which_a_large_one_has_nothing():
@@ -387,6 +397,6 @@ def test_series_of_groups_with_large_keys():
     keys = [f"{airport}|AA|{kind}" for airport in ("a", "b", "c") for kind in "xy"]
     for i, key in enumerate(keys):
         window.bulk_insert(Batch.of(window.spec, range(90), {"v": [i] * 90}, [key] * 90))
-    found = finished(window.reader.series_groups(SeriesQuery(0, 90, 45, by=["airport"])))
+    found = finished(window.reader.series_groups(SeriesQuery(0, 90, 45, selection=Grouped(by=["airport"]))))
     sums = [each.aggregates["sum"].tolist() for each in found]
     assert sums == [[45, 45], [225, 225], [405, 405]]

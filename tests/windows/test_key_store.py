@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.errors import Unavailable, Unsupported
-from sash_engine.forest import Forest
-from sash_engine.windows.stores import AlgorithmStores
 from tests.support.forest_model import histories
-from tests.support.store_lockstep import ALGORITHMS_TRIED, ENTRIES, KINDS, OF_VALUES, TIERED, WIDER, StoreLockstep
+from tests.support.store_lockstep import ALGORITHMS_TRIED, KINDS, OF_VALUES, TIERED, WIDER, StoreLockstep
 
 MORE = st.one_of(
     st.sampled_from([("sweep",), ("read",), ("save",), ("save",), ("restart",)]),
@@ -113,8 +111,6 @@ def test_an_algorithm_refuses_what_needs_the_values(kind):
         with pytest.raises(Unsupported) as error:
             refused()
         assert error.value.field == "algorithm"
-    with pytest.raises(Unsupported):
-        AlgorithmStores(kind).around(ENTRIES, Forest(ENTRIES))
     beside.check()
 
 
@@ -194,6 +190,16 @@ def test_evicting_up_to_a_time_before_all_loads_and_evicts_nothing(kind):
     beside.save()
     beside.run([("bulk_evict", -40)])
     beside.tier.down = True
+    beside.store.load_evicted(-1)
     assert beside.store.bulk_evict(-1) == 0
     beside.tier.down = False
     beside.check()
+
+
+@pytest.mark.parametrize("kind", TIERED)
+@pytest.mark.parametrize("step", [("bulk_evict", -20), ("bulk_evict", -30), ("evict_between", -36, 15)])
+def test_what_leaves_after_other_rows_of_its_block_is_loaded_before(kind, step):
+    beside = filled(kind)
+    beside.run([("bulk", [-38, 4, 4, 4]), ("evict", 3)])
+    beside.save()
+    beside.run([step, ("insert", 1)])

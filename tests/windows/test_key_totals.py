@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.monoids import Sum
 from sash_engine.monoids.pane import Pane
-from sash_engine.windows import grouped
+from sash_engine.windows import group_folds
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.pages import Pages
-from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, Top
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, RangeQuery, Top
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.twins import a_share_of_examples
@@ -41,13 +41,13 @@ KINDS = {
     "sketches": {"aggregates": {**SPEC["aggregates"], "users": {"function": "distinct_count", "field": "id"}}},
 }
 QUESTIONS = (
-    Query(by=["a"]),
-    Query(by=[]),
-    Query(by=["b"], lookbacks=[6, 20]),
-    Query(by=["b"], as_of=20),
-    Query(keys=ALL_KEYS, top=Top("mean", 3)),
+    Query(selection=Grouped(by=["a"])),
+    Query(selection=Grouped(by=[])),
+    Query(lookbacks=[6, 20], selection=Grouped(by=["b"])),
+    Query(as_of=20, selection=Grouped(by=["b"])),
+    Query(keys=ALL_KEYS, selection=Grouped(top=Top("mean", 3))),
     Query(keys=ALL_KEYS, combine=True),
-    RangeQuery(5, 25, by=["a", "b"]),
+    RangeQuery(5, 25, selection=Grouped(by=["a", "b"])),
 )
 
 keys_of = st.sampled_from([f"{a}|{b}" for a in "xyz" for b in "pq"])
@@ -110,14 +110,14 @@ def test_answers_are_those_of_a_window_that_keeps_none(kind, writes, pages):
             found = []
             for window, many in ((kept, 1), (plain, 10**9)):
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(grouped, "_MANY", many)
+                    patch.setattr(group_folds, "_MANY", many)
                     found.append(ask(window, question))
             assert found[0] == found[1], question
     assert plain.keys._pages.kept is None
 
 
 def test_only_keys_that_have_changed_are_read_again(monkeypatch):
-    monkeypatch.setattr(grouped, "_MANY", 1)
+    monkeypatch.setattr(group_folds, "_MANY", 1)
     window = Window(WindowSpec.parse(SPEC))
     keys = [f"{i % 7}|{i}" for i in range(1000)] * 3
     columns = {"id": np.zeros(3000, np.int64), "v": np.ones(3000)}
@@ -129,21 +129,23 @@ def test_only_keys_that_have_changed_are_read_again(monkeypatch):
     for changed, expected in ((0, 1000), (0, 0), (5, 5)):
         for i in range(changed):
             window.insert(4000 + i, {"id": 0, "v": 1.0}, f"{i}|{i}")
-        assert sum(answer.entries for answer in window.reader.query(Query(by=["a"]))) == 3000 + changed
+        assert (
+            sum(answer.entries for answer in window.reader.query(Query(selection=Grouped(by=["a"])))) == 3000 + changed
+        )
         assert sum(read) == expected
         read.clear()
 
 
 def test_totals_take_a_bounded_number_of_bytes(monkeypatch):
     """26 bytes of a key for each of its parts: a mean or a sum beside the times, and not five aggregates."""
-    monkeypatch.setattr(grouped, "_MANY", 1)
+    monkeypatch.setattr(group_folds, "_MANY", 1)
     window = Window(
         WindowSpec.parse({**SPEC, "aggregates": {**SPEC["aggregates"], "low": {"function": "min", "field": "v"}}})
     )
     window.insert(1, {"id": 0, "v": 1.0}, "x|p")
-    window.reader.query(Query(by=["a"]))
+    window.reader.query(Query(selection=Grouped(by=["a"])))
     assert window.keys._pages.kept.slots == []
-    window.reader.query(Query(keys=ALL_KEYS, top=Top("mean", 3)))
+    window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(top=Top("mean", 3))))
     assert len(window.keys._pages.kept.slots) == 1
 
 
@@ -164,9 +166,9 @@ def test_an_aggregate_of_somebody_else_is_combined_as_it_says():
 
 def test_totals_of_one_more_aggregate_are_of_the_rows_that_are_there(monkeypatch):
     """The first question keeps means; the second one reads all keys again, for the sums."""
-    monkeypatch.setattr(grouped, "_MANY", 1)
+    monkeypatch.setattr(group_folds, "_MANY", 1)
     window = Window(WindowSpec.parse(SPEC))
     window.bulk_insert(Batch.of(window.spec, [1, 2], {"id": [0, 0], "v": [3.0, 4.0]}, ["x|p", "y|q"]))
     for by in ("mean", "max", "sum"):
-        found = window.reader.query(Query(keys=ALL_KEYS, top=Top(by, 1)))
+        found = window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(top=Top(by, 1))))
         assert [(answer.key, answer.aggregates[by]) for answer in found] == [("y|q", 4.0)]

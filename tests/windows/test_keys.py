@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.errors import FailedPrecondition, ResourceExhausted
+from sash_engine.steps import finished
 from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.conditions import names_steps
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.ragged import ragged
 from sash_engine.windows.spec import WindowSpec
@@ -267,15 +269,15 @@ def test_pages_list_a_key_that_stays_once(changes, limit, looked_at):
         keys.insert(number, 1, (1,))
     changes, found, position, others = iter(changes), [], 0, 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sash_engine.windows.key_reader.PAGE_NAMES", looked_at)
-        patch.setattr("sash_engine.windows.key_reader._NAMES_AT_ONCE", 2)
+        patch.setattr("sash_engine.windows.conditions.PAGE_NAMES", looked_at)
+        patch.setattr("sash_engine.windows.conditions._NAMES_AT_ONCE", 2)
         while position is not None:
             come, go = next(changes, (0, 0))
             keys.create([f"other {others + i}" for i in range(come)])
             others += come
             going = [name for name in keys.names() if name.startswith("other")][:go]
             keys.forget(keys.find_each(going))
-            page, next_ = keys.page("stays", limit, position)
+            page, next_ = finished(names_steps(keys, "stays", limit, position, NEVER, ()))
             assert len(page) <= limit
             assert next_ is None or position < next_ <= position + looked_at
             found, position = found + page, next_

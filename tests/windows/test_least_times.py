@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sash_engine.windows.batch import Batch
+from sash_engine.windows.derived_spec import completed
 from sash_engine.windows.questions import ALL_KEYS
 from sash_engine.windows.spec import TICK_MIN, WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from tests.support.model import NEVER, Slow
 
@@ -33,7 +33,7 @@ def test_single_entries_and_bulks_leave_alike(times, every, more, until):
     whole = WindowSpec.parse({**DOCUMENT, "slide": {} if until is None else {"until": "punctuation"}})
     single, bulk, source = Window(spec), Window(spec), Window(whole)
     shown = WindowSpec.parse({"name": "view", "of": "w", "slide": slide, "aggregates": DOCUMENT["aggregates"]})
-    view = source.add_view(completed(shown, whole))
+    view = source.derive(completed(shown, whole))
     slow = {key: Slow(age, every=every, punctuated=None if until is None else NEVER) for key in "ab"}
     keys = ["ab"[i % 2] for i in range(len(times))]
     for i, (key, time) in enumerate(zip(keys, sorted(times), strict=True)):

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash import calls
+from sash.durability.records import BulkInsert
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows import conditions, key_reader
+from sash_engine.windows import conditions
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.key_table import KeyTable
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, Where
+from sash_engine.windows.keys import Keys
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, Where
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.sharded import in_process, single
@@ -35,7 +36,7 @@ def filled(spec, keys):
 def asked(monkeypatch):
     """How often expressions were asked, and names were looked up, since it was cleared."""
     seen = []
-    compiled, name = conditions.pattern, KeyTable.name
+    compiled, name = conditions.pattern, Keys.name
 
     class Counted:
         def __init__(self, text):
@@ -51,7 +52,7 @@ def asked(monkeypatch):
         return name(self, number)
 
     monkeypatch.setattr(conditions, "pattern", Counted)
-    monkeypatch.setattr(KeyTable, "name", looked_up)
+    monkeypatch.setattr(Keys, "name", looked_up)
     return seen
 
 
@@ -76,21 +77,21 @@ def test_what_a_step_looks_at_is_bounded(asked, spec, op):
     where = (Where("key" if spec is PLAIN else "a", op, values),)
     reader = window.reader
     for steps in (
-        reader.query_steps(Query(where=where, limit=5)),
+        reader.query_steps(Query(selection=Grouped(where=where, limit=5))),
         reader.entries_steps(EntriesQuery(where=where)),
         reader.key_names_steps("", 5, 0, where),
-        reader.query_steps(Query(by=list(spec.labels), limit=5)),
+        reader.query_steps(Query(selection=Grouped(by=list(spec.labels), limit=5))),
     ):
         most, _ = most_in_a_step(steps, asked)
         assert most < MOST
-    steps = reader.query_steps(Query(where=where, combine=True))
+    steps = reader.query_steps(Query(combine=True, selection=Grouped(where=where)))
     assert sum(1 for _ in steps) > 1 or op == "in"
 
 
 @pytest.mark.parametrize("spec", [PLAIN, PARTS], ids=["plain", "parts"])
 def test_a_listing_asks_about_each_key_once_however_many_pages_it_has(monkeypatch, asked, spec):
-    monkeypatch.setattr(key_reader, "PAGE_NAMES", 256)
-    monkeypatch.setattr(key_reader, "_NAMES_AT_ONCE", 64)
+    monkeypatch.setattr(conditions, "PAGE_NAMES", 256)
+    monkeypatch.setattr(conditions, "_NAMES_AT_ONCE", 64)
     keys = [f"k{i:04}" if spec is PLAIN else f"k{i:04}|x" for i in range(3_000)]
     window, listed, position, pages = filled(spec, keys), [], 0, 0
     where = (Where("key" if spec is PLAIN else "a", "=~", ["k.*[1-9]"]),)
@@ -121,21 +122,21 @@ def test_a_label_forgets_no_expression_that_a_question_uses(asked):
 
 @pytest.mark.parametrize("make", [lambda clock: in_process(3, clock), single], ids=["shards", "one"])
 def test_a_plane_selects_once_for_a_listing_and_for_entries(monkeypatch, asked, make):
-    monkeypatch.setattr(key_reader, "PAGE_NAMES", 128)
-    monkeypatch.setattr(key_reader, "_NAMES_AT_ONCE", 32)
+    monkeypatch.setattr(conditions, "PAGE_NAMES", 128)
+    monkeypatch.setattr(conditions, "_NAMES_AT_ONCE", 32)
     keys = [f"k{i:04}" for i in range(1_000)]
     where = (Where("key", "=~", ["k.*7"]),)
 
     async def ask() -> None:
         plane: Plane = make(ManualClock(0))
         await plane.create(PLAIN)
-        await plane.bulk_insert("w", Batch.of(PLAIN, range(1_000), {"v": range(1_000)}, keys))
+        await plane.write("w", BulkInsert(Batch.of(PLAIN, range(1_000), {"v": range(1_000)}, keys)))
         asked.clear()
-        found, _ = await calls.key_names(plane, "w", "", 1_000, 0, where)
+        found, _ = await calls.key_names(plane, "w", KeysQuery("", 1_000, 0, where))
         assert (sorted(found), asked.count("expression")) == (keys[7::10], 1_000)
         asked.clear()
         rows = 0
-        async for batch in calls.each(await plane.entries("w", EntriesQuery(where=where))):
+        async for batch in calls.each(await plane.ask("w", EntriesQuery(where=where))):
             rows += len(batch.times)
         assert (rows, asked.count("expression")) == (100, 1_000)
 
@@ -171,10 +172,10 @@ def test_pages_are_what_is_selected(names, where, limit, prefix, plain):
     else:
         names = ["|".join(value.replace("\\", "\\\\").replace("|", "\\|") for value in both) for both in names]
     window = filled(spec, names) if names else Window(spec)
-    found = [each.key for each in window.reader.query(Query(keys=ALL_KEYS, where=where))]
+    found = [each.key for each in window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(where=where)))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_reader, "PAGE_NAMES", 3)
-        patch.setattr(key_reader, "_NAMES_AT_ONCE", 2)
+        patch.setattr(conditions, "PAGE_NAMES", 3)
+        patch.setattr(conditions, "_NAMES_AT_ONCE", 2)
         listed, position = [], 0
         while position is not None:
             some, position = window.key_names(prefix, limit, position, where)
@@ -193,7 +194,7 @@ def test_bad_listings_are_refused():
 
 
 def test_a_value_that_many_keys_have_is_asked_about_once(monkeypatch, asked):
-    monkeypatch.setattr(key_reader, "PAGE_NAMES", 16)
+    monkeypatch.setattr(conditions, "PAGE_NAMES", 16)
     window, position = filled(PARTS, [f"k{i % 5}|{i}" for i in range(100)]), 0
     asked.clear()
     while position is not None:

@@ -11,14 +11,25 @@ from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.sketches import Quantile
 from sash_engine.steps import finished
-from sash_engine.windows import named_aggregates
+from sash_engine.windows import reader
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, SeriesQuery, Top, Where
+from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    Grouped,
+    Having,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Top,
+    Where,
+    selecting,
+)
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
+from tests.support.asking import question_of
 from tests.support.shelf import Shelf
 from tests.support.stored import StorageServer
 from tests.support.twins import a_share_of_examples
@@ -72,7 +83,7 @@ def with_a_view(kind, rows):
     document = {"name": "view", "of": "w", "slide": {"max_age": 20}, "aggregates": dict(AGGREGATES)}
     if kind != "panes":
         document["aggregates"]["p50"] = {"function": "quantile", "field": "v", "q": 0.5}
-    view = window.add_view(completed(WindowSpec.parse(document), window.spec))
+    view = window.derive(completed(WindowSpec.parse(document), window.spec))
     fill(window, rows[len(rows) // 2 :])
     return window, view
 
@@ -95,14 +106,22 @@ def asked(spec):
             yield from (Query(**which, combine=True), Query(**which, combine=True, lookbacks=[9], partials=True))
     yield SeriesQuery(**times, step="", gap=2, key=key)
     for by in ([], ["airport"], ["carrier", "airport"]):
-        yield from (Query(by=by), Query(by=by, lookbacks=[9, 30], partials=True), Query(by=by, limit=1))
-        yield from (RangeQuery(**times, by=by, partials=True), SeriesQuery(**times, step=7, by=by))
+        yield from (
+            Query(selection=Grouped(by=by)),
+            Query(lookbacks=[9, 30], partials=True, selection=Grouped(by=by)),
+            Query(selection=Grouped(by=by, limit=1)),
+        )
+        yield from (
+            RangeQuery(partials=True, selection=Grouped(by=by), **times),
+            SeriesQuery(step=7, selection=Grouped(by=by), **times),
+        )
         some = {"by": by, "having": [Having("low", "<", 5)], "top": Top("sum", 2)}
-        yield from (Query(**some), RangeQuery(**times, **some), SeriesQuery(**times, step=9, **some))
+        yield from (question_of(Query, **some), question_of(RangeQuery, **times, **some))
+        yield question_of(SeriesQuery, **times, step=9, **some)
     yield from (
-        Query(where=[Where("airport", "=", ["a"])]),
-        Query(top=Top("mean", 3)),
-        Query(having=[Having("n", ">", 2)]),
+        Query(selection=Grouped(where=[Where("airport", "=", ["a"])])),
+        Query(selection=Grouped(top=Top("mean", 3))),
+        Query(selection=Grouped(having=[Having("n", ">", 2)])),
     )
 
 
@@ -112,7 +131,7 @@ def answer(window, question):
     if isinstance(question, Query):
         assert str(finished(reader.query_steps(question))) == str(reader.query(question))
         return reader.query(question)
-    if question.is_grouped:
+    if question.selection.is_grouped:
         groups = reader.range_groups if isinstance(question, RangeQuery) else reader.series_groups
         return list(finished(groups(question)))
     return [reader.range_query(question) if isinstance(question, RangeQuery) else reader.series(question)]
@@ -128,7 +147,7 @@ def only(found, names):
 def same(window, names, share=slice(None)):
     for question in list(asked(window.spec))[share]:
         expected = [only(each, names) for each in answer(window, question)]
-        found = answer(window, replace(question, aggregates=names))
+        found = answer(window, selecting(question, aggregates=names))
         assert [str(each) for each in found] == [str(each) for each in expected], question
         assert all(list(each.aggregates) == [name for name in AGGREGATES if name in names] for each in found)
 
@@ -168,7 +187,7 @@ def test_stored_partials_of_others_are_not_loaded(question):
         shelf.store(window)
         window, shelf = shelf.reopened(shelf.parts(window), clock=ManualClock())
         before = shelf.cold.cache.misses
-        answer(window, replace(question, aggregates=names))
+        answer(window, selecting(question, aggregates=names))
         return shelf.cold.cache.misses - before
 
     assert misses(["sum"]) < misses(["users"]) <= misses([])
@@ -190,7 +209,7 @@ def forbid(monkeypatch, monoid):
 def test_no_other_aggregate_is_folded(kind, monkeypatch):
     rows = [("ab"[i % 2], "xy"[i // 2 % 2], i, i % 17 - 8) for i in range(60)]
     window, view = with_a_view(kind, rows)
-    questions = [replace(question, aggregates=["sum"]) for question in asked(window.spec)]
+    questions = [selecting(question, aggregates=["sum"]) for question in asked(window.spec)]
     monkeypatch.undo()
     forbid(monkeypatch, Quantile)
     for question in questions:
@@ -212,9 +231,9 @@ def test_only_named_aggregates_must_be_commutative(kind):
         with pytest.raises(Unsupported, match="first depends on the order of entries"):
             window.query(keys=ALL_KEYS, combine=True, aggregates=names)
     by = {"by": ["carrier"], "aggregates": ["sum"]}
-    assert [each.aggregates for each in window.reader.query(Query(**by))] == [{"sum": 9}]
+    assert [each.aggregates for each in window.reader.query(question_of(Query, **by))] == [{"sum": 9}]
     with pytest.raises(Unsupported, match="first depends on the order of entries"):  # it is compared
-        window.reader.query(Query(**by, having=[Having("first", ">", 0)]))
+        window.reader.query(question_of(Query, having=[Having("first", ">", 0)], **by))
 
 
 @pytest.mark.parametrize(
@@ -222,45 +241,42 @@ def test_only_named_aggregates_must_be_commutative(kind):
 )
 def test_an_unknown_name_is_refused_with_those_that_there_are(ask):
     window = window_of("small keys and forests", [])
-    question = {"r": RangeQuery(1, 9, by=[] if "groups" in ask else None), "s": SeriesQuery(1, 9, 2)}.get(
-        ask[0], Query()
-    )
+    question = {
+        "r": RangeQuery(1, 9, selection=Grouped(by=[] if "groups" in ask else None)),
+        "s": SeriesQuery(1, 9, 2),
+    }.get(ask[0], Query())
     with pytest.raises(InvalidArgument) as caught:
-        getattr(window.reader, ask)(replace(question, aggregates=["sum", "sums"]))
+        getattr(window.reader, ask)(selecting(question, aggregates=["sum", "sums"]))
     assert caught.value.field == "aggregates"
     assert str(caught.value) == (
         "aggregates: window 'w' has no aggregate 'sums'; it has n, sum, total, mean, low, spread, users"
     )
     with pytest.raises(InvalidArgument, match="aggregates is a list of names"):
-        getattr(window.reader, ask)(replace(question, aggregates="sum"))
+        getattr(window.reader, ask)(selecting(question, aggregates="sum"))
 
 
-def test_parts_of_a_reader_are_kept_and_their_number_is_bounded(monkeypatch):
-    monkeypatch.setattr(named_aggregates, "_KEPT", 2)
+def test_readers_of_some_aggregates_are_kept_and_their_number_is_bounded(monkeypatch):
+    monkeypatch.setattr(reader, "_KEPT", 2)
     window = window_of("no keys", [("a", "x", 1, 4)])
     made = []
-    original = type(window.reader)._made
-    monkeypatch.setattr(
-        type(window.reader), "_made", lambda self, *given: made.append(given[-1]) or original(self, *given)
-    )
+    monkeypatch.setattr(reader, "Reader", lambda *given: made.append(given[-1]) or Reader(*given))
     for names in (["sum", "n"], ["n", "sum", "n"], list(AGGREGATES), ["low"], ["n", "sum"], ["mean"], ["n", "sum"]):
         window.query(aggregates=names)
     assert made == [("n", "sum"), ("low",), ("mean",), ("n", "sum")]
 
 
-async def test_a_service_keeps_the_parts(monkeypatch):
+async def test_a_service_keeps_them(monkeypatch):
     storage = await StorageServer().start()
     await storage.create(spec_of("no keys"))
     made = []
-    original = Reader._made
-    monkeypatch.setattr(Reader, "_made", lambda self, *given: made.append(given[-1]) or original(self, *given))
+    monkeypatch.setattr(reader, "Reader", lambda *given: made.append(given[-1]) or Reader(*given))
     for _ in range(3):
         storage.find("w").query(aggregates=["sum"])
     assert made == [("sum",)]
     await storage.stop()
 
 
-def test_a_limit_of_memory_holds_for_parts_that_are_there_already():
+def test_a_limit_of_memory_holds_for_readers_that_are_there_already():
     aggregates = {"sum": AGGREGATES["sum"], "all": {"function": "collect", "field": "v"}}
     window = fill(Window(spec_of("no keys", aggregates)), [("a", "x", i, i) for i in range(9)])
     window.query(aggregates=["all"])

@@ -10,9 +10,9 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.laws import close
 from sash_engine.windows.answers import Answer
 from sash_engine.windows.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS
+from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.questions import ALL_KEYS, Query
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from tests.support.aggregates import FIELDS, HALVES
 
@@ -251,13 +251,13 @@ def test_cascades_and_views(source_granularity):
     cascade = WindowSpec.parse({**document(SMALL), **own})
     view = completed(WindowSpec.parse({"name": "v", "of": "w", "aggregates": SMALL}), spec)
     with pytest.raises(InvalidArgument) as caught:
-        w.add_cascade(WindowSpec.parse({**document(SMALL), **own, "nullable": ["x"]}))
+        w.derive(WindowSpec.parse({**document(SMALL), **own, "nullable": ["x"]}))
     assert caught.value.field == "nullable"
-    fed, shown = w.add_cascade(cascade), w.add_view(view)
+    fed, shown = w.derive(cascade), w.derive(view)
     history = [(False, [("a", 1, None, 3, "a"), ("a", 1, 2.0, None, "a")]), (True, [("a", 3, 4.0, 1, None)])]
     held = written(w, history)["a"]
     for each in (w, fed, shown):
-        same(spec, each.query("a")[0], held)
+        same(spec, each.reader.query(Query("a"))[0], held)
     assert shown.spec.nullable == ["n", "s", "x"]
 
 

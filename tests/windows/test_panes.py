@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
-from sash_engine.forest import Layout
+from sash_engine.forest import Forest, Layout, PaneLayout
 from sash_engine.monoids import BUILT_IN, Sum, laws
 from sash_engine.monoids.pane import Pane, exported, imported, partials_table
-from sash_engine.windows.pane_forest import PaneForest
-from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.panes import Panes
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import ALL_KEYS
@@ -182,7 +180,7 @@ class Counting(Sum):
 
 @pytest.mark.parametrize("panes", range(1, 20))
 def test_an_entry_of_the_open_pane_and_a_query_cost_a_few_combines(panes):
-    forest = PaneForest(PaneLayout(Layout({"value": "float64"}, {"sum": (Counting(), ["value"])}, block=8)))
+    forest = Forest(PaneLayout(Layout({"value": "float64"}, {"sum": (Counting(), ["value"])}, block=8)))
     for time in range(panes):
         forest.insert(time, [1, 1.0])
     forest.query()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.steps import finished
-from sash_engine.windows import rollups
+from sash_engine.windows import derived
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
-from sash_engine.windows.questions import ALL_KEYS, Having, Query, RangeQuery, SeriesQuery, Top, Where
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, RangeQuery, SeriesQuery, Top, Where
 from sash_engine.windows.spec import TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
@@ -146,8 +146,8 @@ def test_answers_are_those_without_rollups(slide, writes, where, by, lookback, a
     window, plain = window_of(slide, True, clocks[0]), window_of(slide, False, clocks[1])
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(rollups, "_ROWS", 3)
-            patch.setattr(rollups, "_NAMES", 2)
+            patch.setattr(derived, "_ROWS", 3)
+            patch.setattr(derived, "_NAMES", 2)
         for kind, *arguments in writes:
             if kind == "clock":
                 for clock in clocks:
@@ -158,21 +158,21 @@ def test_answers_are_those_without_rollups(slide, writes, where, by, lookback, a
                 assert write(window, kind, *arguments) == write(plain, kind, *arguments)
     lookbacks = [] if lookback is None else [lookback, 4]
     for question in (
-        Query(where=where, by=by, lookbacks=lookbacks, as_of=as_of),
-        Query(where=where, by=by, lookbacks=lookbacks, limit=1),
-        Query(where=where, by=by, lookbacks=lookbacks, partials=True),
-        Query(by=by, lookbacks=lookbacks, top=Top("sum", 2), having=[Having("n", ">", 1)]),
-        Query(by=by, lookbacks=lookbacks, nows={"AA": 35, "\\0": 41}),
-        Query(keys=ALL_KEYS, where=where, combine=True, lookbacks=lookbacks, as_of=as_of),
-        Query(where=where, combine=True),
-        Query(where=where, lookbacks=lookbacks),
-        RangeQuery(start, start + 9, where=where, by=by),
-        RangeQuery(start, start + 9, where=where, keys=ALL_KEYS),
-        SeriesQuery(start, start + 9, 2, 4, where=where, by=by),
-        SeriesQuery(start, start + 9, 2, 4, where=where, keys=ALL_KEYS),
-        SeriesQuery(start, start + 9, 2, 4, by=by, top=Top("sum", 1)),
-        Query(by=[*by, "nothing"]),
-        RangeQuery(start, start - 1, by=by),
+        Query(lookbacks=lookbacks, as_of=as_of, selection=Grouped(where=where, by=by)),
+        Query(lookbacks=lookbacks, selection=Grouped(where=where, by=by, limit=1)),
+        Query(lookbacks=lookbacks, partials=True, selection=Grouped(where=where, by=by)),
+        Query(lookbacks=lookbacks, selection=Grouped(by=by, top=Top("sum", 2), having=[Having("n", ">", 1)])),
+        Query(lookbacks=lookbacks, nows={"AA": 35, "\\0": 41}, selection=Grouped(by=by)),
+        Query(keys=ALL_KEYS, combine=True, lookbacks=lookbacks, as_of=as_of, selection=Grouped(where=where)),
+        Query(combine=True, selection=Grouped(where=where)),
+        Query(lookbacks=lookbacks, selection=Grouped(where=where)),
+        RangeQuery(start, start + 9, selection=Grouped(where=where, by=by)),
+        RangeQuery(start, start + 9, keys=ALL_KEYS, selection=Grouped(where=where)),
+        SeriesQuery(start, start + 9, 2, 4, selection=Grouped(where=where, by=by)),
+        SeriesQuery(start, start + 9, 2, 4, keys=ALL_KEYS, selection=Grouped(where=where)),
+        SeriesQuery(start, start + 9, 2, 4, selection=Grouped(by=by, top=Top("sum", 1))),
+        Query(selection=Grouped(by=[*by, "nothing"])),
+        RangeQuery(start, start - 1, selection=Grouped(by=by)),
     ):
         assert ask(window, question) == ask(plain, question), question
     window.check_invariants()
@@ -186,7 +186,7 @@ def test_groups_are_the_fold_of_the_entries_that_are_there(writes, by, lookback,
     for kind, *arguments in writes:
         if kind != "clock":
             write(window, kind, *arguments)
-    found = window.reader.query(Query(by=by, lookbacks=[] if lookback is None else [lookback]))
+    found = window.reader.query(Query(lookbacks=[] if lookback is None else [lookback], selection=Grouped(by=by)))
     groups = {tuple(answer.parts.values()): (answer.entries, answer.aggregates["sum"]) for answer in found}
     expected = by_hand(window, (), by, lookback)
     assert groups == {group: (n, total) for group, (n, total) in expected.items()}
@@ -202,15 +202,15 @@ def filled(slide="age", n=30, **more):
 @pytest.fixture
 def asked(monkeypatch):
     """How many keys the questions of a test fold, at most."""
-    from sash_engine.windows import grouped
+    from sash_engine.windows import group_folds
 
-    counts, whole = [], grouped.fold_groups
+    counts, whole = [], group_folds.fold_groups
 
     def counted(keys, layout, numbers, *more, **named):
         counts.append(len(numbers))
         return whole(keys, layout, numbers, *more, **named)
 
-    for module in ("group_reader", "grouped"):
+    for module in ("group_reader", "group_folds"):
         monkeypatch.setattr(f"sash_engine.windows.{module}.fold_groups", counted)
     return counts
 
@@ -226,33 +226,38 @@ def test_questions_by_the_parts_of_a_rollup_fold_its_groups(slide, asked):
     keys = [f"a{i}|c{i % 2}|x" for i in range(1000)]
     window, plain = filled_with(window_of(slide), keys), filled_with(window_of(slide, False), keys)
     for question in (
-        Query(by=["carrier"], lookbacks=[5]),
-        Query(by=["carrier"]),
-        Query(by=["carrier"], where=[Where("carrier", "=", ["c1"])]),
+        Query(lookbacks=[5], selection=Grouped(by=["carrier"])),
+        Query(selection=Grouped(by=["carrier"])),
+        Query(selection=Grouped(by=["carrier"], where=[Where("carrier", "=", ["c1"])])),
         Query(keys=ALL_KEYS, combine=True, lookbacks=[3]),
-        RangeQuery(2, 7, by=["carrier"]),
+        RangeQuery(2, 7, selection=Grouped(by=["carrier"])),
         RangeQuery(2, 7, keys=ALL_KEYS),
-        RangeQuery(2, 7, where=[Where("carrier", "=", ["c1"])]),
-        SeriesQuery(2, 7, 1, where=[Where("carrier", "=", ["c1"])]),
+        RangeQuery(2, 7, selection=Grouped(where=[Where("carrier", "=", ["c1"])])),
+        SeriesQuery(2, 7, 1, selection=Grouped(where=[Where("carrier", "=", ["c1"])])),
     ):
         asked.clear()
         ask(window, question)
         assert max(asked, default=0) <= 2, question
-    for question in (RangeQuery(2, 7), SeriesQuery(2, 7, 1), Query(), RangeQuery(2, 7, keys=keys[:3], by=["carrier"])):
+    for question in (
+        RangeQuery(2, 7),
+        SeriesQuery(2, 7, 1),
+        Query(),
+        RangeQuery(2, 7, keys=keys[:3], selection=Grouped(by=["carrier"])),
+    ):
         assert ask(window, question) == ask(plain, question), "they name no group of a rollup"
     asked.clear()
-    ask(window, Query(by=["airport"]))
+    ask(window, Query(selection=Grouped(by=["airport"])))
     assert max(asked) == 1000, "no rollup has the airport alone, and the one with the kind has as many groups"
 
 
 def test_a_key_that_lags_is_folded_where_a_question_goes_back_behind_the_horizon(asked):
     window = filled()
     window.insert(2, {"v": 100}, "late|c0|x")
-    (c0, _) = window.reader.query(Query(by=["carrier"]))
+    (c0, _) = window.reader.query(Query(selection=Grouped(by=["carrier"])))
     assert c0.aggregates["sum"] >= 100, "the entry has left the group's rollup, and is there"
     assert max(asked) > 2
     asked.clear()
-    (c0, _) = window.reader.query(Query(by=["carrier"], lookbacks=[12]))
+    (c0, _) = window.reader.query(Query(lookbacks=[12], selection=Grouped(by=["carrier"])))
     assert (c0.aggregates["sum"] < 200, max(asked)) == (True, 2)
 
 
@@ -262,9 +267,9 @@ def test_an_entry_at_the_horizon_is_in_the_answer():
     window.insert(18, {"v": 100}, "late|c0|x")
     window.insert(30, {"v": 1}, "a0|c0|x")
     for start, expected in ((18, 101), (19, 1)):
-        (c0,) = ask_for(window, RangeQuery(start, 30, by=["carrier"]))
+        (c0,) = ask_for(window, RangeQuery(start, 30, selection=Grouped(by=["carrier"])))
         assert c0.aggregates["sum"] == expected
-    (c0,) = window.reader.query(Query(by=["carrier"], lookbacks=[13]))
+    (c0,) = window.reader.query(Query(lookbacks=[13], selection=Grouped(by=["carrier"])))
     assert c0.aggregates["sum"] == 101
 
 
@@ -274,7 +279,7 @@ def test_a_group_that_has_older_entries_only_is_listed():
     window.insert(18, {"v": 100}, "late|c0|x")
     window.insert(30, {"v": 1}, "a0|c0|x")
     assert window.evict_range(30, 30) == 1
-    (c0,) = window.reader.query(Query(by=["carrier"], lookbacks=[5]))
+    (c0,) = window.reader.query(Query(lookbacks=[5], selection=Grouped(by=["carrier"])))
     assert (c0.parts, c0.entries) == ({"carrier": "c0"}, 0)
 
 
@@ -283,7 +288,7 @@ def test_a_lookback_may_begin_before_all_time():
     for time, key in ((TICK_MIN + 2, "b"), (TICK_MIN + 3, "a"), (TICK_MIN + 4, "b")):
         window.insert(time, {"v": 1}, f"{key}|c0|x")
     window.bulk_evict(TICK_MIN + 3, "a|c0|x")
-    (c0,) = window.reader.query(Query(by=["carrier"], lookbacks=[13]))
+    (c0,) = window.reader.query(Query(lookbacks=[13], selection=Grouped(by=["carrier"])))
     assert c0.entries == 2
 
 
@@ -295,7 +300,7 @@ def test_an_eviction_of_one_key_moves_the_horizon_of_its_groups(asked):
     window = filled("none")
     assert window.bulk_evict(2**62, "a0|c0|x") == 5
     for lookback, folded in ((2, 2), (30, 6)):
-        window.reader.query(Query(by=["carrier"], lookbacks=[lookback]))
+        window.reader.query(Query(lookbacks=[lookback], selection=Grouped(by=["carrier"])))
         assert max(asked) == folded
         asked.clear()
     window.insert(40, {"v": 1}, "a0|c0|x")
@@ -313,7 +318,7 @@ def test_partials_that_are_written_reach_the_rollups():
         for batch in source.entries(keys=ALL_KEYS):
             assert isinstance(batch, PartialBatch)
             each.bulk_insert(batch)
-    assert ask(window, Query(by=["carrier"])) == ask(plain, Query(by=["carrier"]))
+    assert ask(window, Query(selection=Grouped(by=["carrier"]))) == ask(plain, Query(selection=Grouped(by=["carrier"])))
     window.check_invariants()
 
 
@@ -321,7 +326,7 @@ def test_one_text_keys_have_a_rollup_of_all():
     spec = WindowSpec.parse({**DOCUMENT, "keyed": True, "rollups": [[]]})
     window = Window(spec)
     window.bulk_insert(Batch(range_of(4), {"v": range_of(4)}, Coded(["a", "b"], range_of(4) % 2)))
-    (answer,) = window.reader.query(Query(by=[]))
+    (answer,) = window.reader.query(Query(selection=Grouped(by=[])))
     assert (answer.key, answer.parts, answer.entries) == (None, {}, 4)
 
 

@@ -12,7 +12,7 @@ from sash_engine.steps import finished
 from sash_engine.windows import session_series
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.costs import MAX_BUCKETS
-from sash_engine.windows.questions import ALL_KEYS, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, Grouped, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.shelf import Shelf
@@ -99,7 +99,7 @@ def test_what_does_not_go_with_sessions_is_refused(parts, field):
             window().reader.series(SeriesQuery(0, 10, step, key="a", gap=gap))
         assert caught.value.field == "step"
     with pytest.raises(InvalidArgument) as caught:
-        finished(window().reader.series_groups(SeriesQuery(0, 10, "", gap=5, limit=3)))
+        finished(window().reader.series_groups(SeriesQuery(0, 10, "", gap=5, selection=Grouped(limit=3))))
     assert caught.value.field == "by"
 
 

@@ -5,10 +5,10 @@ import pytest
 
 import sash_engine
 from sash_engine.errors import InvalidArgument
-from sash_engine.forest import reader as forest_reader
+from sash_engine.forest import forest
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
-from sash_engine.windows import asked_keys, grouped, reader, together
+from sash_engine.windows import group_folds, group_reader, group_series, key_finder
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
@@ -81,10 +81,10 @@ def together_by_hand(window, question):
 def tiny(monkeypatch):
     """The least work in each step."""
     for module, name, value in (
-        (asked_keys, "_NAMES", 2),
-        (reader, "KEYS", 2),
-        *((grouped, name, 2) for name in ("_KEYS", "_ROWS")),
-        *((together, name, 2) for name in ("KEYS", "_ROWS", "_ROWS_OF_FOREST")),
+        (key_finder, "_NAMES", 2),
+        (group_reader, "_SPANS", 2),
+        *((group_folds, name, 2) for name in ("_KEYS", "_ROWS")),
+        *((group_series, name, 2) for name in ("KEYS", "_ROWS", "_ROWS_OF_FOREST")),
         *((forest_series, name, 2) for name in ("_RANGES", "_ROWS", "_WIDE_PANES", "_COLUMNS", "_SCALARS", "_LARGE")),
         (forest_series, "_WIDE_BLOCKS", 1),
     ):
@@ -141,10 +141,10 @@ def test_a_step_looks_at_so_many_keys_and_no_more(monkeypatch):
             return whole(several, *args)
 
         monkeypatch.setattr(window.keys, name, counted)
-    monkeypatch.setattr(asked_keys, "_NAMES", 32)
-    monkeypatch.setattr(reader, "KEYS", 32)
-    monkeypatch.setattr(grouped, "_KEYS", 32)
-    monkeypatch.setattr(together, "KEYS", 32)
+    monkeypatch.setattr(key_finder, "_NAMES", 32)
+    monkeypatch.setattr(group_reader, "_SPANS", 32)
+    monkeypatch.setattr(group_folds, "_KEYS", 32)
+    monkeypatch.setattr(group_series, "KEYS", 32)
     for question in QUESTIONS.values():
         finished(steps_of(window, question))
     assert len(given) > 50
@@ -176,7 +176,7 @@ def test_sketches_of_a_series_are_freed_in_steps(monkeypatch):
 
     free_steps = forest_series.free_steps
     monkeypatch.setattr(forest_series, "_FREED", 5)
-    monkeypatch.setattr(forest_reader, "free_steps", noted)
+    monkeypatch.setattr(forest, "free_steps", noted)
     finished(steps_of(filled(), SeriesQuery(0, 100, 5, key="k0")))
     assert freed == list(range(freed[0], freed[-1] - 1, -5))
     assert freed[0] - freed[-1] >= 15, "all but the sums of integers, which are their own answers"

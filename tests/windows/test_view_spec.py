@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, NotFound
+from sash_engine.windows.derived_spec import completed
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from sash_engine.windows.window import Window
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.specs import document_of, fill_spec
@@ -112,9 +112,9 @@ def test_a_view_that_cannot_be_is_refused(view, source, field):
 
 def test_a_view_of_nothing_and_of_a_view():
     window = Window(WindowSpec.parse(SOURCE), clock=ManualClock())
-    view = window.add_view(made())
+    view = window.derive(made())
     with pytest.raises(NotFound, match="of: there is no window 'gone'"):
-        window.add_view(WindowSpec.parse({**made().document(), "of": "gone"}))
+        window.derive(WindowSpec.parse({**made().document(), "of": "gone"}))
     with pytest.raises(InvalidArgument, match="say of: requests"):
         completed(WindowSpec.parse({**VIEW, "name": "other", "of": "view"}), view.spec)
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import Unsupported
 from sash_engine.monoids import Monoid
-from sash_engine.windows import together
-from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
+from sash_engine.windows import group_series
+from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.view_spec import completed
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples, alike
 from tests.support.viewed import SOURCES, VIEWS, Viewed, ask, bulk, source_spec, view_spec
@@ -84,7 +84,7 @@ def test_a_view_that_has_more_aggregates_after_others_were_added_is_restored(nam
 
 @pytest.mark.parametrize("kind", ["by age", "panes", "on wall time"])
 def test_series_over_several_large_keys(kind, monkeypatch):
-    monkeypatch.setattr(together, "_ROWS_OF_FOREST", 3)
+    monkeypatch.setattr(group_series, "_ROWS_OF_FOREST", 3)
     viewed = Viewed(kind)
     for step in range(8):
         viewed.step("bulk", [(f"{'xq'[i % 2]}|y", 14 + 3 * step + i % 3, i) for i in range(30)])
@@ -135,18 +135,18 @@ def test_other_aggregates_of_the_source_are_no_concern_of_a_question():
     window.bulk_insert(bulk(window.spec, [("x|y", 12, 1), ("x|z", 12, 2), ("q|y", 13, 3)]))
     for question in (
         Query(keys=ALL_KEYS, combine=True),
-        Query(by=["a"]),
+        Query(selection=Grouped(by=["a"])),
         RangeQuery(0, 20, keys=ALL_KEYS),
         SeriesQuery(10, 20, 5, keys=ALL_KEYS),
-        SeriesQuery(10, 20, 5, by=["a"]),
+        SeriesQuery(10, 20, 5, selection=Grouped(by=["a"])),
     ):
         with pytest.MonkeyPatch.context() as patch:
-            for monoid in window.views.find("short").reader._layout.answering_monoids:
+            for monoid in window.find("short").reader._layout.answering_monoids:
                 if not monoid.commutative:
                     patch.setattr(type(monoid), "reduce_segments", _refuse)
             assert len(ask(window, question)[0]) > 0
-            assert len(ask(window.views.find("steps"), question)[0]) > 0
-        assert ask(window.views.find("short"), question)[0] is Unsupported
+            assert len(ask(window.find("steps"), question)[0]) > 0
+        assert ask(window.find("short"), question)[0] is Unsupported
 
 
 def test_panes_of_small_keys_count_their_entries():
@@ -155,7 +155,7 @@ def test_panes_of_small_keys_count_their_entries():
         "bulk", [("x|y", 20, 1), ("x|y", 20, 2), ("x|z", 28, 1), ("x|y", 28, 3), ("x|y", 29, 4), ("x|y", 29, 5)]
     )
     viewed.same()
-    assert viewed.window.views.find("short").info().entries == 4
+    assert viewed.window.find("short").info().entries == 4
 
 
 def test_the_order_of_slots_is_that_of_the_views_that_are_left():
@@ -165,12 +165,12 @@ def test_the_order_of_slots_is_that_of_the_views_that_are_left():
     low, high = ({"function": function, "field": "v"} for function in ("first", "last"))
     for name, aggregates in (("a", {"low": low}), ("b", {"high": high, "low": low})):
         document = {"name": name, "of": "requests", "aggregates": aggregates}
-        window.add_view(completed(WindowSpec.parse(document), window.spec))
+        window.derive(completed(WindowSpec.parse(document), window.spec))
     window.bulk_insert(bulk(window.spec, [("x|y", 20 + i, i) for i in range(15)]))
-    window.drop_view("a")
+    window.drop("a")
     again, _ = shelf.reopened(shelf.parts(window))
     assert again.layout.keys == window.layout.keys
-    assert again.views.find("b").query("x|y")[0].aggregates == {"high": 14, "low": 0}
+    assert again.find("b").reader.query(Query("x|y"))[0].aggregates == {"high": 14, "low": 0}
     again.check_invariants()
 
 
@@ -181,13 +181,13 @@ def _refuse(self: Monoid, *_: object) -> None:
 def test_an_aggregate_that_two_of_them_have_is_computed_once():
     window = Viewed("by age", late=list(VIEWS)).window
     before = len(window.layout.monoids)
-    window.add_view(view_spec(window.spec, "short"))
+    window.derive(view_spec(window.spec, "short"))
     assert len(window.layout.monoids) == before + 2, (
         "the list and the last; the window has the sum, and counts are free"
     )
-    window.add_view(view_spec(window.spec, "steps"))
+    window.derive(view_spec(window.spec, "steps"))
     assert len(window.layout.monoids) == before + 3
-    window.drop_view("short")
-    window.drop_view("steps")
+    window.drop("short")
+    window.drop("steps")
     assert window.layout.keys == Viewed("by age", late=list(VIEWS)).window.layout.keys
     assert window.spec == source_spec("by age")

@@ -15,8 +15,8 @@ import re
 
 from sash.access.caller import CALLER, PEER
 from sash.access.quota import Bucket
-from sash.logs import MEMBERS
 from sash.requests import request_id
+from sash.runtime.logs import MEMBERS
 from sash_engine.clock import Clock
 
 __all__ = ["Audit"]

@@ -23,7 +23,6 @@ RIGHTS: Mapping[str, Right] = {
     "list": Right.READ,
     "topology": Right.READ,
     "describe": Right.READ,
-    "describe_view": Right.READ,
     "query": Right.READ,
     "range_query": Right.READ,
     "series": Right.READ,

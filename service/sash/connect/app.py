@@ -31,7 +31,6 @@ from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
 from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, parts_of, timeout_of
 from sash.limits.memory import MemoryBudget, mine
-from sash.metrics import Metrics
 from sash.requests import HEADER, request_id
 from sash.rest.bodies import joined, parsed_bytes
 from sash.rest.whole import Whole, answer_whole
@@ -40,6 +39,7 @@ from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
 from sash.rpc.parsing import LONG_BYTES
 from sash.rpc.parts import Parts
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument, TooLarge, Unauthenticated, Unsupported
 from sash_engine.steps import Steps, spans_of
 from sash_wire import traces

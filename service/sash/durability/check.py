@@ -379,9 +379,9 @@ class _Windows:
 
 def _windows_of(partial: PartialWindow) -> Iterator[tuple[Window, str, Sequence[str] | None]]:
     """All windows with blocks: each with the name of its window, and its parts if it is a rollup."""
-    for window in (partial.window, *partial.window.cascades):
+    for window in partial.window.family:
         yield window, window.spec.name, None
-        for rollup in window.rollups:
+        for rollup in window.derived.rollups:
             yield rollup.window, window.spec.name, sorted(rollup.parts)
 
 

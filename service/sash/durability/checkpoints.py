@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from sash.durability.checkpoint import Checkpoint
 from sash.durability.session import TierSession
 from sash.durability.stored_window import StoredWindow
-from sash.memory import grow_old
+from sash.runtime.memory import grow_old
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError, Unavailable
 

@@ -348,7 +348,7 @@ class Importer:
                 "a key has more entries", field="header.spec.slide.max_count", limit=str(slide.max_count)
             )
         keys.now[numbers], keys.late_through[numbers], keys.touched[numbers] = now, late_through, touched
-        window.rollups.resume_marks()
+        window.derived.resume_marks()
 
     @property
     def _window(self) -> Window:

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from sash_engine.monoids import Monoid
 from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.batch import AnyBatch
-from sash_engine.windows.shared_window import SharedWindow
 from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.window import Window
 
 __all__ = ["COPIES", "ROW_BYTES", "footprint", "view_footprint"]
 
@@ -61,7 +61,7 @@ def footprint(spec: WindowSpec, batches: Sequence[AnyBatch], written: int) -> in
     return size * (1 + len(spec.rollups or ()))
 
 
-def view_footprint(window: SharedWindow, spec: WindowSpec) -> int:
+def view_footprint(window: Window, spec: WindowSpec) -> int:
     """About how many bytes of memory a view adds to the window whose entries it shows, at most.
 
     Aggregates that the window or another view has are there already. Panes have all that they will ever have.
@@ -73,7 +73,7 @@ def view_footprint(window: SharedWindow, spec: WindowSpec) -> int:
     size = TOTALS_BYTES * len(keys)
     if spec.granularity is not None:
         return size
-    wider = layout_of(window.spec, window.block, window.views.monoids(spec))
+    wider = layout_of(window.spec, window.block, window.derived.monoids(spec))
     new = [monoid for key, monoid in zip(wider.keys, wider.monoids, strict=True) if key not in window.layout.keys]
     entries = sum(map(len, keys.own_stores()))
     # Blocks are at least half full. A level above has half as many nodes; each store folds its ends, too.

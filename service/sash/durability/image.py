@@ -138,7 +138,7 @@ class Image:
             "large": [slot for slot, monoid in enumerate(self._layout.monoids) if monoid.external],
         }
         self._take(lambda: ["head", head])
-        for view in window.views:
+        for view in window.derived.views.values():
             self._take(partial(lambda document: ["view", document], view.spec.document()))
         for names, numbers in keys.chunks(_KEYS):
             self._take_keys(names, numbers)
@@ -149,10 +149,10 @@ class Image:
                     yield from self._take_forest(number, store.forest)
                 yield
         yield from self._take_unused()
-        for number, rollup in enumerate(window.rollups):
+        for number, rollup in enumerate(window.derived.rollups):
             yield from self._take_part(["rollup", number], rollup.window)
-        for cascade in window.cascades.own:
-            yield from self._take_part(["cascade", cascade.spec.document()], cascade)
+        for cascade in window.derived.cascades.values():
+            yield from self._take_part(["cascade", cascade.window.spec.document()], cascade.window)
         self._take(lambda: ["end", self._totals])
 
     def stored(self) -> Array:

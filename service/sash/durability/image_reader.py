@@ -123,7 +123,7 @@ class _Reader:
         self._forest: _Pieces | None = None
         self._large: Sequence[int] | None = None
         self._takers: dict[str, Callable[..., None]] = {
-            "view": self._take_view,
+            "view": self._take_derived,
             "keys": self._take_keys,
             "unused": self._take_unused,
             "small": self._take_small,
@@ -131,7 +131,7 @@ class _Reader:
             "nodes": self._take_nodes,
             "blocks": self._take_blocks,
             "rollup": self._take_rollup,
-            "cascade": self._take_cascade,
+            "cascade": self._take_derived,
             "end": self._take_end,
         }
 
@@ -169,15 +169,15 @@ class _Reader:
 
     def _take_rollup(self, window: Window, number: int) -> None:
         assert number == self._rollups, f"rollup {number} is out of place"
-        self._begin_part(list(window.rollups)[number].window)
+        self._begin_part(window.derived.rollups[number].window)
         self._rollups += 1
 
-    def _take_cascade(self, window: Window, document: dict[str, Any]) -> None:
-        self._begin_part(window.add_cascade(WindowSpec.parse(document)))
-
-    def _take_view(self, window: Window, document: dict[str, Any]) -> None:
-        assert not self._found["keys"], "views come before all that has partials"
-        window.add_view(WindowSpec.parse(document))
+    def _take_derived(self, window: Window, document: dict[str, Any]) -> None:
+        derived = window.derive(WindowSpec.parse(document))
+        if isinstance(derived, Window):
+            self._begin_part(derived)
+        else:
+            assert not self._found["keys"], "views come before all that has partials"
 
     def _begin_part(self, empty: Window) -> None:
         self._parts.append(_Reader(self._max_keys, self._clock, self._cold, self._make, empty))
@@ -227,7 +227,7 @@ class _Reader:
 
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:
         assert totals == self._found, f"{self._found} were read, and {totals} written"
-        assert self._rollups == len(window.rollups), f"{self._rollups} rollups were read"
+        assert self._rollups == len(window.derived.rollups), f"{self._rollups} rollups were read"
         self.ended = True
 
 

@@ -48,7 +48,7 @@ class PartialWindow(StoredWindow):
     def recover(self, older: bool = False, owned: bool = True) -> None:
         """Recover it as `StoredWindow.recover` does. Its counts are as if the damaged blocks were evicted."""
         super().recover(older, owned)
-        for window in (self.window, *self.window.cascades):
+        for window in self.window.family:
             counts, keys = window.counts, window.keys
             counts.evicted += counts.present - int(keys.entries_each(keys.numbers()).sum())
 
@@ -68,7 +68,7 @@ class PartialWindow(StoredWindow):
         before = sum(self.parts_left_out.values())
         batches = super().read_together(parts)
         less = sum(self.parts_left_out.values()) - before
-        for window in self.window.cascades:
+        for window in self.window.derived.fed:
             self.fed_less[window] = self.fed_less.get(window, 0) + less
         return batches
 

@@ -12,24 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from sash.durability import digests
-from sash.durability.cascade_records import AddCascade, DropCascade
 from sash.durability.columns import batch_from, batch_to, size_of, texts_bytes
-from sash.durability.removals import BulkEvict, Evict, EvictRange, Punctuate, Retract, Update
-from sash.durability.view_records import AddView, DropView
-from sash_engine.errors import DataLoss
+from sash.durability.derived_records import DROPS, Derive, Drop
+from sash.durability.splitting import split
+from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.answers import Answer, WriteResult
+from sash_engine.windows import changes
+from sash_engine.windows.answers import Answer, Staged, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.ledger import Part
+from sash_engine.windows.spec import WindowSpec, check_time
+from sash_engine.windows.values import Fields
 from sash_engine.windows.window import Window
+from sash_wire.placement import shard_of
 
 __all__ = [
     "AddAggregates",
     "BulkEvict",
     "BulkInsert",
+    "Command",
     "Commit",
     "Evict",
     "EvictRange",
@@ -40,16 +45,19 @@ __all__ = [
     "Punctuate",
     "Retract",
     "Stage",
+    "StageBatch",
     "Tidy",
     "Update",
     "Write",
+    "eviction_of",
     "read",
     "signed",
     "takes_long",
 ]
 
-_NUMBERED = "numbered"
+R = TypeVar("R")
 
+_NUMBERED = "numbered"
 
 _EXPIRES_NS_UNSAID = 3_600 * 10**9
 """How long a part is kept if its record does not say so. A replay depends on this number, so it never changes."""
@@ -58,7 +66,9 @@ _EXPIRES_NS_UNSAID = 3_600 * 10**9
 class Operation(Protocol):
     """One kind of write."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str:
+        """Its name in a record."""
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         """Change the window, or raise a `SashError` and change nothing."""
@@ -69,6 +79,34 @@ class Operation(Protocol):
     @property
     def size(self) -> int:
         """About how many bytes `fields` has."""
+
+
+class Command(Generic[R]):
+    """A write that callers ask for, the same from the edge to the window; its result is an R."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+    @property
+    def operation(self) -> str:
+        """What rights and metrics call it."""
+        return self.kind
+
+    @property
+    def entries(self) -> int:
+        """How many entries its caller's quota is charged."""
+        return 0
+
+    def digest(self) -> bytes:
+        """Return the digest by which a producer's retry is known."""
+        raise AssertionError(f"no producer numbers a write of kind {self.kind}")
+
+    def check(self, window: Window) -> None:
+        """Raise what every window of this spec would raise, by an empty one."""
+
+    def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
+        """Return the parts of it by shard, where the keys of the window are spread over several. It was checked."""
+        return dict.fromkeys(range(shards), self)
 
 
 @dataclass(slots=True)
@@ -99,7 +137,7 @@ class Write:
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
-        assert isinstance(self.operation, Long | Commit | AddView), "only these take long"
+        assert isinstance(self.operation, Long | Commit | Derive), "only these take long"
         result = yield from self.operation.steps(window, self.now_ns)
         if self.origin is not None:
             window.ledger.note(self.origin, self.now_ns)
@@ -114,8 +152,44 @@ class Write:
         return [_NUMBERED, self.now_ns, *numbers, operation.kind, *operation.fields()]
 
 
+class _OfKey(Command[WriteResult]):
+    """A command for one key; without one, for the whole window."""
+
+    __slots__ = ()
+    key: str | None
+
+    def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
+        if self.key is None:
+            return dict.fromkeys(range(shards), self)
+        return {shard_of(window, self.key, shards): self}
+
+
 @dataclass(slots=True)
-class Insert:
+class _OfBatch(Command[R]):
+    """A command with rows."""
+
+    batch: AnyBatch
+
+    @property
+    def entries(self) -> int:
+        return len(self.batch.times)
+
+    def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
+        parts = {} if self.batch.keys is None else split(window, self.batch, shards)
+        if not parts:  # one shard takes it, or refuses it
+            return {shard_of(window, None, shards): self}
+        return {shard: replace(self, batch=part) for shard, part in parts.items()}
+
+    def fields(self) -> list[Any]:
+        return [batch_to(self.batch)]
+
+    @property
+    def size(self) -> int:
+        return 100 + size_of(self.batch)
+
+
+@dataclass(slots=True)
+class Insert(_OfKey):
     """Insert one entry.
 
     `answer` and `lookbacks` are a question of the writer. It is answered after the write is logged: see `ask`.
@@ -132,6 +206,19 @@ class Insert:
         window.check_answer(self.answer, self.lookbacks)
         return window.insert(self.time, self.values, self.key)
 
+    @property
+    def entries(self) -> int:
+        return 1
+
+    def digest(self) -> bytes:
+        return digests.of_entry(self.time, self.values, self.key)
+
+    def check(self, window: Window) -> None:
+        check_time(self.time, "time")
+        Fields(window.spec).checked(self.values)
+        window.reader.checked_key(self.key)
+        window.check_answer(self.answer, self.lookbacks)
+
     def ask(self, window: Window) -> list[Answer]:
         """Answer the writer's question; raises as a query does."""
         return window.query(self.key, self.lookbacks)
@@ -146,11 +233,10 @@ class Insert:
 
 
 @dataclass(slots=True)
-class BulkInsert:
+class BulkInsert(_OfBatch[WriteResult]):
     """Insert many entries."""
 
     kind: ClassVar[str] = "bulk_insert"
-    batch: AnyBatch
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         return finished(self.steps(window, now_ns))
@@ -159,12 +245,153 @@ class BulkInsert:
         """As `apply`, in steps."""
         return window.bulk_insert_steps(self.batch)
 
+    def digest(self) -> bytes:
+        return digests.of_bulk(self.batch)
+
+    def check(self, window: Window) -> None:
+        window.check(self.batch)
+
+
+@dataclass(slots=True)
+class BulkEvict(_OfKey):
+    """Evict all entries up to a time."""
+
+    kind: ClassVar[str] = "bulk_evict"
+    time: int
+    key: str | None = None
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.bulk_evict(self.time, self.key))
+
+    def digest(self) -> bytes:
+        return digests.of_evict(self.time, self.key)
+
+    def check(self, window: Window) -> None:
+        self.apply(window, 0)
+
     def fields(self) -> list[Any]:
-        return [batch_to(self.batch)]
+        return [self.time, self.key]
 
     @property
     def size(self) -> int:
-        return 100 + size_of(self.batch)
+        return 100
+
+
+@dataclass(slots=True)
+class EvictRange(_OfKey):
+    """Evict all entries of a range of time: start <= time <= end."""
+
+    kind: ClassVar[str] = "evict_range"
+    start: int
+    end: int
+    key: str | None = None
+
+    @property
+    def operation(self) -> str:
+        return BulkEvict.kind
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.evict_range(self.start, self.end, self.key))
+
+    def digest(self) -> bytes:
+        return digests.of_evict_range(self.start, self.end, self.key)
+
+    def check(self, window: Window) -> None:
+        self.apply(window, 0)
+
+    def fields(self) -> list[Any]:
+        return [self.start, self.end, self.key]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+@dataclass(slots=True)
+class _Change(_OfBatch[WriteResult]):
+    """A write that names entries by time, identity and key.
+
+    Where it comes without times, it has those of the entries that were found once it is applied: so its record has
+    them, and recovery looks nothing up.
+    """
+
+    retracts: ClassVar[bool]
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
+        batch, absent = yield from window.timed_steps(self.batch, self.retracts)
+        change = window.retract_steps if self.retracts else window.update_steps
+        result = yield from change(batch)
+        result.missing += absent
+        self.batch = batch
+        return result
+
+    def digest(self) -> bytes:
+        return digests.of_bulk(self.batch, self.kind.encode())
+
+    def check(self, window: Window) -> None:
+        changes.checked(window.spec, self.batch, self.retracts)
+
+
+@dataclass(slots=True)
+class Retract(_Change):
+    """Remove the entries that a batch names."""
+
+    kind: ClassVar[str] = "retract"
+    retracts: ClassVar[bool] = True
+
+
+@dataclass(slots=True)
+class Update(_Change):
+    """Give the entries that a batch names the values of the batch."""
+
+    kind: ClassVar[str] = "update"
+    retracts: ClassVar[bool] = False
+
+
+@dataclass(slots=True)
+class Punctuate(Command[WriteResult]):
+    """Note that entries of a time and older are final."""
+
+    kind: ClassVar[str] = "punctuate"
+    time: int
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.punctuate(self.time))
+
+    def fields(self) -> list[Any]:
+        return [self.time]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+Evict = BulkEvict | EvictRange | Punctuate | Retract
+"""Writes that make room."""
+
+
+def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
+    """Return the write that a call to evict asks for; raises InvalidArgument."""
+    if start is None and end is None:
+        if time is None:
+            raise InvalidArgument("give a time, or start and end", field="time")
+        if end_exclusive:
+            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
+        return BulkEvict(time, key)
+    if time is not None:
+        raise InvalidArgument("give either a time, or start and end", field="time")
+    if start is None or end is None:
+        missing = "start" if start is None else "end"
+        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
+    last = end - end_exclusive
+    if start > last:
+        wrong = "is not before" if end_exclusive else "is after"
+        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
+    return EvictRange(start, last, key)
 
 
 Long = BulkInsert | Retract | Update
@@ -175,11 +402,13 @@ def takes_long(operation: Operation, is_large: bool) -> bool:
     """Return whether an operation is to be applied in slices; `is_large` says whether its bulk is."""
     if isinstance(operation, Retract | Update) and operation.batch.is_untimed:
         return True
-    return isinstance(operation, AddView) or (is_large and isinstance(operation, Long))
+    if isinstance(operation, Derive):
+        return operation.is_view
+    return is_large and isinstance(operation, Long)
 
 
 @dataclass(slots=True)
-class AddAggregates:
+class AddAggregates(Command[WriteResult]):
     """Add aggregates to the window."""
 
     kind: ClassVar[str] = "add_aggregates"
@@ -217,6 +446,22 @@ class Tidy:
 
 
 @dataclass(slots=True)
+class StageBatch(_OfBatch[Staged]):
+    """Keep rows as a part of batch `number` of a query, invisible until a commit names it; the record is a `Stage`.
+
+    `token` is the name of the part, where other shards have rows of it; None: a new one.
+    """
+
+    kind: ClassVar[str] = "stage"
+    query: str
+    number: int
+    token: str | None = None
+
+    def check(self, window: Window) -> None:
+        window.check(self.batch)
+
+
+@dataclass(slots=True)
 class Stage:
     """Keep a part of a batch. Its entries are a value of their own in the tier; without a tier they are `held`.
 
@@ -245,18 +490,18 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Commit:
-    """Apply staged parts, as one write.
+class Commit(Command[WriteResult]):
+    """Apply staged parts, in this order, as one write.
 
-    `bring` returns the entries of parts, once; nobody else holds the list, so that they are let go as they are applied.
-    After `apply`, `dropped` has the parts that are no longer needed.
+    Before `apply`, `batches` has the entries of its parts: the list is emptied as they are applied, so that they are
+    let go. After it, `dropped` has the parts that are no longer needed.
     """
 
     kind: ClassVar[str] = "commit"
     query: str
     batch: int
     tokens: Sequence[str]
-    bring: Callable[[Sequence[Part]], list[AnyBatch]] | None = None
+    batches: list[AnyBatch] = field(default_factory=list)
     dropped: list[Part] = field(default_factory=list)
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
@@ -265,9 +510,8 @@ class Commit:
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
         """Do what `apply` does, in steps."""
         ledger = window.ledger
-        parts = ledger.named(self.query, self.batch, self.tokens)
-        assert self.bring is not None, "a commit needs the entries of its parts"
-        result = yield from window.bulk_insert_parts_steps(self.bring(parts))
+        ledger.named(self.query, self.batch, self.tokens)
+        result = yield from window.bulk_insert_stages_steps(self.batches)
         self.dropped = ledger.commit(self.query, self.batch, now_ns)
         return result
 
@@ -304,33 +548,19 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls
-    for cls in (
-        *(Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire),
-        *(AddCascade, DropCascade, AddView, DropView),
-    )
+    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
 }
+_KINDS["add_cascade"] = _KINDS["add_view"] = Derive
+_KINDS.update({kind: partial(Drop, kind) for kind in DROPS})
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
 _KINDS[Retract.kind] = lambda payload: Retract(batch_from(payload))
 _KINDS[Update.kind] = lambda payload: Update(batch_from(payload))
 
 
-def signed(origin: Origin, operation: Operation) -> Origin:
-    """Return the origin with the digest of the operation."""
-    match operation:
-        case Insert():
-            digest = digests.of_entry(operation.time, operation.values, operation.key)
-        case BulkInsert():
-            digest = digests.of_bulk(operation.batch)
-        case Retract() | Update():
-            digest = digests.of_bulk(operation.batch, operation.kind.encode())
-        case BulkEvict():
-            digest = digests.of_evict(operation.time, operation.key)
-        case EvictRange():
-            digest = digests.of_evict_range(operation.start, operation.end, operation.key)
-        case _:
-            raise AssertionError(f"no producer numbers a write of kind {operation.kind}")
-    return replace(origin, digest=digest)
+def signed(origin: Origin, command: Command[Any] | Operation) -> Origin:
+    """Return the origin with the digest of the command."""
+    assert isinstance(command, Command), f"no producer numbers a write of kind {command.kind}"
+    return replace(origin, digest=command.digest())
 
 
 def read(record: Sequence[Any], name: str) -> Write:

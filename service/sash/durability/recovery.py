@@ -210,7 +210,8 @@ def apply_again(session: TierSession, stored: StoredWindow, record: int, fields:
     write = records.read(fields, f"record {record} of the journal")
     operation = write.operation
     if isinstance(operation, records.Commit):
-        operation.bring = stored.read_together
+        parts = stored.window.ledger.named(operation.query, operation.batch, operation.tokens)
+        operation.batches = stored.read_together(parts)
     with stored.clock.stopped(write.now_ns):
         write.apply(stored.window)
     stored.count_logged(operation.size)

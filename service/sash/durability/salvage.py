@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from sash.durability.check import CheckedWindow
 from sash.durability.export import export
+from sash.durability.records import StageBatch
 from sash.durability.storage import Storage
 
 __all__ = ["salvage"]
@@ -33,14 +34,14 @@ async def salvage(window: CheckedWindow, storage: Storage) -> int:
     stored = window.partial
     assert stored is not None, "the window cannot be read"
     there = {each.name for each in window.derived if each.entries is not None}
-    cascades = [each for each in stored.window.cascades if each.spec.name in there]
+    cascades = [each for each in stored.window.derived.fed if each.spec.name in there]
     frames = chain.from_iterable(map(export, [stored.window, *cascades]))
     written = await storage.restore(_later(frames), None, derived=[each.spec.name for each in cascades])
-    for view in stored.window.all_views:
+    for view in stored.window.views:
         if view.spec.name in there:
             await storage.create(view.spec)
     for token, part, batch in stored.staged():
-        await storage.stage(window.name, batch, part.query, part.batch, token)
+        await storage.write(window.name, StageBatch(batch, part.query, part.batch, token))
     return written.info().entries
 
 

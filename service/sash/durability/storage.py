@@ -13,22 +13,22 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sash.durability import cascading, records, sharing
+from sash.durability import deriving, records
 from sash.durability.catalogue import Catalogue
 from sash.durability.columns import size_of
+from sash.durability.derived_records import Derive
 from sash.durability.export import Importer, export
 from sash.durability.footprint import COPIES, ROW_BYTES, footprint, view_footprint
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
 from sash.durability.journal import MIB
 from sash.durability.memory_storage import MemoryStorage
-from sash.durability.records import Operation, Write
+from sash.durability.records import Command, Commit, Operation, StageBatch, Write
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
-from sash.durability.view_records import AddView
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
-from sash.slices import Slices
+from sash.runtime.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
 from sash_engine.errors import (
     AlreadyExists,
@@ -41,10 +41,13 @@ from sash_engine.errors import (
 )
 from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
+from sash_engine.windows.algorithms import DEPRECATED
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.entries import BULK_ROWS, Entries
+from sash_engine.windows.entries import BULK_ROWS
 from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger
+from sash_engine.windows.questions import EntriesQuery, KeysQuery, Question
+from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.views import View
 from sash_engine.windows.window import Window
@@ -60,7 +63,11 @@ _LONG_BYTES = 257 * 1024
 """A larger write is applied in slices, as it takes a few ms. 16,384 entries of one number are not larger."""
 _BULK_VALUE_BYTES = 40
 """What a value of a bulk of entries takes that is read and sent."""
+_NAME_BYTES = 100
+"""What the name of a key takes in a list of names, and in what is sent of it, beside its letters."""
 
+A = TypeVar("A")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -81,6 +88,7 @@ class Storage:
         memory: bounds what windows and staged parts may take; nothing does where None.
 
     Attributes:
+        catalogue: the windows.
         store: where the windows are kept.
         slices: runs long work.
 
@@ -102,7 +110,7 @@ class Storage:
         entropy: Callable[[int], bytes] = secrets.token_bytes,
         memory: MemoryBudget | None = None,
     ) -> None:
-        self._catalogue = catalogue
+        self._catalogue = self.catalogue = catalogue
         self._memory = memory or unlimited()
         self._staged = StagedBytes(self._memory)
         self.need = self._memory.need
@@ -249,10 +257,10 @@ class Storage:
         """Create a window, or find the one of this spec; raises as `Catalogue.create` and as a write does."""
         if spec.name not in self._catalogue:
             self._memory.check(0)
-        if spec.of is not None:
-            return await sharing.create(self._catalogue, self.store, spec, self._apply_view)
-        if spec.source is not None:
-            return await cascading.create(self._catalogue, self.store, spec)
+        if spec.algorithm is not None:
+            _log.warning("window %r: %s", spec.name, DEPRECATED)
+        if spec.feeds_on:
+            return await deriving.create(self._catalogue, self.store, spec, self._apply_derived)
         return await self.store.create(spec)
 
     def goes_with(self, name: str) -> list[str]:
@@ -265,10 +273,8 @@ class Storage:
             counts = None
             alone = not self.goes_with(name)
             if name in self._catalogue and alone:
-                sharing.check_deletable(self._catalogue.find(name))
-                counts = await sharing.delete(self._catalogue, self.store, name)
-            if name in self._catalogue and alone and counts is None:
-                counts = await cascading.delete(self._catalogue, self.store, name)
+                deriving.check_deletable(self._catalogue.find(name))
+                counts = await deriving.delete(self._catalogue, self.store, name)
             counts = counts or await self.store.delete(name)
         finally:
             if name not in self._catalogue:  # it is gone, also where the tier has not confirmed that
@@ -304,10 +310,46 @@ class Storage:
         if self.find(name) is not window:
             raise Unavailable(f"window {name!r} was replaced meanwhile", retry_after_s=_RETRY_S)
 
+    # ---------------------------------------------------------------- questions
+
+    async def ask(self, name: str, question: Question[A]) -> A:
+        """Answer a question; raises as `find`, and what its answer raises.
+
+        Short ones are answered at once. While others are answered in slices, the window's writers wait.
+        """
+        if question.is_short:
+            await self.whole(name)
+            reader = self.find(name).reader
+            if question.takes_a_step(reader):
+                return self._told(name, question, question.answer(reader))
+
+        def told(reader: Reader) -> Steps[A]:
+            return self._told(name, question, (yield from question.steps(reader)))
+
+        async with self.shared(name) as window:
+
+            def before_each() -> None:
+                self.check_same(name, window)
+                self.trim()
+
+            return await self.slices.run(told(window.reader), before_each)
+
+    def _told(self, name: str, question: Question[A], answer: Any) -> A:
+        """What is answered, of what a reader answers; there must be memory for it."""
+        if isinstance(question, EntriesQuery):
+            # The window's values are kept until they are read.
+            columns = 2 + len(self._catalogue.find(name).spec.columns)
+            self.need(_BULK_VALUE_BYTES * columns * min(answer.rows, BULK_ROWS))
+            answer = self.store.pinned(name, iter(answer))
+        elif isinstance(question, KeysQuery):
+            names, _ = answer
+            self.need(sum(map(len, names)) * 2 + len(names) * _NAME_BYTES)
+        return answer  # type: ignore[no-any-return]
+
     # ---------------------------------------------------------------- writes
 
-    async def write(self, name: str, operation: Operation, origin: Origin | None = None) -> WriteResult:
-        """Apply a write to a window, and wait until it is as durable as the window's spec says.
+    async def write(self, name: str, command: Command[R], origin: Origin | None = None) -> R:
+        """Do what a caller asks for, and wait until it is as durable as the window's spec says.
 
         Raises:
             Unavailable: the tier does not accept it now. If the message says that the write may be applied, it is in
@@ -317,8 +359,17 @@ class Storage:
             SashError: what the operation raises. Nothing has changed, unless the message says that the entry is taken:
                 then the answer that the writer asked for cannot be given.
         """
+        match command:
+            case StageBatch():
+                return await self._stage(name, command)  # type: ignore[return-value]
+            case Commit():
+                return await self._commit(name, command)  # type: ignore[return-value]
+            case _:
+                return await self._write(name, command, origin)  # type: ignore[arg-type,return-value]
+
+    async def _write(self, name: str, operation: Operation, origin: Origin | None) -> WriteResult:
         asked = name, operation
-        name, operation = sharing.redirected(self._catalogue, name, operation)
+        name, operation = deriving.redirected(self._catalogue, name, operation)
         size = operation.size
         self._check_writable(name)
         self.store.check_size(name, size)
@@ -339,12 +390,12 @@ class Storage:
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
         if origin is not None and applied(hosted.window.ledger):
             return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
-        if isinstance(operation, AddView) and sharing.redirected(self._catalogue, *asked) != (name, operation):
-            return await self.write(*asked)  # the view was changed or deleted meanwhile
+        if isinstance(operation, Derive) and deriving.redirected(self._catalogue, *asked) != (name, operation):
+            return await self._write(*asked, origin)  # the view was changed or deleted meanwhile
         needed = COPIES * size
         if isinstance(operation, records.BulkInsert):
             needed = _footprint(hosted.window, [operation.batch], size)
-        elif isinstance(operation, AddView):
+        elif isinstance(operation, Derive):
             needed += _view_footprint(hosted.window, operation)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
@@ -362,9 +413,8 @@ class Storage:
 
     def _check_writable(self, name: str) -> None:
         window = self._catalogue.get(name)
-        if window is not None and (window.spec.source is not None or window.spec.of is not None):
-            sharing.check_writable(window)
-            cascading.check_writable(window)
+        if window is not None:
+            deriving.check_writable(window)
 
     def _answer(self, window: Window, operation: records.Insert, result: WriteResult) -> SashError | None:
         """Answer an insert that asks, or return why that fails. The entry is taken and logged all the same."""
@@ -376,8 +426,8 @@ class Storage:
             self.trim()
         return None
 
-    async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged:
-        """Keep a part of a batch, see `Plane.stage`; under the token that it had elsewhere, or under a new one."""
+    async def _stage(self, name: str, command: StageBatch) -> Staged:
+        query, number, batch = command.query, command.number, command.batch
         size = size_of(batch)
         self._check_writable(name)
         self.store.check_size(name, size)
@@ -387,14 +437,19 @@ class Storage:
         hosted.window.check(batch)
         self._staged.check(size)
         self._memory.check(COPIES * size)
-        token, entries, part = token or self._entropy(8).hex(), len(batch.times), ledger.next_part
-        operation = records.Stage(token, query, number, entries, self._clock.now_ns() + PART_EXPIRES_NS)
-        record = hosted.stage(operation, batch)
+        token, part = command.token or self._entropy(8).hex(), ledger.next_part
+        expires_ns = self._clock.now_ns() + PART_EXPIRES_NS
+        record = hosted.stage(records.Stage(token, query, number, command.entries, expires_ns), batch)
         self._staged.add(name, part, size)
-        return await hosted.settled(Staged(token, entries), record)
+        return await hosted.settled(Staged(token, command.entries), record)
 
-    async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult:
-        """Apply staged parts, once; see `Plane.commit`."""
+    async def _commit(self, name: str, command: Commit) -> WriteResult:
+        """Apply staged parts, once: a batch that was committed already changes nothing.
+
+        Raises:
+            FailedPrecondition: a part is not there (any more), or belongs to another batch.
+        """
+        query, number = command.query, command.batch
 
         def committed(ledger: Ledger) -> bool:
             return ledger.committed(query, number)
@@ -405,7 +460,7 @@ class Storage:
         window = hosted.window
         batches = list[AnyBatch]()
         if not committed(window.ledger):
-            parts = window.ledger.named(query, number, stages)
+            parts = window.ledger.named(query, number, command.tokens)
             self._memory.check(sum(COPIES * ROW_BYTES * part.entries for part in parts))
             batches = await hosted.read_parts(parts)
             hosted = await self.store.admit(name, 0, committed)  # another commit may have been quicker
@@ -416,8 +471,7 @@ class Storage:
         size = size_of(*batches)
         needed = _footprint(window, batches, size)
         self._memory.check(needed)
-        held, batches = [batches], []
-        operation = records.Commit(query, number, stages, lambda _: held.pop())
+        operation = Commit(query, number, command.tokens, batches)
         if size > _LONG_BYTES:
             result, record = await self._apply_in_slices(hosted, operation, needed)
         else:
@@ -429,8 +483,10 @@ class Storage:
         """Count the staged parts no more that a window has no more: they were committed, or have expired."""
         self._staged.keep(window.spec.name, (part.number for part in window.ledger.parts.values()))
 
-    async def _apply_view(self, hosted: HostedWindow, operation: AddView) -> tuple[WriteResult, int]:
-        """Add a view, if there is memory for it."""
+    async def _apply_derived(self, hosted: HostedWindow, operation: Derive) -> tuple[WriteResult, int]:
+        """Begin to feed a window; or add a view, if there is memory for it."""
+        if not operation.is_view:
+            return hosted.apply(operation)
         needed = COPIES * operation.size + _view_footprint(hosted.window, operation)
         self._memory.check(needed)
         return await self._apply_in_slices(hosted, operation, needed)
@@ -484,12 +540,6 @@ class Storage:
 
     # ---------------------------------------------------------------- whole windows out and in
 
-    def entries(self, name: str, found: Entries) -> Iterator[AnyBatch]:
-        """Captured entries in bulks; the window's values are kept until they are read."""
-        columns = 2 + len(self._catalogue.find(name).spec.columns)
-        self.need(_BULK_VALUE_BYTES * columns * min(found.rows, BULK_ROWS))
-        return self.store.pinned(name, iter(found))
-
     def export(self, name: str) -> Iterator[bytes]:
         """See `Plane.export`."""
         return self.store.pinned(name, export(self.find(name)))
@@ -497,7 +547,7 @@ class Storage:
     def export_together(self, name: str, derived: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """See `Plane.export_together`."""
         window = self.find(name)
-        fed = {each.spec.name: each for each in (() if isinstance(window, View) else window.cascades)}
+        fed = {} if isinstance(window, View) else {each.spec.name: each for each in window.derived.fed}
         for each in derived:
             if each not in fed:
                 raise NotFound(f"derived: window {name!r} feeds no window {each[:140]!r}", field="derived")
@@ -518,7 +568,9 @@ class Storage:
             admit(spec.name)
             self._check_new(spec)
             if targets:
-                return targets[0].window.add_cascade(spec)
+                fed = targets[0].window.derive(spec)
+                assert isinstance(fed, Window), "views are not in an export"
+                return fed
             targets.append(self.store.begin_import(spec))
             return targets[0].window
 
@@ -534,7 +586,7 @@ class Storage:
             for target in targets:
                 await target.keep_up()
                 await target.complete()
-            family = [window, *window.cascades]
+            family = window.family
             for each in family:
                 self._check_new(each.spec, len(family))
         except BaseException:
@@ -554,14 +606,14 @@ class Storage:
 
 def _footprint(window: Window, batches: Sequence[AnyBatch], written: int) -> int:
     """`footprint` of a window and of those that it feeds."""
-    return sum(footprint(each.spec, batches, written) for each in (window, *window.cascades))
+    return sum(footprint(each.spec, batches, written) for each in window.family)
 
 
-def _view_footprint(window: Window, operation: AddView) -> int:
+def _view_footprint(window: Window, operation: Derive) -> int:
     """`view_footprint` of what an operation adds to a window, or to one that it feeds."""
     spec = WindowSpec.parse(operation.document)
-    source = window.part(spec.of or "")
-    return 0 if source is None else view_footprint(source, spec)
+    source = window.find(spec.of or "")
+    return view_footprint(source, spec) if isinstance(source, Window) else 0
 
 
 def _shielded(steps: Steps[T]) -> Steps[T]:

@@ -176,7 +176,7 @@ class StoredWindow:
         """
         if self._unserved is not None:
             return self._unserved
-        return [*self.window.cascades, *self.window.all_views]
+        return [*self.window.derived.fed, *self.window.views]
 
     def derived_documents(self) -> list[dict[str, Any]]:
         """The specs of `derived` as plain documents."""

@@ -18,16 +18,15 @@ from typing import TypeVar
 from sash.durability import formats as values
 from sash.durability import records
 from sash.durability.capacity import Capacity
-from sash.durability.cascade_records import AddCascade, DropCascade
 from sash.durability.checkpoints import Checkpoints
 from sash.durability.columns import batch_to, size_of
+from sash.durability.derived_records import Derive, Drop
 from sash.durability.hosting import Applied
 from sash.durability.joined_texts import coded_to
 from sash.durability.records import Operation, Stage, Write
 from sash.durability.recoverer import Recoverer
 from sash.durability.session import MAKING_ROOM, TierSession
 from sash.durability.stored_window import StoredWindow
-from sash.durability.view_records import AddView, DropView
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.windows.answers import Staged, WriteResult
@@ -149,7 +148,7 @@ class WritePath:
             self._capacity.check()
         if isinstance(operation, records.Commit | records.Expire):
             stored.drop_parts(operation.dropped)  # before a checkpoint covers the write, which must list them
-        if isinstance(operation, AddCascade | DropCascade | AddView | DropView):
+        if isinstance(operation, Derive | Drop):
             number = self._list_again()
         self._checkpoints.after_write(stored)
         self._session.cache.trim()

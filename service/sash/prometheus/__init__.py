@@ -1,7 +1,6 @@
 """The HTTP API of Prometheus: its queries in PromQL, answered by windows, and its remote write.
 
-app ──▶ parameters ──▶ evaluate ──▶ selectors ──▶ Plane
-  │                        └─▶ operators, aggregations, functions      over columns of values (values)
-  ├───▶ metadata ─────────────────▶ Plane                              labels, series, names
-  └───▶ remote_write ──▶ mapping ─▶ Plane
+app ──▶ requests ──▶ promql.evaluate ──▶ queryable ──▶ series ──▶ Plane       the windows as what PromQL asks
+  ├───▶ metadata ────────────────────────────────────▶ series ──▶ Plane       labels, series, names
+  └───▶ remote_write ────────────────────────────────────────────▶ Plane
 """

@@ -24,26 +24,24 @@ import promql_parser
 
 from sash.limits.caller import caller_of
 from sash.limits.memory import MemoryBudget
-from sash.metrics import Metrics
 from sash.plane import Plane
-from sash.prometheus.documents import entries_steps, failure, instant_steps, range_steps, success
-from sash.prometheus.errors import BadData
-from sash.prometheus.evaluate import Evaluator
-from sash.prometheus.federate import TEXT, exposed
-from sash.prometheus.fetch import Fetch
+from sash.prometheus.documents import TEXT, entries_steps, exposed, failure, instant_steps, range_steps, success
 from sash.prometheus.metadata import Metadata
-from sash.prometheus.names import Catalogue
-from sash.prometheus.parsing import parsed, parsed_selector, pretty
+from sash.prometheus.names import MetricNames
+from sash.prometheus.queryable import WindowsQueryable
 from sash.prometheus.remote_write import RemoteWrite
 from sash.prometheus.requests import Gone, Parameters, Receive, Scope, parameters_of
-from sash.prometheus.room import Room
-from sash.prometheus.selectors import Selectors
-from sash.prometheus.times import Times, duration_ms, ms_of, range_steps_of, time_ms
-from sash.prometheus.values import Text, Vector
+from sash.prometheus.series import Selectors
+from sash.promql.errors import BadData
+from sash.promql.evaluate import Evaluator
+from sash.promql.parsing import parsed, parsed_selector, pretty
+from sash.promql.times import Times, duration_ms, ms_of, range_steps_of, time_ms
+from sash.promql.values import Room, Text, Vector
 from sash.requests import HEADER, request_id
-from sash.version import version
+from sash.runtime.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
+from sash_engine.version import version
 
 __all__ = ["PREFIX", "PrometheusApp"]
 
@@ -79,8 +77,8 @@ class PrometheusApp:
         self._remote_write = remote_write
         self._metrics = metrics
         self._clock = clock
-        self._catalogue = Catalogue()
-        self._metadata = Metadata(plane, self._catalogue, memory)
+        self._names = MetricNames()
+        self._metadata = Metadata(plane, self._names, memory)
         both, reads = ("GET", "POST"), ("GET",)
         self._routes: Mapping[str, tuple[Sequence[str], Callable[[Parameters], Awaitable[Answer]]]] = {
             "query": (both, self._query),
@@ -169,14 +167,12 @@ class PrometheusApp:
         expr = parsed(given.text("query"))
         at = given.text("time", "")
         times = Times(time_ms(at, "time") if at else ms_of(self._clock.now_ns() / 1e9), 1, 1)
-        selectors = Selectors(self._plane, self._catalogue, Room(self._memory))
-        fetch = Fetch(self._plane, selectors)
+        windows = self._queryable()
         if isinstance(expr, promql_parser.MatrixSelector):
-            series = await fetch.entries(expr, times)
-            return await self._plane.in_slices(entries_steps(series, selectors.warnings))
-        fetch.expect(expr)
-        value = await Evaluator(self._plane, fetch, times).value(expr)
-        return await self._plane.in_slices(instant_steps(value, times, selectors.warnings))
+            series = await windows.entries(expr, times)
+            return await windows.in_slices(entries_steps(series, windows.selectors.warnings))
+        value = await Evaluator(windows, times).evaluated(expr)
+        return await windows.in_slices(instant_steps(value, times, windows.selectors.warnings))
 
     async def _query_range(self, given: Parameters) -> Answer:
         start, end = time_ms(given.text("start"), "start"), time_ms(given.text("end"), "end")
@@ -189,13 +185,15 @@ class PrometheusApp:
                 "instant Vector",
                 field="query",
             )
-        selectors = Selectors(self._plane, self._catalogue, Room(self._memory))
-        fetch = Fetch(self._plane, selectors)
-        fetch.expect(expr)
-        value = await Evaluator(self._plane, fetch, times).value(expr)
+        windows = self._queryable()
+        value = await Evaluator(windows, times).evaluated(expr)
         if isinstance(value, Text):
             raise BadData('invalid parameter "query": a string has no range', field="query")
-        return await self._plane.in_slices(range_steps(value, times, selectors.warnings))
+        return await windows.in_slices(range_steps(value, times, windows.selectors.warnings))
+
+    def _queryable(self) -> WindowsQueryable:
+        """The windows, for one expression."""
+        return WindowsQueryable(self._plane, Selectors(self._plane, self._names, Room(self._memory)))
 
     async def _format(self, given: Parameters) -> Answer:
         return success(pretty(given.text("query")))
@@ -231,16 +229,16 @@ class PrometheusApp:
 
     async def _federate(self, given: Parameters) -> Answer:
         times = Times(ms_of(self._clock.now_ns() / 1e9), 1, 1)
-        fetch = Fetch(self._plane, Selectors(self._plane, self._catalogue, Room(self._memory)))
+        windows = self._queryable()
         asked = [parsed_selector(text) for text in self._metadata.selectors(given)]
         for selector in asked:
-            fetch.expect(selector)
+            windows.expect(selector)
         vectors = list[Vector]()
         with contextlib.ExitStack() as waiting:
             for selector in asked:
-                vectors.append(await fetch.instant(selector, times))
-                waiting.enter_context(fetch.selectors.room.held(vectors[-1]))
-            return await self._plane.in_slices(exposed(vectors, times))
+                vectors.append(await windows.instant(selector, times))
+                waiting.enter_context(windows.room.held(vectors[-1]))
+            return await windows.in_slices(exposed(vectors, times))
 
     def _nothing(self, data: Any) -> Callable[[Parameters], Awaitable[Answer]]:
         answer = success(data)

@@ -1,24 +1,40 @@
-"""Answers as Prometheus writes them: JSON, where samples are pairs of seconds and a text.
+"""Answers as Prometheus writes them: JSON, where samples are pairs of seconds and a text; and the text of `/federate`.
 
 {"status":"success","data":{"resultType":"vector","result":[{"metric":{…},"value":[1357040000,"12.5"]}]}}
+
+made:newest{key="a"} 17.5 1700000000000
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import numpy as np
 import orjson
 
-from sash.prometheus.errors import Refused, kind_of
-from sash.prometheus.times import Times
-from sash.prometheus.values import Labels, Scalar, Text, Value, Vector
+from sash.prometheus.requests import UnsupportedMediaType
+from sash.promql.errors import BadData, Refused
+from sash.promql.times import Times
+from sash.promql.values import NAME, Array, Labels, Scalar, Text, Value, Vector, per_step
+from sash_engine import errors
 from sash_engine.errors import SashError
-from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["ANSWER_BYTES_MAX", "Parts", "entries_steps", "failure", "instant_steps", "number", "range_steps", "success"]
+__all__ = [
+    "ANSWER_BYTES_MAX",
+    "TEXT",
+    "Parts",
+    "entries_steps",
+    "exposed",
+    "failure",
+    "instant_steps",
+    "number",
+    "range_steps",
+    "success",
+]
 
 _CELLS = 2_000
 """Samples that one step writes: 1 ms."""
@@ -178,3 +194,65 @@ def _whole(kind: str, result: list[bytes], warnings: Iterable[str]) -> list[byte
     said = list(warnings)
     end = b',"warnings":' + orjson.dumps(said) + b"}" if said else b"}"
     return [f'{{"status":"success","data":{{"resultType":"{kind}","result":'.encode(), *result, b"}", end]
+
+
+# ---------------------------------------------------------------- the text format of expositions, for /federate
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def exposed(vectors: Iterable[Vector], times: Times) -> Steps[list[bytes]]:
+    """Write the samples of an instant, metric by metric, each series once.
+
+    The format has no names with dots and hyphens: series of such a metric, or with such a label, are left out.
+    """
+    rows = dict[str, dict[frozenset[tuple[str, str]], tuple[Labels, float]]]()
+    for vector in vectors:
+        for row in np.flatnonzero(vector.there[:, 0]).tolist():
+            labels = vector.labels[row]
+            if _NAME.fullmatch(labels.get(NAME, "")) and all(map(_LABEL.fullmatch, labels.keys() - {NAME})):
+                of_name = rows.setdefault(labels[NAME], {})
+                of_name[frozenset(labels.items())] = labels, float(vector.values[row, 0])
+        yield
+    written = Parts()
+    for name, samples in rows.items():
+        written.append(f"# TYPE {name} untyped\n".encode())
+        each = list(samples.values())
+        for a, b in spans_of(len(each), per_step([labels for labels, _ in each])):
+            lines = [_line(name, labels, value, times.start_ms) for labels, value in each[a:b]]
+            written.append("".join(lines).encode())
+            yield
+    return written.parts
+
+
+def _line(name: str, labels: Labels, value: float, at_ms: int) -> str:
+    pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items() if label != NAME)
+    return f"{name}{{{pairs}}} {number(value)} {at_ms}\n"
+
+
+# ---------------------------------------------------------------- errors
+
+_KINDS: tuple[tuple[type[errors.SashError], str, HTTPStatus], ...] = (
+    (errors.TooLarge, "bad_data", HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (UnsupportedMediaType, "bad_data", HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+    (BadData, "bad_data", HTTPStatus.BAD_REQUEST),
+    (errors.Unauthenticated, "unauthorized", HTTPStatus.UNAUTHORIZED),
+    (errors.PermissionDenied, "forbidden", HTTPStatus.FORBIDDEN),
+    (errors.ResourceExhausted, "unavailable", HTTPStatus.TOO_MANY_REQUESTS),
+    (errors.Unavailable, "unavailable", HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.NotFound, "not_found", HTTPStatus.NOT_FOUND),
+    (errors.DataLoss, "internal", HTTPStatus.INTERNAL_SERVER_ERROR),
+    (errors.SashError, "execution", HTTPStatus.UNPROCESSABLE_ENTITY),
+)
+
+
+def kind_of(error: errors.SashError) -> tuple[str, HTTPStatus]:
+    """Return the `errorType` and the status of an error.
+
+    What a window refuses of a question that is well formed is an error of execution.
+    """
+    return next((kind, status) for cls, kind, status in _KINDS if isinstance(error, cls))

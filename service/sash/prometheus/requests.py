@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
-from sash.prometheus.errors import BadData, UnsupportedMediaType
+from sash.promql.errors import BadData
 from sash.rest.bodies import joined
 from sash_engine.errors import TooLarge
 
@@ -22,6 +22,10 @@ _FIELDS_MAX = 1000
 
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]
+
+
+class UnsupportedMediaType(BadData):
+    """The body is of a type, or compressed in a way, that is not taken."""
 
 
 class Gone(Exception):

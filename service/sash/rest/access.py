@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from starlette.types import Receive, Scope, Send
 
 from sash.access.http import Refuse
-from sash.metrics import Metrics
 from sash.rest.problems import of_error
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
 __all__ = ["METRICS", "open_paths", "refusal"]

@@ -1,52 +1,110 @@
-"""The REST edge of one plane: the declared routes, and behind them the documentation.
+"""The REST edge of one plane: an application of FastAPI with the declared routes, the documentation and the page.
 
-server ──▶ Router ──▶ a declared route ──▶ Plane
+server ──▶ RestApp ──▶ Route ──▶ handler ──▶ Plane
               └─────▶ /docs, /openapi.json, the page
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
 
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
-from starlette.applications import Starlette
-from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
-from sash.metrics import Metrics
 from sash.plane import Plane
-from sash.rest.call import Collect, Edge
-from sash.rest.documentation import documentation_app
-from sash.rest.router import Admit, Router
-from sash.rest.routes import ROUTES
+from sash.rest.call import Admit, Collect, Edge
+from sash.rest.documentation import DESCRIPTION, completed, documentation
+from sash.rest.problems import of_status
+from sash.rest.route import wrong_method
+from sash.rest.routes import QUICK, ROUTES, TAGS
+from sash.rest.whole import Whole, answer_whole
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
+from sash_engine.version import version
 
 __all__ = ["RestApp", "create_app"]
 
+_WINDOWS = "/v1/windows/"
 
-class RestApp:
-    """The app; made by `create_app`."""
 
-    def __init__(self, router: Router, documentation: Starlette, closing: asyncio.Event) -> None:
-        self._router = router
-        self._documentation = documentation
-        self.closing = closing
-        """Ends all watches when it is set."""
+class RestApp(FastAPI):
+    """The app; made by `create_app`. More routes may be added to `router.routes`."""
 
-    @property
-    def routes(self) -> list[BaseRoute]:
-        """The routes beside the declared ones; more may be added."""
-        return self._documentation.router.routes
-
-    @property
-    def router(self) -> Router:
-        """The declared routes."""
-        return self._router
+    def __init__(self, edge: Edge, metrics: Metrics) -> None:
+        super().__init__(
+            title="Sash",
+            description=DESCRIPTION,
+            version=version(),
+            openapi_tags=TAGS,
+            separate_input_output_schemas=False,
+            openapi_url=None,
+            redirect_slashes=False,
+        )
+        self.edge = edge
+        self._metrics = metrics
+        self._routed = ExceptionMiddleware(self.router, handlers={HTTPException: self._http_error})
+        self.router.routes += [*ROUTES, *documentation(self.openapi)]
+        self._quick = {(route.method, route.path.removeprefix(_WINDOWS + "{name}")): route for route in QUICK}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request of HTTP."""
-        await self._router(scope, receive, send)
+        """Answer one request of HTTP.
+
+        Routes answer their own errors, and the server all others; `traced` makes the spans. So there is nothing between
+        the server and the router but what answers unknown paths.
+        """
+        scope["app"] = self
+        await self._routed(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self.openapi_schema is None:
+            self.openapi_schema = completed(super().openapi(), ROUTES)
+        return self.openapi_schema
+
+    def methods(self, path: str) -> list[str]:
+        """Return the methods that a path takes, as it is declared."""
+        return [route.method for route in ROUTES if route.path == path]
+
+    def begin(self, scope: Scope, body: bytes) -> Coroutine[Any, Any, Any] | None:
+        """Return what answers a small request on a route that is quick; see `quick.Edge`."""
+        path = scope["path"]
+        name, slash, after = path[len(_WINDOWS) :].partition("/")
+        route = self._quick.get((scope["method"], slash + after))
+        if route is None or not name or not path.startswith(_WINDOWS) or len(body) > self.edge.settings.max_body_bytes:
+            return None
+        return route.answered(self.edge, scope, _never, name, body)
+
+    async def finish(self, answer: Whole | Response | None, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send an answer. None: the caller has gone."""
+        if type(answer) is Whole:
+            await answer_whole(scope, send, answer)
+        elif isinstance(answer, Response):
+            if answer.status_code >= HTTPStatus.BAD_REQUEST:
+                self._metrics.count_rejected("rest", str(int(answer.status_code)))
+            await answer(scope, receive, send)
+
+    async def _http_error(self, request: Request, error: Exception) -> Response:
+        """Return the problem document of an unknown path, or of a method that a page does not take."""
+        assert isinstance(error, HTTPException)
+        self._metrics.count_rejected("rest", str(error.status_code))
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            return wrong_method(request.scope, (error.headers or {})["Allow"].split(", "))
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            path = request.url.path[:200]
+            return of_status(error.status_code, f"there is nothing at {path}; /docs shows what there is")
+        return of_status(error.status_code, error.detail, error.headers)
+
+
+async def _never() -> Message:
+    raise AssertionError("the body is there already")
 
 
 def create_app(
@@ -66,11 +124,7 @@ def create_app(
         registry: the metrics that ``/metrics`` shows.
         metrics: counts the requests that end in an error.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
-        collected: returns the metrics that ``/metrics`` shows, if they are of more than this process.
         admit: raises if the caller lacks a right on a window. It is called before the body is read.
+        collected: returns the metrics that ``/metrics`` shows, if they are of more than this process.
     """
-    closing = asyncio.Event()
-    edge = Edge(plane, settings, registry, not_ready, closing, collected)
-    documentation = documentation_app(metrics)
-    router = Router(ROUTES, edge, documentation, metrics, admit)
-    return RestApp(router, documentation, closing)
+    return RestApp(Edge(plane, settings, registry, not_ready, asyncio.Event(), admit, collected), metrics)

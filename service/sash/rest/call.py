@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
+from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from sash.plane import Plane
-from sash.rest.bodies import JSON, joined, parse_json
-from sash.rest.declare import SAFE, Body
+from sash.rest.bodies import JSON, YAML, joined, parse_json
 from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.windows.spec_text import read_yaml
 
-__all__ = ["Call", "Collect", "Edge", "Gone"]
+__all__ = ["SAFE", "Admit", "Call", "Collect", "Edge", "Gone"]
 
 Collect = Callable[[], Awaitable[CollectorRegistry]]
+Admit = Callable[[Any, str | None], None]
+"""Raises if the caller lacks a right on a window; None: the route names no window."""
 
+SAFE = frozenset(("GET", "HEAD"))
+"""The methods that change nothing."""
+
+_NAMES = {"application/x-yaml": YAML, "text/yaml": YAML}
+"""Other names of media types."""
 
 R = TypeVar("R")
 
@@ -42,6 +49,7 @@ class Edge:
         registry: the metrics that ``/metrics`` shows.
         not_ready: returns why ``/readyz`` asks for no requests; None if it asks for them.
         closing: is set when the service is about to end.
+        admit: raises if the caller lacks a right on a window. It is called before the body is read.
         collected: returns the metrics of more than this process, if there are such.
     """
 
@@ -50,6 +58,7 @@ class Edge:
     registry: CollectorRegistry
     not_ready: Callable[[], str | None]
     closing: asyncio.Event
+    admit: Admit | None = None
     collected: Collect | None = None
     reader: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "reader"))
     """Reads long bodies that are no JSON, one at a time."""
@@ -59,42 +68,38 @@ class Edge:
         return self.registry if self.collected is None else await self.collected()
 
 
-class Call:
+class Call(Request):
     """One request."""
 
-    __slots__ = ("_bytes_max", "_headers", "_receive", "_whole", "edge", "kind", "plane")
-
     def __init__(
-        self, edge: Edge, scope: Scope, receive: Receive, body: Body | None, whole: bytes | None = None
+        self, edge: Edge, scope: Scope, receive: Receive, kinds: Sequence[str] = (), whole: bytes | None = None
     ) -> None:
         """Look at the head of a request.
 
         Args:
-            whole: its body, where that is there already, and not too large.
+            kinds: the media types that the route takes; none: it takes no body.
+            whole: the body, where that is there already, and not too large.
 
         Raises:
             UnsupportedMediaType: the body is none that the route takes.
         """
+        self.scope, self._receive = scope, receive  # all that FastAPI's class needs; its constructor takes 1 µs
         self.edge = edge
         self.plane = edge.plane
-        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self._receive = receive
         self._whole = whole
         self._bytes_max = edge.settings.max_body_bytes
         self.kind: str | None = None
         """The media type of the body; None where the route takes no body."""
-        if body is not None:
-            self.kind = self._media_type(body)
-            if body.bytes_max is not None:
-                self._bytes_max = min(body.bytes_max, self._bytes_max)
+        if kinds:
+            self.kind = self._media_type(kinds)
         elif scope["method"] not in SAFE and (given := self.header(b"content-type")) and _kind(given) != JSON:
             raise _not_taken(given, "send no body")
 
     def header(self, name: bytes, default: str = "") -> str:
         """Return a header, by its name in lower case."""
-        for found, value in self._headers:
+        for found, value in self.scope["headers"]:
             if found == name:
-                return value.decode("latin-1")
+                return str(value, "latin-1")
         return default
 
     def prefers(self, kind: str) -> bool:
@@ -102,12 +107,17 @@ class Call:
         named = [item.partition(";")[0].strip().lower() for item in self.header(b"accept").split(",")]
         return kind in named and JSON not in named[: named.index(kind)]
 
-    async def body(self) -> bytes:
+    async def body(self, bytes_max: int | None = None) -> bytes:
         """Read the whole body, but no more of it than is allowed, whether or not its length was announced.
+
+        Args:
+            bytes_max: a limit below `SASH_MAX_BODY_BYTES`.
 
         Raises:
             TooLarge: it is longer. The server discards what was not read yet.
         """
+        if bytes_max is not None:
+            self._bytes_max = min(bytes_max, self._bytes_max)
         if self._whole is not None and len(self._whole) <= self._bytes_max:
             return self._whole
         announced = self.header(b"content-length")
@@ -122,13 +132,14 @@ class Call:
             parts.append(part)
         return await joined(parts)
 
-    async def json(self, columns: bool = False) -> dict[str, Any]:
+    async def json(self, columns: bool = False, bytes_max: int | None = None) -> dict[str, Any]:
         """Read the body as a JSON object, with turns for other calls where it is long; raises as `body` and parsing do.
 
         Args:
             columns: whether its long lists are `LongList`s.
+            bytes_max: as of `body`.
         """
-        body = await self.body()
+        body = await self.body(bytes_max)
         if not is_long(body):
             return parse_json(body)
         return await self.plane.parsed(parse_long_json(body, None if columns else LISTED_MAX))
@@ -140,22 +151,19 @@ class Call:
             return read(body)
         return await asyncio.get_running_loop().run_in_executor(self.edge.reader, read, body)
 
-    async def text(self) -> str:
-        """Read the body as text.
+    async def yaml(self, bytes_max: int | None = None) -> Any:
+        """Read the body as YAML, with turns for other calls; raises as `body` and `read_yaml`.
 
         Raises:
             InvalidArgument: it is not UTF-8.
         """
         try:
-            return (await self.body()).decode()
+            text = (await self.body(bytes_max)).decode()
         except UnicodeDecodeError as error:
             raise InvalidArgument(f"the body is not UTF-8: {error.reason}", field="body") from None
+        return await self.plane.parsed(read_yaml(text))
 
-    async def yaml(self) -> Any:
-        """Read the body as YAML, with turns for other calls; raises as `text` and `read_yaml`."""
-        return await self.plane.parsed(read_yaml(await self.text()))
-
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the body part by part, of any size."""
         more = True
         while more:
@@ -171,16 +179,19 @@ class Call:
             raise Gone
         return message.get("body", b""), message.get("more_body", False)
 
-    def _media_type(self, body: Body) -> str:
+    def _media_type(self, kinds: Sequence[str]) -> str:
         encoding = self.header(b"content-encoding", "identity")
         if encoding.lower() != "identity":
             raise UnsupportedMediaType(
                 f"Content-Encoding {encoding[:80]!r} is not taken; send the body as it is", field="Content-Encoding"
             )
         given = self.header(b"content-type")
-        found = body.kinds.get(given) or body.kinds.get(_kind(given))
-        if found is None:
-            raise _not_taken(given, f"send {' or '.join(body.kinds)}")
+        if given in kinds:
+            return given
+        kind = _kind(given)
+        if (found := _NAMES.get(kind, kind)) not in kinds:
+            known = [*kinds, *(name for name, kind in _NAMES.items() if kind in kinds)]
+            raise _not_taken(given, f"send {' or '.join(known)}")
         return found
 
     def _too_large(self, message: str) -> TooLarge:

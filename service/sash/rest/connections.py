@@ -30,13 +30,13 @@ from uvicorn.protocols.utils import get_remote_addr
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.calls import resumed
-from sash.metrics import Metrics
 from sash.rest.ahead import HEAD_BYTES_MAX, PART_BYTES, Ahead
 from sash.rest.guards import NO_PAGE_LINES
 from sash.rest.joined import Joined
 from sash.rest.quick import BYTES_MAX, UNUSUAL, Quick, failing
 from sash.rest.refusals import monitors_only, raw
 from sash.rest.whole import offer
+from sash.runtime.metrics import Metrics
 from sash_wire import traces
 
 __all__ = ["HEAD_BYTES_MAX", "Connection", "Connections"]

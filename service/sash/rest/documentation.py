@@ -1,104 +1,126 @@
-"""Serves the OpenAPI document and Swagger UI, and the routes that are added, such as the page.
+"""The OpenAPI document and Swagger UI.
 
 The files of Swagger UI come from the package `fastapi_offline`, so that the page loads nothing from other servers.
 """
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
+from collections.abc import Callable, Iterable
 from functools import cache
 from hashlib import sha256
-from http import HTTPStatus
+from typing import Any
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
+from fastapi.openapi.docs import get_swagger_ui_html
+from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount
+from starlette.routing import Route as PlainRoute
 from starlette.staticfiles import StaticFiles
 
-from sash.metrics import Metrics
+from sash.rest import documents
 from sash.rest.answers import json_bytes
 from sash.rest.bodies import JSON
-from sash.rest.openapi import document
-from sash.rest.problems import of_status
-from sash.rest.router import wrong_method
-from sash.rest.routes import GROUPS
+from sash.rest.route import Route
+from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["documentation_app"]
+__all__ = ["DESCRIPTION", "completed", "documentation"]
+
+DESCRIPTION = """Named sliding windows: push entries, ask for the aggregates of any trailing window at once.
+
+Time is an int64 in ticks of the window's unit. Ranges include both ends, unless `end_exclusive` is true.
+A lookback `l` as of `t` covers `t - l < time <= t`. Where JSON has no number, answers (and float64 values in requests)
+have the strings `"NaN"`, `"Infinity"` and `"-Infinity"`, and bytes are base64. Every error is a problem document (RFC
+9457) that names the field, and the limit if one was passed. Any request is answered with 503 if too many are in
+progress, and with 421 if its `Host` is not allowed (`SASH_ALLOWED_HOSTS`). A write from a web page of another origin is
+answered with 403 unless `SASH_CORS_ORIGINS` allows the origin.
+
+A write is answered when it is as durable as the answer's `durability` says: `sync`, the tier has it; `interval`, the
+tier has it a moment later; `memory`, no tier ever has it. A write with a `producer` and a `sequence` (1, 2, 3, … for
+each producer and window) is applied once, however often it is sent. The same number with other data is refused, and so
+is an `epoch` lower than the producer's last one.
+"""
+
 
 _FILES = "/static-offline-docs"
-_SCRIPT = """SwaggerUIBundle({
-  url: "/openapi.json", dom_id: "#swagger-ui", layout: "BaseLayout", deepLinking: true, showExtensions: true,
-  presets: [SwaggerUIBundle.presets.apis, SwaggerUIBundle.SwaggerUIStandalonePreset],
-});"""
-_PAGE = f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Sash: the REST API</title>
-<link rel="stylesheet" href="{_FILES}/swagger-ui.css">
-<link rel="icon" href="{_FILES}/favicon.png">
-</head>
-<body>
-<div id="swagger-ui"></div>
-<script src="{_FILES}/swagger-ui-bundle.js"></script>
-<script>{_SCRIPT}</script>
-</body>
-</html>
-"""
-# Of scripts written into a page, only the one above may run.
-_POLICY = (
-    "default-src 'self'; "
-    f"script-src 'self' 'sha256-{b64encode(sha256(_SCRIPT.encode()).digest()).decode()}'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+_MODELS = [WindowSpec, *(found for name in documents.__all__ if isinstance(found := getattr(documents, name), type))]
 
 
-def documentation_app(metrics: Metrics) -> Starlette:
-    """Make the app.
+def completed(document: dict[str, Any], routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the OpenAPI document that FastAPI made, with all schemas, and without what does not hold.
+
+    FastAPI does not know the models that routes only refer to, leaves nulls out of examples, and adds its own error of
+    parameters to every route.
+    """
+    for route in routes:
+        if route.include_in_schema and 422 not in route.responses:
+            document["paths"][route.path][route.method.lower()]["responses"].pop("422", None)
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in _MODELS], ref_template="#/components/schemas/{model}"
+    )
+    document["components"] = {
+        "schemas": dict(sorted(schemas["$defs"].items())),
+        "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+    }
+    return {name: each if name == "info" else _tidy(each) for name, each in document.items()}
+
+
+def _tidy(item: Any) -> Any:
+    """Return a part of the document without the titles that pydantic makes of names, and without defaults that are no
+    value of their type. Bounds are integers, and a description that is one paragraph is one line.
+    """
+    if isinstance(item, list):
+        return [_tidy(each) for each in item]
+    if not isinstance(item, dict):
+        return item
+    made = {
+        name: _tidy(each)
+        for name, each in item.items()
+        if (name != "title" or not isinstance(each, str)) and (name != "default" or each is not None)
+    }
+    for name, each in made.items():
+        if name in ("minimum", "maximum") and isinstance(each, float):
+            made[name] = int(each)
+        elif name == "description" and isinstance(each, str) and "\n\n" not in each:
+            made[name] = each.replace("\n", " ")
+    return made
+
+
+def documentation(openapi: Callable[[], dict[str, Any]]) -> list[BaseRoute]:
+    """Return the routes of the documentation.
 
     Args:
-        metrics: counts the requests of unknown paths and methods.
+        openapi: makes the document.
     """
-    app = Starlette(
-        routes=[
-            Route("/docs", _docs),
-            Route("/openapi.json", _openapi),
-            Mount(_FILES, StaticFiles(packages=[("fastapi_offline", "static")])),
-        ],
-        exception_handlers={HTTPException: _HttpErrors(metrics)},
+    page = bytes(
+        get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title="Sash: the REST API",
+            swagger_js_url=f"{_FILES}/swagger-ui-bundle.js",
+            swagger_css_url=f"{_FILES}/swagger-ui.css",
+            swagger_favicon_url=f"{_FILES}/favicon.png",
+            swagger_ui_parameters={"showExtensions": True},
+        ).body
     )
-    app.router.redirect_slashes = False
-    return app
+    # Of scripts written into a page, only that of this page may run.
+    (script,) = re.findall(rb"<script>(.*?)</script>", page, re.DOTALL)
+    policy = (
+        "default-src 'self'; "
+        f"script-src 'self' 'sha256-{b64encode(sha256(script).digest()).decode()}'; "
+        "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    written = cache(lambda: json_bytes(openapi()))
 
+    async def docs(request: Request) -> Response:
+        return Response(page, media_type="text/html", headers={"content-security-policy": policy})
 
-async def _docs(request: Request) -> Response:
-    return Response(_PAGE, media_type="text/html", headers={"content-security-policy": _POLICY})
+    async def document(request: Request) -> Response:
+        return Response(written(), media_type=JSON)
 
-
-async def _openapi(request: Request) -> Response:
-    return Response(_document(), media_type=JSON)
-
-
-@cache
-def _document() -> bytes:
-    return json_bytes(document(GROUPS))
-
-
-class _HttpErrors:
-    """Makes problem documents for unknown paths and methods."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    async def __call__(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        self._metrics.count_rejected("rest", str(error.status_code))
-        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            return wrong_method(request.scope, (error.headers or {})["Allow"].split(", "))
-        if error.status_code == HTTPStatus.NOT_FOUND:
-            path = request.url.path[:200]
-            return of_status(error.status_code, f"there is nothing at {path}; /docs shows what there is")
-        return of_status(error.status_code, error.detail, error.headers)
+    return [
+        PlainRoute("/docs", docs),
+        PlainRoute("/openapi.json", document),
+        Mount(_FILES, StaticFiles(packages=[("fastapi_offline", "static")])),
+    ]

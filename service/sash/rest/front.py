@@ -19,11 +19,11 @@ from sash.limits.memory import MemoryBudget, Reservation
 from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash.limits.unfinished import when_over
-from sash.metrics import Metrics
 from sash.rest.bodies import ARROW, LINES, OCTETS, parsed_bytes
 from sash.rest.lines import PART_BYTES
 from sash.rest.problems import of_error
 from sash.rest.whole import until_read
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import Unavailable
 
 __all__ = ["ALWAYS", "Front"]

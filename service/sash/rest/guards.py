@@ -22,10 +22,10 @@ from ipaddress import ip_address
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sash.metrics import Metrics
 from sash.requests import REQUEST, of_scope
 from sash.rest.problems import of_error, of_status
 from sash.rest.whole import withdraw
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import PermissionDenied
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sash.calls import unbroken
+from sash.durability.records import BulkInsert
 from sash.plane import Plane
 from sash_engine.errors import InvalidArgument, SashError, TooLarge
 from sash_engine.steps import Steps
@@ -130,7 +131,7 @@ class Lines:
                     field="time",
                     limit=f"{self._entries_max} entries",
                 )
-        return await unbroken(self._plane.bulk_insert(self._name, _joined(batches), origin=origin))
+        return await unbroken(self._plane.write(self._name, BulkInsert(_joined(batches)), origin))
 
     async def _batches(self, body: AsyncIterator[bytes]) -> AsyncIterator[tuple[Batch, int]]:
         """Parse a body block by block; yield each one and its length. An empty body is a block, too."""
@@ -146,7 +147,7 @@ class Lines:
         for start in range(0, max(len(batch.times), 1), self._entries_max):
             stop = min(start + self._entries_max, len(batch.times))
             try:
-                done = await unbroken(self._plane.bulk_insert(self._name, _rows(batch, start, stop)))
+                done = await unbroken(self._plane.write(self._name, BulkInsert(_rows(batch, start, stop))))
             except SashError as error:
                 first, last = self.applied_entries + 1, self.applied_entries + stop - start
                 error.message = f"entries {first} to {last}: {error.message}"

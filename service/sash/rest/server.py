@@ -13,11 +13,11 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sash.limits.turns import Turns
-from sash.metrics import Metrics
 from sash.rest.connections import Connections
 from sash.rest.guards import Guard
 from sash.rest.quick import Lane, Quick
 from sash.rest.traced import traced
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 

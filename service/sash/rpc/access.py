@@ -14,9 +14,9 @@ from sash.access.access import Access
 from sash.access.caller import CALLER, PEER
 from sash.access.tls import Certificates, Pem, is_name
 from sash.limits.refusals import Refusals
-from sash.metrics import Metrics
 from sash.requests import REQUEST, of_metadata
 from sash.rpc.errors import status_of
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
 __all__ = ["AccessInterceptor", "note_peer", "server_credentials"]

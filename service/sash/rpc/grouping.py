@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any
 
-from sash_engine.windows.questions import Having, Top, Where
+from sash_engine.windows.questions import EVERYTHING, Grouped, Having, Top, Where
 
-__all__ = ["Grouping", "grouped_of", "where_of"]
+__all__ = ["grouped_of", "where_of"]
 
 _TOP = 10
-
-
-class Grouping(TypedDict):
-    """The arguments of a `Grouped`."""
-
-    where: Sequence[Where]
-    by: Sequence[str] | None
-    top: Top | None
-    having: Sequence[Having]
-    limit: int | None
-    position: str
-    aggregates: Sequence[str]
-
-
-_PLAIN: Grouping = {"where": (), "by": None, "top": None, "having": (), "limit": None, "position": "", "aggregates": ()}
 
 
 def where_of(request: Any) -> Sequence[Where]:
@@ -32,7 +17,7 @@ def where_of(request: Any) -> Sequence[Where]:
     return tuple([Where(each.part, each.op or "=", list(each.values)) for each in request.where])
 
 
-def grouped_of(request: Any) -> Grouping:
+def grouped_of(request: Any) -> Grouped:
     """Return how a request selects and groups keys; the window checks it."""
     if not (
         request.where
@@ -43,19 +28,19 @@ def grouped_of(request: Any) -> Grouping:
         or request.HasField("top")
         or request.HasField("limit")
     ):
-        return _PLAIN
+        return EVERYTHING
     top = request.top
-    return {
-        "where": where_of(request),
-        "by": list(request.by) or None,
-        "top": Top(top.by, top.n or _TOP, top.order or "desc") if request.HasField("top") else None,
-        "having": tuple(
+    return Grouped(
+        where=where_of(request),
+        by=list(request.by) or None,
+        top=Top(top.by, top.n or _TOP, top.order or "desc") if request.HasField("top") else None,
+        having=tuple(
             [
                 Having(each.aggregate, each.op, each.integer if each.HasField("integer") else each.value)
                 for each in request.having
             ]
         ),
-        "limit": request.limit if request.HasField("limit") else None,
-        "position": request.position,
-        "aggregates": list(request.aggregates),
-    }
+        limit=request.limit if request.HasField("limit") else None,
+        position=request.position,
+        aggregates=list(request.aggregates),
+    )

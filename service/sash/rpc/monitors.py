@@ -25,9 +25,9 @@ from sash.limits.caller import address_of_peer
 from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Receiving
-from sash.metrics import Metrics
 from sash.rpc.access import note_peer
 from sash.rpc.errors import status_of
+from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument, NotFound
 
 __all__ = ["HEALTH", "Health", "Reflection"]

@@ -14,6 +14,16 @@ from contextlib import aclosing
 from functools import partial
 
 from sash.calls import INTERVAL_MS, QUIET_S, check_interval, each, going, key_names
+from sash.durability.records import (
+    BulkInsert,
+    Commit,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+    eviction_of,
+)
 from sash.missing import allowing
 from sash.plane import Plane
 from sash.rpc import bulks, translate
@@ -22,8 +32,10 @@ from sash.rpc.parts import PROTO, Parts, query_response
 from sash.rpc.pipeline import in_order
 from sash.topology import Topology
 from sash_engine.errors import InvalidArgument
+from sash_engine.windows.answers import Page
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.changes import named
+from sash_engine.windows.questions import KEYS, KeysQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import check_spec_bytes
 from sash_proto.v1 import windows_pb2 as pb
@@ -120,9 +132,8 @@ class Operations:
         spec = await self._plane.look_up(name, "insert")
         fields, key = translate.entry_of(request, spec), translate.key_of(request, spec)
         time = translate.required(request, "time")
-        lookbacks, origin = list(request.lookbacks), translate.origin_of(request)
-        result = await self._plane.insert(name, time, fields, key, request.answer, lookbacks, origin=origin)
-        return translate.written(result)
+        command = Insert(time, fields, key, request.answer, list(request.lookbacks))
+        return translate.written(await self._plane.write(name, command, translate.origin_of(request)))
 
     async def BulkInsert(self, request: pb.BulkInsertRequest) -> pb.InsertResponse:
         return await self._insert(await self._bulk(request))
@@ -145,16 +156,16 @@ class Operations:
 
     async def _insert(self, bulk: _Bulk) -> pb.InsertResponse:
         window, batch, origin = bulk
-        return translate.written(await self._plane.bulk_insert(window, batch, origin=origin))
+        return translate.written(await self._plane.write(window, BulkInsert(batch), origin))
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
         if request.parts:
             key = translate.key_of(request, await self._plane.look_up(request.window, "bulk_evict"))
         time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
-        result = await self._plane.bulk_evict(
-            request.window, time, key, translate.origin_of(request), start, end, request.end_exclusive
-        )
+        origin = translate.origin_of(request)
+        command = eviction_of(time, key, start, end, request.end_exclusive)
+        result = await self._plane.write(request.window, command, origin)
         return pb.BulkEvictResponse(
             evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
         )
@@ -162,16 +173,16 @@ class Operations:
     async def Retract(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
         spec = named(await self._plane.look_up(request.window, "retract"))
         batch, origin = await self._batch(request, spec, True), translate.origin_of(request)
-        return translate.changed(await self._plane.retract(request.window, batch, origin))
+        return translate.changed(await self._plane.write(request.window, Retract(batch), origin))
 
     async def Update(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
         spec = await self._checked_spec(request, "update")
         named(spec)
         batch, origin = await self._batch(request, spec, True), translate.origin_of(request)
-        return translate.changed(await self._plane.update(request.window, batch, origin))
+        return translate.changed(await self._plane.write(request.window, Update(batch), origin))
 
     async def Punctuate(self, request: pb.PunctuateRequest) -> pb.PunctuateResponse:
-        done = await self._plane.punctuate(request.window, translate.required(request, "time"))
+        done = await self._plane.write(request.window, Punctuate(translate.required(request, "time")))
         return pb.PunctuateResponse(evicted=done.evicted, durability=done.durability)
 
     async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
@@ -181,12 +192,13 @@ class Operations:
             raise InvalidArgument("a part has no producer: the batch is applied once", field="entries.producer")
         spec = await self._checked_spec(part, "stage")
         batch = await self._batch(part, spec)
-        staged = await self._plane.stage(part.window, batch, request.query, number)
+        staged = await self._plane.write(part.window, StageBatch(batch, request.query, number))
         return pb.StageBatchResponse(stage=staged.stage, entries=staged.entries, durability=staged.durability)
 
     async def CommitBatch(self, request: pb.CommitBatchRequest) -> pb.InsertResponse:
         number = translate.required(request, "batch")
-        return translate.written(await self._plane.commit(request.window, request.query, number, list(request.stages)))
+        command = Commit(request.query, number, list(request.stages))
+        return translate.written(await self._plane.write(request.window, command))
 
     async def _checked_spec(self, request: pb.BulkInsertRequest, operation: str) -> WindowSpec:
         """The spec of the window; refuses a bulk with fields that it lacks, before any of its columns is read."""
@@ -201,7 +213,7 @@ class Operations:
 
     async def Query(self, request: pb.QueryRequest) -> pb.QueryResponse | Parts:
         with allowing(request.partial) as missing:
-            answers = await self._plane.query(request.window, translate.query_of(request))
+            answers = await self._plane.ask(request.window, translate.query_of(request))
         return query_response(answers, self._plane.in_slices, sorted(missing))
 
     async def Watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.QueryResponse]:
@@ -224,35 +236,35 @@ class Operations:
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
-        async for batch in each(await self._plane.entries(request.window, translate.entries_query_of(request))):
+        async for batch in each(await self._plane.ask(request.window, translate.entries_query_of(request))):
             yield bulks.bulk_of(request.window, batch)
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
-        response, question = pb.Answer(), translate.range_query_of(request)
+        response = pb.Answer()
         with allowing(request.partial) as missing:
-            if question.is_grouped:
-                translate.fill_groups(response, await self._plane.range_groups(request.window, question))
-            else:
-                translate.fill_answer(response, await self._plane.range_query(request.window, question))
+            found = await self._plane.ask(request.window, translate.range_query_of(request))
+        if isinstance(found, Page):
+            translate.fill_groups(response, found)
+        else:
+            translate.fill_answer(response, found)
         response.missing_shards.extend(sorted(missing))
         return response
 
     async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
-        response, question = pb.SeriesResponse(), translate.series_query_of(request)
+        response = pb.SeriesResponse()
         with allowing(request.partial) as missing:
-            if question.is_grouped:
-                translate.fill_series_groups(response, await self._plane.series_groups(request.window, question))
-            else:
-                translate.fill_series(response, await self._plane.series(request.window, question))
+            found = await self._plane.ask(request.window, translate.series_query_of(request))
+        if isinstance(found, Page):
+            translate.fill_series_groups(response, found)
+        else:
+            translate.fill_series(response, found)
         response.missing_shards.extend(sorted(missing))
         return response
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
-        limit = {"limit": request.limit} if request.HasField("limit") else {}
-        where = where_of(request)
-        keys, next_ = await key_names(
-            self._plane, request.window, request.prefix, position=request.position, where=where, **limit
-        )
+        limit = request.limit if request.HasField("limit") else KEYS
+        question = KeysQuery(request.prefix, limit, request.position, where_of(request))
+        keys, next_ = await key_names(self._plane, request.window, question)
         return pb.ListKeysResponse(keys=keys, next=next_)
 
 

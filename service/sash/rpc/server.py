@@ -37,7 +37,6 @@ from sash.limits.receiving import Lease, Receiving
 from sash.limits.refusals import Refusals
 from sash.limits.turns import Turns
 from sash.limits.unfinished import is_going_on, when_over
-from sash.metrics import Metrics
 from sash.plane import Plane
 from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
@@ -49,6 +48,7 @@ from sash.rpc.operations import Operations
 from sash.rpc.parsing import LONG_BYTES, parsed
 from sash.rpc.parts import PROTO, Parts
 from sash.rpc.unacknowledged import Unacknowledged
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
@@ -89,8 +89,8 @@ _SETTINGS_MS = 5_000
 16 KiB only from then on, and to 16 MiB before. Its own limit of the time is a minute."""
 
 _LOOKAHEAD_BYTES = 320 * 1024
-"""So much of a message may arrive before anybody asks for it: a bulk of 16,384 entries. gRPC lets it grow to megabytes on
-a fast connection. 12 clients that cancelled 8 bulks of 2 MB at a time, again and again, took 540 MiB."""
+"""So much of a message may arrive before anybody asks for it: a bulk of 16,384 entries. gRPC lets it grow to megabytes
+on a fast connection. 12 clients that cancelled 8 bulks of 2 MB at a time, again and again, took 540 MiB."""
 
 _LARGE_BYTES = 65_536
 _PARSED = 4

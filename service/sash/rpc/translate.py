@@ -62,14 +62,14 @@ def query_of(request: pb.QueryRequest) -> Query:
     key, keys = _keys_of(request)
     as_of = request.as_of if request.HasField("as_of") else None
     lookbacks = list(request.lookbacks)
-    return Query(key, lookbacks, as_of, keys, request.combine, request.partials, **grouped_of(request))
+    return Query(key, lookbacks, as_of, keys, request.combine, request.partials, selection=grouped_of(request))
 
 
 def range_query_of(request: pb.RangeQueryRequest) -> RangeQuery:
     """Return the question of a range query; raises as `_keys_of`, and if a bound is missing."""
     key, keys = _keys_of(request)
     start, end = required(request, "start"), required(request, "end")
-    return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive, **grouped_of(request))
+    return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive, selection=grouped_of(request))
 
 
 def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
@@ -77,7 +77,9 @@ def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
     key, keys = _keys_of(request)
     start, end = required(request, "start"), required(request, "end")
     gap = request.gap or None
-    return SeriesQuery(start, end, request.step, request.width or None, key, keys, gap=gap, **grouped_of(request))
+    return SeriesQuery(
+        start, end, request.step, request.width or None, key, keys, gap=gap, selection=grouped_of(request)
+    )
 
 
 def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:

@@ -26,8 +26,8 @@ import grpc
 
 from sash.calls import start
 from sash.limits.caller import address_of_peer
-from sash.memory import give_back
-from sash.metrics import Metrics
+from sash.runtime.memory import give_back
+from sash.runtime.metrics import Metrics
 
 __all__ = ["Unacknowledged"]
 

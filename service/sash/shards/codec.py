@@ -16,6 +16,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from sash.durability import records
 from sash_engine import errors
 from sash_engine.errors import DataLoss, SashError
 from sash_engine.windows import answers, batch, questions
@@ -28,6 +29,10 @@ _CLASSES: Mapping[str, type] = {
     for module in (answers, questions, batch)
     for name, found in vars(module).items()
     if isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, Enum)) and found is not Enum
+} | {
+    name: found
+    for name, found in vars(records).items()
+    if isinstance(found, type) and issubclass(found, records.Command)
 }
 _ERRORS: Mapping[str, type[SashError]] = {
     name: found for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, SashError)

@@ -20,8 +20,8 @@ from sash.durability.columns import batch_to, columns_to
 from sash.durability.export import FRAME_BYTES_MAX
 from sash.durability.formats import seal, unseal
 from sash.durability.forms import batch_of, names_of, states_of
-from sash.plane import Parts
-from sash.shards.splitting import split
+from sash.durability.splitting import split
+from sash.shard import Parts
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import LATER_COUNTS

@@ -14,21 +14,25 @@ from typing import Any, TypeVar
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
-from sash.held import Held
-from sash.limits.turns import Turns
+from sash.limits.held import Held
+from sash.shard import LocalShard
 from sash.shards.merging import merged_infos
-from sash.shards.one_shard import OneShard
-from sash.shards.parts import Operations, ShardPlane
-from sash_engine.clock import Clock
+from sash.shards.peers import RemoteShard
 from sash_engine.errors import FailedPrecondition, Unavailable
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["HostedShard", "HostedShards", "nobody"]
+__all__ = ["HOME", "HostedShard", "HostedShards", "Shard", "nobody"]
 
 R = TypeVar("R")
 
 _RETRY_S = 0.5
+
+HOME = 0
+"""The shard that says which windows there are. A window exists once, and as long as, this shard has it."""
+
+Shard = LocalShard | RemoteShard
+"""The windows of one shard, here or elsewhere."""
 
 
 @dataclass(eq=False)
@@ -41,22 +45,17 @@ class HostedShard:
 
     catalogue: Catalogue
     storage: Storage
-    plane: OneShard
+    local: LocalShard
     calls: int = 0
 
     @classmethod
-    def of(cls, catalogue: Catalogue, storage: Storage, clock: Clock, held: Held, turns: Turns) -> HostedShard:
-        """A shard over a storage.
-
-        Args:
-            held: is told how long its operations hold the loop.
-            turns: are charged for it.
-        """
-        return cls(catalogue, storage, OneShard(catalogue, clock, storage, held, turns))
+    def of(cls, storage: Storage, held: Held) -> HostedShard:
+        """A shard over a storage; `held` is told how long its operations hold the loop."""
+        return cls(storage.catalogue, storage, LocalShard(storage, held))
 
 
 class HostedShards:
-    """The shards of a deployment, some of which this process has. It is a `Shards`.
+    """The shards of a deployment, some of which this process has.
 
     Args:
         count: how many the deployment has.
@@ -68,7 +67,7 @@ class HostedShards:
         joining: the shards that it will serve when they have the windows of the deployment.
     """
 
-    def __init__(self, count: int, elsewhere: Callable[[int], ShardPlane] | None = None) -> None:
+    def __init__(self, count: int, elsewhere: Callable[[int], Shard] | None = None) -> None:
         self.count = count
         self.hosted: dict[int, HostedShard] = {}
         self.joining: dict[int, HostedShard] = {}
@@ -77,33 +76,35 @@ class HostedShards:
         """Whether this process may answer for its shards: no other process can have them."""
         self.on_taken: Callable[[int], None] = lambda shard: None
         """Called when a call shows that another process has a shard of this one."""
-        self.deployment: Callable[[], Operations | None] = lambda: None
-        """Where windows are created and deleted: None means here."""
 
-    def plane(self, shard: int) -> ShardPlane:
-        """See `Shards`."""
+    def plane(self, shard: int) -> Shard:
+        """The windows of a shard, here or elsewhere.
+
+        Raises:
+            Unavailable: nobody has it at the moment; `retry_after_s` says when to try again.
+        """
         if shard in self.hosted:
             return self.local(shard)
         if self._elsewhere is None:
             raise nobody(shard)
         return self._elsewhere(shard)
 
-    def administered(self, shard: int) -> ShardPlane:
-        """See `Shards`."""
+    def administered(self, shard: int) -> Shard:
+        """As `plane`, to create and delete windows; also on a shard that serves nothing else yet."""
         joining = self.joining.get(shard)
-        return self.plane(shard) if joining is None else joining.plane
+        return self.plane(shard) if joining is None else joining.local
 
-    def local(self, shard: int) -> ShardPlane:
-        """See `Shards`."""
+    def local(self, shard: int) -> LocalShard:
+        """The windows of a shard that this process has; raises Unavailable if it has it not (any more)."""
         hosted = self.hosted.get(shard)
         if hosted is None:
             raise nobody(shard, "is not here")
         if not self.valid():
             raise nobody(shard, "may be elsewhere: this process has not reached Redis for SASH_LEASE_S")
-        return hosted.plane
+        return hosted.local
 
     async def confirm(self, shard: int) -> None:
-        """See `Shards`."""
+        """Ask the store if this process has a shard, whatever it knows; raises Unavailable if another one has it."""
         self.local(shard)
         await self.guarded(shard, self.hosted[shard].storage.confirm())
 
@@ -129,19 +130,19 @@ class HostedShards:
             hosted.calls -= 1
 
     def spec(self, name: str) -> WindowSpec | None:
-        """See `Shards`."""
+        """The spec of a window, if this process has a shard that knows it."""
         for hosted in self.hosted.values():
             if name in hosted.catalogue:
                 return hosted.catalogue.find(name).spec
         return None
 
     def class_of(self, name: str) -> str:
-        """See `Shards`."""
+        """The kind of a window, for metrics; "none" if it is not known here."""
         spec = self.spec(name)
         return "none" if spec is None else "keyed" if spec.keyed else "plain"
 
     def infos(self, views: bool = True) -> list[WindowInfo]:
-        """See `Shards`; without views, only what keeps entries."""
+        """The windows as far as this process has them; without views, only what keeps entries."""
         found: dict[str, dict[int, WindowInfo]] = {}
         for shard, hosted in self.hosted.items():
             for info in hosted.storage.all() if views else hosted.storage.kept():
@@ -149,16 +150,15 @@ class HostedShards:
         return [merged_infos(list(found[name].values()), list(found[name])) for name in sorted(found)]
 
     def tidy(self) -> None:
-        """See `Shards`."""
+        """Do what time alone brings, to every shard here."""
         for hosted in list(self.hosted.values()):
             hosted.storage.tidy()
 
-    def trim(self) -> None:
-        """See `Shards`."""
-        for hosted in self.hosted.values():
-            hosted.storage.trim()
-
     # ---------------------------------------------------------------- figures
+
+    def kept(self) -> list[WindowInfo]:
+        """As `infos`, without views."""
+        return self.infos(views=False)
 
     @property
     def taken(self) -> bool:

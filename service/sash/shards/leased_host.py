@@ -19,26 +19,24 @@ from dataclasses import replace
 from typing import Any
 
 from sash.access.access import Access
-from sash.metrics import Metrics
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash.shards.fair import Member, Table, decide
 from sash.shards.heartbeat import Heartbeat
-from sash.shards.host import Open, sizes_of
-from sash.shards.hosted import HostedShard, nobody
+from sash.shards.hosted import HOME, HostedShard, nobody
 from sash.shards.layout import Share
 from sash.shards.lease_table import LeaseTable
 from sash.shards.members import has_ended, listens_at, reached_by
-from sash.shards.moving_host import MovingHost
-from sash.shards.parts import HOME
 from sash.shards.peer_server import PEER_SECRET, PeerServer
 from sash.shards.peer_tls import PeerTls
 from sash.shards.peers import Peer
 from sash.shards.redis_layout import PATIENCE_S
+from sash.shards.serving import Open, Serving, sizes_of
 from sash.tiers.owner import Owner
 from sash.tiers.redis_link import Pool
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
-from sash_engine.errors import DataLoss, SashError, Unavailable
+from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 
 __all__ = ["LeasedHost"]
 
@@ -56,12 +54,13 @@ _AT_ONCE = len(os.sched_getaffinity(0)) + 4
 """So many shards are recovered side by side, and given away: one for each core, and those that wait for Redis."""
 _TAKEN_AT_ONCE = 2 * _AT_ONCE
 """So many shards are taken before the next ones: meanwhile others may come, for whom the rest is."""
+_MOVE_S = 30.0
 _MEASURE_S = 5.0
 """So often Redis is asked how full it is."""
 
 
-class LeasedHost(MovingHost):
-    """A `Host` whose shards the lease table says.
+class LeasedHost:
+    """The shards of one process, as the lease table says. It has the methods of a `Host`.
 
     Args:
         settings: where the table is, and how this process is reached.
@@ -82,7 +81,13 @@ class LeasedHost(MovingHost):
         tls: PeerTls | None = None,
         pool: Pool | None = None,
     ) -> None:
-        super().__init__(share, open_storage, metrics, clock, access)
+        self._share = share
+        self.serving = Serving(share.shards, open_storage, metrics, clock, access, self._peer_of, self._peer)
+        self.serving.deployment.processes = self._processes
+        self.serving.deployment.move = self.move
+        self.serving.operations |= {"look": self._look}
+        self.plane, self.shards = self.serving.plane, self.serving.shards
+        self.shards.on_taken = self._dropped
         self._settings, self._tls, self._pool = settings, tls, pool
         self._pem = None if tls is None else tls.pem
         self._lease_s = settings.lease_s
@@ -108,9 +113,6 @@ class LeasedHost(MovingHost):
         self._over: str | None = None  # why this process serves nothing any more
         self._lost = False  # whether Redis was emptied
         self._news = asyncio.Event()
-        self.shards.on_taken = self._dropped
-        self.plane.mover = self.move
-        self.operations |= {"look": self._look}
 
     # ---------------------------------------------------------------- life
 
@@ -120,20 +122,22 @@ class LeasedHost(MovingHost):
         self.shards.valid = self._beats.valid
         self._told(*await self._beats.first(PATIENCE_S))  # it takes no shard before others can call it
         credentials = None if self._tls is None else self._tls.server()
-        self._server = PeerServer(listens_at(self._settings), self._resolve, self._table.secret, credentials)
-        await self._server.start()
-        address = f"{reached_by(self._settings)}:{self._server.port}"
+        self.serving.server = PeerServer(
+            listens_at(self._settings), self.serving.resolve, self._table.secret, credentials
+        )
+        await self.serving.server.start()
+        address = f"{reached_by(self._settings)}:{self.serving.server.port}"
         self._me = replace(self._me, address=address, pinned=self._pinned)
         self._decides = True
         self._told(*await self._beats.first(PATIENCE_S))
         self._beats.start()
-        self._spawn(self._watch())
+        self.serving.spawn(self._watch())
         while self._is_coming():
             await asyncio.sleep(_POLL_S)
 
     def reachable(self, grpc: int, rest: int) -> None:
         """Tell others by which ports clients reach this process, and no other one."""
-        self.ports = (grpc, rest)
+        self.serving.ports = (grpc, rest)
         name = reached_by(self._settings)
         self._me = replace(self._me, grpc=f"{name}:{grpc}", rest=f"{name}:{rest}")
         self._beats.now()
@@ -154,11 +158,9 @@ class LeasedHost(MovingHost):
 
     async def stop(self, checkpoint: bool = True) -> None:
         self._decides = False
-        await self._end_tasks()
+        await self.serving.end_tasks()
         shards = [*self.shards.hosted, *self.shards.joining]
-        if self._server is not None:
-            await self._server.stop()
-        await self.shards.stop(checkpoint)
+        await self.serving.stop(checkpoint)
         await self._beats.stop()
         try:
             await asyncio.to_thread(self._lease_table.swap, dict.fromkeys(shards, self._me.id), "")
@@ -166,7 +168,7 @@ class LeasedHost(MovingHost):
         except SashError as error:
             _log.warning("the lease table does not know that this process ends: %s", error.message)
         self._lease_table.close()
-        await asyncio.gather(*(peer.close() for peer in self._peers.values()))
+        await self.serving.close()
 
     # ---------------------------------------------------------------- the table
 
@@ -182,13 +184,13 @@ class LeasedHost(MovingHost):
         }
         self._table, self._told_s = replace(table, members=members), sent_s
         self._me = replace(self._me, number=members[self._me.id].number)
-        if self._server is not None:
-            self._server.also_admit(table.secret)  # it is another one after the table was lost
+        if self.serving.server is not None:
+            self.serving.server.also_admit(table.secret)  # it is another one after the table was lost
         if self._tls is not None and self._pem is not self._tls.pem:
             self._pem = self._tls.pem
-            self._renew()  # new connections need the new certificate
-        for address in set(self._peers) - {each.address for each in members.values() if each.alive}:
-            self._spawn(self._peers.pop(address).close())
+            self.serving.renew()  # new connections need the new certificate
+        there = {each.address for each in members.values() if each.alive}
+        self.serving.forget(lambda address: address not in there)
         lapsed = not self._beats.valid()
         for shard in [*self.shards.hosted, *self.shards.joining]:
             if table.owners.get(shard) != self._me.id:
@@ -219,8 +221,9 @@ class LeasedHost(MovingHost):
         takes = [shard for shard in decision.take if shard not in self._busy][: self._room]
         if takes and not self._taking:
             self._taking = {shard: table.owners.get(shard, "") for shard in takes}
-            self._spawn(self._take(self._table))
-        gives = [shard for shard in decision.give if shard not in self._busy]
+            self.serving.spawn(self._take(self._table))
+        # One that is being taken may be this process' in the table already; it is served first.
+        gives = [shard for shard in decision.give if shard not in self._busy and shard not in self._taking]
         for shard in gives[: max(_AT_ONCE - len(self._giving), 0)]:
             self._giving.add(shard)
             self._begin(shard, self._give(shard))
@@ -244,10 +247,10 @@ class LeasedHost(MovingHost):
         for shard in [*self.shards.hosted, *self.shards.joining]:
             hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
             if hosted is not None:
-                self._spawn(self._ended(shard, hosted))
+                self.serving.spawn(self._ended(shard, hosted))
 
     def _begin(self, shard: int, work: Any) -> None:
-        task = self._busy[shard] = self._spawn(work)
+        task = self._busy[shard] = self.serving.spawn(work)
 
         def ended(_: asyncio.Task[None]) -> None:
             del self._busy[shard]
@@ -307,18 +310,18 @@ class LeasedHost(MovingHost):
         began_s = time.monotonic()
         try:
             async with self._recovering:
-                hosted = await self._opened(shard, standby=True, beside=True)
+                hosted = await self.serving.opened(shard, standby=True, beside=True)
         except SashError as error:
             self._problems[shard] = error.message
             _log.error("shard %d cannot be served, and is tried again: %s", shard, error.message)
             await asyncio.sleep(_AGAIN_S)
             return
         self._problems.pop(shard, None)
-        await self._join(shard)
+        await self.serving.join(shard)
         if self.shards.hosted.get(shard) is hosted:
             _log.info("shard %d is served after %.1f s", shard, time.monotonic() - began_s)
             if shard == HOME:
-                self._spawn(self._reconcile_others())
+                self.serving.spawn(self.serving.reconcile_others())
 
     async def _give(self, shard: int) -> None:
         hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
@@ -335,13 +338,13 @@ class LeasedHost(MovingHost):
         """Have other processes read the table now, so that they take what is free, and ask whom they should."""
         self._tell_again = True
         if self._telling is None or self._telling.done():
-            self._telling = self._spawn(self._told_others())
+            self._telling = self.serving.spawn(self._told_others())
 
     async def _told_others(self) -> None:
         while self._tell_again:
             self._tell_again = False
             others = [each for each in self._table.members.values() if each.alive and each.id != self._me.id]
-            await asyncio.gather(*(self._asked(each.address, "look") for each in others if each.address))
+            await asyncio.gather(*(self.serving.asked(each.address, "look") for each in others if each.address))
 
     async def _ended(self, shard: int, hosted: HostedShard) -> None:
         """Stop a shard that is served no more, when its calls have ended."""
@@ -365,7 +368,7 @@ class LeasedHost(MovingHost):
         hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
         if hosted is not None:
             _log.warning("another process has taken shard %d over", shard)
-            self._spawn(self._ended(shard, hosted))
+            self.serving.spawn(self._ended(shard, hosted))
             self._beats.now()
 
     async def _look(self) -> None:
@@ -386,11 +389,11 @@ class LeasedHost(MovingHost):
         if owner is None or owner.id == self._me.id or not owner.address:
             problem = self._problems.get(shard)
             raise nobody(shard, "is moving or starting" if problem is None else f"cannot be recovered: {problem}")
-        return self.peer(owner.address)
+        return self.serving.peer(owner.address)
 
     @property
     def problem(self) -> str | None:
-        return self._over or (_LOST if self._lost else super().problem or self._beats.problem)
+        return self._over or (_LOST if self._lost else self.shards.problem or self._beats.problem)
 
     @property
     def neighbours(self) -> Sequence[int]:
@@ -401,9 +404,9 @@ class LeasedHost(MovingHost):
 
     async def ask(self, process: int, operation: str) -> Any:
         if process == self._me.number:
-            return await self.operations[operation]()
+            return await self.serving.operations[operation]()
         member = self._member(process)
-        return None if member is None or not member.alive else await self._asked(member.address, operation)
+        return None if member is None or not member.alive else await self.serving.asked(member.address, operation)
 
     async def _processes(self) -> Sequence[ServingProcess]:
         if self._over is not None:
@@ -423,3 +426,65 @@ class LeasedHost(MovingHost):
             up = state is not None
             found.append(ServingProcess(member.number, up, int(port or 0), shards, member.grpc, sizes_of(state)))
         return found
+
+    # ---------------------------------------------------------------- moves
+
+    async def move(self, shard: int, process: int) -> None:
+        """Have a process take a shard; returns when it has it.
+
+        Raises:
+            InvalidArgument: there is no such shard or process.
+            Unavailable: it does not have it in time, and may take it later; or it has ended, or another move came.
+        """
+        target = self._member(process)
+        if not 0 <= shard < self.shards.count:
+            raise InvalidArgument(f"there is no shard {shard}", field="shard", limit=f"0 to {self.shards.count - 1}")
+        if target is None or not target.alive:
+            known = sorted(each.number for each in self._table.members.values() if each.alive)
+            raise InvalidArgument(f"there is no process {process}", field="process", limit=", ".join(map(str, known)))
+        if target.pinned is not None:
+            raise InvalidArgument(f"process {process} takes only the shards that it was told to", field="process")
+        wished = self._table.wishes.get(shard, "")
+        if not await asyncio.to_thread(self._lease_table.wish, shard, wished, target.id) and wished != target.id:
+            raise Unavailable(f"shard {shard} is being moved by somebody else", field="shard", retry_after_s=1.0)
+        wished_s = time.monotonic()
+        self._beats.now()
+        owner = self._table.owner(shard)
+        await asyncio.gather(
+            *(self.serving.asked(each.address, "look") for each in (owner, target) if each is not None and each.address)
+        )
+        try:
+            async with asyncio.timeout(_MOVE_S):
+                while self._table.owners.get(shard) != target.id or not await self._serves(target, shard):
+                    self._news.clear()
+                    self._beats.now()
+                    await self._news.wait()
+                    if self._told_s > wished_s:
+                        await self._check_move(shard, target)
+        except TimeoutError:
+            raise Unavailable(
+                f"process {process} has not taken shard {shard} within {_MOVE_S:g} s; it may do so later",
+                field="shard",
+                retry_after_s=1.0,
+            ) from None
+
+    async def _check_move(self, shard: int, target: Member) -> None:
+        """Raise Unavailable for a move that can succeed no more."""
+        if self._table.wishes.get(shard) != target.id:
+            problem = f"another move of shard {shard} has taken the place of this one"
+        elif self._table.members.get(target.id, self._me).alive:
+            return
+        else:
+            problem = f"process {target.number} has ended, or stands still: shard {shard} is not moved"
+            await asyncio.to_thread(self._lease_table.wish, shard, target.id, "")
+        raise Unavailable(problem, field="shard", retry_after_s=1.0)
+
+    async def _serves(self, member: Member, shard: int) -> bool:
+        if member.id == self._me.id:
+            return shard in self.shards.hosted
+        state = await self.serving.asked(member.address, "state")
+        return state is not None and str(shard) in state
+
+    def _member(self, process: int) -> Member | None:
+        found = [each for each in self._table.members.values() if each.number == process]
+        return max(found, key=lambda each: each.alive, default=None)

@@ -5,8 +5,8 @@
     change    home ──▶ every other shard
     restore   every shard, closed, home ends last ──▶ opened
 
-A closed window takes no writes, see `one_shard.py`. So nobody writes to a window that home does not have. A window that
-cannot be closed on all shards stays closed on the others, and home has it: its deletion goes on until it is done.
+A closed window takes no writes, see `sash/shard.py`. So nobody writes to a window that home does not have. A window
+that cannot be closed on all shards stays closed on the others, and home has it: its deletion goes on until it is done.
 
 A crash between leaves shards that differ from home. `reconcile_one` makes them alike again: windows that home lacks
 go, windows and aggregates that only home has come, and windows that home has are opened. What deletes or opens a window
@@ -24,9 +24,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
-from sash.plane import Parts
+from sash.shard import Parts
 from sash.shards.files import Splitter, merged_file
-from sash.shards.parts import HOME, ShardPlane, Shards, together, worst
+from sash.shards.hosted import HOME, HostedShards, Shard
+from sash.shards.parts import together, worst
 from sash_engine.errors import (
     AlreadyExists,
     DataLoss,
@@ -56,7 +57,7 @@ class Lifecycle:
         shards: the deployment.
     """
 
-    def __init__(self, shards: Shards) -> None:
+    def __init__(self, shards: HostedShards) -> None:
         self._shards = shards
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -94,7 +95,7 @@ class Lifecycle:
                 await self._on_home(home, lambda: home.create(spec))  # raises if it has another spec
             elif await self._remove(spec.name):
                 _log.info("window %r was left over on some shards", spec.name)
-            found, errors = await self._on_others(lambda plane: plane.create(spec, token))
+            found, errors = await self._on_others(lambda shard: shard.create(spec, token))
             made = [shard for shard, (_, created) in found.items() if created]
             if is_new:
                 for shard in found:
@@ -137,14 +138,17 @@ class Lifecycle:
             home = self._home()
             await self._end_deletion(home, name)
             await self._on_home(home, lambda: home.add_aggregates(name, aggregates))
-            _, errors = await self._on_others(lambda plane: plane.add_aggregates(name, aggregates))
+            _, errors = await self._on_others(lambda shard: shard.add_aggregates(name, aggregates))
             if errors:
-                raise worst(errors.values())
+                error = worst(errors.values())
+                if isinstance(error, Unavailable) and error.unchanged:  # on its shard; home and others have changed
+                    error = Unavailable(error.message, field=error.field, retry_after_s=error.retry_after_s)
+                raise error
 
     async def export(self, name: str) -> Parts[bytes]:
         """The window of all shards as one file."""
         found, errors = await together(
-            {shard: self._on(shard, lambda plane: plane.export(name)) for shard in range(self._shards.count)}
+            {shard: self._on(shard, lambda shard: shard.export(name)) for shard in range(self._shards.count)}
         )
         if errors:
             raise worst(errors.values())
@@ -169,7 +173,7 @@ class Lifecycle:
                 raise
             await self._open(name, token, self._others)
 
-    async def _restore(self, parts: AsyncIterator[bytes], name: str, home: ShardPlane, token: str) -> None:
+    async def _restore(self, parts: AsyncIterator[bytes], name: str, home: Shard, token: str) -> None:
         splitter = Splitter(self._shards.count, name)
         queues: list[asyncio.Queue[bytes | None]] = [asyncio.Queue(_AHEAD) for _ in range(self._shards.count)]
 
@@ -181,7 +185,7 @@ class Lifecycle:
             if shard == HOME:
                 await self._on_home(home, lambda: home.restore(fed(queues[shard]), name))
             else:
-                await self._on(shard, lambda plane: plane.restore(fed(queues[shard]), name, token=token))
+                await self._on(shard, lambda there: there.restore(fed(queues[shard]), name, token=token))
 
         tasks: list[asyncio.Task[Any]] = []
 
@@ -225,9 +229,9 @@ class Lifecycle:
                 async with self._locks[name]:
                     await self._end_deletion(home, name)
             return
-        closed = await self._on(shard, lambda plane: plane.closed())
+        closed = await self._on(shard, lambda shard: shard.closed())
         listed = {info.spec.name: info.spec for info in await home.windows()}
-        there = {info.spec.name: info.spec for info in await self._on(shard, lambda plane: plane.windows())}
+        there = {info.spec.name: info.spec for info in await self._on(shard, lambda shard: shard.windows())}
         if closed:
             await self._shards.confirm(HOME)  # after `closed` was asked: else another home may have closed it since
 
@@ -241,7 +245,7 @@ class Lifecycle:
             async with self._locks[name]:
                 await self._reconcile_window(home, shard, name, closed.get(name))
 
-    async def _reconcile_window(self, home: ShardPlane, shard: int, name: str, token: str | None) -> None:
+    async def _reconcile_window(self, home: Shard, shard: int, name: str, token: str | None) -> None:
         """Make a shard have one window as home has it; `token` is that of its closing, if it was closed there."""
         if name in await home.closed():
             try:
@@ -249,16 +253,16 @@ class Lifecycle:
             except Unavailable as error:
                 _log.debug("%s", error.message)  # it is closed here, too, or this shard is not reached either
         elif await self._make_alike(home, shard, name) and token is not None:
-            await self._on(shard, lambda plane: plane.reopen(name, token))
+            await self._on(shard, lambda shard: shard.reopen(name, token))
 
-    async def _make_alike(self, home: ShardPlane, shard: int, name: str) -> bool:
+    async def _make_alike(self, home: Shard, shard: int, name: str) -> bool:
         """Make a shard have a window if home has it; return whether home has it."""
         try:
             wanted = await _found(home, name)
         except (DataLoss, FailedPrecondition):
             return True  # it is there, and answers nothing
         try:
-            there = await self._on(shard, lambda plane: _found(plane, name))
+            there = await self._on(shard, lambda shard: _found(shard, name))
         except (DataLoss, FailedPrecondition):
             if wanted is None:
                 await self._remove(name, [shard])
@@ -273,38 +277,38 @@ class Lifecycle:
             there = None
         if there is None:
             token = secrets.token_hex(8)
-            await self._on(shard, lambda plane: plane.create(wanted, token))
+            await self._on(shard, lambda shard: shard.create(wanted, token))
             await self._shards.confirm(HOME)
-            await self._on(shard, lambda plane: plane.reopen(name, token))
+            await self._on(shard, lambda shard: shard.reopen(name, token))
             return True
         aggregates = wanted.document()["aggregates"]
         missing = {key: aggregates[key] for key in aggregates if key not in there.aggregates}
         if missing:
-            await self._on(shard, lambda plane: plane.add_aggregates(name, missing))
+            await self._on(shard, lambda shard: shard.add_aggregates(name, missing))
         return True
 
     # ---------------------------------------------------------------- steps
 
-    def _home(self) -> ShardPlane:
+    def _home(self) -> Shard:
         """Home, which this process has: else its lock of a window is not the only one."""
         return self._shards.local(HOME)
 
-    async def _on_home(self, home: ShardPlane, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    async def _on_home(self, home: Shard, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Make a call to home, if this process has it since the operation began."""
         if self._home() is not home:
             raise Unavailable(f"shard {HOME} is moving or starting", field="shard", retry_after_s=_RETRY_S)
         return await self._shards.guarded(HOME, call())
 
-    async def _on(self, shard: int, call: Callable[[ShardPlane], Awaitable[R]]) -> R:
+    async def _on(self, shard: int, call: Callable[[Shard], Awaitable[R]]) -> R:
         return await call(self._shards.administered(shard))
 
     async def _on_others(
-        self, call: Callable[[ShardPlane], Awaitable[R]], shards: Iterable[int] | None = None
+        self, call: Callable[[Shard], Awaitable[R]], shards: Iterable[int] | None = None
     ) -> tuple[dict[int, R], dict[int, SashError]]:
         """Make a call to every shard but home, or to some."""
         return await together({shard: self._on(shard, call) for shard in (self._others if shards is None else shards)})
 
-    async def _end_deletion(self, home: ShardPlane, name: str) -> int:
+    async def _end_deletion(self, home: Shard, name: str) -> int:
         """Delete a window that is closed on home; return how many entries it had, 0 if it is not closed.
 
         Raises:
@@ -313,7 +317,7 @@ class Lifecycle:
         token = (await home.closed()).get(name)
         if token is None:
             return 0
-        _, errors = await self._on_others(lambda plane: plane.close(name, token))
+        _, errors = await self._on_others(lambda shard: shard.close(name, token))
         if failed := _serious(errors):
             raise _unended(f"window {name!r} is not deleted yet, and is closed where that was possible", failed)
         entries = 0
@@ -326,7 +330,7 @@ class Lifecycle:
                 await self._open(name, token, self._others)
                 await home.reopen(name, token)
             raise
-        found, errors = await self._on_others(lambda plane: plane.delete(name, token))
+        found, errors = await self._on_others(lambda shard: shard.delete(name, token))
         if failed := _serious(errors):
             raise _unended(f"window {name!r} is deleted, and some shards still store entries of it", failed)
         await home.reopen(name, token)
@@ -339,12 +343,12 @@ class Lifecycle:
             SashError: a shard may still have it.
         """
         token = secrets.token_hex(8)
-        _, errors = await self._on_others(lambda plane: plane.close(name, token), shards)
+        _, errors = await self._on_others(lambda shard: shard.close(name, token), shards)
         closed = [shard for shard in (self._others if shards is None else shards) if shard not in errors]
         found: dict[int, int] = {}
         if closed:
             await self._shards.confirm(HOME)
-            found, more = await self._on_others(lambda plane: plane.delete(name, token), closed)
+            found, more = await self._on_others(lambda shard: shard.delete(name, token), closed)
             errors |= more
         if failed := _serious(errors):
             raise worst(failed.values())
@@ -352,20 +356,20 @@ class Lifecycle:
 
     async def _undo(self, name: str, token: str) -> None:
         """Delete a window again that was made closed with a token; where that fails, home's owner does it later."""
-        _, errors = await self._on_others(lambda plane: plane.delete(name, token))
+        _, errors = await self._on_others(lambda shard: shard.delete(name, token))
         for shard, error in _serious(errors).items():
             _log.warning("window %r cannot be deleted on shard %d now: %s", name, shard, error.message)
 
     async def _open(self, name: str, token: str, shards: Iterable[int]) -> None:
         """Open a window on others that home has; where that fails, home's owner does it later."""
-        _, errors = await self._on_others(lambda plane: plane.reopen(name, token), shards)
+        _, errors = await self._on_others(lambda shard: shard.reopen(name, token), shards)
         for shard, error in errors.items():
             _log.warning("window %r is not open on shard %d yet: %s", name, shard, error.message)
 
 
-async def _found(plane: ShardPlane, name: str) -> WindowSpec | None:
+async def _found(shard: Shard, name: str) -> WindowSpec | None:
     try:
-        return (await plane.window(name)).spec
+        return (await shard.window(name)).spec
     except NotFound:
         return None
 

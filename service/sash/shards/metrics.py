@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.samples import Sample
 
 from sash.shards.host import Host
+
+if TYPE_CHECKING:
+    from sash.shards.leased_host import LeasedHost
 
 __all__ = ["MetricsOfAll"]
 
@@ -28,9 +31,9 @@ class MetricsOfAll:
         registry: the metrics of this process.
     """
 
-    def __init__(self, host: Host, registry: CollectorRegistry) -> None:
+    def __init__(self, host: Host | LeasedHost, registry: CollectorRegistry) -> None:
         self._host, self._registry = host, registry
-        host.operations["metrics"] = self._mine
+        host.serving.operations["metrics"] = self._mine
 
     async def __call__(self) -> CollectorRegistry:
         """Return a registry with all of them."""

@@ -1,12 +1,11 @@
-"""What a sharded deployment is made of: the planes of its shards, wherever they are."""
+"""Calls to several shards side by side, and which of their errors is told."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
-from sash.plane import Parts
 from sash_engine.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -16,154 +15,10 @@ from sash_engine.errors import (
     Unavailable,
     Unsupported,
 )
-from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.questions import EntriesQuery, Query, RangeQuery, SeriesQuery, Where
-from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["HOME", "Operations", "ShardPlane", "Shards", "together", "worst"]
+__all__ = ["together", "worst"]
 
 R = TypeVar("R")
-
-HOME = 0
-"""The shard that says which windows there are. A window exists once, and as long as, this shard has it."""
-
-
-class ShardPlane(Protocol):
-    """The operations on one shard; each is the one of `OneShard` by its name."""
-
-    async def create(self, spec: WindowSpec, token: str | None = None) -> tuple[WindowInfo, bool]: ...
-
-    async def closed(self) -> dict[str, str]: ...
-
-    async def close(self, name: str, token: str) -> None: ...
-
-    async def reopen(self, name: str, token: str) -> None: ...
-
-    async def windows(self) -> list[WindowInfo]: ...
-
-    async def window(self, name: str) -> WindowInfo: ...
-
-    async def delete(self, name: str, token: str | None = None) -> int: ...
-
-    async def insert(
-        self,
-        name: str,
-        time: int,
-        fields: Mapping[str, Any],
-        key: str | None = None,
-        answer: bool = False,
-        lookbacks: Sequence[str | int] = (),
-        origin: Origin | None = None,
-    ) -> WriteResult: ...
-
-    async def bulk_insert(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult: ...
-
-    async def bulk_evict(
-        self,
-        name: str,
-        time: int | None,
-        key: str | None = None,
-        origin: Origin | None = None,
-        start: int | None = None,
-        end: int | None = None,
-        end_exclusive: bool = False,
-    ) -> WriteResult: ...
-
-    async def retract(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult: ...
-
-    async def update(self, name: str, batch: AnyBatch, origin: Origin | None = None) -> WriteResult: ...
-
-    async def punctuate(self, name: str, time: int) -> WriteResult: ...
-
-    async def stage(self, name: str, batch: AnyBatch, query: str, number: int, token: str | None = None) -> Staged: ...
-
-    async def commit(self, name: str, query: str, number: int, stages: Sequence[str]) -> WriteResult: ...
-
-    async def query(self, name: str, question: Query) -> list[Answer]: ...
-
-    async def range_query(self, name: str, question: RangeQuery) -> Answer: ...
-
-    async def series(self, name: str, question: SeriesQuery) -> Series: ...
-
-    async def range_groups(self, name: str, question: RangeQuery) -> Page[Answer]: ...
-
-    async def series_groups(self, name: str, question: SeriesQuery) -> Page[Series]: ...
-
-    async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo: ...
-
-    async def entries(self, name: str, question: EntriesQuery) -> Parts[AnyBatch]: ...
-
-    async def export(self, name: str) -> Parts[bytes]: ...
-
-    async def restore(
-        self, parts: Any, name: str | None = None, derived: Sequence[str] = (), token: str | None = None
-    ) -> WindowInfo: ...
-
-    async def keys(
-        self, name: str, prefix: str = "", limit: int = 1000, position: int = 0, where: Sequence[Where] = ()
-    ) -> tuple[list[str], int | None]: ...
-
-
-class Operations(Protocol):
-    """The operations that create, change and delete windows on all shards. One process does them at a time."""
-
-    async def create(self, spec: WindowSpec) -> bool: ...
-
-    async def delete(self, name: str) -> int: ...
-
-    async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> None: ...
-
-    async def restore(self, parts: AsyncIterator[bytes], name: str) -> None: ...
-
-    async def reconcile_one(self, shard: int) -> None: ...
-
-
-class Shards(Protocol):
-    """The shards of a deployment, as one process sees them."""
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-
-    def plane(self, shard: int) -> ShardPlane:
-        """The operations on a shard, here or elsewhere.
-
-        Raises:
-            Unavailable: nobody has it at the moment; `retry_after_s` says when to try again.
-        """
-
-    def local(self, shard: int) -> ShardPlane:
-        """The operations on a shard that this process has; raises Unavailable if it has it not (any more)."""
-
-    async def confirm(self, shard: int) -> None:
-        """Ask the store if this process has a shard, whatever it knows; raises Unavailable if another one has it."""
-
-    async def guarded(self, shard: int, call: Coroutine[Any, Any, R]) -> R:
-        """Make a call to a shard that `plane` or `local` returned; raises Unavailable if the shard moves meanwhile."""
-
-    @property
-    def deployment(self) -> Callable[[], Operations | None]:
-        """Returns where windows are created and deleted; None means here. Raises Unavailable if nobody does it now."""
-
-    def administered(self, shard: int) -> ShardPlane:
-        """As `plane`, to create and delete windows; also on a shard that serves nothing else yet."""
-
-    def spec(self, name: str) -> WindowSpec | None:
-        """The spec of a window, if this process has a shard that knows it."""
-
-    def class_of(self, name: str) -> str:
-        """The kind of a window, for metrics; "none" if it is not known here."""
-
-    def infos(self) -> Iterable[WindowInfo]:
-        """The windows as far as this process has them."""
-
-    def tidy(self) -> None:
-        """Do what time alone brings, to every shard here."""
-
-    def trim(self) -> None:
-        """Shrink the caches of the shards here to their budgets."""
-
 
 _SEVERE: tuple[type[SashError], ...] = (
     PermissionDenied,

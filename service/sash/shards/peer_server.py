@@ -137,16 +137,18 @@ class PeerServer:
             writing.cancel()
 
     async def _answer(
-        self, number: int, shard: int | None, operation: str, args: Any, kwargs: Any, said: Mapping[str, str]
+        self, number: int, shard: int | None, operation: str, args: Sequence[Any], said: Mapping[str, str]
     ) -> bytes:
         """Make a call, in a task of its own; `said` is what the caller says of its request."""
         REQUEST.set(Request(said.items))
         attributes = {} if shard is None else {"sash.shard": str(shard)}
-        with nullcontext() if traces.tracer is None else traces.serving(f"peer {operation}", said, attributes):
+        # A command or a question has a name of its own.
+        called = getattr(args[1], "operation", operation) if operation in ("write", "ask") else operation
+        with nullcontext() if traces.tracer is None else traces.serving(f"peer {called}", said, attributes):
             try:
-                return pack([number, await self._resolve(shard, operation)(*args, **kwargs)])
+                return pack([number, await self._resolve(shard, operation)(*args)])
             except Exception as error:
-                return pack([number, _told(error, operation)])
+                return pack([number, _told(error, called)])
 
     async def _read(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         await self._admit(context)

@@ -15,19 +15,25 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
-from sash.plane import Parts
+from sash.durability.records import Command
 from sash.requests import HEADER, REQUEST
+from sash.shard import Parts
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import SashError, Unavailable
-from sash_engine.windows.answers import Answer, Page, Series, Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.answers import WindowInfo
+from sash_engine.windows.batch import Origin
+from sash_engine.windows.questions import EntriesQuery, Question
+from sash_engine.windows.spec import WindowSpec
 from sash_wire import traces
 
-__all__ = ["OPTIONS", "SERVICE", "Peer", "RemoteOperations", "RemotePlane"]
+__all__ = ["OPTIONS", "SERVICE", "Peer", "RemoteAdministration", "RemoteShard"]
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 SERVICE = "sash.shards.v1.Peers"
 OPTIONS = [
@@ -48,12 +54,7 @@ _RETRY_S = 0.5
 _TOGETHER_BYTES = 1 << 20
 """A message has no more calls once it has so many bytes."""
 
-_CHANGES = frozenset(
-    {
-        *("insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"),
-        *("create", "delete", "add_aggregates"),
-    }
-)
+_CHANGES = frozenset({"write", "create", "delete", "add_aggregates"})
 """After a lost connection nobody knows whether these took place."""
 
 
@@ -89,7 +90,7 @@ class Peer:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def call(self, shard: int | None, operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    async def call(self, shard: int | None, operation: str, *args: Any) -> Any:
         """Make a call to a shard, or to the deployment; return its answer.
 
         Raises:
@@ -97,7 +98,7 @@ class Peer:
             SashError: what the operation raises.
         """
         number = next(self._numbers)
-        data = pack([number, shard, operation, list(args), dict(kwargs), _said()])
+        data = pack([number, shard, operation, list(args), _said()])
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = (operation, answer)
         self._unsent.append((number, data))
@@ -109,7 +110,7 @@ class Peer:
         finally:
             self._waiting.pop(number, None)
 
-    async def read(self, shard: int, operation: str, args: Sequence[Any]) -> AsyncIterator[Any]:
+    async def read(self, shard: int, operation: str, *args: Any) -> AsyncIterator[Any]:
         """Make a call whose answer is long; return its parts when the other process has begun with them."""
         method: Any = self._channel.unary_stream(f"/{SERVICE}/Read")
         stream = method(pack([shard, operation, list(args)]), metadata=self._metadata)
@@ -216,87 +217,41 @@ def _said() -> dict[str, str]:
     return dict(traces.carried()) | ({} if request is None else {HEADER: request.id})
 
 
-class RemotePlane:
-    """The operations on a shard of another process. It is a `ShardPlane`."""
+class RemoteShard:
+    """The windows of a shard of another process. It is a `Shard`."""
 
     def __init__(self, peer: Peer, shard: int) -> None:
         self._peer = peer
         self._shard = shard
 
-    async def _call(self, operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return await self._peer.call(self._shard, operation, args, kwargs)
+    async def _call(self, operation: str, *args: Any) -> Any:
+        return await self._peer.call(self._shard, operation, *args)
 
-    async def create(self, *args: Any) -> tuple[WindowInfo, bool]:
-        return await self._call("create", args, {})  # type: ignore[no-any-return]
+    async def write(self, name: str, command: Command[R], origin: Origin | None = None) -> R:
+        return await self._call("write", name, command, origin)  # type: ignore[no-any-return]
 
-    async def closed(self) -> dict[str, str]:
-        return await self._call("closed", (), {})  # type: ignore[no-any-return]
-
-    async def close(self, *args: Any) -> None:
-        await self._call("close", args, {})
-
-    async def reopen(self, *args: Any) -> None:
-        await self._call("reopen", args, {})
-
-    async def windows(self) -> list[WindowInfo]:
-        return await self._call("windows", (), {})  # type: ignore[no-any-return]
+    async def ask(self, name: str, question: Question[A]) -> A:
+        if isinstance(question, EntriesQuery):
+            return await self._peer.read(self._shard, "ask", name, question)  # type: ignore[return-value]
+        return await self._call("ask", name, question)  # type: ignore[no-any-return]
 
     async def window(self, name: str) -> WindowInfo:
-        return await self._call("window", (name,), {})  # type: ignore[no-any-return]
+        return await self._call("window", name)  # type: ignore[no-any-return]
 
-    async def delete(self, *args: Any) -> int:
-        return await self._call("delete", args, {})  # type: ignore[no-any-return]
+    async def windows(self) -> list[WindowInfo]:
+        return await self._call("windows")  # type: ignore[no-any-return]
 
-    async def insert(self, *args: Any, **kwargs: Any) -> WriteResult:
-        return await self._call("insert", args, kwargs)  # type: ignore[no-any-return]
+    async def create(self, spec: WindowSpec, token: str | None = None) -> tuple[WindowInfo, bool]:
+        return await self._call("create", spec, token)  # type: ignore[no-any-return]
 
-    async def bulk_insert(self, *args: Any, **kwargs: Any) -> WriteResult:
-        return await self._call("bulk_insert", args, kwargs)  # type: ignore[no-any-return]
+    async def delete(self, name: str, token: str | None = None) -> int:
+        return await self._call("delete", name, token)  # type: ignore[no-any-return]
 
-    async def bulk_evict(self, *args: Any, **kwargs: Any) -> WriteResult:
-        return await self._call("bulk_evict", args, kwargs)  # type: ignore[no-any-return]
-
-    async def retract(self, *args: Any, **kwargs: Any) -> WriteResult:
-        return await self._call("retract", args, kwargs)  # type: ignore[no-any-return]
-
-    async def update(self, *args: Any, **kwargs: Any) -> WriteResult:
-        return await self._call("update", args, kwargs)  # type: ignore[no-any-return]
-
-    async def punctuate(self, *args: Any, **kwargs: Any) -> WriteResult:
-        return await self._call("punctuate", args, kwargs)  # type: ignore[no-any-return]
-
-    async def stage(self, *args: Any, **kwargs: Any) -> Staged:
-        return await self._call("stage", args, kwargs)  # type: ignore[no-any-return]
-
-    async def commit(self, *args: Any, **kwargs: Any) -> WriteResult:
-        return await self._call("commit", args, kwargs)  # type: ignore[no-any-return]
-
-    async def query(self, *args: Any) -> list[Answer]:
-        return await self._call("query", args, {})  # type: ignore[no-any-return]
-
-    async def range_query(self, *args: Any) -> Answer:
-        return await self._call("range_query", args, {})  # type: ignore[no-any-return]
-
-    async def series(self, *args: Any) -> Series:
-        return await self._call("series", args, {})  # type: ignore[no-any-return]
-
-    async def range_groups(self, *args: Any) -> Page[Answer]:
-        return await self._call("range_groups", args, {})  # type: ignore[no-any-return]
-
-    async def series_groups(self, *args: Any) -> Page[Series]:
-        return await self._call("series_groups", args, {})  # type: ignore[no-any-return]
-
-    async def add_aggregates(self, *args: Any) -> WindowInfo:
-        return await self._call("add_aggregates", args, {})  # type: ignore[no-any-return]
-
-    async def keys(self, *args: Any, **kwargs: Any) -> tuple[list[str], int | None]:
-        return await self._call("keys", args, kwargs)  # type: ignore[no-any-return]
-
-    async def entries(self, *args: Any) -> Parts[AnyBatch]:
-        return await self._peer.read(self._shard, "entries", args)
+    async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
+        return await self._call("add_aggregates", name, aggregates)  # type: ignore[no-any-return]
 
     async def export(self, name: str) -> Parts[bytes]:
-        return await self._peer.read(self._shard, "export", (name,))
+        return await self._peer.read(self._shard, "export", name)
 
     async def restore(
         self,
@@ -307,25 +262,33 @@ class RemotePlane:
     ) -> WindowInfo:
         return await self._peer.restore(self._shard, parts, name, derived, token)  # type: ignore[no-any-return]
 
+    async def closed(self) -> dict[str, str]:
+        return await self._call("closed")  # type: ignore[no-any-return]
 
-class RemoteOperations:
-    """The process that creates and deletes windows, where it is another one. It is an `Operations`."""
+    async def close(self, name: str, token: str) -> None:
+        await self._call("close", name, token)
+
+    async def reopen(self, name: str, token: str) -> None:
+        await self._call("reopen", name, token)
+
+
+class RemoteAdministration:
+    """The process that creates and deletes windows, where it is another one. It is an `Administration`."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
-    async def create(self, *args: Any) -> bool:
-        return await self._peer.call(None, "create", args, {})  # type: ignore[no-any-return]
+    async def create(self, spec: WindowSpec) -> bool:
+        return await self._peer.call(None, "create", spec)  # type: ignore[no-any-return]
 
-    async def delete(self, *args: Any) -> int:
-        return await self._peer.call(None, "delete", args, {})  # type: ignore[no-any-return]
+    async def delete(self, name: str) -> int:
+        return await self._peer.call(None, "delete", name)  # type: ignore[no-any-return]
 
-    async def add_aggregates(self, *args: Any) -> None:
-        await self._peer.call(None, "add_aggregates", args, {})
+    async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> None:
+        await self._peer.call(None, "add_aggregates", name, aggregates)
 
-    async def reconcile_one(self, *args: Any) -> None:
-        """See `Lifecycle`."""
-        await self._peer.call(None, "reconcile_one", args, {})
+    async def reconcile_one(self, shard: int) -> None:
+        await self._peer.call(None, "reconcile_one", shard)
 
     async def restore(self, parts: AsyncIterator[bytes], name: str) -> None:
         await self._peer.restore(None, parts, name)

@@ -3,9 +3,22 @@
 Where blocks are kept in a tier: `Cold` is a window's side of that, `Cache` what is in memory of all windows.
 """
 
+from sash_engine.forest.block import RowSlice
 from sash_engine.forest.cold import Cache, Cold, Load, PendingBlock
 from sash_engine.forest.forest import Forest
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.layout import BLOCK, Layout
+from sash_engine.forest.pane_layout import PaneLayout
 
-__all__ = ["BLOCK", "Cache", "Cold", "Forest", "ForestImage", "Layout", "Load", "PendingBlock"]
+__all__ = [
+    "BLOCK",
+    "Cache",
+    "Cold",
+    "Forest",
+    "ForestImage",
+    "Layout",
+    "Load",
+    "PaneLayout",
+    "PendingBlock",
+    "RowSlice",
+]

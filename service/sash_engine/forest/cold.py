@@ -38,7 +38,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from sash_engine.forest.block import Block
 from sash_engine.monoids.base import Array
 
 if TYPE_CHECKING:
+    from sash_engine.forest.directory import Directory
     from sash_engine.forest.layout import Layout
 
 __all__ = ["Cache", "Cold", "Load", "LoadAs", "PendingBlock"]
@@ -94,18 +95,6 @@ class PendingBlock:
         assert self._stored is None, f"the block is stored as {self._stored} already"
         self._give(number)
         self._stored = number
-
-
-class Dirty(Protocol):
-    """What has blocks to store: the directory of a forest."""
-
-    dirty: int
-    """Entries in such blocks."""
-    unstored_partials: int
-    """Partials to store, beside those of such blocks."""
-
-    def pending_blocks(self, most: int | None = None) -> list[PendingBlock]:
-        """See `Forest.pending_blocks`."""
 
 
 class _CacheEntry:
@@ -231,7 +220,7 @@ class Cold:
     def __init__(self, load: Load, cache: Cache, load_as: LoadAs | None = None) -> None:
         self._load, self.load_as = load, load_as
         self.cache = cache
-        self.dirty: dict[Dirty, None] = {}
+        self.dirty: dict[Directory, None] = {}
         self.dirty_entries = 0
         self.released: list[int] = []
         self.layout: Layout | None = None
@@ -269,7 +258,7 @@ class Cold:
 
     # ---------------------------------------------------------------- for the directories
 
-    def note_dirty(self, owner: Dirty, entries: int) -> None:
+    def note_dirty(self, owner: Directory, entries: int) -> None:
         """Add to the entries in the dirty blocks of `owner`, or subtract from them."""
         self._whole.dirty_entries += entries
         owner.dirty += entries

@@ -9,26 +9,48 @@
 Deferred rows of all blocks wait in one inbox (inbox.py). They are noted on their block when the block is asked for.
 Dropping any number of blocks is O(1). Their memory is freed block by block with later writes, because freeing four
 thousand arrays at once takes a millisecond.
+
+Blocks may be kept in a tier (cold.py):
+
+    position        head                   tail
+    ids        1  2  3   7   -   4   -   -           released when swept: those of dropped blocks
+    blocks     .  .  .   .   B   .   O   B           B: dirty, in memory   .: stored   O: stored, and rows to sort in
+                                     └─ base 5
+
+A stored block costs its row in the columns: 32 bytes, and 8 to 66 for each of its partials, 16 where they are large and
+stored as well (external.py). `Cold` knows whether its own columns are in memory. A block that gets deferred rows is not
+read for that: the rows wait in memory, and are merged when the block is next read. Without a tier all blocks are in
+memory and have no ids.
+
+`fetch` loads several blocks at once before they are read. An operation fetches everything it needs before it changes
+anything, so that the forest is as it was where loading fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from sash_engine.forest.block import Block, Note
+from sash_engine.errors import DataLoss
+from sash_engine.forest.block import Block, DeferredBlock, Note, RowSlice
+from sash_engine.forest.cold import Cold, PendingBlock
+from sash_engine.forest.image import ForestImage
 from sash_engine.forest.inbox import Inbox
 from sash_engine.forest.level import Level, moved
-from sash_engine.forest.row_slices import RowSlice
 from sash_engine.kernels import first_after, first_from
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["Directory", "BlockRun"]
+__all__ = ["Directory", "Exchange"]
 
-_NO_TIMES: Array = np.empty(0, np.int64)
+_EMPTY: Array = np.empty(0, np.int64)
+_NONE = -1
+"""In place of an id: the block is not stored, or not as it is (dirty)."""
+
 _SWEEP = 4
 """Dropped blocks freed per sealed block: more than are made, so that what is dropped goes."""
 
@@ -48,40 +70,84 @@ class _Slab:
         return Block([column[start : start + self._block] for column in self._columns], self._block)
 
 
-class BlockRun(NamedTuple):
-    """Neighbouring blocks that are removed and added again elsewhere, with copies of their rows of the directory."""
+class Exchange(NamedTuple):
+    """Blocks that come in the place of others."""
 
-    blocks: Sequence[Block | list[Array] | None]
-    first: Array
-    last: Array
-    counts: Array
-    columns: list[Partials]
-    ids: Array | None = None
-    """int64, where blocks are stored."""
+    position: int
+    """Of the first block to be dropped, or of the one that moves on."""
+    drop: int
+    """How many blocks are dropped."""
+    pieces: Sequence[list[Array]]
+    """The columns of each new block."""
+    folds: Sequence[Sequence[Partial]]
+    """Its fold per slot."""
 
 
 class Directory(Level):
-    """The sealed blocks head..tail: the times of their first and last entries, their counts and partials.
+    """The sealed blocks head..tail: the times of their first and last entries, their counts, partials and ids.
 
     Args:
         monoids: one per slot.
+        cold: where the blocks are that are not in memory; None: all are in memory.
     """
 
-    __slots__ = ("_blocks", "_first", "_inbox", "_last", "_swept", "head", "stale")
+    __slots__ = (
+        "_blocks",
+        "_cold",
+        "_first",
+        "_ids",
+        "_inbox",
+        "_last",
+        "_swept",
+        "above",
+        "dirty",
+        "head",
+        "loads",
+        "stale",
+        "unstored_partials",
+    )
 
-    loads: ClassVar[bool] = False
-    """Whether blocks may have to be loaded, so that it pays to say before which will be read."""
-
-    def __init__(self, monoids: Sequence[Monoid]) -> None:
+    def __init__(self, monoids: Sequence[Monoid], cold: Cold | None = None) -> None:
         super().__init__(monoids)
+        self._cold = cold
+        self.loads = cold is not None
+        """Whether blocks may have to be loaded, so that it pays to say before which will be read."""
         self.head = 0
         """Position of the oldest block; `tail` is one past the position of the newest."""
         self._swept = 0  # positions below have been freed
-        self._blocks: list[Block | list[Array] | _Slab | None] = []  # columns: a block that was not asked for so far
-        self._first = self._last = _NO_TIMES
+        # None: dropped, or stored. Columns: a block that was not asked for so far.
+        self._blocks: list[Block | list[Array] | _Slab | None] = []
+        self._first = self._last = self._ids = _EMPTY
         self._inbox: Inbox | None = None
         self.stale: set[int] = set()
-        """Positions of blocks whose partials are not those of their rows, and of some that were dropped: stale.py."""
+        """Positions of blocks whose partials are not those of their rows, and of some that were dropped: levels.py."""
+        self.dirty = 0
+        """Entries in blocks that are not stored as they are; 0 without a tier."""
+        self.unstored_partials = 0
+        """How many partials are not stored, of blocks that may be; 1 stands for some that were not counted yet."""
+        self.above: Callable[[], Callable[[Callable[[], None]], list[PendingBlock]] | None] = lambda: None
+        """Returns `Levels.pending_blocks` of the levels above; weak, because they refer to this directory."""
+
+    def restore(self, image: ForestImage) -> None:
+        """Take the blocks that an image names; there are none so far."""
+        assert self.tail == 0, "an unused directory"
+        self.restart(image.head)
+        self.head = self._swept = image.head
+        partials = list(image.partials)
+        b, pending = len(image.ids), False
+        for slot, _ in self.external if b else ():
+            if slot in image.nodes:
+                partials[slot] = np.full(b, None), image.nodes[slot][:b]
+            else:  # its partials were not large when the image was made
+                partials[slot] = partials[slot][0], np.full(b, _NONE)
+                pending = True
+        row = self.reserve(b, image.head)
+        rows = slice(row, row + b)
+        self._blocks.extend([None] * b)
+        self._first[rows], self._last[rows], self._ids[rows] = image.first, image.last, image.ids
+        self.put_many(rows, image.counts, partials)
+        if pending:
+            self.note_unstored_partials()
 
     # ---------------------------------------------------------------- growing and shrinking
 
@@ -96,20 +162,13 @@ class Directory(Level):
         self._blocks.append(columns)
         self._first[row] = times.item(0)
         self._last[row] = times.item(rows - 1)
+        self._ids[row] = _NONE
         self.counts[row] = rows
         for slot, put in enumerate(self.putters):
             put(row, partials[slot])
         if self._swept < self.head:
             self.sweep(_SWEEP)
-
-    def extend(self, run: BlockRun) -> None:
-        """Add the blocks of a run."""
-        k = len(run.blocks)
-        row = self.reserve(k, self._swept)
-        self._blocks.extend(run.blocks)
-        self._first[row : row + k] = run.first
-        self._last[row : row + k] = run.last
-        self.put_many(slice(row, row + k), run.counts, run.columns)
+        self._note_dirty(rows)
 
     def extend_whole(self, columns: Sequence[Array], k: int, block: int, partials: Sequence[Partials]) -> None:
         """Add the first k * block rows of sorted columns as k blocks, without copying them."""
@@ -118,90 +177,165 @@ class Directory(Level):
         self._blocks.extend([slab] * k)
         self._first[row : row + k] = columns[0][:stop:block]
         self._last[row : row + k] = columns[0][block - 1 : stop : block]
+        self._ids[row : row + k] = _NONE
         self.put_many(slice(row, row + k), np.array(block), partials)
         self.sweep(_SWEEP * k)
+        self._note_dirty(stop)
 
-    def exchange(
-        self, position: int, drop: int, pieces: Sequence[list[Array]], folds: Sequence[Sequence[Partial]]
-    ) -> None:
-        """Put other blocks in the place of `drop` of them; those behind move on, or back.
-
-        Args:
-            position: of the first one to be dropped, or of the one to move on.
-            drop: how many there are to be dropped.
-            pieces: the columns of each new block.
-            folds: its fold per slot.
-        """
+    def exchange(self, changes: Sequence[Exchange]) -> None:
+        """Put blocks in the place of others; those behind move on, or back. `changes` are in order, one at least."""
         if self._inbox is not None:
             self._hand_out()  # positions change, and what waits goes by position
-        more, behind_all = len(pieces) - drop, position + drop
+        first, n, more, dirty = changes[0].position, self.tail - changes[0].position, 0, 0
+        places = list[int]()  # of the new blocks
+        runs = list[tuple[int, int, int]]()  # blocks that stay, counted from `first`: from, up to, and where they go
+        for i, (position, drop, pieces, _) in enumerate(changes):
+            places += range(position + more, position + more + len(pieces))
+            rows = slice(position - self.base, position - self.base + drop)
+            dirty -= int(self.counts[rows][self._ids[rows] == _NONE].sum())
+            self._release_blocks(rows.start, rows.stop)
+            self.release(rows)
+            more += len(pieces) - drop
+            a, b = position - first + drop, changes[i + 1].position - first if i + 1 < len(changes) else n
+            runs.append((a, b, a + more))
         if self.stale:
-            self.stale = {p if p < position else p + more for p in self.stale if not position <= p < behind_all}
-        self.release(slice(position - self.base, position - self.base + drop))
+            self._move_stale(first, runs)
         self.reserve(more, self._swept)
-        row, stop = position - self.base, self.tail - self.base - more
-        behind = enumerate(self._blocks[row + drop :], position + drop)
-        self._blocks[row:] = [*pieces, *(block.cut(p) if type(block) is _Slab else block for p, block in behind)]
-        self._shift(row + drop, stop, more)
-        self._clear(slice(row, row + len(pieces)))
-        self._clear(slice(stop + more, stop))  # rows that have moved back are there twice
-        for at, (columns, partials) in enumerate(zip(pieces, folds, strict=True), row):
-            self._first[at], self._last[at] = columns[0][0], columns[0][-1]
-            self.put(at, len(columns[0]), partials)
+        start = first - self.base
+        for column in (self.counts, self._first, self._last, self._ids, *(part for p in self.columns for part in p)):
+            old = column[start : start + n].copy()
+            for a, b, to in runs:
+                column[start + to : start + to + b - a] = old[a:b]
+        blocks = self._blocks[start:]
+        self._blocks[start:] = [None] * (n + more)
+        for a, b, to in runs:
+            those = enumerate(blocks[a:b], first + a)
+            self._blocks[start + to : start + to + b - a] = [
+                block.cut(p) if type(block) is _Slab else block for p, block in those
+            ]
+        # Neither new rows nor those that are left over have stored partials.
+        self._clear(np.array(places, np.int64) - self.base)
+        self._clear(slice(start + n + more, start + n))
+        made = [each for change in changes for each in zip(change.pieces, change.folds, strict=True)]
+        for place, (columns, partials) in zip(places, made, strict=True):
+            row = place - self.base
+            self._blocks[row] = columns
+            self._first[row], self._last[row], self._ids[row] = columns[0][0], columns[0][-1], _NONE
+            self.put(row, len(columns[0]), partials)
+            dirty += len(columns[0])
+        self._note_dirty(dirty)
 
-    def _shift(self, start: int, stop: int, by: int) -> None:
-        super()._shift(start, stop, by)
-        for column in (self._first, self._last):
-            column[start + by : stop + by] = column[start:stop]
+    def _move_stale(self, first: int, runs: Sequence[tuple[int, int, int]]) -> None:
+        """Blocks from `first` on move, as `exchange` says, or are gone."""
+        moved, starts = set[int](), [a for a, _, _ in runs]
+        for position in self.stale:
+            run = bisect_right(starts, position - first) - 1
+            if position < first:
+                moved.add(position)
+            elif run >= 0 and position - first < runs[run][1]:
+                moved.add(position - runs[run][0] + runs[run][2])
+        self.stale = moved
 
     def _move(self, dead: int, rows: int, capacity: int) -> None:
         super()._move(dead, rows, capacity)
         self._first = moved(self._first, dead, rows, capacity)
         self._last = moved(self._last, dead, rows, capacity)
+        self._ids = moved(self._ids, dead, rows, capacity)
         del self._blocks[:dead]
 
     def advance(self, head: int) -> None:
-        """Drop the blocks before `head`."""
+        """Drop the blocks before `head`; their ids are released when they are swept."""
         assert self.head <= head <= self.tail
+        self._note_dirty_range(self.head, head, -1)
         self.head = head
         if self._inbox is not None and head > self._inbox.newest:
             self._inbox = None
+        if self.unstored_partials and head == self.tail:
+            self.unstored_partials = 0
+            self._note_dirty(0)
 
     def sweep(self, most: int) -> bool:
-        """Free up to `most` dropped blocks; return whether there are more."""
-        position, head = self._swept, self.head
-        while position < head and most:
+        """Free up to `most` dropped blocks and release their ids; return whether there are more."""
+        stop = min(self._swept + most, self.head)
+        if self.loads and self._swept < stop:
+            self._release_blocks(self._swept - self.base, stop - self.base)
+            self.release(slice(self._swept - self.base, stop - self.base))
+        for position in range(self._swept, stop):
             self._blocks[position - self.base] = None
-            position += 1
-            most -= 1
-        self._swept = position
-        return position < head
+        self._swept = max(self._swept, stop)
+        return self._swept < self.head
 
-    def truncate(self, position: int) -> None:
-        """Forget the blocks from `position` on, to add others in their place."""
-        assert self.head <= position <= self.tail
-        assert not self.stale, "positions change"
-        row = position - self.base
-        del self._blocks[row:]
-        self._clear(slice(row, self.tail - self.base))  # not released: the run that was taken of them has the ids
-        self.tail = position
+    def _release_blocks(self, start: int, stop: int) -> None:
+        """Release the ids of the blocks in rows start..stop, which are not needed any more."""
+        if self._cold is None:
+            return
+        for number, block in zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True):
+            if number != _NONE:
+                self._cold.release(number)
+            elif type(block) is DeferredBlock:
+                self._cold.release(block.stored_id)
 
     def relevel(self, monoids: Sequence[Monoid], columns: list[Partials]) -> None:
-        """Keep the blocks and replace the partials: per slot of `monoids`, one for each block of head..tail."""
-        row = self.head - self.base
+        """Keep the blocks and replace the partials: per slot of `monoids`, one for each block of head..tail.
+
+        Stored partials that are not among `columns` are released.
+        """
+        if self.loads:
+            self.sweep(self.tail)
+        before, row = self._stored_partials(), self.head - self.base
         self._use(monoids)
         self._hold([tuple(np.empty(len(self.counts), dtype) for dtype in monoid.dtypes) for monoid in monoids])
         self._clear(slice(0, len(self.counts)))
         rows = slice(row, row + self.tail - self.head)
         self.put_many(rows, self.counts[rows], columns)
+        after = set(self._stored_partials())
+        if self._cold is not None:
+            for number in before:
+                if number not in after:
+                    self._cold.release(number)
+        self.note_unstored_partials()
+
+    def note_unstored_partials(self) -> None:
+        """Partials were made, of blocks that may be stored already."""
+        if self.has_external and not self.unstored_partials:
+            self.unstored_partials = 1
+            self._note_dirty(0)
+
+    def _note_dirty(self, entries: int) -> None:
+        """So many entries have come to dirty blocks, or left them where it is negative."""
+        if self._cold is not None:
+            self._cold.note_dirty(self, entries)
+
+    def _note_dirty_range(self, start: int, stop: int, sign: int) -> None:
+        """The dirty ones of the blocks start..stop have come (1) or gone (-1)."""
+        if not self.loads or start == stop or (sign < 0 and not self.dirty):
+            return
+        if stop - start == 1:  # the usual case, and some microseconds cheaper
+            if self._ids.item(start - self.base) == _NONE:
+                self._note_dirty(sign * self.count(start))
+            return
+        rows = slice(start - self.base, stop - self.base)
+        entries = int(np.add.reduce(self.counts[rows][self._ids[rows] == _NONE]))
+        if entries:
+            self._note_dirty(sign * entries)
 
     # ---------------------------------------------------------------- reading and changing blocks
 
     def fetch(self, positions: Iterable[int], partials: Sequence[int] = ()) -> None:
-        """The blocks at `positions` and stored partials will be read: nothing to do where all are in memory."""
-
-    def note_unstored_partials(self) -> None:
-        """Partials were made, of blocks that may be stored already."""
+        """Load what is missing of the blocks at `positions` and of stored partials, in one go; `tail` is none."""
+        if self._cold is None:
+            return
+        numbers = list(partials)
+        for position in positions:
+            if position < self.tail:
+                row = position - self.base
+                block = self._blocks[row]
+                if block is None:
+                    numbers.append(self._ids.item(row))
+                elif type(block) is DeferredBlock:
+                    numbers.append(block.stored_id)
+        if numbers:
+            self._cold.fetch(numbers)
 
     def block(self, position: int) -> Block:
         """The block at `position`, settled; not to be changed."""
@@ -226,21 +360,55 @@ class Directory(Level):
         return block
 
     def scanned(self, positions: Sequence[int]) -> list[Block]:
-        """The blocks at `positions`, as `unsettled`, to be looked through once: what is loaded enters no cache."""
-        return [self.unsettled(position) for position in positions]
+        """The blocks at `positions`, as `unsettled`, to be looked through once.
+
+        Those that are stored come in one round trip and enter no cache.
+        """
+        if self._inbox is not None:
+            for position in positions:
+                self._take(position)
+        loaded = dict[int, Block]()
+        if self._cold is not None:
+            stored = [position for position in positions if self._blocks[position - self.base] is None]
+            numbers: list[int] = [self._ids.item(position - self.base) for position in stored]
+            for position, columns in zip(stored, self._cold.columns(numbers), strict=True):
+                loaded[position] = Block(columns, len(columns[0]))
+        return [loaded[position] if position in loaded else self.unsettled(position) for position in positions]
 
     def raw_block(self, position: int) -> Block:
-        """The block at `position` as it is."""
+        """The block at `position` as it is, loaded if need be."""
         if self._inbox is not None:
             self._take(position)
+        row = position - self.base
+        block = self._blocks[row]
+        if block is None:
+            return self._load(self._ids.item(row), self.count(position))
+        if type(block) is DeferredBlock:
+            return self._settle_deferred(row, block)
         return self._block_for_note(position)
 
     def edit(self, position: int, settled: bool = True) -> Block:
-        """The block at `position`, to be changed; `settled`: without rows that are gone."""
-        return self.block(position) if settled else self.unsettled(position)
+        """The block at `position`, to be changed; `settled`: without rows that are gone.
+
+        It is dirty, and no array of it has room that another could see filled.
+        """
+        row = position - self.base
+        if self._blocks[row] is not None:
+            return self.block(position) if settled else self.unsettled(position)
+        number = self._ids.item(row)
+        block = self._blocks[row] = self._copy(number, self.count(position))
+        self._ids[row] = _NONE
+        self._release(number)
+        self._note_dirty(block.rows)
+        return block
 
     def defer(self, columns: Sequence[Array], positions: Array, bounds: Array) -> None:
-        """Keep rows for the blocks at `positions` until those are read; see `Inbox.add`."""
+        """Keep rows for the blocks at `positions` until those are read; nothing is loaded for that. See `Inbox.add`."""
+        rows = positions - self.base
+        for row in rows[self._ids[rows] != _NONE].tolist():
+            self._blocks[row] = DeferredBlock(self._ids.item(row))
+            self._ids[row] = _NONE
+            self._note_dirty(self.counts.item(row))
         if self._inbox is None:
             self._inbox = Inbox()
         self._note(self._inbox.due(self.head, bounds.item(-1) - bounds.item(0)))
@@ -273,32 +441,64 @@ class Directory(Level):
         return block
 
     def change(self, position: int, count: int, partials: Sequence[Partial]) -> None:
-        """The block at `position` has other rows."""
+        """The block at `position`, a dirty one, has other rows."""
+        self._note_dirty(count - self.count(position))
         self.put(position - self.base, count, partials)
 
     def change_many(self, positions: Array, counts: Array, columns: Sequence[Partials]) -> None:
-        """The blocks at `positions`, int64 (k,), have other rows."""
+        """The blocks at `positions`, int64 (k,), which are dirty, have other rows."""
+        if self.loads:
+            self._note_dirty(int(counts.sum() - self.counts[positions - self.base].sum()))
         self.put_many(positions - self.base, counts, columns)
 
     def lose(self, positions: Array, rows: Array) -> None:
-        """The blocks at `positions`, distinct, have so many rows less, int64 (k,); partials are as they were."""
+        """The blocks at `positions`, distinct and dirty, have so many rows less, int64 (k,); partials are as before."""
+        if self.loads:
+            self._note_dirty(-int(rows.sum()))
         self.counts[positions - self.base] -= rows
 
-    def run(self, start: int, stop: int) -> BlockRun:
-        """The blocks start..stop, to be added again elsewhere."""
-        assert not self.stale, "positions change"
-        if self._inbox is not None:
-            self._hand_out()  # positions change, and what waits goes by position
-        found = self._blocks[start - self.base : stop - self.base]
-        blocks = [block.cut(p) if type(block) is _Slab else block for p, block in enumerate(found, start)]
-        first, last = self.spans(start, stop)
-        counts, columns = self.slices(start, stop)
-        copies = [tuple([part.copy() for part in parts]) for parts in columns]
-        return BlockRun(blocks, first.copy(), last.copy(), counts.copy(), copies)  # type: ignore[arg-type]  # no slabs
-
     def row_slices(self, places: Sequence[tuple[int, int, int]]) -> list[RowSlice]:
-        """Rows first..stop of blocks as they are now; places are (position, first, stop)."""
-        return [RowSlice.of_block(self.block(position), first, stop) for position, first, stop in places]
+        """Rows first..stop of blocks as they are now; places are (position, first, stop).
+
+        Only blocks with deferred rows are loaded.
+        """
+        self.fetch(p for p, _, _ in places if type(self._blocks[p - self.base]) is DeferredBlock)
+        slices = []
+        for position, first, stop in places:
+            number = self._ids.item(position - self.base)
+            if number == _NONE or self._cold is None:
+                block: Block | None = self.block(position)
+            else:
+                block = self._cold.in_flight(number)
+            slices.append(
+                RowSlice.of_stored(number, first, stop) if block is None else RowSlice.of_block(block, first, stop)
+            )
+        return slices
+
+    def _load(self, number: int, rows: int) -> Block:
+        assert self._cold is not None, "without a tier all blocks are in memory"
+        block = self._cold.block(number)
+        if block.rows != rows:
+            raise DataLoss(f"stored block {number} has {block.rows} rows, not {rows}")
+        return block
+
+    def _copy(self, number: int, rows: int) -> Block:
+        """A stored block, to be changed: its arrays have no room, so that a splice copies them."""
+        block = self._load(number, rows)
+        return Block([column[:rows] for column in block.columns], rows)
+
+    def _settle_deferred(self, row: int, deferred: DeferredBlock) -> Block:
+        block = self._copy(deferred.stored_id, self.counts.item(row) - deferred.pending_rows())
+        block.pending = deferred.pending
+        block.settle()
+        self._blocks[row] = block
+        self._release(deferred.stored_id)
+        return block
+
+    def _release(self, number: int) -> None:
+        """Release an id that no block has any more."""
+        assert self._cold is not None, "without a tier there are no ids"
+        self._cold.release(number)
 
     # ---------------------------------------------------------------- times
 
@@ -341,14 +541,78 @@ class Directory(Level):
         rows = self._first[self.head - self.base : self.tail - self.base]
         return self.head + np.maximum(rows.searchsorted(times, "right") - 1, 0)
 
+    # ---------------------------------------------------------------- storing
+
+    def pending_blocks(self, most: int | None = None) -> list[PendingBlock]:
+        """See `Forest.pending_blocks`."""
+        cold = self._cold
+        if cold is None or not (self.stale or self.dirty or self.unstored_partials):
+            return []
+        above = self.above()
+        nodes = [] if above is None else above(self._stored_one)  # first: it folds blocks that are stale
+        partials = self.pending_partials(self.head, self.tail, self._stored_one) + nodes
+        ids = self._ids[self.head - self.base : self.tail - self.base]
+        positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
+        self.fetch(positions)
+        blocks = [self.block(position) for position in positions]
+        saved = [
+            PendingBlock(block, partial(self._number, p, block), layout=cold.layout)
+            for p, block in zip(positions, blocks, strict=True)
+        ]
+        saved += partials if most is None else partials[: max(0, most - len(saved))]
+        self.unstored_partials = len(partials)
+        self._note_dirty(0)
+        return saved
+
+    def _stored_one(self) -> None:
+        """One of the partials that were counted has got its id."""
+        self.unstored_partials -= 1
+        if not self.unstored_partials:
+            self._note_dirty(0)
+
+    def _stored_partials(self) -> list[int]:
+        return [number for ids in self.ids(self.head, self.tail) for number in ids.tolist() if number >= 0]
+
+    def _number(self, position: int, block: Block, number: int) -> None:
+        """The dirty block at `position` is stored under an id."""
+        row = position - self.base
+        assert self._cold is not None, "only a tier gives ids"
+        assert number >= 0, f"{number} is no id"
+        assert self.head <= position < self.tail, "the block is still there"
+        assert self._blocks[row] is block, "the block is still there"
+        if self._inbox is not None:
+            self._take(position)
+        assert (block.pending, block.gone) == (None, None), "nothing was written since the block was asked for"
+        self._blocks[row] = None
+        self._ids[row] = number
+        self._cold.launch(number, block)
+        self._note_dirty(-block.rows)
+        if not self.dirty:
+            self._inbox = None  # a block with rows in it is dirty, so it has none; taken rows would stay in memory
+
+    def dumped(self, columns: Sequence[Partials]) -> list[Partials]:
+        """Copies of partials, as an image has them: none of those that are large."""
+        large = {slot for slot, _ in self.external}
+        return [() if slot in large else tuple([part.copy() for part in parts]) for slot, parts in enumerate(columns)]
+
+    def block_ids(self) -> Array:
+        """The ids of all blocks (a copy), int64; all of them are stored."""
+        assert not self.dirty, f"{self.dirty} entries are in blocks that are not stored"
+        assert not self.stale, "partials are those of the rows"
+        return self._ids[self.head - self.base : self.tail - self.base].copy()
+
     def check_invariants(self, skip: int) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `skip` rows at the head are evicted."""
         assert self.base <= self._swept <= self.head <= self.tail, "base <= swept <= head <= tail"
+        if self._cold is not None:
+            self._check_stored(self._cold)
         assert len(self._blocks) == self.tail - self.base, "one list entry per position"
         before = None
         for position in range(self.head, self.tail):
             block = self.raw_block(position)
             settled = not block.pending and not block.gone
+            count = block.rows + sum(b - a for _, a, b in block.pending or []) - len(block.gone or [])
+            assert self.count(position) == count, f"block {position} has {count} rows, not {self.count(position)}"
             rows = block.columns[0][skip if position == self.head and settled else 0 : block.rows]
             assert (rows[1:] >= rows[:-1]).all(), f"block {position} is not sorted"
             times = np.concatenate([rows, *(c[0][a:b] for c, a, b in block.pending or [])])
@@ -359,3 +623,32 @@ class Directory(Level):
             assert early or first == times.min(), f"block {position} starts at {times.min()}, not {first}"
             assert before is None or first >= before, f"block {position} starts before its left neighbour ends"
             before = last
+
+    def _check_stored(self, cold: Cold) -> None:
+        assert len(self._ids) == len(self.counts), "one id per row"
+        if self._inbox is not None:
+            self._hand_out()
+        start, stop = self.head - self.base, self.tail - self.base
+        numbers, dirty = [], 0
+        live = zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True)
+        for row, (number, block) in enumerate(live, start):
+            assert (number == _NONE) == (block is not None), f"row {row}: id {number} goes with {block}"
+            if block is not None:
+                dirty += self.counts.item(row)
+            if number != _NONE:
+                numbers.append(number)
+            elif type(block) is DeferredBlock:
+                assert block.pending_rows(), f"row {row} has no deferred rows"
+                numbers.append(block.stored_id)
+        assert len(set(numbers)) == len(numbers), f"ids are unique: {numbers}"
+        assert not set(numbers) & set(cold.released), "an id that is in use is not released"
+        assert dirty == self.dirty, f"{dirty} entries in dirty blocks, not {self.dirty}"
+        assert (self in cold.dirty) == (dirty > 0 or self.unstored_partials > 0), (
+            "a directory with dirty blocks is listed"
+        )
+        in_memory = any((ids < 0).any() for ids in self.ids(self.head, self.tail))
+        assert not in_memory or self.dirty or self.unstored_partials, "a directory with partials to store is listed"
+        partials = self._stored_partials()
+        assert len(set(partials)) == len(partials), f"ids of partials are unique: {partials}"
+        assert not set(partials) & (set(numbers) | set(cold.released)), "an id is of one thing that is in use"
+        cold.check_invariants()

@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sash_engine.forest.block import Block
-from sash_engine.forest.reader import BEFORE_ALL
+from sash_engine.forest.directory import Directory
+from sash_engine.forest.image import BEFORE_ALL
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
-from sash_engine.forest.writer import BlockWriter
+from sash_engine.forest.tail import Tail
 from sash_engine.kernels import UNCLEAR, find_named
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
-__all__ = ["BlockFinder", "Hits", "Wanted"]
-
+__all__ = ["Finder", "Hits", "Wanted"]
 
 _SCANNED = 8
 """Blocks that are looked through in one step: 0.1 to 0.3 ms in memory. Where they are stored, it is one round trip, and
@@ -59,20 +59,29 @@ class Hits(NamedTuple):
         return Hits(self.positions[which], self.rows[which], self.numbers[which], self.last[which])
 
 
-class BlockFinder(BlockWriter):
-    """The entries of one key in blocks, with what finds single ones."""
+class Finder:
+    """Finds single entries of a forest.
 
-    __slots__ = ()
+    Args:
+        directory: the sealed blocks.
+        tail: the open one.
+        skip: rows of the first block that have left.
+    """
 
-    def _search(self, times: Array, column: int, values: Sequence[Any], found: Array, once: bool) -> Hits:
+    __slots__ = ("_directory", "_skip", "_tail")
+
+    def __init__(self, directory: Directory, tail: Tail, skip: int) -> None:
+        self._directory, self._tail, self._skip = directory, tail, skip
+
+    def search(self, times: Array, column: int, values: Sequence[Any], found: Array, once: bool) -> Hits:
         """Find the rows that are named; `found` is set where there is one. Changes nothing.
 
         Args:
-            times, column, values: as in `BlockRemover.remove`.
+            times, column, values: as in `Forest.remove`.
             once: whether a row is found once; else as often as it is named.
         """
         directory = self._directory
-        if not self._len or not len(times):
+        if not len(times):
             return _hits([])
         _, last = directory.spans(directory.head, directory.tail)
         at = directory.head + last.searchsorted(times, "left")
@@ -83,7 +92,7 @@ class BlockFinder(BlockWriter):
             directory.fetch(positions)
         held, names, stops, gone = list[Array](), list[Array](), list[int](), list[list[int] | None]()
         for position in positions:
-            block = self._searched(position)
+            block = self.block(position)
             columns = block.columns
             held.append(columns[0])
             names.append(columns[column])
@@ -99,9 +108,7 @@ class BlockFinder(BlockWriter):
         found[numbers] = True
         hits = Hits(at[numbers], rows[numbers], numbers, np.zeros(len(numbers), np.bool_))
         unclear = np.flatnonzero(rows == UNCLEAR)
-        return (
-            _merged(hits, self._search_runs(times, at, unclear, column, values, found, once)) if len(unclear) else hits
-        )
+        return _merged(hits, self._in_runs(times, at, unclear, column, values, found, once)) if len(unclear) else hits
 
     def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
         """Find the time of the newest entry that has a value, for each of many, in steps. Changes nothing.
@@ -134,7 +141,7 @@ class BlockFinder(BlockWriter):
             yield
         return wanted.times
 
-    def _searched(self, position: int) -> Block:
+    def block(self, position: int) -> Block:
         """The block or the tail, to look for rows: with those that are gone, but for a head of which rows left."""
         directory = self._directory
         if position == directory.tail:
@@ -143,10 +150,10 @@ class BlockFinder(BlockWriter):
             return directory.block(position)  # what is evicted are rows of the settled block
         return directory.unsettled(position)
 
-    def _search_runs(
+    def _in_runs(
         self, times: Array, at: Array, wanted: Array, column: int, values: Sequence[Any], found: Array, once: bool
     ) -> Hits:
-        """Find rows where several have a time, in a block or in the next ones; see `_search`.
+        """Find rows where several have a time, in a block or in the next ones; see `search`.
 
         Args:
             at: the position of the block to begin with, by number of the name; changed.
@@ -160,7 +167,7 @@ class BlockFinder(BlockWriter):
             missing = list[int]()
             for some in np.split(wanted, starts[1:]):
                 position = int(at[some[0]])
-                block = self._searched(position)
+                block = self.block(position)
                 skip, gone = self._skip if position == directory.head else 0, block.gone or ()
                 held, names = block.columns[0][skip : block.rows], block.columns[column]
                 first = (held.searchsorted(times[some], "left") + skip).tolist()

@@ -10,9 +10,10 @@ import numpy as np
 from sash_engine.monoids import Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["ForestImage"]
+__all__ = ["BEFORE_ALL", "ForestImage"]
 
-_BEFORE_ALL = -(2**63)
+BEFORE_ALL = -(2**63)
+"""The time of the newest entry where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class ForestImage:
         nodes = {slot: ids[:blocks][kept] for slot, ids in self.nodes.items()}
         missing = [np.flatnonzero(~_there(ids, there)) for ids in nodes.values()]
         last = self.last[kept]
-        newest = self.newest if len(self.tail[0]) else last[-1].item() if len(last) else _BEFORE_ALL
+        newest = self.newest if len(self.tail[0]) else last[-1].item() if len(last) else BEFORE_ALL
         image = replace(
             self,
             skip=self.skip if kept[:1].all() else 0,

@@ -33,7 +33,7 @@ class Level:
         base: position of the first node.
     """
 
-    __slots__ = ("_external", "base", "columns", "counts", "has_external", "monoids", "putters", "tail", "takers")
+    __slots__ = ("base", "columns", "counts", "external", "has_external", "monoids", "putters", "tail", "takers")
 
     def __init__(self, monoids: Sequence[Monoid], base: int = 0) -> None:
         self._use(monoids)
@@ -44,8 +44,8 @@ class Level:
 
     def _use(self, monoids: Sequence[Monoid]) -> None:
         self.monoids = monoids
-        self._external = [(slot, monoid) for slot, monoid in enumerate(monoids) if isinstance(monoid, ExternalPartials)]
-        self.has_external = bool(self._external)
+        self.external = [(slot, monoid) for slot, monoid in enumerate(monoids) if isinstance(monoid, ExternalPartials)]
+        self.has_external = bool(self.external)
         """Whether partials may have to be loaded, so that it pays to say before which will be read."""
 
     def _hold(self, columns: list[Partials]) -> None:
@@ -84,11 +84,6 @@ class Level:
         self.counts = moved(self.counts, dead, rows, capacity)
         self._hold([tuple([moved(part, dead, rows, capacity) for part in parts]) for parts in self.columns])
         self._clear(slice(rows, capacity))
-
-    def _shift(self, start: int, stop: int, by: int) -> None:
-        """Move the rows start..stop `by` rows on; there is room."""
-        for column in (self.counts, *(part for parts in self.columns for part in parts)):
-            column[start + by : stop + by] = column[start:stop]
 
     def restart(self, position: int) -> None:
         """Forget all nodes; the next one is at `position`."""
@@ -152,26 +147,26 @@ class Level:
         row = position - self.base
         return [
             number
-            for slot, _ in self._external
+            for slot, _ in self.external
             if (slots is None or slot in slots) and (number := self.columns[slot][1].item(row)) >= 0
         ]
 
     def ids(self, start: int, stop: int) -> list[Array]:
         """For each slot with large partials the ids of the nodes start..stop (copies), int64; -1 where not stored."""
-        return [self.columns[slot][1][start - self.base : stop - self.base].copy() for slot, _ in self._external]
+        return [self.columns[slot][1][start - self.base : stop - self.base].copy() for slot, _ in self.external]
 
     def pending_partials(self, start: int, stop: int, given: Callable[[], None]) -> list[PendingBlock]:
         """The partials of the nodes start..stop that are to be stored; `given` is called when one gets its id."""
         a, b = start - self.base, stop - self.base
-        return [one for slot, monoid in self._external for one in monoid.pending(self.columns[slot], a, b, given)]
+        return [one for slot, monoid in self.external for one in monoid.pending(self.columns[slot], a, b, given)]
 
     def release(self, rows: Array | slice) -> None:
         """The partials in some rows will not be read again; those that are stored are released."""
-        for slot, monoid in self._external:
+        for slot, monoid in self.external:
             monoid.release(self.columns[slot], rows)
 
     def _clear(self, rows: Array | slice) -> None:
-        for slot, monoid in self._external:
+        for slot, monoid in self.external:
             monoid.clear(self.columns[slot], rows)
 
 

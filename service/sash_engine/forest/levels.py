@@ -8,8 +8,28 @@
 A node exists once its last block is sealed, and dies when `head` passes its first one. Where its partials are large,
 they may be in a tier (external.py); what reads several nodes loads what it lacks of them at once.
 
+Nodes are written when nodes are read, and not when blocks are sealed. So a window that is only written, and queried as
+a whole, builds its upper levels in vectorised passes. After a change of blocks, `refresh` writes their ancestors anew.
+
+*Stale* blocks have lost rows, or have other values, and are folded when somebody asks for a partial:
+
+    removed     block 17, rows 3 and 5                        block 90, row 7
+    rows        noted, and gone when the block is read        noted
+    counts      two less in 17 and in every node above it     one less
+    partials    stale: 17, 90                                 folded again, and the nodes above, with the next question
+
+Nothing is subtracted from a partial. Counts are right at once, and so are the times of the first and last entry of each
+block, because first and last rows are never deferred. So what asks for numbers of entries or for rows folds nothing.
+A partial of any block, or of any node, is read after `freshen` only. Blocks that others push to another position stay
+stale; before all blocks from some position on are rebuilt, they are folded. Many stale blocks are folded together: the
+rows that stay are put one behind the other, so that a vectorised pass folds some dozens of blocks at once. Rows that
+are gone stay in their blocks meanwhile.
+
 Append: amortised O(1) combines, paid when nodes are next read.  Fold of a range: O(log n).
 Refresh of a block's ancestors: O(log n).  Space: 2 n partials for n blocks, without those in a tier.
+A stale block: below a µs, and O(log n) for the counts above it; 0.2 KB. There are at most `_STALE`; more are folded
+with the change that brings them. Freshen: O(B) a stale block, 5 to 10 µs with two aggregates, and the nodes above them
+in one pass over the levels.
 Source: Villalba, Berral, Carrera, "Constant-Time Sliding Window Framework with Reduced Memory Footprint and
 Efficient Bulk Evictions", TPDS 2019.  Differs: (a) level 0 holds a block of entries, not one; (b) nodes are
 addressed by position instead of dequeued, so that any range can be folded; (c) whole chunks are combined in one
@@ -18,15 +38,17 @@ vectorised call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from sash_engine.forest.cold import PendingBlock
-from sash_engine.forest.external import ExternalPartials
+from sash_engine.forest.directory import Directory
+from sash_engine.forest.layout import Layout
 from sash_engine.forest.level import Level
-from sash_engine.forest.pairs import Pairs
-from sash_engine.monoids import Monoid, Partial
+from sash_engine.forest.segments import starts_of_runs
+from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
 __all__ = ["Levels"]
@@ -34,11 +56,301 @@ __all__ = ["Levels"]
 _UNPAIRED = 128
 """Up to so many new blocks are folded as they are: one reduction, where pairing them is one call for every level."""
 
+_ONE_BY_ONE = 3
+"""Up to so many new or changed blocks are carried up one by one: a vectorised pass over all levels costs as much."""
 
-class Levels(Pairs):
-    """The levels over the sealed blocks of a directory, for all aggregates of a window at once; see `Pairs`."""
+_STALE = 1_024
+"""Stale blocks of one forest: the next question folds them all, in 5 to 10 ms."""
 
-    __slots__ = ()
+_FEW = 4
+"""Fewer blocks are folded one by one."""
+
+_ROWS = 16_384
+"""So many rows are folded together, or a few more: 128 KiB of a column. The allocator gets more anew each time, which
+takes twice the time."""
+
+_UNREAD = np.empty(0)
+"""In the place of a column that no aggregate reads."""
+
+
+class Levels:
+    """The levels over the sealed blocks of a directory, for all aggregates of a window at once.
+
+    Args:
+        directory: level 0; who appends to it or drops from it need not say so here.
+        layout: what the blocks hold.
+    """
+
+    __slots__ = ("_directory", "_done", "_fixed", "_layout", "_levels", "_monoids")
+
+    def __init__(self, directory: Directory, layout: Layout) -> None:
+        self._directory = directory
+        self._use(layout)
+        self._levels: list[Level] = [directory]
+        self._done = 0  # pairs are complete for the blocks before; the rest is written when nodes are read
+
+    def _use(self, layout: Layout) -> None:
+        self._layout = layout
+        self._monoids = self._directory.monoids
+        self._fixed = all(monoid.fixed for monoid in self._monoids)
+
+    def truncate(self, position: int) -> None:
+        """Forget the nodes above the blocks from `position` on, which the directory has forgotten."""
+        if position >= self._done:
+            return
+        self._done = position
+        for i in range(1, len(self._levels)):
+            self._levels[i].truncate(self._done >> i)
+
+    def relevel(self, layout: Layout) -> None:
+        """Forget all nodes: the directory's partials are of other aggregates now."""
+        self._use(layout)
+        for level in self._levels[1:]:
+            level.restart(0)
+        del self._levels[1:]
+        self._done = self._directory.head
+
+    def fetch(
+        self, positions: Iterable[int], nodes: Iterable[tuple[int, int]], slots: Sequence[int] | None = None
+    ) -> None:
+        """Load the blocks at `positions` and the partials of `nodes` that are not in memory, at once.
+
+        Args:
+            slots: only the partials of these; None: of all.
+        """
+        self._directory.fetch(positions, [n for i, index in nodes for n in self._levels[i].numbers(index, slots)])
+
+    def _live(self, i: int) -> tuple[int, int]:
+        """The nodes of level i that are there and live: from where, and up to where."""
+        start = -(-self._directory.head >> i)
+        return start, max(start, self._done >> i)
+
+    # ---------------------------------------------------------------- blocks that have changed
+
+    def refresh(self, positions: Array) -> None:
+        """Let the ancestors of the blocks at `positions`, int64 (k,) and strictly increasing, follow them."""
+        # One by one, a common ancestor is combined several times.
+        few = 1 if self._directory.has_external else _ONE_BY_ONE
+        if len(positions) <= few:
+            for position in positions.tolist():
+                self._refresh_above(position)
+            return
+        positions = positions[positions < self._done]  # what is not combined yet will be with the new partials
+        for i in range(1, len(self._levels)):
+            if not len(positions):
+                return
+            if self._fixed and positions[-1] - positions[0] < 2 * len(positions):
+                self._refresh_between(i, positions.item(0), positions.item(-1))
+                return
+            parents = positions >> 1
+            parents = parents[starts_of_runs(parents)]
+            positions = parents[(parents << i >= self._directory.head) & ((parents + 1) << i <= self._done)]
+            children, level = self._levels[i - 1], self._levels[i]
+            left = 2 * positions - children.base
+            self._combine_pairs(children, level, left, left + 1, positions - level.base)
+
+    def _refresh_between(self, lowest: int, first: int, last: int) -> None:
+        """Write all nodes from level `lowest` up that have one of the nodes first..last of the level below under them.
+
+        For numbers that is cheaper than to pick those that have changed, where they are every second one or more.
+        """
+        for i in range(lowest, len(self._levels)):
+            first, last = max(first >> 1, -(-self._directory.head >> i)), min(last >> 1, (self._done >> i) - 1)
+            if last - first < _ONE_BY_ONE:
+                for index in range(first, last + 1):
+                    self._combine_pair(i, index)
+            else:
+                self._combine_neighbours(i, first, last + 1)
+
+    def _refresh_above(self, position: int) -> None:
+        for i in range(1, len(self._levels)):
+            position >>= 1
+            if (position + 1) << i > self._done:
+                return
+            if position << i >= self._directory.head:  # others straddle the head, and are not asked for again
+                self._combine_pair(i, position)
+
+    def _lose(self, positions: Array, rows: Array) -> None:
+        """The blocks at `positions`, int64 (k,) increasing, have so many rows less; so do the nodes above them."""
+        head, done = self._directory.head, self._done
+        if len(positions) <= _ONE_BY_ONE:
+            for position, lost in zip(positions.tolist(), rows.tolist(), strict=True):
+                for i in range(1, len(self._levels)):
+                    position >>= 1
+                    if (position + 1) << i > done:
+                        break
+                    if position << i >= head:
+                        level = self._levels[i]
+                        level.counts[position - level.base] -= lost
+            return
+        for i in range(1, len(self._levels)):
+            starts = starts_of_runs(positions >> 1)
+            positions, rows = positions[starts] >> 1, np.add.reduceat(rows, starts)
+            live = slice(*positions.searchsorted([-(-head >> i), done >> i]).tolist())
+            level = self._levels[i]
+            level.counts[positions[live] - level.base] -= rows[live]
+
+    def nodes_of_refresh(self, positions: Array) -> list[tuple[int, int]]:
+        """The nodes that `refresh` reads, but for those that it has written."""
+        head, found = self._directory.head, []
+        mine = {position for position in positions.tolist() if position < self._done}
+        for i in range(1, len(self._levels)):
+            parents = {p for p in {child >> 1 for child in mine} if p << i >= head and (p + 1) << i <= self._done}
+            found += [(i - 1, child) for p in sorted(parents) for child in (2 * p, 2 * p + 1) if child not in mine]
+            mine = parents
+        return found
+
+    # ---------------------------------------------------------------- new blocks
+
+    def _catch_up(self) -> None:
+        """Write the nodes that new blocks complete."""
+        tail = self._directory.tail
+        if self._directory.has_external:
+            self.fetch((), self._unpaired())
+            self._directory.note_unstored_partials()
+        first, self._done = self._done, tail
+        if tail - first > _ONE_BY_ONE:
+            self._complete(first)
+            return
+        for position in range(first, tail):
+            i = 0
+            while position & 1:  # node `position` of level i completes the pair of its parent
+                position >>= 1
+                i += 1
+                if self._make(i, position, position + 1) == position:
+                    self._combine_pair(i, position)
+
+    def _unpaired(self) -> list[tuple[int, int]]:
+        """What is there of the nodes that new ones will be made of."""
+        first, tail, head = self._done, self._directory.tail, self._directory.head
+        found, i = [(0, position) for position in range(max(first, head), tail)], 0
+        while tail >> i + 1 > first >> i + 1:
+            if first >> i & 1 and (first >> i) - 1 << i >= head:  # the older one of a pair, of which this is the newer
+                found.append((i, (first >> i) - 1))
+            i += 1
+        return found
+
+    def _complete(self, first: int) -> None:
+        """Write the nodes of level 1 and up that the blocks from `first` on complete."""
+        tail, i = self._directory.tail, 1
+        while tail >> i > first >> i:
+            stop = tail >> i
+            start = self._make(i, first >> i, stop)
+            if start < stop:
+                self._combine_neighbours(i, start, stop)
+            i += 1
+
+    def _make(self, i: int, start: int, stop: int) -> int:
+        """Make rows for nodes start..stop at the end of level i, without those that straddle the head.
+
+        Returns:
+            the first node that has a row, `stop` where none has.
+        """
+        if i == len(self._levels):
+            self._levels.append(Level(self._monoids, start))
+        level, live = self._levels[i], -(-self._directory.head >> i)
+        start = min(max(start, live), stop)
+        if level.tail != start:  # all it has is dead, and a gap follows
+            level.restart(start)
+        level.reserve(stop - start, live)
+        return start
+
+    # ---------------------------------------------------------------- nodes
+
+    def _combine_pair(self, i: int, index: int) -> None:
+        """Write node (i, index) from its two children."""
+        children, level = self._levels[i - 1], self._levels[i]
+        left, row = 2 * index - children.base, index - level.base
+        level.counts[row] = children.counts.item(left) + children.counts.item(left + 1)
+        for slot, monoid in enumerate(self._monoids):
+            take = children.takers[slot]
+            pair = monoid.combine(take(left), take(left + 1))
+            level.putters[slot](row, pair)
+
+    def _combine_neighbours(
+        self, i: int, start: int, stop: int, known: Mapping[int, Partials] = MappingProxyType({})
+    ) -> None:
+        """Write the nodes start..stop of level i from their children."""
+        children, level = self._levels[i - 1], self._levels[i]
+        left, right = 2 * start - children.base, 2 * stop - children.base
+        rows = slice(start - level.base, stop - level.base)
+        self._combine_pairs(children, level, slice(left, right, 2), slice(left + 1, right, 2), rows, known)
+
+    def _combine_pairs(
+        self,
+        children: Level,
+        level: Level,
+        left: Array | slice,
+        right: Array | slice,
+        rows: Array | slice,
+        known: Mapping[int, Partials] = MappingProxyType({}),
+    ) -> None:
+        """Write many nodes from the rows of their children, but for slots of which the partials are known."""
+        level.put_many(
+            rows,
+            children.counts[left] + children.counts[right],
+            [
+                known[slot]
+                if slot in known
+                else monoid.combine_columns(
+                    tuple([part[left] for part in parts]), tuple([part[right] for part in parts])
+                )
+                for slot, (monoid, parts) in enumerate(zip(self._monoids, children.columns, strict=True))
+            ],
+        )
+
+    # ---------------------------------------------------------------- stale blocks
+
+    @property
+    def defers(self) -> bool:
+        """Whether folding may wait: not where it loads partials from a tier, since that may fail."""
+        return not self._directory.has_external
+
+    def lose(self, positions: Array, rows: Array) -> None:
+        """Blocks have noted that rows leave: int64 (k,) increasing positions, and how many rows each loses."""
+        self._directory.lose(positions, rows)
+        self._lose(positions, rows)
+        self.change(positions.tolist())
+
+    def change(self, positions: Iterable[int]) -> None:
+        """Blocks at these positions have other rows, as many as the directory counts."""
+        stale = self._directory.stale
+        stale.update(positions)
+        if len(stale) > _STALE or not self.defers:
+            self.freshen()
+
+    def freshen(self) -> None:
+        """Fold the stale blocks again, and the nodes above them."""
+        directory, layout = self._directory, self._layout
+        if not directory.stale:
+            return
+        positions = sorted(position for position in directory.stale if position >= directory.head)
+        directory.stale.clear()
+        if not positions:
+            return
+        stale = np.array(positions)
+        if len(positions) < _FEW:
+            for position in positions:
+                block = directory.block(position)
+                directory.change(position, block.rows, layout.reduce_rows(block.columns, 0, block.rows))
+        else:
+            rows = np.add.accumulate(directory.counts[stale - directory.base])
+            parts = starts_of_runs(rows // _ROWS)
+            for some in np.split(stale, parts[1:]):
+                self._fold_blocks(some)
+        self.refresh(stale)
+
+    def _fold_blocks(self, positions: Array) -> None:
+        """Fold some stale blocks again, all at once."""
+        directory, layout = self._directory, self._layout
+        blocks = [directory.unsettled(position) for position in positions.tolist()]
+        columns: list[Array] = [_UNREAD] * len(layout.dtypes)
+        for i in layout.used:
+            columns[i] = np.concatenate([part for block in blocks for part in block.kept(i)])
+        counts = directory.counts[positions - directory.base]
+        starts = np.zeros(len(counts), np.int64)
+        np.add.accumulate(counts[:-1], out=starts[1:])
+        directory.change_many(positions, counts, layout.reduce_segments(columns, starts))
 
     # ---------------------------------------------------------------- reading
 
@@ -222,7 +534,13 @@ class Levels(Pairs):
     # ---------------------------------------------------------------- storing
 
     def pending_blocks(self, given: Callable[[], None]) -> list[PendingBlock]:
-        """The partials above level 0 that are to be stored, of all nodes; `given` is called when one gets its id."""
+        """The partials above level 0 that are to be stored, of all nodes; `given` is called when one gets its id.
+
+        Stale blocks are folded first: one that is stored would be loaded for that. Dropped ones are forgotten.
+        """
+        self.freshen()
+        if not self._directory.has_external:
+            return []
         if self._done < self._directory.tail:
             self._catch_up()
         return [
@@ -239,7 +557,7 @@ class Levels(Pairs):
 
     def dump(self) -> tuple[int, dict[int, Array]]:
         """Up to where there are nodes, and the ids of all large partials by slot: see `ForestImage`."""
-        large = [slot for slot, monoid in enumerate(self._monoids) if isinstance(monoid, ExternalPartials)]
+        large = [slot for slot, _ in self._directory.external]
         ids = [[part] for part in self._directory.ids(self._directory.head, self._directory.tail)]
         for i in range(1, len(self._levels)):
             start, stop = self._live(i)
@@ -280,6 +598,7 @@ class Levels(Pairs):
     def check_invariants(self, same: Callable[[Monoid, Partial, Partial], bool]) -> None:
         """Raise AssertionError naming the first invariant that does not hold; `same` compares two partials."""
         self._catch_up()
+        self.check_counts()
         head, tail = self._directory.head, self._directory.tail
         for i in range(1, len(self._levels)):
             children, level = self._levels[i - 1], self._levels[i]
@@ -289,8 +608,6 @@ class Levels(Pairs):
             assert level.tail == tail >> i, f"level {i} ends at node {level.tail}, not {tail >> i}"
             assert level.base <= first, f"level {i} starts at {level.base}, needs {first}"
             for index in range(first, level.tail):
-                total = children.count(2 * index) + children.count(2 * index + 1)
-                assert level.count(index) == total, f"count of node {i, index} is not its children's"
                 older, newer = children.node(2 * index), children.node(2 * index + 1)
                 for slot, (monoid, found) in enumerate(zip(self._monoids, level.node(index), strict=True)):
                     pair = monoid.combine(older[slot], newer[slot])

@@ -6,7 +6,7 @@ import numpy as np
 
 from sash_engine.monoids.base import Array
 
-__all__ = ["lengths_of_segments", "starts_of_runs"]
+__all__ = ["lengths_of_segments", "runs_of_numbers", "starts_of_runs"]
 
 _FIRST = np.zeros(1, np.int64)
 _FIRST.flags.writeable = False
@@ -29,3 +29,14 @@ def lengths_of_segments(starts: Array, n: int) -> Array:
     np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
     lengths[-1] = n - starts[-1]
     return lengths
+
+
+def runs_of_numbers(numbers: Array) -> list[tuple[int, int]]:
+    """Strictly increasing numbers, one at least, as runs start..stop of neighbours.
+
+    >>> runs_of_numbers(np.array([3, 4, 5, 9]))
+    [(3, 6), (9, 10)]
+    """
+    firsts = starts_of_runs(numbers - np.arange(len(numbers)))
+    lasts = np.append(firsts[1:], len(numbers)) - 1
+    return list(zip(numbers[firsts].tolist(), (numbers[lasts] + 1).tolist(), strict=True))

@@ -28,9 +28,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from sash_engine.forest.directory import Directory
-from sash_engine.forest.head_tail import Tail
 from sash_engine.forest.layout import Layout
-from sash_engine.forest.segments import starts_of_runs
+from sash_engine.forest.segments import runs_of_numbers, starts_of_runs
+from sash_engine.forest.tail import Tail
 from sash_engine.monoids import IgnoresNulls, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
@@ -221,7 +221,7 @@ def _fold_panes(layout: Layout, rows: Rows, fold: _Fold, cuts: Array) -> Steps[l
         before = int(behind[at - 1]) if at else 0
         stop = max(int(behind.searchsorted(before + _ROWS, "right")), at + 1)
         panes = narrow[at:stop]
-        columns = rows.columns(_runs(cuts, panes), read)
+        columns = rows.columns([(int(cuts[a]), int(cuts[b])) for a, b in runs_of_numbers(panes)], read)
         parts.append((yield from reduce_steps(layout, columns, behind[at:stop] - widths[panes] - before)))
         at = stop
     folded = [joined([part[slot] for part in parts]) for slot in range(len(layout.monoids))]
@@ -229,13 +229,6 @@ def _fold_panes(layout: Layout, rows: Rows, fold: _Fold, cuts: Array) -> Steps[l
         order = np.argsort(np.concatenate((wide, narrow)))
         folded = [_rows(partials, order) for partials in folded]
     return folded
-
-
-def _runs(cuts: Array, panes: Array) -> list[tuple[int, int]]:
-    """The rows of some panes, as runs of neighbouring ones: start..stop of each."""
-    firsts = starts_of_runs(panes - np.arange(len(panes)))
-    lasts = np.append(firsts[1:], len(panes)) - 1
-    return list(zip(cuts[panes[firsts]].tolist(), cuts[panes[lasts] + 1].tolist(), strict=True))
 
 
 def reduce_steps(layout: Layout, columns: Sequence[Array], starts: Array) -> Steps[list[Partials]]:

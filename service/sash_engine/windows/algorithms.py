@@ -6,7 +6,12 @@ from sash_engine.aggregators import ALGORITHMS, Capability
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["check_algorithm", "check_ranges", "check_values"]
+__all__ = ["DEPRECATED", "check_algorithm", "check_ranges", "check_values"]
+
+DEPRECATED = (
+    "algorithm is deprecated in the spec of a window. Leave it out: the columnar engine gives the same answers and "
+    "refuses less. sash_engine.aggregators keeps the algorithms as a library"
+)
 
 _WITH_RANGES = ", ".join(
     sorted(name for name, algorithm in ALGORITHMS.items() if Capability.RANGE_QUERY in algorithm.capabilities)

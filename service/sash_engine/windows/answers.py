@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.spec import Durability, WindowSpec
+from sash_wire.labels import split
 
-__all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult"]
+__all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult", "parts_of"]
 
 T = TypeVar("T")
 
@@ -159,3 +160,10 @@ class WindowInfo:
     """Entries of this time and older are final; None without punctuation, and before the first one."""
     evicted_through: int | None = None
     """No newer entry was evicted by the slide policy; None if none was."""
+
+
+def parts_of(spec: WindowSpec, key: str | None) -> dict[str, str] | None:
+    """The parts of a key by name; None where the window's keys have none."""
+    if spec.keys is None or key is None:
+        return None
+    return dict(zip(spec.keys, split(key, len(spec.keys)), strict=True))

@@ -27,7 +27,11 @@ def check_sessions(question: SeriesQuery) -> None:
             raise InvalidArgument("step is missing: give a step, or a gap for sessions", field="step")
         return
     others = {"step": bool(question.step), "width": question.width is not None, "keys": bool(question.keys)}
-    others |= {"where": bool(question.where), "by": question.is_grouped, "partials": question.partials}
+    others |= {
+        "where": bool(question.selection.where),
+        "by": question.selection.is_grouped,
+        "partials": question.partials,
+    }
     for name, given in others.items():
         if given:
             raise InvalidArgument(f"sessions are of one key and have no length: leave {name} out", field=name)

@@ -32,17 +32,16 @@ partials of parts. Other calls raise `Unsupported`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from sash_engine.aggregators import Capability, LogMTA, create
 from sash_engine.errors import FailedPrecondition, Unsupported
-from sash_engine.forest import Forest, Layout
-from sash_engine.forest.row_slices import RowSlice
-from sash_engine.monoids import Monoid, Partial
-from sash_engine.monoids.base import Array, object_array
+from sash_engine.forest import Forest, Layout, RowSlice
+from sash_engine.forest.series import answers_of
+from sash_engine.monoids import Partial
+from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.algorithms import check_ranges
 from sash_engine.windows.joint import Joint
@@ -296,10 +295,10 @@ class ByAlgorithm:
             found.append(self.range_totals(start, stop - 1, part))
             yield
         entries = np.array([count for count, _ in found], np.int64)
-        return entries, [
-            entries if slot < 0 else _lowered(layout.monoids[slot], [totals[slot] for _, totals in found], entries)
-            for slot in layout.answers
-        ]
+        filled = np.flatnonzero(entries)
+        totals = [found[i][1] for i in filled.tolist()]
+        partials = [monoid.pack([each[slot] for each in totals]) for slot, monoid in enumerate(layout.monoids)]
+        return entries, (yield from answers_of(layout, partials if totals else [], filled, entries))
 
     # ---------------------------------------------------------------- what would need the values
 
@@ -376,17 +375,3 @@ def _some(partials: Sequence[Partial], part: Layout | None) -> list[Partial]:
 def _last(time: int) -> int:
     """The time inside of the last entry there could be at `time`."""
     return ((time + 1) << _ARRIVAL_BITS) - 1
-
-
-def _lowered(monoid: Monoid, partials: Sequence[Partial], entries: Array) -> Array:
-    """Lower k partials, of so many entries each: an array of answers (k,), as `Forest.series` describes it."""
-    filled = np.flatnonzero(entries)
-    if not len(filled):
-        return object_array([monoid.lower(partial) for partial in partials])
-    answers = monoid.lower_columns(monoid.pack([partials[i] for i in filled.tolist()]))
-    if len(filled) == len(entries):
-        return answers
-    nothing = [monoid.lower(identity) for identity in repeat(monoid.identity, len(entries))]  # lists are not shared
-    out = object_array(nothing) if nothing[0] is None or answers.dtype == object else np.array(nothing, answers.dtype)
-    out[filled] = answers
-    return out

@@ -43,7 +43,7 @@ SCANNED_MAX = 2**26
 """Entries that a change without times may have to look through: 0.1 to 2 s, during which the window is held."""
 _NAMES = 1_024
 """Names of one key that one step loads, or changes: 1 to 3 ms if each is in a block of its own, and now and then 10 ms
-more, when blocks that wait are folded (`sash_engine.forest.stale`)."""
+more, when blocks that wait are folded (`sash_engine.forest.levels`)."""
 
 
 def named(spec: WindowSpec) -> WindowSpec:

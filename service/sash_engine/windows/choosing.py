@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.forest import Layout
 from sash_engine.forest.series import at_once
 from sash_engine.monoids import Monoid
@@ -49,17 +49,17 @@ _COMPARE = {
 }
 
 
-def check_choice(question: Grouped, monoids: Mapping[str, Monoid]) -> None:
+def check_choice(selection: Grouped, monoids: Mapping[str, Monoid]) -> None:
     """Check `top` and `having` of a question; raises InvalidArgument."""
-    top = question.top
+    top = selection.top
     if top is not None:
         _check_name(top.by, monoids, "top.by")
         check_top(top)
-    if len(question.having) > MAX_HAVING:
+    if len(selection.having) > MAX_HAVING:
         raise InvalidArgument(
-            f"{len(question.having)} comparisons in having", field="having", limit=f"{MAX_HAVING} comparisons"
+            f"{len(selection.having)} comparisons in having", field="having", limit=f"{MAX_HAVING} comparisons"
         )
-    for having in question.having:
+    for having in selection.having:
         _check_name(having.aggregate, monoids, "having.aggregate")
         if having.op not in _COMPARE:
             raise InvalidArgument(
@@ -80,17 +80,17 @@ def check_top(top: Top) -> None:
 def _check_name(name: str, monoids: Mapping[str, Monoid], field: str) -> None:
     if name not in monoids and name != _ENTRIES:
         known = ", ".join([*monoids, _ENTRIES])
-        raise InvalidArgument(f"{field}: no aggregate {name[:140]!r}; there are {known}", field=field)
+        refuse(field, f"no aggregate {name[:140]!r}; there are {known}")
     if name in monoids and monoids[name].answer not in (int, float, bool):
-        raise InvalidArgument(f"{field}: {name!r} does not answer a number that could be compared", field=field)
+        refuse(field, f"{name!r} does not answer a number that could be compared")
 
 
-def names_compared(question: Grouped | None) -> list[str]:
+def names_compared(selection: Grouped | None) -> list[str]:
     """What `top` and `having` of a question compare: names of aggregates, and `entries`."""
-    if question is None:
+    if selection is None:
         return []
-    names = dict.fromkeys(having.aggregate for having in question.having)
-    return list(names | dict.fromkeys([] if question.top is None else [question.top.by]))
+    names = dict.fromkeys(having.aggregate for having in selection.having)
+    return list(names | dict.fromkeys([] if selection.top is None else [selection.top.by]))
 
 
 class Column:
@@ -149,7 +149,7 @@ class Compared:
     """What a question compares.
 
     Args:
-        question: has `top` or `having`.
+        selection: has `top` or `having`.
         layout: of the window.
         monoids: its aggregates by name.
 
@@ -157,8 +157,8 @@ class Compared:
         slots: those of the layout that are needed.
     """
 
-    def __init__(self, question: Grouped, layout: Layout, monoids: Mapping[str, Monoid]) -> None:
-        names = names_compared(question)
+    def __init__(self, selection: Grouped, layout: Layout, monoids: Mapping[str, Monoid]) -> None:
+        names = names_compared(selection)
         slot_of = dict(zip(layout.names, layout.answers[-len(layout.names) :], strict=True))
         self._slot_of = {name: slot_of[name] if name in monoids else -1 for name in names}
         counting = (0,) if len(layout.answers) > len(layout.names) else ()  # panes count their entries there
@@ -258,7 +258,7 @@ def chosen(top: Top, column: Column, among: Numbers, name: Callable[[int], str |
     return among
 
 
-def chosen_answers(question: Grouped, answers: Sequence[Answer], each: int) -> Steps[list[Answer]]:
+def chosen_answers(selection: Grouped, answers: Sequence[Answer], each: int) -> Steps[list[Answer]]:
     """Those of some answers that `having` and `top` leave, in order.
 
     Args:
@@ -266,16 +266,16 @@ def chosen_answers(question: Grouped, answers: Sequence[Answer], each: int) -> S
     """
     firsts = answers[::each]
     columns = dict[str, Column]()
-    for name in names_compared(question):
+    for name in names_compared(selection):
         parts = [Column.of([])]
         for a, b in spans_of(len(firsts), _OBJECTS):
             parts.append(Column.of([one.entries if name == _ENTRIES else one.aggregates[name] for one in firsts[a:b]]))
             yield
         columns[name] = Column.joined(parts)
-    left = yield from passing(question.having, columns, len(firsts))
-    if question.top is not None:
-        named = (lambda place: firsts[place].key) if question.by is None else None
-        left = yield from chosen(question.top, columns[question.top.by], left, named)
+    left = yield from passing(selection.having, columns, len(firsts))
+    if selection.top is not None:
+        named = (lambda place: firsts[place].key) if selection.by is None else None
+        left = yield from chosen(selection.top, columns[selection.top.by], left, named)
     return [answer for place in left.tolist() for answer in answers[place * each : (place + 1) * each]]
 
 

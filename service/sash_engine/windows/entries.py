@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sash_engine.errors import Unsupported
-from sash_engine.forest import Cold
-from sash_engine.forest.row_slices import RowSlice
+from sash_engine.forest import Cold, RowSlice
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.batch import AnyBatch, Coded
 from sash_engine.windows.pages import Numbers
+from sash_engine.windows.panes import batch_of
 from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
 
@@ -97,7 +97,7 @@ class Entries:
                 field="algorithm",
             )
         assert rows >= 1
-        self._spec, self._stores, self._cold, self._rows = spec, keys.stores, cold, rows
+        self._spec, self._layout, self._cold, self._rows = spec, keys.layout, cold, rows
         small, lengths, self._small = keys.small(numbers)
         self._of = np.repeat(small, lengths)
         if start is not None or end is not None:
@@ -163,7 +163,7 @@ class Entries:
 
     def _bulk(self, of: Numbers, columns: Sequence[Array]) -> AnyBatch:
         keys = self._coded(of) if self._spec.keyed else None
-        return self._stores.batch(self._spec, columns, keys)
+        return batch_of(self._layout, self._spec, columns, keys)
 
     def _coded(self, of: Numbers) -> Coded:
         """The keys of rows that are sorted by key."""

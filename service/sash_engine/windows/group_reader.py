@@ -3,7 +3,7 @@
     select   where, keys            ──▶ numbers of keys        labels.py
     group    by; or each key alone  ──▶ a group for each key   labels.py
     choose   having, top            ──▶ some of the groups     by a fold of what these compare only
-    answer   the groups of a page   ──▶ answers                grouped.py, one vectorised pass for all aggregates
+    answer   the groups of a page   ──▶ answers                group_folds.py, one vectorised pass for all aggregates
 
 The answer of a group is the one that `combine` gives for its keys.
 """
@@ -23,22 +23,29 @@ from sash_engine.forest.series import answers_of
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.answering import parts_of
-from sash_engine.windows.answers import Answer, Page, Series
-from sash_engine.windows.asked_keys import AskedKeys
+from sash_engine.windows.answers import Answer, Page, Series, parts_of
 from sash_engine.windows.bounds import trailing, trailing_each
 from sash_engine.windows.choosing import Compared, check_choice, chosen, names_compared, passing
 from sash_engine.windows.costs import MAX_ANSWERS, Costs
-from sash_engine.windows.grouped import Bounds, fold_groups, nothing_of
+from sash_engine.windows.group_folds import Bounds, fold_groups, nothing_of
+from sash_engine.windows.group_series import series_steps
+from sash_engine.windows.key_finder import KeyFinder
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Groups, Labels
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.partials import partials_of, partials_of_buckets
-from sash_engine.windows.questions import AllKeys, Grouped, KeyList, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import (
+    AllKeys,
+    Grouped,
+    GroupedQuestion,
+    KeyList,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Where,
+)
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec
-from sash_engine.windows.together import series_steps
-from sash_engine.windows.totals import rows_of
+from sash_engine.windows.totals import partials_of, partials_of_buckets, rows_of
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
 
@@ -52,7 +59,6 @@ _ANSWERS = 256
 """Answers that one step makes: 1 ms."""
 
 Span = tuple[str, int]
-Asked = Query | RangeQuery | SeriesQuery
 T = TypeVar("T")
 
 
@@ -68,6 +74,7 @@ class Chosen:
         among: int64, rising: the keys of all groups that there were to choose from; None where each key is a group.
         position: where the next page begins; None after the last.
         empty: the groups that have no entries, as numbers of `groups`.
+        is_one: whether all keys are one group, which is called nothing.
     """
 
     numbers: Numbers
@@ -77,6 +84,12 @@ class Chosen:
     among: Numbers | None = None
     position: str | None = None
     empty: frozenset[int] = frozenset()
+    is_one: bool = False
+
+    @classmethod
+    def together(cls, numbers: Numbers) -> Chosen:
+        """Some keys as one group."""
+        return cls(numbers, np.zeros(len(numbers), np.int64), None, np.zeros(1, np.int64), numbers, is_one=True)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -109,7 +122,7 @@ class Chosen:
         number = int(self.names[group])
         if self.groups is not None:
             return self.groups.key(number)
-        return keys.name(number)
+        return None if self.is_one else keys.name(number)
 
     def texts(self, keys: ReadableKeys) -> list[str]:
         """The names of groups each of which is one key."""
@@ -141,7 +154,7 @@ class GroupReader:
         keys: ReadableKeys,
         slide: Now,
         costs: Costs,
-        asked: AskedKeys,
+        asked: KeyFinder,
         labels: Labels,
     ) -> None:
         self._spec, self._whole, self._layout, self._keys, self._slide = spec, whole, layout, keys, slide
@@ -150,27 +163,29 @@ class GroupReader:
 
     # ---------------------------------------------------------------- checking
 
-    def check(self, question: Asked) -> None:
+    def check(self, selection: Grouped) -> None:
         """Check all of a question about several keys that takes no look at the keys.
 
         Raises:
             InvalidArgument: names the field and the limit.
             Unsupported: groups where an aggregate depends on the order of entries.
         """
-        self._labels.check(question.where, question.by)
-        check_choice(question, self._monoids)
-        if question.by is not None and set(question.by) != set(self._spec.labels):
-            self.check_commutative(question)
-        if question.limit is not None and not 1 <= question.limit <= MAX_ANSWERS:
-            raise InvalidArgument(f"limit {question.limit} is out of range", field="limit", limit=f"1 to {MAX_ANSWERS}")
-        if question.position and question.limit is None:
+        self._labels.check(selection.where, selection.by)
+        check_choice(selection, self._monoids)
+        if selection.by is not None and set(selection.by) != set(self._spec.labels):
+            self.check_commutative(selection)
+        if selection.limit is not None and not 1 <= selection.limit <= MAX_ANSWERS:
+            raise InvalidArgument(
+                f"limit {selection.limit} is out of range", field="limit", limit=f"1 to {MAX_ANSWERS}"
+            )
+        if selection.position and selection.limit is None:
             raise InvalidArgument("position is for pages: say a limit", field="position")
-        if question.top is not None and question.limit is not None:
+        if selection.top is not None and selection.limit is not None:
             raise InvalidArgument("top says how many answers there are: leave limit out", field="limit")
 
-    def check_commutative(self, question: Grouped | None = None) -> None:
+    def check_commutative(self, selection: Grouped | None = None) -> None:
         """Refuse answers over several keys where an aggregate that is answered or compared depends on the order."""
-        compared = [self._monoids[name] for name in names_compared(question) if name in self._monoids]
+        compared = [self._monoids[name] for name in names_compared(selection) if name in self._monoids]
         for monoid in (*self._layout.answering_monoids, *compared):
             if not monoid.commutative:
                 function = monoid.inner.function if isinstance(monoid, Pane) else monoid.function
@@ -181,6 +196,11 @@ class GroupReader:
                 )
 
     # ---------------------------------------------------------------- choosing
+
+    def together(self, where: Sequence[Where], keys: KeyList) -> Steps[Chosen]:
+        """The keys that a question selects, as one group; raises as `check_commutative`."""
+        self.check_commutative()
+        return Chosen.together((yield from self.numbers(where, keys)))
 
     def numbers(self, where: Sequence[Where], keys: KeyList) -> Steps[Numbers]:
         """The numbers of the keys that a question selects, those without entries, too."""
@@ -194,80 +214,83 @@ class GroupReader:
                 yield
         return numbers
 
-    def choose(self, question: Asked, lookbacks: int, bounds_of: Callable[[Chosen], Bounds | None]) -> Steps[Chosen]:
+    def choose(
+        self, question: GroupedQuestion, lookbacks: int, bounds_of: Callable[[Chosen], Bounds | None]
+    ) -> Steps[Chosen]:
         """The groups that a question is about, and their keys.
 
         Args:
             lookbacks: how many; each is an answer of each group.
             bounds_of: groups -> the bounds of what `top` and `having` compare.
         """
-        numbers = yield from self.numbers(question.where, question.keys)
-        found = yield from self._grouped(question, numbers)
-        having, top = question.having, question.top
-        lowest = self._after(question, found)
+        selection = question.selection
+        numbers = yield from self.numbers(selection.where, question.keys)
+        found = yield from self._grouped(selection, numbers, isinstance(question, Query) and question.nows is not None)
+        having, top = selection.having, selection.top
+        lowest = self._after(selection, found)
         if lowest:
             found = found.only(np.arange(lowest, len(found)))
             yield
-        if question.limit is not None and not having:
-            found = found.first(question.limit)
+        if selection.limit is not None and not having:
+            found = found.first(selection.limit)
         elif having or top is not None:
-            found = yield from self._compared(question, found, bounds_of(found))
-            if question.limit is not None:
-                found = found.first(question.limit)
+            found = yield from self._compared(selection, found, bounds_of(found))
+            if selection.limit is not None:
+                found = found.first(selection.limit)
         self._costs.check_answers(len(found), lookbacks)
         return found
 
-    def _grouped(self, question: Grouped, numbers: Numbers) -> Steps[Chosen]:
-        """All groups that have entries."""
-        if question.by is not None and (numbers[1:] < numbers[:-1]).any():
+    def _grouped(self, selection: Grouped, numbers: Numbers, empty_too: bool) -> Steps[Chosen]:
+        """All groups that have entries, or `empty_too`."""
+        if selection.by is not None and (numbers[1:] < numbers[:-1]).any():
             numbers = np.sort(numbers)
         filled = np.empty(len(numbers), np.bool_)
         for a, b in spans_of(len(numbers), _KEYS):
             filled[a:b] = self._keys.filled_each(numbers[a:b])
             yield
-        if question.by is None:
+        if selection.by is None:
             numbers = numbers[filled]
-            if question.limit is not None:
+            if selection.limit is not None:
                 numbers = np.sort(numbers)  # pages go on behind a number
             return Chosen(numbers, np.arange(len(numbers)), None, numbers)
-        of, groups = yield from self._labels.group(question.by, numbers)
+        of, groups = yield from self._labels.group(selection.by, numbers)
         names = np.arange(len(groups)) if len(numbers) else np.empty(0, np.int64)
         found = Chosen(numbers, of, groups, names, numbers)
         if filled.all():
             return found
         there = np.zeros(len(found), np.bool_)
         there[of[filled]] = True
-        if isinstance(question, Query) and question.nows is not None:
+        if empty_too:
             found.empty = frozenset(np.flatnonzero(~there).tolist())
             return found
         return found if there.all() else found.only(np.flatnonzero(there))
 
-    def _after(self, question: Grouped, found: Chosen) -> int:
+    def _after(self, selection: Grouped, found: Chosen) -> int:
         """The first group behind the question's position."""
-        if not question.position:
+        if not selection.position:
             return 0
         try:
             if found.groups is None:
-                return int(found.names.searchsorted(int(question.position), "left"))
-            wanted = found.groups.behind(split(question.position, len(found.groups.names)))
+                return int(found.names.searchsorted(int(selection.position), "left"))
+            wanted = found.groups.behind(split(selection.position, len(found.groups.names)))
         except (WireError, ValueError, OverflowError):
             raise InvalidArgument(
-                f"position {question.position[:100]!r} is none that an answer gave", field="position"
+                f"position {selection.position[:100]!r} is none that an answer gave", field="position"
             ) from None
         return int(found.names.searchsorted(wanted, "left"))
 
-    def _compared(self, question: Grouped, found: Chosen, bounds: Bounds | None) -> Steps[Chosen]:
+    def _compared(self, selection: Grouped, found: Chosen, bounds: Bounds | None) -> Steps[Chosen]:
         """Those of the groups that `having` and `top` leave."""
-        compared = Compared(question, self._whole, self._monoids)
+        compared = Compared(selection, self._whole, self._monoids)
         self._costs.check_compared(len(found), [self._whole.monoids[slot] for slot in compared.slots])
         totals = yield from fold_groups(
             self._keys, self._whole, found.numbers, found.of, len(found), bounds, compared.slots, found.among
         )
         columns = yield from compared.columns(totals)
-        left = yield from passing(question.having, columns, len(found))
-        if question.top is not None:
+        left = yield from passing(selection.having, columns, len(found))
+        if selection.top is not None:
             named = (lambda place: found.key(place, self._keys)) if found.groups is None else None
-            left = yield from chosen(question.top, columns[question.top.by], left, named)
+            left = yield from chosen(selection.top, columns[selection.top.by], left, named)
         return found.only(left)
 
     # ---------------------------------------------------------------- answering
@@ -311,7 +334,7 @@ class GroupReader:
             answer.parts = self.parts_of(found, i)
             if partials:
                 answer.partials = partials_of(layout, counts[i], totals.of(i) if counts[i] else layout.identities)
-            if partials or self._costs.sized:
+            if (partials or self._costs.sized) and not found.is_one:
                 values = self._costs.check_values(values, self._costs.values_of(answer))
             out.append(answer)
             if i % _ANSWERS == _ANSWERS - 1:
@@ -322,7 +345,7 @@ class GroupReader:
         """The labels of a group, or of a key."""
         if found.groups is not None:
             return found.groups.labels(int(found.names[group]))
-        return parts_of(self._spec, self._keys.name(int(found.names[group])))
+        return parts_of(self._spec, found.key(group, self._keys))
 
     def _spans(self, found: Chosen) -> Steps[tuple[list[int], list[int]]]:
         """The times of the oldest and the newest row of each group."""
@@ -347,23 +370,29 @@ class GroupReader:
 
     def queries(self, question: Query, spans: Sequence[Span]) -> Steps[Page[Answer]]:
         """The answers of a query: those of a group one after the other, one for each lookback."""
-        as_of, asked = question.as_of, spans or (None,)
-        has_now = not spans or trailing(self._slide, as_of, NEVER) is not None
-        found = yield from self.choose(question, len(spans), lambda found: self._over(found, question, asked[0]))
-        answers = list[list[Answer]]()
-        for span in asked:
+        first = spans[0] if spans else None
+        found = yield from self.choose(question, len(spans), lambda found: self._over(found, question, first))
+        return found.page((yield from self.over_each(found, question, spans)))
+
+    def over_each(self, found: Chosen, question: Query, spans: Sequence[Span]) -> Steps[list[Answer]]:
+        """The answers of groups over each lookback, or over everything; those of a group one after the other."""
+        as_of, answers = question.as_of, list[list[Answer]]()
+        for span in spans or (None,):
             text = None if span is None else span[0]
             answers.append((yield from self.answers(found, self._over(found, question, span), text, question.partials)))
         if not spans and as_of is not None:
             oldest, _ = yield from self._spans(found)
             for answer, start in zip(answers[0], oldest, strict=True):
                 answer.start = start if answer.entries else None
+        elif not spans and found.is_one and not answers[0][0].entries:
+            answers[0][0].start = answers[0][0].end = None
+        elif spans and trailing(self._slide, as_of, NEVER if len(found.numbers) else None) is None:
+            for answer in chain.from_iterable(answers):
+                answer.start = answer.end = None
         for group in np.flatnonzero(np.isin(found.names, list(found.empty))).tolist() if found.empty else ():
             for of_span in answers:
                 of_span[group].start = None
-        for answer in () if has_now else chain.from_iterable(answers):
-            answer.start = answer.end = None
-        return found.page([answer for of_group in zip(*answers, strict=True) for answer in of_group])
+        return [answer for of_group in zip(*answers, strict=True) for answer in of_group]
 
     def ranges(self, question: RangeQuery, last: int) -> Steps[Page[Answer]]:
         """The answers over start <= time <= last, one for each group."""
@@ -376,22 +405,29 @@ class GroupReader:
 
     def series(self, question: SeriesQuery, starts: Array, stops: Array, wide: int) -> Steps[Page[Series]]:
         """A series of each group over the buckets start <= time < stop."""
-        first, last, layout, n = int(starts[0]), int(stops[-1]) - 1, self._layout, len(starts)
+        found = yield from self.choose(question, 1, lambda found: self._within(found, starts, stops))
+        return found.page((yield from self.series_of(found, starts, stops, wide, question.partials)))
 
-        def bounds(found: Chosen) -> Bounds:
-            return np.full(len(found), first), np.full(len(found), last)
+    def _within(self, found: Chosen, starts: Array, stops: Array) -> Bounds:
+        return np.full(len(found), int(starts[0])), np.full(len(found), int(stops[-1]) - 1)
 
-        found = yield from self.choose(question, 1, bounds)
+    def series_of(self, found: Chosen, starts: Array, stops: Array, wide: int, partly: bool) -> Steps[list[Series]]:
+        """A series of each of some groups.
+
+        Args:
+            partly: answer with partials, too.
+        """
+        layout, n = self._layout, len(starts)
         self._costs.check_buckets(len(found) * n)
         self._costs.need_buckets(len(found) * n)
-        if self._costs.sized:
+        if self._costs.sized and len(found.numbers) and (n > 1 or not found.is_one):
             values, overlap = 0, -(-wide // int(starts[1] - starts[0])) if n > 1 else 1
-            for answer in (yield from self.answers(found, bounds(found), None, False)):
+            for answer in (yield from self.answers(found, self._within(found, starts, stops), None, False)):
                 values = self._costs.check_series(answer.entries, answer.aggregates, n, overlap, values)
         entries, answers, folds = yield from series_steps(
             self._keys, layout, found.numbers, starts, stops, found.of, len(found)
         )
-        partials = partials_of_buckets(layout, entries, folds) if question.partials else None
+        partials = partials_of_buckets(layout, entries, folds) if partly else None
         filled = np.concatenate(([0], np.cumsum(entries > 0)))
         out = list[Series]()
         for i in range(len(found)):
@@ -405,4 +441,4 @@ class GroupReader:
             out.append(of_group)
             if i % _ANSWERS == _ANSWERS - 1:
                 yield
-        return found.page(out)
+        return out

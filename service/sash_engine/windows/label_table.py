@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.key_table import KeyTable
+from sash_engine.windows.keys import Keys
 from sash_engine.windows.ragged import grown
 from sash_wire.labels import split
 
@@ -111,7 +111,7 @@ class LabelTable:
         parts: how many parts a key has.
     """
 
-    def __init__(self, keys: KeyTable, parts: int) -> None:
+    def __init__(self, keys: Keys, parts: int) -> None:
         self._keys = keys
         self._parts = parts
         self.labels: list[Label] = []

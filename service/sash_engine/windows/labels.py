@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.conditions import Condition, by_codes, by_names, only_of, pattern
@@ -115,16 +115,12 @@ class Labels:
             self._check_name(condition.part, "where")
             if condition.op not in CONDITIONS:
                 known = ", ".join(CONDITIONS)
-                raise InvalidArgument(f"where: no comparison {str(condition.op)[:40]!r}", field="where", limit=known)
+                refuse("where", f"no comparison {str(condition.op)[:40]!r}", limit=known)
             several = condition.op in ("in", "not in")
             if not several and len(condition.values) != 1:
-                raise InvalidArgument(
-                    f"where: {condition.op!r} compares with one value", field="where", limit="1 value"
-                )
+                refuse("where", f"{condition.op!r} compares with one value", limit="1 value")
             if len(condition.values) > MAX_VALUES:
-                raise InvalidArgument(
-                    f"where: {len(condition.values)} values", field="where", limit=f"{MAX_VALUES} values"
-                )
+                refuse("where", f"{len(condition.values)} values", limit=f"{MAX_VALUES} values")
             if condition.op in ("=~", "!~"):
                 expressions += 1
                 if expressions > MAX_EXPRESSIONS:
@@ -141,10 +137,7 @@ class Labels:
         if not self._names:
             raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field=field)
         if name not in self._names:
-            raise InvalidArgument(
-                f"{field}: keys of {self._spec.name!r} have no {name[:140]!r}; they have {', '.join(self._names)}",
-                field=field,
-            )
+            refuse(field, f"keys of {self._spec.name!r} have no {name[:140]!r}; they have {', '.join(self._names)}")
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the labels of a key are not those of its name."""

@@ -4,7 +4,10 @@
           |a a . .|b b b b|c c c c c . . .|. . d d d d d d d d d . . . . .|     pages of 4, 4, 8 and 16 rows
                                               ^start of d, count 9
 
-A key's entries are consecutive rows of one page, sorted by (time, arrival). Pages have power-of-two sizes and lie
+A row is an entry or, where the layout is one of panes, a pane (forest/pane_layout.py). A second pane of a key and time
+is combined with the first. What leaves and what a range has are counted in the entries that the panes fold.
+
+A key's rows are consecutive rows of one page, sorted by (time, arrival). Pages have power-of-two sizes and lie
 at multiples of their size (page_allocator.py), so a key's start tells where its page begins. Eviction moves the start.
 A key whose entries reach the end of its page moves: to the page's front, or to the smallest page that holds them. An
 empty key has no page.
@@ -27,12 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.forest import Layout
+from sash_engine.forest import Layout, PaneLayout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers, PageAllocator, copied
 from sash_engine.windows.ragged import grown, ragged, sums
+from sash_engine.windows.totals import KeyTotals
 
 __all__ = ["PAGES", "Numbers", "Pages", "pages_of"]
 
@@ -72,6 +75,7 @@ class Pages:
     def __init__(self, layout: Layout, smallest: int = PAGES[0], largest: int = PAGES[1]) -> None:
         self.largest = largest
         self.layout = layout
+        self._panes = layout if isinstance(layout, PaneLayout) else None
         self._columns = [np.empty(0, dtype) for dtype in layout.dtypes]
         self._objects = [i for i, dtype in enumerate(layout.dtypes) if dtype.hasobject]
         self._allocator = PageAllocator(smallest, largest, self._lengthen)
@@ -105,7 +109,9 @@ class Pages:
     # ---------------------------------------------------------------- inserting
 
     def insert(self, key: int, time: int, values: Sequence[Any]) -> None:
-        """Insert one entry into a key that has less than `largest`: a scalar per field."""
+        """Insert one row into a key that has less than `largest`: a scalar per column after the time."""
+        if self._panes is not None and self._joined(key, time, values, self._panes):
+            return
         start, count = self._starts.item(key), self._counts.item(key)
         size = self._sizes.item(self._classes.item(key))
         row = start + count
@@ -130,14 +136,18 @@ class Pages:
         return row
 
     def bulk_insert(self, keys: Numbers, lengths: Numbers, rows: Sequence[Array]) -> None:
-        """Insert entries into k keys, none of which has more than `largest` afterwards.
+        """Insert rows into k keys, none of which has more than `largest` afterwards. Times of a key's panes differ.
 
         Args:
             keys: int64 (k,).
-            lengths: int64 (k,): how many entries each is sent, >= 1.
-            rows: times, then a column per field, (lengths.sum(),) each: the entries of the first key sorted by
+            lengths: int64 (k,): how many rows each is sent, >= 1.
+            rows: times, then the other columns, (lengths.sum(),) each: the rows of the first key sorted by
                 (time, arrival), then those of the second, and so on.
         """
+        if self._panes is not None:
+            keys, lengths, rows = self._join_each(keys, lengths, rows, self._panes)
+            if not len(keys):
+                return
         counts = self._counts[keys]
         wanted = counts + lengths
         starts = self._starts[keys]
@@ -158,6 +168,49 @@ class Pages:
             self.kept.fresh[keys] = False
         if disordered.any():
             self._sort(keys[disordered])
+
+    def _joined(self, key: int, time: int, values: Sequence[Any], panes: PaneLayout) -> bool:
+        """Combine a pane with the one of its key and time; False where there is none."""
+        start, count = self._starts.item(key), self._counts.item(key)
+        row = start + int(self._columns[0][start : start + count].searchsorted(time, "left"))
+        if row == start + count or self._columns[0].item(row) != time:
+            return False
+        panes.join(self._columns, row, values)
+        if self.kept is not None:
+            self.kept.fresh[key] = False
+        return True
+
+    def _join_each(
+        self, keys: Numbers, lengths: Numbers, rows: Sequence[Array], panes: PaneLayout
+    ) -> tuple[Numbers, Numbers, Sequence[Array]]:
+        """Combine panes with those of their keys and times; return the others, as `bulk_insert` takes them."""
+        if self.kept is not None:
+            self.kept.fresh[keys] = False
+        targets, sources = self._same_times(keys, lengths, rows[0])
+        if not len(targets):
+            return keys, lengths, rows
+        held = [column[targets] for column in self._columns[1:]]
+        joined = panes.combine_columns(held, [column[sources] for column in rows[1:]])
+        for column, values in zip(self._columns[1:], joined, strict=True):
+            column[targets] = values
+        new = np.ones(len(rows[0]), np.bool_)
+        new[sources] = False
+        lengths = sums(new, lengths)
+        return keys[lengths > 0], lengths[lengths > 0], [column[new] for column in rows]
+
+    def _same_times(self, keys: Numbers, lengths: Numbers, times: Array) -> tuple[Numbers, Numbers]:
+        """Where newcomers meet a row of their key and time: that row, and theirs."""
+        counts = self._counts[keys]
+        held = ragged(self._starts[keys], counts)
+        # Newcomers are seldom older than most of what is there.
+        near = self._columns[0][held] >= np.repeat(times[np.cumsum(lengths) - lengths], counts)
+        held = held[near]
+        number = np.arange(len(keys))
+        of = np.concatenate((np.repeat(number, counts)[near], np.repeat(number, lengths)))
+        at = np.concatenate((self._columns[0][held], times))
+        order = np.lexsort((at, of))  # stable: what is there comes first
+        same = (of[order[1:]] == of[order[:-1]]) & (at[order[1:]] == at[order[:-1]])
+        return held[order[:-1][same]], order[1:][same] - len(held)
 
     def _sort(self, keys: Numbers) -> None:
         """Sort the rows of each key by time; equal times stay as they are.
@@ -181,37 +234,42 @@ class Pages:
     # ---------------------------------------------------------------- evicting
 
     def bulk_evict(self, key: int, time: int) -> int:
-        """Evict the entries of one key with a time <= `time`; return how many."""
+        """Evict the rows of one key with a time <= `time`; return how many entries they had."""
         start, count = self._starts.item(key), self._counts.item(key)
         if not count or self._columns[0].item(start) > time:
             return 0
         gone = int(self._columns[0][start : start + count].searchsorted(time, "right"))
+        entries = gone if self._panes is None else int(self._columns[1][start : start + gone].sum())
         self._evict(key, start, count, gone)
-        return gone
+        return entries
 
     def bulk_evict_each(self, keys: Numbers, times: Numbers) -> Numbers:
-        """Evict the entries of k keys with a time <= the key's of `times`; return how many of each, int64 (k,)."""
-        gone = np.zeros(len(keys), np.int64)
+        """Evict the rows of k keys with a time <= the key's of `times`; return how many entries each had."""
+        entries = np.zeros(len(keys), np.int64)
         some = np.flatnonzero(self._counts[keys])
         some = some[self._columns[0][self._starts[keys[some]]] <= times[some]]
         if not len(some):
-            return gone
-        starts, counts = self._starts[keys[some]], self._counts[keys[some]]
-        leaving = self._columns[0][ragged(starts, counts)] <= np.repeat(times[some], counts)
-        gone[some] = sums(leaving, counts)
-        self._evict_each(keys[some], gone[some])
-        return gone
+            return entries
+        counts = self._counts[keys[some]]
+        rows = ragged(self._starts[keys[some]], counts)
+        leaving = self._columns[0][rows] <= np.repeat(times[some], counts)
+        gone = sums(leaving, counts)
+        entries[some] = gone if self._panes is None else sums(leaving * self._columns[1][rows], counts)
+        self._evict_each(keys[some], gone)
+        return entries
 
     def evict_between_each(self, keys: Numbers, start: int, end: int) -> Numbers:
-        """Remove the entries of k keys with start <= time <= end; return how many of each, int64 (k,)."""
+        """Remove the rows of k keys with start <= time <= end; return how many entries each had, int64 (k,)."""
         counts = self._counts[keys]
         times = self._columns[0][ragged(self._starts[keys], counts)]
         return self.remove_each(keys, (times >= start) & (times <= end))
 
     def remove_each(self, keys: Numbers, gone: Array) -> Numbers:
-        """Remove some of the rows of k keys, which are sorted by key; return how many of each, int64 (k,)."""
+        """Remove some of the rows of k keys, which are sorted by key; return how many entries they had, int64 (k,)."""
         starts, counts = self._starts[keys], self._counts[keys]
-        leaving = sums(gone, counts)
+        leaving = entries = sums(gone, counts)
+        if self._panes is not None:
+            entries = sums(gone * self._columns[1][ragged(starts, counts)], counts)
         some = leaving > 0
         if some.any():
             gone = gone[np.repeat(some, counts)]
@@ -225,7 +283,7 @@ class Pages:
                 self.kept.fresh[keys] = False
             if not left.all():
                 self._release(keys[left == 0], starts[left == 0])
-        return leaving
+        return entries
 
     def give(self, key: int, rows: Numbers, columns: Sequence[Array]) -> None:
         """Give rows of a key, int64 (m,), other values: an array (m,) per column after the time."""
@@ -289,21 +347,26 @@ class Pages:
 
     # ---------------------------------------------------------------- reading
 
+    def rows_of(self, key: int) -> int:
+        """How many rows a key has."""
+        return self._counts.item(key)
+
+    def rows_of_each(self, keys: Numbers) -> Numbers:
+        """How many rows k keys have, int64 (k,)."""
+        return self._counts[keys]
+
     def entries(self, key: int) -> int:
         """How many entries a key has."""
-        return self._counts.item(key)
+        count = self._counts.item(key)
+        if self._panes is None:
+            return count
+        start = self._starts.item(key)
+        return int(self._columns[1][start : start + count].sum())
 
     def entries_each(self, keys: Numbers) -> Numbers:
         """How many entries k keys have, int64 (k,)."""
-        return self._counts[keys]
-
-    def weight(self, key: int) -> int:
-        """How many entries the rows of one key stand for: here, one each."""
-        return self._counts.item(key)
-
-    def weights(self, keys: Numbers) -> Numbers:
-        """How many entries the rows of k keys stand for, int64 (k,): here, one each."""
-        return self.entries_each(keys)
+        counts = self._counts[keys]
+        return counts if self._panes is None else sums(self._columns[1][ragged(self._starts[keys], counts)], counts)
 
     def oldest(self, key: int) -> int | None:
         """Time of a key's oldest entry; None where it has none."""
@@ -339,7 +402,8 @@ class Pages:
         first = self._starts.item(key)
         times = self._columns[0][first : first + self._counts.item(key)]
         a, b = int(times.searchsorted(start, "left")), int(times.searchsorted(end, "right"))
-        return max(b - a, 0), layout.reduce_rows(self._columns, first + a, first + b)
+        partials = layout.reduce_rows(self._columns, first + a, first + b)
+        return (max(b - a, 0) if self._panes is None else partials[0]), partials
 
     def rows_each(
         self, keys: Numbers, counts: Numbers, wanted: Sequence[int], start: Numbers | None, end: Numbers | None
@@ -347,7 +411,7 @@ class Pages:
         """The rows of k keys, one key's after the other's.
 
         Args:
-            counts, wanted: as of `entries_each`; the columns that are read.
+            counts, wanted: as of `rows_of_each`; the columns that are read.
             start, end: int64 (k,): of each key only rows with start <= time <= end; None: all.
 
         Returns how many rows of each key there are, and copies of the columns; empty where not wanted.

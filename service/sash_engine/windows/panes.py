@@ -27,16 +27,17 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.forest import BLOCK, Layout
+from sash_engine.forest import BLOCK, Layout, PaneLayout
 from sash_engine.forest.segments import lengths_of_segments
 from sash_engine.forest.series import reduce_steps
 from sash_engine.monoids.base import Array
+from sash_engine.monoids.pane import exported
 from sash_engine.steps import Steps, finished
+from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.pages import Numbers
-from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.spec import WindowSpec, check_time
 
-__all__ = ["Panes"]
+__all__ = ["Panes", "batch_of"]
 
 
 class Panes:
@@ -146,3 +147,19 @@ class Panes:
             folds = [(entries,), *of_entries]
         columns = [times[starts], *(part for fold in folds for part in fold)]
         return lengths_of_segments(starts.searchsorted(firsts), len(starts)), columns
+
+
+def batch_of(layout: Layout, spec: WindowSpec, columns: Sequence[Array], keys: Coded | None) -> AnyBatch:
+    """Rows as a batch that could be written again: entries as values, panes as partials of all but counts."""
+    if not isinstance(layout, PaneLayout):
+        fields = {
+            name: Coded.of(column.tolist()) if column.dtype.hasobject else column
+            for name, column in zip(spec.columns, columns[1:], strict=True)
+        }
+        return Batch(columns[0], fields, keys)
+    partials = {}
+    for name, slot in zip(layout.names, layout.answers[1:], strict=True):
+        if slot:  # slot 0 is the number of entries
+            monoid, parts = layout.inner(slot), tuple([columns[i] for i in layout.reads[slot]])
+            partials[name] = parts if monoid.fixed else exported(monoid, monoid.unpack(parts))
+    return PartialBatch(columns[0], partials, columns[1], keys)

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sash_engine.windows.adaptive_policy import AdaptivePolicy
-
-__all__ = ["AggregateSpec", "Document", "OrderPolicy", "SlidePolicy", "ticks_or_text"]
+__all__ = ["AdaptivePolicy", "AggregateSpec", "Document", "OrderPolicy", "SlidePolicy", "ticks_or_text"]
 
 
 class Document(BaseModel):
@@ -21,6 +19,31 @@ class Document(BaseModel):
 def ticks_or_text(value: Any) -> Any:
     """A number of ticks as text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class AdaptivePolicy(Document):
+    """When the mean of a field changes, the entries from before the change leave (ADWIN)."""
+
+    field: str | None = Field(
+        None, description="The numeric field to watch. It may be left out where the window has only one."
+    )
+    delta: float = Field(
+        0.002,
+        gt=0,
+        lt=1,
+        description="How probable it may be that entries leave although nothing has changed. A smaller `delta` needs a "
+        "clearer change.",
+    )
+    every: int = Field(
+        32, ge=1, le=1_000_000, description="Test a key after so many of its entries on average; 1: after every write."
+    )
+    range: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="How far two values may be apart. It matters where the values hardly vary, and in small windows: a "
+        "change must be clear compared with it.",
+    )
 
 
 class SlidePolicy(Document):

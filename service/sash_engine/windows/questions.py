@@ -4,6 +4,7 @@
     RangeQuery     start <= time <= end                 one answer
     SeriesQuery    t <= time < t + width                a bucket for each t = start, start + step, … < end
     EntriesQuery   start <= time <= end                 the entries themselves
+    KeysQuery      names                                the keys that have entries, page by page
 
 A question names one `key`, or several `keys`, or neither where the window has no keys. It may also select keys by their
 parts (`where`), and group what it selects (`by`). A question is not checked when it is made: the window that answers it
@@ -12,25 +13,42 @@ knows its limits, and raises InvalidArgument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+
+from sash_engine.steps import Steps, finished
+
+if TYPE_CHECKING:
+    from sash_engine.windows.answers import Answer, Page, Series
+    from sash_engine.windows.batch import AnyBatch
+    from sash_engine.windows.reader import Reader
+
+    _Range: TypeAlias = Answer | Page[Answer]
+    _Series: TypeAlias = Series | Page[Series]
+    _Bulks: TypeAlias = Iterator[AnyBatch] | AsyncIterator[AnyBatch]
 
 __all__ = [
     "ALL_KEYS",
+    "EVERYTHING",
+    "KEYS",
     "AllKeys",
     "Comparison",
     "EntriesQuery",
     "Grouped",
+    "GroupedQuestion",
     "Having",
     "KeyList",
+    "KeysQuery",
     "Matcher",
     "Query",
+    "Question",
     "RangeQuery",
     "SeriesQuery",
     "Top",
     "Where",
+    "selecting",
 ]
 
 
@@ -44,8 +62,42 @@ ALL_KEYS: Final = AllKeys.ALL_KEYS
 KeyList = Sequence[str] | Literal[AllKeys.ALL_KEYS]
 
 
+A = TypeVar("A", covariant=True)
+
+KEYS = 1000
+"""So many keys are listed where a question does not say how many."""
+
 Matcher = Literal["=", "!=", "in", "not in", "=~", "!~"]
 Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
+
+
+class Question(Generic[A]):
+    """What is asked of a window; the answer is an A."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+
+    @property
+    def operation(self) -> str:
+        """What rights and metrics call it."""
+        return self.name
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it may take no longer than a step; `takes_a_step` says."""
+        return False
+
+    def takes_a_step(self, reader: Reader) -> bool:
+        """Whether a short question takes no longer than a step, so that nobody needs a turn before it is answered."""
+        return True
+
+    def steps(self, reader: Reader) -> Steps[Any]:
+        """Have a reader answer it, in steps."""
+        raise NotImplementedError
+
+    def answer(self, reader: Reader) -> Any:
+        """Have a reader answer it at once."""
+        return finished(self.steps(reader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +147,9 @@ class Having:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Grouped:
-    """Which keys a question selects, how it groups them, and what it asks about them.
+    """Which keys a question selects, how it groups them, and what it asks about them: the `selection` of a question.
 
     Args:
         where: conditions, all of which must hold. Without `key` and `keys`, they select among all keys.
@@ -130,8 +182,12 @@ class Grouped:
         )
 
 
+EVERYTHING: Final = Grouped()
+"""Every key, or the one that a question names, and every aggregate."""
+
+
 @dataclass(frozen=True, slots=True)
-class Query(Grouped):
+class Query(Question["list[Answer]"]):
     """The answers over the trailing lookbacks; over everything if there are none.
 
     Args:
@@ -146,8 +202,10 @@ class Query(Grouped):
         partials: answer with partials, too.
         nows: with `by` and lookbacks: the least now of groups, by their joined values, where a group has keys in other
             windows as well. Then groups without entries are answered, too: their answers have no `start`.
+        selection: selects keys by their parts, groups them, and names aggregates.
     """
 
+    name: ClassVar[str] = "query"
     key: str | None = None
     lookbacks: Sequence[str | int] = ()
     as_of: int | None = None
@@ -155,41 +213,69 @@ class Query(Grouped):
     combine: bool = False
     partials: bool = False
     nows: Mapping[str, int] | None = None
+    selection: Grouped = EVERYTHING
+
+    @property
+    def is_short(self) -> bool:
+        return True
+
+    def takes_a_step(self, reader: Reader) -> bool:
+        return reader.is_quick(self)
+
+    def steps(self, reader: Reader) -> Steps[list[Answer]]:
+        return reader.query_steps(self)
+
+    def answer(self, reader: Reader) -> list[Answer]:
+        return reader.query(self)
 
 
 @dataclass(frozen=True, slots=True)
-class RangeQuery(Grouped):
+class RangeQuery(Question["_Range"]):
     """The answer over start <= time <= end, of one key or over the entries of several.
 
     Args:
         start, end: ticks.
-        key, keys: as of `Query`.
+        key, keys, selection: as of `Query`.
         partials: answer with partials, too.
         end_exclusive: answer over start <= time < end instead, so that ranges that meet share no entry. The answer's
             `end` is the last time that it includes.
     """
 
+    name: ClassVar[str] = "range"
     start: int
     end: int
     key: str | None = None
     keys: KeyList = ()
     partials: bool = False
     end_exclusive: bool = False
+    selection: Grouped = EVERYTHING
+
+    @property
+    def operation(self) -> str:
+        return "range_groups" if self.selection.is_grouped else "range_query"
+
+    @property
+    def is_short(self) -> bool:
+        return not (self.keys or self.selection.selects)
+
+    def steps(self, reader: Reader) -> Steps[Any]:
+        return reader.range_groups(self) if self.selection.is_grouped else reader.range_steps(self)
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesQuery(Grouped):
+class SeriesQuery(Question["_Series"]):
     """The answers over the buckets t <= time < t + width for t = start, start + step, … < end.
 
     Args:
         start, end: ticks.
         step, width: durations or ticks. `width` is `step` where None; where it is larger, buckets overlap.
-        key, keys: as of `Query`; the entries of several keys are answered together.
+        key, keys, selection: as of `Query`; the entries of several keys are answered together.
         partials: answer with partials, too, of the buckets that have entries.
         gap: a duration or ticks, in the place of a step: each bucket is a session of one key, which ends where no entry
             follows within the gap.
     """
 
+    name: ClassVar[str] = "series"
     start: int
     end: int
     step: str | int
@@ -198,10 +284,27 @@ class SeriesQuery(Grouped):
     keys: KeyList = ()
     partials: bool = False
     gap: str | int | None = None
+    selection: Grouped = EVERYTHING
+
+    @property
+    def operation(self) -> str:
+        return "series_groups" if self.selection.is_grouped else "series"
+
+    def steps(self, reader: Reader) -> Steps[Any]:
+        return reader.series_groups(self) if self.selection.is_grouped else reader.series_steps(self)
+
+
+GroupedQuestion = Query | RangeQuery | SeriesQuery
+Q = TypeVar("Q", Query, RangeQuery, SeriesQuery)
+
+
+def selecting(question: Q, **changes: Any) -> Q:
+    """The same question with another selection."""
+    return replace(question, selection=replace(question.selection, **changes))
 
 
 @dataclass(frozen=True, slots=True)
-class EntriesQuery:
+class EntriesQuery(Question["_Bulks"]):
     """The entries with start <= time <= end as of now, by key and (time, arrival).
 
     Args:
@@ -211,9 +314,47 @@ class EntriesQuery:
         where: conditions on the parts of keys, as of `Grouped`.
     """
 
+    name: ClassVar[str] = "entries"
     start: int | None = None
     end: int | None = None
     key: str | None = None
     keys: KeyList = ()
     end_exclusive: bool = False
     where: Sequence[Where] = ()
+
+    @property
+    def is_short(self) -> bool:
+        return not (self.keys or self.where)
+
+    def steps(self, reader: Reader) -> Steps[Any]:
+        return reader.entries_steps(self)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysQuery(Question[tuple[list[str], int | None]]):
+    """The keys that have entries, in the order of their first entries, and where to go on; None: there are no more.
+
+    Only keys that have entries are listed: one whose entries have all left is not, though its mark is remembered.
+
+    There may be fewer than `limit` although there are more: one question looks at a bounded number of keys. A key may
+    have the place of one that was forgotten; one that is there throughout is listed once.
+
+    Args:
+        prefix: only keys that start so.
+        limit: at most so many.
+        position: where to go on, as the answer before said.
+        where: only keys for which all the conditions hold.
+    """
+
+    name: ClassVar[str] = "keys"
+    prefix: str = ""
+    limit: int = KEYS
+    position: int = 0
+    where: Sequence[Where] = ()
+
+    @property
+    def is_short(self) -> bool:
+        return not self.where
+
+    def steps(self, reader: Reader) -> Steps[tuple[list[str], int | None]]:
+        return reader.key_names_steps(self.prefix, self.limit, self.position, self.where)

@@ -30,7 +30,7 @@ def grown(array: Array, n: int, fill: Any) -> Array:
 
 
 def sums(flags: Array, lengths: Numbers) -> Numbers:
-    """How many flags are set in each segment; lengths[i] >= 0 is how long it is."""
+    """How many flags are set in each segment, or the sums of numbers; lengths[i] >= 0 is how long it is."""
     running = np.zeros(len(flags) + 1, np.int64)
     np.cumsum(flags, out=running[1:])
     ends = np.cumsum(lengths)

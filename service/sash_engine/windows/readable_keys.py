@@ -15,22 +15,19 @@ import numpy.typing as npt
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
-from sash_engine.steps import Steps
-from sash_engine.windows.conditions import Condition
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.store import ReadableStore
-from sash_engine.windows.stores import Stores
+from sash_engine.windows.totals import KeyTotals
 
 __all__ = ["Now", "ReadableKeys"]
 
 
 class ReadableKeys(Protocol):
-    """The keys of a window, and their entries; see `KeyReader`. `part`: as of `ReadableStore`."""
+    """The keys of a window, and their entries; see `Keys`. `some`: the aggregates that are asked for; None: all."""
 
     @property
-    def stores(self) -> Stores:
-        """What makes stores."""
+    def layout(self) -> Layout:
+        """The columns of all rows, and the aggregates."""
 
     @property
     def now(self) -> Numbers:
@@ -53,16 +50,18 @@ class ReadableKeys(Protocol):
     def find_each(self, names: Sequence[str]) -> Numbers:
         """The numbers of keys; -1 where there is no such key."""
 
+    @property
+    def numbered(self) -> int:
+        """All numbers of keys are below this one."""
+
     def name(self, number: int) -> str:
         """The name of a key."""
 
+    def name_of(self, number: int) -> str | None:
+        """The name of a key; None for a number that no key has."""
+
     def chunks(self, size: int) -> Iterator[tuple[list[str], Numbers]]:
         """All names and their numbers, `size` at a time."""
-
-    def page_steps(
-        self, prefix: str, limit: int, position: int, floor: int, conditions: Sequence[Condition]
-    ) -> Steps[tuple[list[str], int | None]]:
-        """Some names, and where to go on; see `KeyReader.page_steps`."""
 
     def store(self, number: int) -> ReadableStore:
         """The entries of a key."""
@@ -79,19 +78,19 @@ class ReadableKeys(Protocol):
     def entries(self, number: int) -> int:
         """How many entries a key has."""
 
-    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+    def query(self, number: int, some: Layout | None = None) -> tuple[int, list[Any]]:
         """How many entries a key has, and the answers over them."""
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         """Times of a key's oldest and newest row."""
 
-    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+    def range_query(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Any]]:
         """The entries of a key over a range of time, and the answers."""
 
-    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
+    def totals(self, number: int, some: Layout | None = None) -> list[Partial]:
         """The partials over all entries of a key."""
 
-    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
+    def range_totals(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Partial]]:
         """The entries of a key over a range of time, and their partials."""
 
     def newest_each(self, numbers: Numbers) -> Numbers:

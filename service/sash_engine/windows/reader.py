@@ -14,43 +14,71 @@ policies would count entries that no answer shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sash_engine.errors import InvalidArgument
-from sash_engine.forest import Cold, Layout
+from sash_engine.errors import InvalidArgument, refuse
+from sash_engine.forest import Cold, Forest, Layout
 from sash_engine.monoids import Partial
-from sash_engine.steps import Steps, finished, spans_of
+from sash_engine.steps import Steps, finished
 from sash_engine.windows.algorithms import check_ranges, check_values
-from sash_engine.windows.answering import parts_of
-from sash_engine.windows.answers import Answer, Page, Series
-from sash_engine.windows.asked_keys import AskedKeys, Numbers
+from sash_engine.windows.answers import Answer, Page, Series, parts_of
 from sash_engine.windows.bounds import buckets_of, check_sessions, last_of, trailing
 from sash_engine.windows.choosing import chosen_answers
+from sash_engine.windows.conditions import names_steps
 from sash_engine.windows.costs import costs_of
 from sash_engine.windows.entries import BULK_ROWS, Entries
 from sash_engine.windows.group_reader import Chosen, GroupReader, Span
-from sash_engine.windows.grouped import fold_together
+from sash_engine.windows.key_finder import KeyFinder, Numbers
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
-from sash_engine.windows.named_aggregates import NamedAggregates, narrowed
-from sash_engine.windows.partials import partials_of, partials_of_buckets
-from sash_engine.windows.questions import AllKeys, EntriesQuery, Query, RangeQuery, SeriesQuery, Where
+from sash_engine.windows.questions import (
+    AllKeys,
+    EntriesQuery,
+    Grouped,
+    GroupedQuestion,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Where,
+)
 from sash_engine.windows.readable_keys import Now, ReadableKeys
 from sash_engine.windows.session_series import sessions_steps
-from sash_engine.windows.spec import TICK_MAX, TICK_MIN, WindowSpec, check_time, parse_duration
-from sash_engine.windows.together import KEYS, series_steps
+from sash_engine.windows.spec import TICK_MIN, WindowSpec, check_time, parse_duration
+from sash_engine.windows.totals import partials_of
+
+if TYPE_CHECKING:
+    from sash_engine.windows.derived import Derived
 
 __all__ = ["MAX_LOOKBACKS", "Reader"]
+
+Q = TypeVar("Q", bound=GroupedQuestion)
+R = TypeVar("R")
+Answers = TypeVar("Answers", list[Answer], Page[Answer], Page[Series])
 
 MAX_LOOKBACKS = 64
 MAX_KEY_NAMES = 100_000
 
+_KEPT = 64
+"""Readers of so many sets of aggregates are kept: some KiB each."""
 
-class Reader(NamedAggregates):
+
+def narrowed(method: Callable[[Reader, Q], R]) -> Callable[[Reader, Q], R]:
+    """Have the reader answer that is for the aggregates that the question names."""
+
+    @wraps(method)
+    def call(self: Reader, question: Q) -> R:
+        names = question.selection.aggregates
+        return method(self._for(names) if names else self, question)
+
+    return call
+
+
+class Reader:
     """Answers questions about one window's keys.
 
     Args:
@@ -59,6 +87,7 @@ class Reader(NamedAggregates):
         slide: tells now where that is wall time, by which entries also leave while nothing is written.
         labels: finds keys by their labels.
         cold: where forests keep their sealed blocks; None: in memory.
+        derived: has rollups, which answer about groups what they can; None: there are none.
         names: the aggregates that it answers; None: all.
     """
 
@@ -70,22 +99,36 @@ class Reader(NamedAggregates):
         slide: Now,
         labels: Labels,
         cold: Cold | None = None,
+        derived: Derived | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(spec.name, spec.aggregates)
         self._spec, self._cold, self._keys, self._slide, self._labels = spec, cold, keys, slide, labels
         self._all, self._layout = layout, (layout if names is None else layout.named(names)).lean()
         self._costs = costs_of(spec, names)
-        self._asked = AskedKeys(spec, keys, slide, self._costs)
+        self._derived, self._narrower = derived, dict[tuple[str, ...], Reader]()
+        self._asked = KeyFinder(spec, keys, slide, self._costs)
         self._groups = GroupReader(spec, layout, self._layout, keys, slide, self._costs, self._asked, labels)
 
-    def _part(self, names: Sequence[str]) -> Reader:
-        part = self._made(self._spec, self._all, self._keys, self._slide, self._labels, self._cold, names)
-        part.limit_memory(self._costs.need)
-        return part
+    def _for(self, names: Sequence[str]) -> Reader:
+        """A reader that folds and answers only the aggregates that a question names; raises as `named`.
 
-    def _made(self, *arguments: Any) -> Reader:
-        return Reader(*arguments)
+        window   n  sum  mean  p50  p99  distinct  …        this reader has all
+        asked    [n, p99]  ──▶  one for (n, p99)            kept for the next question that names these two
+        """
+        known = self._spec.aggregates
+        wanted = named(names, known, self._spec.name)
+        if len(wanted) == len(known):
+            return self
+        found = self._narrower.get(wanted)
+        if found is None:
+            if len(self._narrower) >= _KEPT:
+                self._narrower.clear()
+            found = Reader(
+                self._spec, self._all, self._keys, self._slide, self._labels, self._cold, self._derived, wanted
+            )
+            found.limit_memory(self._costs.need)
+            self._narrower[wanted] = found
+        return found
 
     def limit_memory(self, need: Callable[[int], None]) -> None:
         """Have `need` called with the bytes that an answer may take, before it is made.
@@ -94,7 +137,9 @@ class Reader(NamedAggregates):
         """
         if need != self._costs.need:
             self._costs.need = need
-            self._parts.clear()
+            self._narrower.clear()
+            for rollup in self._derived.rollups if self._derived is not None else ():
+                rollup.window.reader.limit_memory(need)
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""
@@ -108,7 +153,7 @@ class Reader(NamedAggregates):
             InvalidArgument: the question is wrong, or its answers would be larger than the limit.
             Unsupported: `combine` where an aggregate depends on the order of entries.
         """
-        if question.keys or question.selects:
+        if question.keys or question.selection.selects:
             return finished(self._of_several(question))
         spans = self._checked(question)
         return self._answers(self._asked.name(question.key), question.key, spans, question.as_of, question.partials)
@@ -116,7 +161,7 @@ class Reader(NamedAggregates):
     @narrowed
     def is_quick(self, question: Query) -> bool:
         """Whether a query takes no longer than a step, so that nobody needs a turn before it is answered."""
-        if question.selects:
+        if question.selection.selects:
             return False
         if not question.keys and not question.lookbacks:
             return True
@@ -127,7 +172,7 @@ class Reader(NamedAggregates):
     @narrowed
     def query_steps(self, question: Query) -> Steps[list[Answer]]:
         """As `query`, in steps."""
-        if question.keys or question.selects:
+        if question.keys or question.selection.selects:
             return (yield from self._of_several(question))
         spans, key = self._checked(question), question.key
         name, answers = self._asked.name(key), list[Answer]()
@@ -142,25 +187,51 @@ class Reader(NamedAggregates):
         if question.as_of is not None:
             check_time(question.as_of, "as_of")
             check_ranges(self._spec.algorithm)
-        if question.combine and not question.keys and not question.where:
+        if question.combine and not question.keys and not question.selection.where:
             raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
-        if question.combine and question.is_grouped:
+        if question.combine and question.selection.is_grouped:
             raise InvalidArgument(
                 "combine is for one answer over all keys: leave it out, or by, top, having and limit", field="combine"
             )
         return spans
 
+    def _of_rollup(self, question: GroupedQuestion, oldest: Callable[[Numbers], Numbers | int]) -> Reader | None:
+        """The reader of a rollup that can answer a question about groups of keys; None: this one answers from the keys.
+
+        The answer is the same: a rollup is asked only about times from which on it has all entries.
+
+        Args:
+            oldest: nows of groups -> the oldest times that it is about.
+        """
+        if self._derived is None or not self._derived.rollups:
+            return None
+        return self._derived.reader_for(question, oldest)
+
+    def _oldest(self, question: Query, now: Numbers) -> Numbers | int:
+        spans = [span for _, span in self.spans(question.lookbacks)]
+        if not spans:
+            return NEVER
+        longest = max(spans)
+        if question.as_of is not None:
+            return question.as_of - longest + 1
+        return np.maximum(now, TICK_MIN + longest) - longest + 1
+
     def _of_several(self, question: Query) -> Steps[list[Answer]]:
+        if question.selection.by is not None or question.combine:
+            rollup = self._of_rollup(question, lambda now: self._oldest(question, now))
+            if rollup is not None:
+                return _of_groups((yield from rollup.query_steps(question)))
         key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
         spans = self._checked(question)
         self._asked.check_several(key)
-        self._groups.check(question)
+        self._groups.check(question.selection)
         if question.combine:
-            return (yield from self._combined(question, spans))
-        if question.where or question.by is not None:
+            together = yield from self._groups.together(question.selection.where, keys)
+            return (yield from self._groups.over_each(together, question, spans))
+        if question.selection.where or question.selection.by is not None:
             return (yield from self._groups.queries(question, spans))
         found: Chosen | None = None
-        if question.selects:
+        if question.selection.selects:
             found = yield from self._groups.keys(question, spans)
             names = found.texts(self._keys)
         else:
@@ -179,13 +250,13 @@ class Reader(NamedAggregates):
         if found is None:
             return answers
         # Each key is answered as without a choice. What compared them all may have rounded other than that.
-        return found.page((yield from chosen_answers(self._shown(question), answers, max(len(spans), 1))))
+        return found.page((yield from chosen_answers(self._shown(question.selection), answers, max(len(spans), 1))))
 
-    def _shown(self, question: Query) -> Query:
-        """A question that compares only what it answers."""
+    def _shown(self, selection: Grouped) -> Grouped:
+        """A selection that compares only what is answered."""
         shown = {"entries", *self._layout.names}
-        top = question.top if question.top is not None and question.top.by in shown else None
-        return replace(question, top=top, having=[each for each in question.having if each.aggregate in shown])
+        top = selection.top if selection.top is not None and selection.top.by in shown else None
+        return replace(selection, top=top, having=[each for each in selection.having if each.aggregate in shown])
 
     @narrowed
     def range_query(self, question: RangeQuery) -> Answer:
@@ -195,7 +266,7 @@ class Reader(NamedAggregates):
             InvalidArgument: start > end; or start >= end, where the end is exclusive.
             Unsupported: several keys where an aggregate depends on the order of entries.
         """
-        if question.keys or question.where:
+        if question.keys or question.selection.where:
             return finished(self.range_steps(question))
         last = self._checked_range(question)
         key = question.key
@@ -204,26 +275,31 @@ class Reader(NamedAggregates):
     @narrowed
     def range_steps(self, question: RangeQuery) -> Steps[Answer]:
         """As `range_query`, in steps."""
-        if not question.keys and not question.where:
+        if not question.keys and not question.selection.where:
             return self.range_query(question)
+        if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
+            return (yield from rollup.range_steps(question))
         last = self._checked_range(question)
         self._asked.check_several(question.key)
-        self._groups.check(question)
-        self._groups.check_commutative()
-        numbers = yield from self._groups.numbers(question.where, question.keys)
-        return (yield from self._together(numbers, question.start, last, None, question.partials))
+        self._groups.check(question.selection)
+        found = yield from self._groups.together(question.selection.where, question.keys)
+        bounds = np.array([question.start]), np.array([last])
+        (answer,) = yield from self._groups.answers(found, bounds, None, question.partials)
+        return answer
 
     @narrowed
     def range_groups(self, question: RangeQuery) -> Steps[Page[Answer]]:
         """The answers of a range query that groups keys, in steps."""
+        if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
+            return _of_groups((yield from rollup.range_groups(question)))
         last = self._checked_range(question)
         self._check_grouped(question)
         return (yield from self._groups.ranges(question, last))
 
     def _check_grouped(self, question: RangeQuery | SeriesQuery) -> None:
         self._asked.check_several(question.key)
-        self._groups.check(question)
-        if question.by is None:
+        self._groups.check(question.selection)
+        if question.selection.by is None:
             raise InvalidArgument("top, having and limit are for groups: say by", field="by")
 
     def _checked_range(self, question: RangeQuery) -> int:
@@ -248,35 +324,37 @@ class Reader(NamedAggregates):
         if question.gap is not None:
             check_sessions(question)
             number = self._asked.find(self._asked.name(key))
-            store = self._keys.stores.in_memory(self._all) if number is None else self._keys.store(number)
+            store = Forest(self._all) if number is None else self._keys.store(number)
             return (yield from sessions_steps(question, self._spec, self._layout, store, self._cold, self._costs))
+        if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
+            return (yield from rollup.series_steps(question))
         starts, stops, every, wide = buckets_of(question, self._spec, self._costs)
-        start, n = question.start, len(starts)
-        if keys or question.where:
+        if keys or question.selection.where:
             self._asked.check_several(key)
-            self._groups.check(question)
-            self._groups.check_commutative()
+            self._groups.check(question.selection)
+            found = yield from self._groups.together(question.selection.where, keys)
             check_values(self._spec.algorithm)
-            numbers = yield from self._groups.numbers(question.where, keys)
         else:
             number = self._asked.find(self._asked.name(key))
-            numbers = np.array([] if number is None else [number], np.int64)
-        if self._costs.sized and n > 1 and len(numbers):
-            entries_of_all, whole = yield from self._whole(numbers, start, int(stops[-1]) - 1)
-            self._costs.check_series(entries_of_all, whole, n, -(-wide // every))
-        parts = parts_of(self._spec, key)
-        if len(numbers) == 1 and not question.partials:
-            entries, answers = yield from self._keys.store(numbers.item()).series_steps(starts, stops, self._layout)
-            return Series(key, starts, wide, entries, self._named(answers), parts=parts)
+            found = Chosen.together(np.array([] if number is None else [number], np.int64))
         if question.partials:
             check_values(self._spec.algorithm)
-        entries, answers, folds = yield from series_steps(self._keys, self._layout, numbers, starts, stops)
-        out = partials_of_buckets(self._layout, entries, folds) if question.partials else None
-        return Series(key, starts, wide, entries, self._named(answers), out, parts)
+        elif len(found.numbers) == 1:
+            number, n = found.numbers.item(), len(starts)
+            if self._costs.sized and n > 1:
+                entries, answers = self._keys.range_query(number, question.start, int(stops[-1]) - 1, self._layout)
+                self._costs.check_series(entries, self._named(answers), n, -(-wide // every))
+            each, columns = yield from self._keys.store(number).series_steps(starts, stops, self._layout)
+            return Series(key, starts, wide, each, self._named(columns), parts=parts_of(self._spec, key))
+        (series,) = yield from self._groups.series_of(found, starts, stops, wide, question.partials)
+        series.key, series.parts = key, parts_of(self._spec, key)
+        return series
 
     @narrowed
     def series_groups(self, question: SeriesQuery) -> Steps[Page[Series]]:
         """The series of a question that groups keys, in steps."""
+        if (rollup := self._of_rollup(question, lambda _: question.start)) is not None:
+            return _of_groups((yield from rollup.series_groups(question)))
         starts, stops, _, wide = buckets_of(question, self._spec, self._costs)
         self._check_grouped(question)
         check_values(self._spec.algorithm)
@@ -318,7 +396,7 @@ class Reader(NamedAggregates):
             raise InvalidArgument(f"position {position} is negative", field="position", limit="0 and more")
         self._labels.check(where, None)
         conditions = yield from self._labels.conditions(where)
-        return (yield from self._keys.page_steps(prefix, limit, position, self._slide.late_through(), conditions))
+        return (yield from names_steps(self._keys, prefix, limit, position, self._slide.late_through(), conditions))
 
     def spans(self, lookbacks: Sequence[str | int]) -> list[Span]:
         """Lookbacks as they were asked for, and in ticks."""
@@ -359,33 +437,6 @@ class Reader(NamedAggregates):
             answer.partials = partials_of(self._layout, entries, keys.totals(number, self._layout))
         return [answer]
 
-    def _combined(self, question: Query, spans: Sequence[Span]) -> Steps[list[Answer]]:
-        keys, as_of, partials = self._keys, question.as_of, question.partials
-        self._groups.check_commutative()
-        numbers = yield from self._groups.numbers(question.where, question.keys)
-        if spans:
-            bounds = trailing(self._slide, as_of, int(keys.now[numbers].max()) if len(numbers) else None)
-            if bounds is None:
-                return [self._nothing(None, None, None, text, partials) for text, _ in spans]
-            now, end = bounds
-            answers = list[Answer]()
-            for text, span in spans:
-                start = max(now - span + 1, TICK_MIN)
-                answers.append((yield from self._together(numbers, start, end, text, partials)))
-            return answers
-        last = TICK_MAX - 1 if as_of is None else as_of
-        answer = yield from self._together(numbers, TICK_MIN, last, None, partials)
-        answer.start, answer.end = None, as_of
-        if answer.entries:
-            oldest, newest = list[int](), NEVER
-            for a, b in spans_of(len(numbers), KEYS):
-                some = numbers[a:b]
-                oldest += [time for number in some.tolist() if (time := keys.span(number)[0]) is not None]
-                newest = max(newest, int(keys.newest_each(some).max()))
-                yield
-            answer.start, answer.end = min(oldest, default=None), newest if as_of is None else as_of
-        return [answer]
-
     def _range(
         self, number: int | None, key: str | None, start: int, end: int, lookback: str | None, partials: bool
     ) -> Answer:
@@ -393,19 +444,6 @@ class Reader(NamedAggregates):
             return self._nothing(key, start, end, lookback, partials)
         entries, totals = self._keys.range_totals(number, start, end, self._layout)
         return self._answer(key, start, end, entries, totals, lookback, partials)
-
-    def _together(self, numbers: Numbers, start: int, end: int, lookback: str | None, partials: bool) -> Steps[Answer]:
-        """The answer over the entries of many keys."""
-        count, totals = yield from fold_together(self._keys, self._layout, numbers, start, end)
-        return self._answer(None, start, end, count, totals, lookback, partials)
-
-    def _whole(self, numbers: Numbers, start: int, end: int) -> Steps[tuple[int, dict[str, Any]]]:
-        """The entries and answers over start <= time <= end of k >= 1 keys."""
-        if len(numbers) == 1:
-            entries, answers = self._keys.range_query(numbers.item(), start, end, self._layout)
-            return entries, self._named(answers)
-        answer = yield from self._together(numbers, start, end, None, False)
-        return answer.entries, answer.aggregates
 
     def _nothing(
         self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool
@@ -429,3 +467,25 @@ class Reader(NamedAggregates):
 
     def _named(self, answers: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._layout.names, answers, strict=True))
+
+
+def named(names: Sequence[str], known: Collection[str], window: str) -> tuple[str, ...]:
+    """The aggregates that a question names, each once, in the order of the spec.
+
+    Raises:
+        InvalidArgument: the window has no such aggregate, or the names are one text.
+    """
+    if isinstance(names, str):
+        raise InvalidArgument("aggregates is a list of names", field="aggregates")
+    asked = frozenset(names)
+    if unknown := asked.difference(known):
+        wrong, there = next(name for name in names if name in unknown), ", ".join(known)
+        refuse("aggregates", f"window {window!r} has no aggregate {str(wrong)[:140]!r}; it has {there}", limit=there)
+    return tuple([name for name in known if name in asked])
+
+
+def _of_groups(answers: Answers) -> Answers:
+    """Answers about groups, which are keys of a rollup only."""
+    for answer in answers:
+        answer.key = None
+    return answers

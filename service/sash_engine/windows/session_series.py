@@ -12,12 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sash_engine.forest import Cold, Layout
-from sash_engine.forest.row_slices import RowSlice
+from sash_engine.forest import Cold, Layout, RowSlice
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.answering import parts_of
-from sash_engine.windows.answers import Series
+from sash_engine.windows.answers import Series, parts_of
 from sash_engine.windows.bounds import bounds_of
 from sash_engine.windows.costs import Costs
 from sash_engine.windows.page_allocator import Numbers

@@ -1,7 +1,7 @@
 """One key of some pages as a store: a view that costs nothing to make.
 
 pages    | a a . . | b b b . | c c c c c . . . |
-                     ~~~~~                         SmallKey(stores, pages, b)
+                     ~~~~~                         SmallKey(pages, b)
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import Unsupported
-from sash_engine.forest import Forest, Layout
+from sash_engine.forest import Forest, Layout, RowSlice
 from sash_engine.forest.finder import Wanted
-from sash_engine.forest.row_slices import RowSlice
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.pages import Pages
-from sash_engine.windows.store import KeyStore, Same
+from sash_engine.windows.store import Same
 
 __all__ = ["SmallKey"]
 
@@ -31,16 +30,15 @@ class SmallKey:
     Args:
         pages: have the rows. The caller of inserts keeps every key within `Pages.largest` rows.
         key: its number.
-        in_memory: makes an empty store with the same layout, for what pages cannot do themselves.
     """
 
-    __slots__ = ("_in_memory", "_key", "_pages")
+    __slots__ = ("_key", "_pages")
 
-    def __init__(self, pages: Pages, key: int, in_memory: Callable[[], KeyStore]) -> None:
-        self._pages, self._key, self._in_memory = pages, key, in_memory
+    def __init__(self, pages: Pages, key: int) -> None:
+        self._pages, self._key = pages, key
 
     def __len__(self) -> int:
-        return self._pages.weight(self._key)
+        return self._pages.entries(self._key)
 
     @property
     def oldest(self) -> int | None:
@@ -85,7 +83,7 @@ class SmallKey:
 
     def evict(self, count: int = 1) -> int:
         """Evict the `count` >= 0 oldest rows, or as many as there are; return how many."""
-        count = min(count, self._pages.entries(self._key))
+        count = min(count, self._pages.rows_of(self._key))
         if count:
             self._pages.evict(self._key, count)
         return count
@@ -117,7 +115,7 @@ class SmallKey:
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows; see `KeyStore.remove`."""
         rows = self._search(times, column, values, True)
-        gone = np.zeros(self._pages.entries(self._key), np.bool_)
+        gone = np.zeros(self._pages.rows_of(self._key), np.bool_)
         gone[rows[rows >= 0]] = True
         self._pages.remove_each(np.array([self._key]), gone)
         return rows >= 0
@@ -147,7 +145,7 @@ class SmallKey:
         """Evict the longest run of oldest rows for which `holds`; see `KeyStore.evict_while`."""
         copy = self._copy()
         evicted, last = copy.evict_while(holds)
-        self.evict(self._pages.entries(self._key) - len(copy.columns()[0]))
+        self.evict(self._pages.rows_of(self._key) - copy.rows)
         return evicted, last
 
     def sweep(self, blocks: int = 256) -> bool:
@@ -212,8 +210,9 @@ class SmallKey:
         """Raise AssertionError naming the first invariant of the pages that does not hold."""
         self._pages.check_invariants()
 
-    def _copy(self) -> KeyStore:
-        copy = self._in_memory()
+    def _copy(self) -> Forest:
+        """A forest of the same rows, for what pages cannot do themselves."""
+        copy = Forest(self._pages.layout)
         times, *columns = self.columns()
         copy.bulk_insert(times, columns)
         return copy

@@ -8,18 +8,22 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.monoids.base import FieldType, Monoid
 from sash_engine.steps import finished
-from sash_engine.windows.adaptive_policy import check_adaptive
 from sash_engine.windows.aggregate_spec import monoid_of
-from sash_engine.windows.cascade_spec import Source, check_source
+from sash_engine.windows.derived_spec import MAX_ROLLUPS, Source, check_open, check_rollups, check_source, opened
 from sash_engine.windows.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.predicate import Predicate
-from sash_engine.windows.rollup_spec import MAX_ROLLUPS, check_rollups
-from sash_engine.windows.spec_checks import check_ahead, check_identity, check_nullable, check_panes, check_slide
+from sash_engine.windows.spec_checks import (
+    check_adaptive,
+    check_ahead,
+    check_identity,
+    check_nullable,
+    check_panes,
+    check_slide,
+)
 from sash_engine.windows.spec_text import read_yaml
-from sash_engine.windows.view_spec import check_open, opened
 from sash_engine.words import first_wrong
 from sash_wire import durations
 from sash_wire.durations import NANOSECONDS
@@ -132,7 +136,9 @@ class WindowSpec(Document):
         "aggregates of its own. What it does not say, such as its fields, is that of the other window.",
     )
     algorithm: str | None = Field(
-        None, description="The name of the algorithm that the window runs on. Without it, the columnar engine."
+        None,
+        description="Deprecated: leave it out. The name of the algorithm that the window runs on, in memory only. "
+        "Without it, the columnar engine.",
     )
     durability: Durability | None = Field(
         None,
@@ -175,7 +181,7 @@ class WindowSpec(Document):
 
     @property
     def is_open(self) -> bool:
-        """Whether it says `of`, and leaves the rest to the window that this names; see `view_spec.completed`."""
+        """Whether it says `of`, and leaves the rest to the window that this names; see `derived_spec.completed`."""
         return self.of is not None and not self.fields
 
     @property
@@ -203,41 +209,38 @@ class WindowSpec(Document):
         }
         return next((key for key, needed in asks.items() if needed), None)
 
+    def _ticks(self, said: str | None, path: str, unit: TimeUnit | None = None) -> int | None:
+        return None if said is None else parse_duration(said, unit or self.time_unit, path)
+
     @property
     def max_age_ticks(self) -> int | None:
         """`slide.max_age` in ticks."""
-        age = self.slide.max_age
-        return None if age is None else parse_duration(age, self.time_unit, "slide.max_age")
+        return self._ticks(self.slide.max_age, "slide.max_age")
 
     @property
     def max_gap_ticks(self) -> int | None:
         """`slide.max_gap` in ticks."""
-        gap = self.slide.max_gap
-        return None if gap is None else parse_duration(gap, self.time_unit, "slide.max_gap")
+        return self._ticks(self.slide.max_gap, "slide.max_gap")
 
     @property
     def every_ticks(self) -> int | None:
         """`slide.every` in ticks."""
-        every = self.slide.every
-        return None if every is None else parse_duration(every, self.time_unit, "slide.every")
+        return self._ticks(self.slide.every, "slide.every")
 
     @property
     def ahead_ticks(self) -> int | None:
         """`order.ahead` in ticks."""
-        ahead = self.order.ahead
-        return None if ahead is None else parse_duration(ahead, self.time_unit, "order.ahead")
+        return self._ticks(self.order.ahead, "order.ahead")
 
     @property
     def idle_expiry_ns(self) -> int | None:
         """`idle_expiry` in nanoseconds."""
-        idle = self.idle_expiry
-        return None if idle is None else parse_duration(idle, "ns", "idle_expiry")
+        return self._ticks(self.idle_expiry, "idle_expiry", "ns")
 
     @property
     def granularity_ticks(self) -> int | None:
         """`granularity` in ticks."""
-        granule = self.granularity
-        return None if granule is None else parse_duration(granule, self.time_unit, "granularity")
+        return self._ticks(self.granularity, "granularity")
 
     @property
     def feeds_on(self) -> tuple[str, ...]:
@@ -306,7 +309,7 @@ class WindowSpec(Document):
             check_nullable(self)
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
-                raise InvalidArgument("slide.clock: logical time has no wall clock", field="slide.clock")
+                refuse("slide.clock", "logical time has no wall clock")
             if self.slide.when is not None:
                 Predicate(self.slide.when, monoids)
             check_rollups(self, monoids)
@@ -323,9 +326,7 @@ class WindowSpec(Document):
         for i, name in enumerate(self.parts):
             check_name(name, f"keys.{i}")
             if name in taken:
-                raise InvalidArgument(
-                    f"keys.{i}: {name!r} is {taken[name]}; name the part otherwise", field=f"keys.{i}"
-                )
+                refuse(f"keys.{i}", f"{name!r} is {taken[name]}; name the part otherwise")
             taken[name] = "another part"
 
 
@@ -340,8 +341,8 @@ class _Refused(ValueError):
 def check_name(name: str, path: str) -> None:
     """Raise InvalidArgument where a window, field or aggregate cannot be called so; `path` is where the name is."""
     if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"{path}: {name[:140]!r} is not a name",
-            field=path,
+        refuse(
+            path,
+            f"{name[:140]!r} is not a name",
             limit="1 to 128 letters, digits, '_', '-' and '.', not starting with a digit, '-' or '.'",
         )

@@ -1,10 +1,11 @@
 """What keeps the entries of one key.
 
-    store         a row is    kept as                                          made for
-    Forest        an entry    column blocks with a tree of partials            keys with many entries
-    PaneForest    a pane      the same, of partials                            such keys of windows with a granularity
-    SmallKey      either      some rows of shared pages, of which it is a view  keys with few entries
-    ByAlgorithm   an entry    whatever the algorithm keeps, in memory only     windows that name an algorithm
+    store         kept as                                             made for
+    Forest        column blocks with a tree of partials               keys with many rows
+    SmallKey      some rows of shared pages, of which it is a view    keys with few rows
+    ByAlgorithm   whatever the algorithm keeps, in memory only        windows that name an algorithm
+
+A row is an entry, or a pane where the window has a granularity; the layout says so.
 
 The number of entries, `evict_while` and answers count entries. `insert`, `evict`, `columns` and `capture` are about
 rows. Rows have times and are sorted by (time, arrival); a store of panes has one row of a time.
@@ -17,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from sash_engine.forest import Forest, Layout
-from sash_engine.forest.row_slices import RowSlice
+from sash_engine.forest import Forest, Layout, RowSlice
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
@@ -32,7 +32,8 @@ Same = Callable[[Monoid, Partial, Partial], bool]
 class ReadableForest(Protocol):
     """The rows of a key, as series over many keys read them; see `Forest`."""
 
-    def __len__(self) -> int:
+    @property
+    def rows(self) -> int:
         """How many rows there are."""
 
     def columns(self) -> list[Array]:
@@ -144,7 +145,7 @@ class KeyStore(ReadableStore, Protocol):
         """Load what `remove` and `correct` of these rows read, so that they cannot fail afterwards."""
 
     def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
-        """Find the time of the newest row with a value, for each of many, in steps; see `BlockFinder.newest_steps`."""
+        """Find the time of the newest row with a value, for each of many, in steps; see `Finder.newest_steps`."""
 
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove single rows, each the first of its time that has some value in a column; see `Forest.remove`."""

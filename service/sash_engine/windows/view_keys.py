@@ -17,21 +17,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_engine.forest import Layout
-from sash_engine.monoids import Partial
+from sash_engine.forest import Forest, Layout, RowSlice
+from sash_engine.forest.series import answers_of, free_steps
+from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
-from sash_engine.windows.conditions import Condition
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.keys import NEVER, Keys
-from sash_engine.windows.newer_rows import Newer
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import sums
-from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.store import KeyStore
-from sash_engine.windows.stores import Stores
+from sash_engine.windows.store import KeyStore, ReadableForest, ReadableStore
 
 __all__ = ["ViewKeys", "ViewSlide"]
 
@@ -125,30 +121,103 @@ class ViewSlide:
         self._source.by_age_each(numbers)
 
 
-class ViewKeys(ReadableKeys):
-    """The keys of a view; see `ReadableKeys`.
+class Newer(ReadableStore):
+    """The rows of a store that are newer than a time; see `ReadableStore`."""
+
+    __slots__ = ("_after", "_count", "_layout", "_store")
+
+    def __init__(self, store: KeyStore, layout: Layout, count: Layout, after: int) -> None:
+        self._store, self._layout, self._count, self._after = store, layout, count, after
+
+    def __len__(self) -> int:
+        rows = self._layout.rows_are_entries
+        return self._store.forest.count_after(self._after) if rows else self.range_totals(NEVER, _LAST, self._count)[0]
+
+    @property
+    def oldest(self) -> int | None:
+        oldest = self._store.oldest
+        return oldest if oldest is None or oldest > self._after else self._store.neighbours(self._after)[1]
+
+    @property
+    def newest(self) -> int | None:
+        newest = self._store.newest
+        return None if newest is None or newest <= self._after else newest
+
+    @property
+    def forest(self) -> NewerRows:
+        return NewerRows(self._store.forest, self._after)
+
+    def totals(self, part: Layout | None = None) -> list[Partial]:
+        return self.range_totals(NEVER, _LAST, part)[1]
+
+    def range_query(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+        part = self._layout if part is None else part
+        entries, partials = self.range_totals(start, end, part)
+        return entries, part.lower(entries, partials)
+
+    def range_totals(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
+        part = self._layout if part is None else part
+        return self._store.range_totals(max(start, self._after + 1), end, part)
+
+    def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
+        part = self._layout if part is None else part
+        entries, filled, partials = yield from self.forest.fold_steps(starts, stops, part)
+        answers = yield from answers_of(part, partials, filled, entries)
+        yield from free_steps(partials, answers)
+        return part.counted(entries, answers)
+
+    def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
+        first = self._after + 1 if start is None else max(start, self._after + 1)
+        return self._store.capture(first, end) if end is None or first <= end else []
+
+
+class NewerRows(ReadableForest):
+    """The rows of a forest that are newer than a time; see `ReadableForest`."""
+
+    __slots__ = ("_after", "_forest")
+
+    def __init__(self, forest: Forest, after: int) -> None:
+        self._forest, self._after = forest, after
+
+    @property
+    def rows(self) -> int:
+        return self._forest.count_after(self._after)
+
+    def columns(self) -> list[Array]:
+        rows = self._forest.columns()
+        first = int(rows[0].searchsorted(self._after, "right"))
+        return [column[first:] for column in rows]
+
+    def fold_steps(
+        self, starts: Array, stops: Array, part: Layout | None = None
+    ) -> Steps[tuple[Array, Array, list[Partials]]]:
+        return self._forest.fold_steps(np.maximum(starts, self._after + 1), np.maximum(stops, self._after + 1), part)
+
+
+class ViewKeys:
+    """The keys of a view, as `ReadableKeys`. What is not about entries is asked of the source.
 
     Args:
         keys: of the source.
         layout: of the source, with the answers of the view.
         slide: says which entries the view has.
-        stores: makes stores with the answers of the view.
     """
 
-    def __init__(self, keys: Keys, layout: Layout, slide: ViewSlide, stores: Stores) -> None:
-        self._keys, self._slide, self._stores = keys, slide, stores
+    def __init__(self, keys: Keys, layout: Layout, slide: ViewSlide) -> None:
+        self._keys, self._slide = keys, slide
         self._layout, self._lean = layout, layout.lean()
         self._count = layout.only([] if layout.rows_are_entries else [0])
         """What counts entries; the first slot of panes does."""
+        self.find, self.find_each, self.name, self.name_of = keys.find, keys.find_each, keys.name, keys.name_of
+        self.names, self.numbers, self.chunks = keys.names, keys.numbers, keys.chunks
+        self.any_own, self.shared_rows = keys.any_own, keys.shared_rows
+        self.layout_of, self.kept_totals = keys.layout_of, keys.kept_totals
 
     # ---------------------------------------------------------------- as in the source
 
     @property
-    def stores(self) -> Stores:
-        return self._stores
-
-    def find(self, name: str, /) -> int | None:
-        return self._keys.find(name)
+    def layout(self) -> Layout:
+        return self._layout
 
     @property
     def now(self) -> Numbers:
@@ -175,41 +244,16 @@ class ViewKeys(ReadableKeys):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def find_each(self, names: Sequence[str]) -> Numbers:
-        return self._keys.find_each(names)
-
-    def name(self, number: int) -> str:
-        return self._keys.name(number)
-
-    def names(self) -> list[str]:
-        """The names of all keys."""
-        return self._keys.names()
-
-    def numbers(self) -> Numbers:
-        """The numbers of all keys."""
-        return self._keys.numbers()
-
-    def chunks(self, size: int) -> Iterator[tuple[list[str], Numbers]]:
-        return self._keys.chunks(size)
-
-    def any_own(self, numbers: Numbers) -> bool:
-        return self._keys.any_own(numbers)
-
-    def shared_rows(self, numbers: Numbers) -> Numbers:
-        return self._keys.shared_rows(numbers)
-
-    def layout_of(self, slots: Sequence[int]) -> Layout:
-        return self._keys.layout_of(slots)
-
-    def kept_totals(self, slots: Sequence[int]) -> KeyTotals | None:
-        return self._keys.kept_totals(slots)
+    @property
+    def numbered(self) -> int:
+        return self._keys.numbered
 
     # ---------------------------------------------------------------- one key
 
     def store(self, number: int) -> Newer:
         store = self._keys.store(number)
         if not self._keys.any_own(np.array([number])):
-            rows, store = store.columns(), self.stores.in_memory(self._layout)  # a forest of at most 64 rows
+            rows, store = store.columns(), Forest(self._layout)  # of at most 64 rows
             store.bulk_insert(rows[0], rows[1:])
         return self._newer(number, store)
 
@@ -221,8 +265,8 @@ class ViewKeys(ReadableKeys):
             return self._keys.entries(number)
         return self.range_totals(number, NEVER, _LAST, self._count)[0]
 
-    def query(self, number: int, part: Layout | None = None) -> tuple[int, list[Any]]:
-        return self.range_query(number, NEVER, _LAST, part)
+    def query(self, number: int, some: Layout | None = None) -> tuple[int, list[Any]]:
+        return self.range_query(number, NEVER, _LAST, some)
 
     def span(self, number: int) -> tuple[int | None, int | None]:
         oldest, newest = self._keys.span(number)
@@ -233,24 +277,19 @@ class ViewKeys(ReadableKeys):
             oldest = self._keys.store(number).neighbours(after)[1]
         return oldest, newest
 
-    def range_query(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
-        part = self._lean if part is None else part
-        entries, partials = self.range_totals(number, start, end, part)
-        return entries, part.lower(entries, partials)
+    def range_query(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Any]]:
+        some = self._lean if some is None else some
+        entries, partials = self.range_totals(number, start, end, some)
+        return entries, some.lower(entries, partials)
 
-    def totals(self, number: int, part: Layout | None = None) -> list[Partial]:
-        return self.range_totals(number, NEVER, _LAST, part)[1]
+    def totals(self, number: int, some: Layout | None = None) -> list[Partial]:
+        return self.range_totals(number, NEVER, _LAST, some)[1]
 
-    def range_totals(self, number: int, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
-        part = self._lean if part is None else part
-        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, part)
+    def range_totals(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Partial]]:
+        some = self._lean if some is None else some
+        return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, some)
 
     # ---------------------------------------------------------------- several keys
-
-    def page_steps(
-        self, prefix: str, limit: int, position: int, floor: int = NEVER, conditions: Sequence[Condition] = ()
-    ) -> Steps[tuple[list[str], int | None]]:
-        return self._keys.page_steps(prefix, limit, position, floor, conditions, self.newest_each)
 
     @property
     def filled(self) -> int:

@@ -17,52 +17,43 @@ not count, though the source has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sash_engine.errors import AlreadyExists, FailedPrecondition
-from sash_engine.forest import Cold, Layout
-from sash_engine.monoids import Monoid
+from sash_engine.forest import Cold, Layout, PaneLayout
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WindowInfo
-from sash_engine.windows.asked_window import AskedWindow
 from sash_engine.windows.keys import NEVER
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
-from sash_engine.windows.pane_layout import PaneLayout
 from sash_engine.windows.reader import Reader
 from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.stores import PaneStores
 from sash_engine.windows.view_keys import ViewKeys, ViewSlide
 
 if TYPE_CHECKING:
-    from sash_engine.windows.shared_window import SharedWindow
+    from sash_engine.windows.window import Window
 
-__all__ = ["View", "Views", "check_no_views", "widened"]
-
+__all__ = ["View"]
 
 _KEYS = 2_048
 """Keys whose entries one step counts: 1 ms where they share pages, 6 ms where each has blocks of its own."""
 
 
-class View(AskedWindow):
+class View:
     """A window that shows the entries of another one.
 
     Args:
-        spec: complete, see `view_spec.completed`.
+        spec: complete, see `derived_spec.completed`.
         source: the window that has the entries, with slots for the aggregates of the view.
 
     Attributes:
         source: the window.
         ledger: of nobody, as nobody writes to a view.
+        reader: answers questions; another one once there are other aggregates.
     """
 
-    _keys: ViewKeys
-    _slide: ViewSlide
-
-    def __init__(self, spec: WindowSpec, source: SharedWindow) -> None:
+    def __init__(self, spec: WindowSpec, source: Window) -> None:
         self.spec, self.source = spec, source
         self.ledger = Ledger()
         self.use()
@@ -72,10 +63,9 @@ class View(AskedWindow):
         spec, source, keys = self.spec, self.source, self.source.keys
         self._layout = _layout_of(spec, source.spec, source.layout)
         self._slide = ViewSlide(spec, source.slide_policy, keys, spec.slide == source.spec.slide)
-        stores = PaneStores(self._layout, source.cold) if isinstance(self._layout, PaneLayout) else keys.stores
-        self._keys = ViewKeys(keys, self._layout, self._slide, stores)
-        self._labels = Labels(spec, keys, source.labels)
-        self._reader = Reader(spec, self._layout, self._keys, self._slide, self._labels, source.cold)
+        self._keys = ViewKeys(keys, self._layout, self._slide)
+        labels = Labels(spec, keys, source.labels)
+        self.reader = Reader(spec, self._layout, self._keys, self._slide, labels, source.cold)
 
     def at_rest(self) -> View:
         """The same view, for which wall time stands still."""
@@ -152,71 +142,6 @@ class View(AskedWindow):
             if self._layout.rows_are_entries:
                 assert keys.entries(number) == len(shown), f"the entries of key {number} that are newer than {after}"
         assert self._layout.keys == self.source.layout.keys, "the source has the slots that are read"
-
-
-class Views:
-    """The views of one window, by name."""
-
-    def __init__(self) -> None:
-        self._each: dict[str, View] = {}
-
-    def __len__(self) -> int:
-        return len(self._each)
-
-    def __iter__(self) -> Iterator[View]:
-        """In the order in which they were added."""
-        return iter(self._each.values())
-
-    def find(self, name: str) -> View | None:
-        """The view of that name."""
-        return self._each.get(name)
-
-    def add(self, view: View) -> View:
-        """Add a view, and return it."""
-        self._each[view.spec.name] = view
-        return view
-
-    def drop(self, name: str) -> None:
-        """Remove a view."""
-        del self._each[name]
-
-    def use(self) -> None:
-        """Have all views read the slots that the source has now."""
-        for view in self:
-            view.use()
-
-    def monoids(self, wider: WindowSpec | None = None) -> list[tuple[Monoid, Sequence[str]]]:
-        """The aggregates of all views, in the order of these: an image restores them in this order.
-
-        Args:
-            wider: what the view of this name gets instead of its spec, or one more view.
-        """
-        specs = {view.spec.name: view.spec for view in self}
-        if wider is not None:
-            specs[wider.name] = wider
-        return [each for spec in specs.values() for each in spec.monoids().values()]
-
-
-def check_no_views(views: Views, window: str) -> None:
-    """Raise FailedPrecondition where a window has views, which would have nothing to show any more.
-
-    It does not name them: a caller may see a window, and not its views.
-    """
-    if views:
-        of = "a view, which shows" if len(views) == 1 else f"{len(views)} views, which show"
-        raise FailedPrecondition(f"window {window!r} has {of} its entries: delete what is of it first", field="window")
-
-
-def widened(spec: WindowSpec, aggregates: Mapping[str, Any]) -> WindowSpec:
-    """A spec with more aggregates; raises AlreadyExists for another definition of one that there is."""
-    document = spec.document()
-    wider = WindowSpec.parse(document | {"aggregates": document["aggregates"] | dict(aggregates)})
-    for name, old in spec.aggregates.items():
-        if wider.aggregates[name] != old:
-            raise AlreadyExists(
-                f"window {spec.name!r} has an aggregate {name!r} with another definition", field=f"aggregates.{name}"
-            )
-    return wider
 
 
 def _layout_of(spec: WindowSpec, source: WindowSpec, layout: Layout) -> Layout:

@@ -16,43 +16,51 @@ the same for all its keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sash_engine.clock import Clock, ManualClock
-from sash_engine.errors import InvalidArgument
-from sash_engine.forest import BLOCK
+from sash_engine.errors import InvalidArgument, NotFound, Unsupported
+from sash_engine.forest import BLOCK, Forest, Layout
 from sash_engine.forest.cold import Cold, PendingBlock
+from sash_engine.monoids import Monoid
+from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.adaptive import layout_of
 from sash_engine.windows.algorithms import check_algorithm
-from sash_engine.windows.answers import Counts, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batch import AnyBatch, Batch
-from sash_engine.windows.cascades import Cascades
+from sash_engine.windows.by_algorithm import ByAlgorithm
 from sash_engine.windows.changes import Changes
-from sash_engine.windows.invariants import check_window
-from sash_engine.windows.keys import NEVER, Keys
+from sash_engine.windows.derived import Cascade, Derived, Rollup
+from sash_engine.windows.derived_spec import check_derived, document_of, widened
+from sash_engine.windows.entries import BULK_ROWS
+from sash_engine.windows.keys import NEVER, Keys, Own
 from sash_engine.windows.labels import Labels
 from sash_engine.windows.ledger import Ledger
-from sash_engine.windows.pages import PAGES, pages_of
+from sash_engine.windows.pages import PAGES, Numbers, pages_of
 from sash_engine.windows.panes import Panes
-from sash_engine.windows.part_writer import PartWriter
 from sash_engine.windows.questions import (
     ALL_KEYS,
     AllKeys,
+    EntriesQuery,
+    Grouped,
+    KeyList,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+    Where,
 )
 from sash_engine.windows.reader import Reader
-from sash_engine.windows.rollup_reader import RollupReader
-from sash_engine.windows.rollup_spec import document_of
-from sash_engine.windows.rollups import Rollup, Rollups
-from sash_engine.windows.shared_window import SharedWindow
+from sash_engine.windows.rows import Rows
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
-from sash_engine.windows.stores import AlgorithmStores, EntryStores, PaneStores, Stores
 from sash_engine.windows.values import Fields
-from sash_engine.windows.views import Views
+from sash_engine.windows.views import View
+from sash_engine.windows.writer import Writer
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 
@@ -62,7 +70,7 @@ _ANY = 2**62
 """A rollup has no more keys than its window."""
 
 
-class Window(SharedWindow):
+class Window:
     """The entries of one named window.
 
     Args:
@@ -78,8 +86,15 @@ class Window(SharedWindow):
     Attributes:
         block, pages: as they were given.
         cold: where its sealed blocks are; None: in memory.
-        cascades: the windows that it feeds.
-        views: the windows that show its entries.
+        counts: what became of the entries that it was sent.
+        ledger: what is remembered of producers.
+        keys: the entries by key.
+        layout: the columns and aggregates; another one once there are other aggregates.
+        labels: of its keys.
+        slide_policy: what leaves, and when.
+        reader: answers questions; another one once there are other aggregates.
+        derived: its rollups, the windows that it feeds, and its views.
+        mark: the high-water mark: the newest time ever inserted; `NEVER` before.
     """
 
     def __init__(
@@ -98,42 +113,41 @@ class Window(SharedWindow):
         if clock is None and (asks := spec.goes_by_wall_time) is not None:
             raise InvalidArgument(f"window {spec.name!r} goes by wall time: pass a clock", field=asks)
         self._clock = clock or ManualClock()
-        self._mark = NEVER
-        self._idle_ns = spec.idle_expiry_ns
+        self.mark = NEVER
+        self._max_keys, self._idle_ns = max_keys, spec.idle_expiry_ns
         self._fields = Fields(spec)
         self._panes = None if spec.granularity is None else Panes(spec, block)
-        self._layout = self._panes.layout if self._panes else layout_of(spec, block)
-        self.cold = cold = cold.part(self._layout) if cold is not None and spec.source is not None else cold
+        self.layout: Layout = self._panes.layout if self._panes else layout_of(spec, block)
+        self.cold = cold.part(self.layout) if cold is not None and spec.source is not None else cold
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
-        self._keys = Keys(self._layout, self.pages if shared else None, self._stores())
-        self._keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or self._keys.kept_bytes
-        self._slide = Slide(spec, self._layout, self._keys, self._clock, self.counts)
-        self._rollups = Rollups([self._rollup(parts) for parts in spec.rollups or ()], self._keys)
-        self.cascades, self.views = Cascades(), Views()
-        self._writer = PartWriter(
-            spec, self._keys, self._slide, self.counts, self._clock, max_keys, self._panes, self._rollups, self.cascades
-        )
-        self._changes = Changes(spec, self._keys, self._slide, self.counts, self._clock)
-        self._labels = Labels(spec, self._keys)
-        self._reader = self._reader_of(spec)
-        self._max_keys = max_keys
+        algorithm = spec.algorithm
+        own: Own = partial(Forest, cold=self.cold) if algorithm is None else partial(ByAlgorithm, algorithm=algorithm)
+        self.keys = keys = Keys(self.layout, self.pages if shared else None, own)
+        keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or keys.kept_bytes
+        self.slide_policy = slide = Slide(spec, self.layout, keys, self._clock, self.counts)
+        self.derived = Derived(keys, slide, self.counts, [self._rollup(parts) for parts in spec.rollups or ()])
+        self._writer = Writer(spec, keys, slide, self.counts, self._clock, max_keys, self._panes, self.derived)
+        self._changes = Changes(spec, keys, slide, self.counts, self._clock)
+        self.labels = Labels(spec, keys)
+        self._use_layout(spec, self.layout)
 
     def _rollup(self, parts: Sequence[str]) -> Rollup:
         """What keeps the groups by some parts; it uses the same clock, and blocks in the same place."""
         spec = WindowSpec.parse(document_of(self.spec.document(), parts))
         window = Window(spec, _ANY, self.block, self.pages, self._clock, self.cold)
-        return Rollup(self.spec, self._keys, parts, window)
+        return Rollup(self.spec, self.keys, parts, window)
 
-    def _reader_of(self, spec: WindowSpec) -> Reader:
-        parts = spec, self._layout, self._keys, self._slide, self._labels, self.cold
-        return RollupReader(self._rollups, self.counts, *parts) if self._rollups else Reader(*parts)
+    def _use_layout(self, spec: WindowSpec, layout: Layout) -> None:
+        self.spec, self.layout = spec, layout
+        self.slide_policy.use(spec, layout)
+        self.reader = Reader(spec, layout, self.keys, self.slide_policy, self.labels, self.cold, self.derived)
 
-    def _stores(self) -> Stores:
-        if self.spec.algorithm is not None:
-            return AlgorithmStores(self.spec.algorithm)
-        return EntryStores(self.cold) if self._panes is None else PaneStores(self._panes.layout, self.cold)
+    @property
+    def punctuated(self) -> int:
+        """Entries of this time and older are final; `NEVER` before the first punctuation."""
+        return self.slide_policy.punctuated
 
     # ---------------------------------------------------------------- writing
 
@@ -148,9 +162,9 @@ class Window(SharedWindow):
         """Insert one entry and slide; see `Plane.insert`."""
         check_time(time, "time")
         values = self._fields.checked(fields)
-        name = self._reader.checked_key(key)
+        name = self.reader.checked_key(key)
         self.check_answer(answer, lookbacks)
-        if self.cascades:
+        if self.derived.cascades:
             columns = {field: [value] for field, value in zip(self.spec.columns, values, strict=True)}
             result = self.bulk_insert(Batch.of(self.spec, [time], columns, None if key is None else [key]))
         else:
@@ -164,7 +178,7 @@ class Window(SharedWindow):
         if lookbacks:
             if not answer:
                 raise InvalidArgument("lookbacks are for an answer: ask for one", field="lookbacks")
-            self._reader.spans(lookbacks)
+            self.reader.spans(lookbacks)
 
     def bulk_insert(self, batch: AnyBatch) -> WriteResult:
         """Insert many entries, those of each key as one, and slide; see `Plane.bulk_insert`."""
@@ -176,9 +190,9 @@ class Window(SharedWindow):
         del batch  # a caller that holds it no more has its columns let go while they are sorted
         return self._count((yield from steps))
 
-    def bulk_insert_parts_steps(self, parts: list[AnyBatch]) -> Steps[WriteResult]:
-        """As `bulk_insert_steps`, of a write that comes in parts; see `PartWriter.bulk_insert_parts_steps`."""
-        return self._count((yield from self._writer.bulk_insert_parts_steps(parts)))
+    def bulk_insert_stages_steps(self, stages: list[AnyBatch]) -> Steps[WriteResult]:
+        """As `bulk_insert_steps`, of a batch that comes in stages; see `Writer.bulk_insert_stages_steps`."""
+        return self._count((yield from self._writer.bulk_insert_stages_steps(stages)))
 
     def check(self, batch: AnyBatch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
@@ -187,33 +201,36 @@ class Window(SharedWindow):
     def bulk_evict(self, time: int, key: str | None = None) -> int:
         """Remove entries with time <= `time`, of one key or of all; see `Plane.bulk_evict`."""
         check_time(time, "time")
-        keys = self._keys
+        keys = self.keys
         if key is None:
             numbers = keys.numbers()
             evicted = int(keys.bulk_evict_each(numbers, np.full(len(numbers), time)).sum())
-            self._rollups.bulk_evict(time)
+            for rollup in self.derived.rollups:
+                rollup.window.bulk_evict(time)
         else:
-            number = keys.find(self._reader.checked_key(key))
+            number = keys.find(self.reader.checked_key(key))
             evicted = 0 if number is None else keys.bulk_evict(number, time)
             if evicted and number is not None:
-                self._rollups.cut(number, time)
+                self.derived.cut(number, time)
         self.counts.evicted += evicted
         return evicted
 
     def evict_range(self, start: int, end: int, key: str | None = None) -> int:
         """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`."""
-        name = None if key is None else self._reader.checked_key(key)
+        name = None if key is None else self.reader.checked_key(key)
         evicted = self._changes.evict_range(start, end, name)
         if name is None:
-            self._rollups.evict_range(start, end)
-        elif evicted and (number := self._keys.find(name)) is not None:
-            self._rollups.cut(number, end)
+            for rollup in self.derived.rollups:
+                rollup.window.evict_range(start, end)
+        elif evicted and (number := self.keys.find(name)) is not None:
+            self.derived.cut(number, end)
         return evicted
 
     def punctuate(self, time: int) -> int:
         """Note that entries of a time and older are final, and evict; see `Plane.punctuate`."""
         evicted = self._changes.punctuate(time)
-        self._rollups.punctuate(time)
+        for rollup in self.derived.rollups:
+            rollup.window.punctuate(time)
         return evicted
 
     def retract_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
@@ -238,38 +255,34 @@ class Window(SharedWindow):
 
     def slide(self) -> None:
         """Evict what wall time has made too old, as a question about all keys does."""
-        if self._slide.wall:
-            self._slide.by_age_each(self._keys.numbers())
-            self._rollups.slide()
-        self.cascades.slide()
+        if self.slide_policy.wall:
+            self.slide_policy.by_age_each(self.keys.numbers())
+            for rollup in self.derived.rollups:
+                rollup.window.slide()
+        for cascade in self.derived.cascades.values():
+            cascade.window.slide()
 
     def tidy(self) -> None:
         """Do what time alone brings: slide by wall time, forget idle keys, give memory of evicted blocks back."""
-        keys = self._keys
-        if self._slide.wall:
-            self._slide.after_each(keys.numbers())
+        keys = self.keys
+        if self.slide_policy.wall:
+            self.slide_policy.after_each(keys.numbers())
         if self._idle_ns is not None:
             numbers = keys.numbers()
             idle = numbers[keys.touched[numbers] < self._clock.now_ns() - self._idle_ns]
             if len(idle):
                 self.counts.evicted += keys.forget(idle)
         keys.sweep()
-        self._rollups.tidy()
-        self.cascades.tidy()
-
-    @property
-    def rollups(self) -> Rollups:
-        """The groups of keys that are kept beside the keys."""
-        return self._rollups
+        self.derived.tidy()
 
     def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
         """Go on from what another window had counted, from its high-water mark, and from what is final there."""
-        self._slide.punctuated = punctuated
-        for rollup in self._rollups:
+        self.slide_policy.punctuated = punctuated
+        for rollup in self.derived.rollups:
             rollup.window.resume(rollup.window.counts, rollup.window.mark, punctuated)
         for name in Counts.__slots__:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
-        self._mark = mark
+        self.mark = mark
 
     def load(self, batch: AnyBatch) -> None:
         """Take in entries of existing keys as another window had them; see `Writer.load`."""
@@ -280,10 +293,230 @@ class Window(SharedWindow):
         forests = [] if self.cold is None else list(self.cold.dirty)
         return [block for forest in forests for block in forest.pending_blocks()]
 
+    def _count(self, result: WriteResult) -> WriteResult:
+        counts = self.counts
+        counts.inserted += result.inserted
+        counts.late += result.late
+        counts.duplicates += result.duplicates
+        counts.ahead += result.ahead
+        counts.retracted += result.retracted
+        counts.corrected += result.corrected
+        if self.keys.top > self.mark:
+            self.mark = self.keys.top
+        return result
+
+    # ---------------------------------------------------------------- as one that is derived
+
+    def feed(self, number: int, time: int, values: Sequence[Any]) -> None:
+        """Insert one row of a key that another window has taken; see `Writer.feed`."""
+        self.counts.inserted += self._writer.feed(number, time, values)
+        self.mark = max(self.mark, self.keys.top)
+
+    def feed_steps(self, numbers: Numbers, columns: Sequence[Array]) -> Steps[None]:
+        """Insert rows that another window has taken; see `Writer.feed_steps`."""
+        self.counts.inserted += yield from self._writer.feed_steps(numbers, columns)
+        self.mark = max(self.mark, self.keys.top)
+
+    def take_steps(self, rows: Rows, partials: bool) -> Steps[None]:
+        """Insert rows of a write to the window that feeds this one; see `Writer.insert_rows`."""
+        self._count((yield from self._writer.insert_rows(rows, partials)))
+
+    def raise_marks(self, numbers: Numbers, now: Numbers) -> None:
+        """Raise the high-water marks of keys, where they are lower, and slide."""
+        np.maximum.at(self.keys.now, numbers, now)
+        self.slide_policy.by_age_each(self.keys.numbers())
+
+    def cut(self, number: int, time: int) -> None:
+        """Remove entries of a key with time <= `time`, and take no more of them."""
+        if time > self.keys.late_through_of[number]:
+            self.counts.evicted += self.keys.bulk_evict(number, time)
+            self.keys.late_through_of[number] = time
+
+    # ---------------------------------------------------------------- deriving others
+
     @property
-    def key_count(self) -> int:
-        """The number of keys that the window knows, with those that have no entries."""
-        return len(self._keys)
+    def family(self) -> list[Window]:
+        """It, and the windows that it feeds, also by others."""
+        return [self, *self.derived.fed]
+
+    @property
+    def views(self) -> list[View]:
+        """Its views, and those of the windows that it feeds."""
+        return [view for window in self.family for view in window.derived.views.values()]
+
+    def find(self, name: str) -> Window | View | None:
+        """What is called so among it, and all that is derived from it."""
+        found: dict[str, Window | View] = {each.spec.name: each for each in self.family}
+        return (found | {view.spec.name: view for view in self.views}).get(name)
+
+    def derive(self, spec: WindowSpec) -> Window | View:
+        """As `derive_steps`, at once."""
+        return finished(self.derive_steps(spec))
+
+    def derive_steps(self, spec: WindowSpec) -> Steps[Window | View]:
+        """Feed another window from now on, or have a view; or have a window do so that this one feeds.
+
+        A view of the same name is replaced. Its partials of what is there are computed in steps. Nobody may use the
+        window from the first to the last.
+
+        Args:
+            spec: says `from` or `of`; complete, see `derived_spec.completed`.
+
+        Raises:
+            NotFound, InvalidArgument: there can be no such window. Nothing has changed.
+            Unavailable, DataLoss: a block cannot be read. Keys differ in what they have then.
+        """
+        (name,), field = spec.feeds_on, "from.window" if spec.of is None else "of"
+        source = next((window for window in self.family if window.spec.name == name), None)
+        if source is None:
+            raise NotFound(f"{field}: there is no window {name[:140]!r}", field=field)
+        check_derived(spec, source.spec)
+        if spec.of is None:
+            return source._cascade(spec)
+        views = source.derived.views
+        yield from source._share_steps(source.derived.monoids(spec))
+        view = views.setdefault(spec.name, View(spec, source))
+        view.spec = spec
+        for each in views.values():
+            each.use()
+        return view
+
+    def _cascade(self, spec: WindowSpec) -> Window:
+        window = Window(spec, self._max_keys, self.block, self.pages, self._clock, self.cold)
+        assert window._panes is not None, "the spec says how long panes are"
+        self.derived.cascades[spec.name] = Cascade((self.spec, self._panes), window, window._panes)
+        return window
+
+    def drop(self, name: str) -> None:
+        """Feed a window no more, and free what it has; or remove a view, and the partials that only it has.
+
+        Raises:
+            FailedPrecondition: other windows are derived from it.
+        """
+        for window in self.family:
+            derived = window.derived
+            if name in derived.cascades:
+                fed = derived.cascades[name].window
+                fed.derived.check_none(name)
+                fed.clear()
+                del derived.cascades[name]
+            elif name in derived.views:
+                del derived.views[name]
+                finished(window._share_steps(derived.monoids()))
+                for view in derived.views.values():
+                    view.use()
+
+    def clear(self) -> None:
+        """Forget all keys, and free what is stored of them."""
+        for window in (self, *(rollup.window for rollup in self.derived.rollups)):
+            window.counts.evicted += window.keys.forget(window.keys.numbers())
+
+    @property
+    def left(self) -> tuple[int, int]:
+        """How many entries have left it and the windows that it feeds, and how many keys these have."""
+        family = self.family
+        return sum(each.counts.evicted for each in family), sum(len(each.keys) for each in family)
+
+    def _share_steps(self, shared: Sequence[tuple[Monoid, Sequence[str]]]) -> Steps[None]:
+        """Have slots for these aggregates of views, in steps. Panes have all slots that they will ever have.
+
+        The slots and their order follow from the spec and the views, because an image stores partials by slot.
+        """
+        if self._panes is not None:
+            return
+        layout = layout_of(self.spec, self.layout.block, shared)
+        if layout.keys != self.layout.keys:
+            yield from self.keys.relayout_steps(layout)
+            self._use_layout(self.spec, layout)
+
+    def add_aggregates(self, aggregates: Mapping[str, Any]) -> WindowInfo:
+        """Add aggregates and compute them from the entries that are there; see `Plane.add_aggregates`."""
+        if self.spec.algorithm is not None:
+            raise Unsupported(
+                f"window {self.spec.name!r} runs on {self.spec.algorithm}, which keeps no values to compute from",
+                field="aggregates",
+            )
+        wider = widened(self.spec, aggregates)
+        if self._panes is not None:
+            for name in wider.aggregates.keys() - self.spec.aggregates.keys():
+                raise Unsupported(
+                    f"window {self.spec.name!r} keeps panes of {self.spec.granularity}, and no values to compute "
+                    f"{name!r} from",
+                    field=f"aggregates.{name}",
+                )
+            return self.info()
+        layout = layout_of(wider, self.layout.block, self.derived.monoids())
+        self.keys.relayout(layout)
+        for rollup in self.derived.rollups:
+            rollup.window.add_aggregates(aggregates)
+        self._use_layout(wider, layout)
+        for view in self.derived.views.values():
+            view.use()
+        return self.info()
+
+    # ---------------------------------------------------------------- questions, with their arguments one by one
+
+    def query(
+        self,
+        key: str | None = None,
+        lookbacks: Sequence[str | int] = (),
+        as_of: int | None = None,
+        keys: KeyList = (),
+        combine: bool = False,
+        partials: bool = False,
+        aggregates: Sequence[str] = (),
+    ) -> list[Answer]:
+        """Answer over trailing lookbacks, or over everything; see `Query` and `Reader.query`."""
+        return self.reader.query(
+            Query(key, lookbacks, as_of, keys, combine, partials, selection=Grouped(aggregates=aggregates))
+        )
+
+    def range_query(
+        self,
+        start: int,
+        end: int,
+        key: str | None = None,
+        keys: KeyList = (),
+        partials: bool = False,
+        end_exclusive: bool = False,
+        aggregates: Sequence[str] = (),
+    ) -> Answer:
+        """Answer over start <= time <= end; see `RangeQuery` and `Reader.range_query`."""
+        question = RangeQuery(start, end, key, keys, partials, end_exclusive, selection=Grouped(aggregates=aggregates))
+        return self.reader.range_query(question)
+
+    def series(
+        self,
+        start: int,
+        end: int,
+        step: str | int,
+        width: str | int | None = None,
+        key: str | None = None,
+        keys: KeyList = (),
+        aggregates: Sequence[str] = (),
+    ) -> Series:
+        """Answer over buckets; see `SeriesQuery` and `Reader.series`."""
+        return self.reader.series(
+            SeriesQuery(start, end, step, width, key, keys, selection=Grouped(aggregates=aggregates))
+        )
+
+    def entries(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        key: str | None = None,
+        keys: KeyList = (),
+        rows: int = BULK_ROWS,
+        end_exclusive: bool = False,
+    ) -> Iterator[AnyBatch]:
+        """The entries of a time range as of now; see `EntriesQuery` and `Reader.entries`."""
+        return iter(self.reader.entries(EntriesQuery(start, end, key, keys, end_exclusive), rows))
+
+    def key_names(
+        self, prefix: str, limit: int, position: int = 0, where: Sequence[Where] = ()
+    ) -> tuple[list[str], int | None]:
+        """See `Plane.keys`."""
+        return finished(self.reader.key_names_steps(prefix, limit, position, where))
 
     # ---------------------------------------------------------------- checking
 
@@ -297,20 +530,39 @@ class Window(SharedWindow):
         On wall time it counts entries that are too old until something slides: a question about their key, or `tidy`.
         """
         oldest = None
-        if not self.spec.keyed and self._keys:
-            oldest, _ = self._keys.span(self._keys.numbers().item())
+        if not self.spec.keyed and self.keys:
+            oldest, _ = self.keys.span(self.keys.numbers().item())
         return WindowInfo(
             spec=self.spec,
             entries=self.counts.present,
-            keys=self._keys.filled,
+            keys=self.keys.filled,
             oldest=oldest,
-            newest=self._keys.newest(),
+            newest=self.keys.newest(),
             counts=self.counts,
-            high_water_mark=None if self._mark == NEVER else self._mark,
-            punctuated=None if self._slide.punctuated == NEVER else self._slide.punctuated,
-            evicted_through=self._slide.evicted_through(),
+            high_water_mark=None if self.mark == NEVER else self.mark,
+            punctuated=None if self.slide_policy.punctuated == NEVER else self.slide_policy.punctuated,
+            evicted_through=self.slide_policy.evicted_through(),
         )
 
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
-        """Raise AssertionError naming the first invariant that does not hold; see `check_window`."""
-        check_window(self, self._slide, self._labels, self._rollups, same)
+        """Raise AssertionError naming the first invariant that does not hold; `same` as in `Keys.check_invariants`."""
+        self.keys.check_invariants(same)
+        self.labels.check_invariants()
+        keys, slide, numbers, spec = self.keys, self.slide_policy, self.keys.numbers(), self.spec
+        entries = keys.entries_each(numbers)
+        assert entries.sum() == self.counts.present, "what was inserted, and neither evicted nor retracted, is here"
+        newest = keys.newest()
+        assert newest is None or newest <= self.mark, f"an entry of {newest} is beyond the mark, {self.mark}"
+        most = spec.slide.max_count
+        assert most is None or not len(entries) or entries.max() <= most, "max_count is kept"
+        if spec.slide.max_age is not None and not slide.wall:
+            for number in numbers.tolist():
+                oldest, now = keys.span(number)[0], keys.now_of[number]
+                now = slide.punctuated if slide.until else now
+                assert oldest is None or oldest > slide.through(now), f"key {number} has an entry past max_age"
+        for rollup in self.derived.rollups:
+            rollup.check_invariants(same)
+        for view in self.derived.views.values():
+            view.check_invariants()
+        for cascade in self.derived.cascades.values():
+            cascade.window.check_invariants(same)

@@ -2,11 +2,24 @@
 
 Nothing has changed before the first key is created or written to. After that nothing fails, unless a stored block that
 is needed cannot be read.
+
+The rows of a write that comes in stages, as the commit of a batch, are never all in one place:
+
+    stages    [ rows ] [ rows ] [ rows ] …        each is sorted by time
+    slices    [ 1,048,576 rows ] [ … ] …          by time, over all stages: stages.py
+                └─ sorted by key, inserted, then the next one …  then the slide policy, once
+
+A slice is newer than those before it, so each key is sent its entries in order. The window has the same entries as
+after one bulk with all rows. One bulk would have the rows twice while it sorts them, and sort them in one long step.
+
+Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups, cascades or an
+algorithm, those that reject entries or keep one per time, and those that slide by ADWIN, which cuts between the blocks
+that a bulk has made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import Any
@@ -16,25 +29,28 @@ import numpy as np
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, ResourceExhausted
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
-from sash_engine.monoids.base import Array
+from sash_engine.monoids.base import Array, object_array
 from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WriteResult
-from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Coded
-from sash_engine.windows.cascades import Cascades
+from sash_engine.windows.batch import MAX_COUNTED, AnyBatch, Batch, Coded
+from sash_engine.windows.derived import Derived
 from sash_engine.windows.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.order import Order
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.panes import Panes
-from sash_engine.windows.rollups import Rollups
 from sash_engine.windows.rows import Rows, grouped
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec, check_time
+from sash_engine.windows.stages import joined, time_slices
 
 __all__ = ["Writer"]
 
 _KEYS, _ROWS = 4_096, 65_536
 """Keys and rows that one step inserts: 2 ms of rows of one key in order, 3 ms of small keys. The rows are a multiple of
 a block's, so that a forest makes the same blocks as of all rows at once."""
+_SLICE_ROWS = 1 << 20
+_ROWS_OF_KEY = 512
+"""Rows that a slice has on average for each key with a store of its own: each insert of such a key costs 10 us."""
 _PANES = 1_024
 """As `_ROWS`, of panes, which may have to be combined one by one."""
 
@@ -50,8 +66,7 @@ class Writer:
         clock: tells wall time.
         max_keys: how many keys there may be.
         panes: folds entries into panes, where the window has a granularity.
-        rollups: take in what the keys take in.
-        cascades: are given what is sent.
+        derived: has rollups, which take in what the keys take in, and cascades, which are given what is sent.
     """
 
     def __init__(
@@ -63,12 +78,11 @@ class Writer:
         clock: Clock,
         max_keys: int,
         panes: Panes | None,
-        rollups: Rollups,
-        cascades: Cascades,
+        derived: Derived,
     ) -> None:
         self._spec, self._keys, self._slide, self._counts = spec, keys, slide, counts
         self._clock, self._max_keys, self._panes = clock, max_keys, panes
-        self._rollups, self._cascades = rollups, cascades
+        self._derived = derived
         self._order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
@@ -102,7 +116,7 @@ class Writer:
         if replaces is None:
             sessions = self._slide.sessions
             ended = NEVER if sessions is None else sessions.end_of_entry(number, time)
-            self._rollups.insert(number, time, values)
+            self._derived.insert(number, time, values)
             keys.insert(number, time, values)
             return WriteResult(1, 0, self._slide.after(number, ended=ended))
         if replaces:
@@ -158,7 +172,7 @@ class Writer:
             raise InvalidArgument("an entry is of a key that is not there", field="key")
         if self._order.one_per_time:
             self._order.check_loaded(rows)
-        finished(self._rollups.insert_steps(rows))
+        finished(self._derived.insert_steps(rows))
         if len(rows.numbers) == 1:
             self._keys.bulk_insert(rows.numbers.item(), rows.columns[0], rows.columns[1:])
         else:
@@ -209,6 +223,129 @@ class Writer:
                 field="key",
                 limit=f"{self._max_keys} keys",
             )
+
+    # ---------------------------------------------------------------- writes that come in stages
+
+    def bulk_insert_stages_steps(self, stages: list[AnyBatch]) -> Steps[WriteResult]:
+        """Insert the entries of stages, in steps, as `bulk_insert_steps` inserts those of one bulk.
+
+        Args:
+            stages: bulks that `check` takes, in the order of arrival; a column of strings has one dictionary in all of
+                them. Emptied as they are taken in.
+        """
+        rows = sum(len(stage.times) for stage in stages)
+        for i, stage in enumerate(stages):
+            stages[i] = self._uniform(stage)
+        if rows > _SLICE_ROWS and self._takes_slices() and not any(stage.of_partials for stage in stages):
+            some = yield from self._rows_of_slice(stages)
+            if some < rows:
+                return (yield from self._insert_slices(stages, some))
+        whole = joined(_taken(stages), rows)
+        if whole is None:
+            return WriteResult()
+        steps = self.bulk_insert_steps(whole)
+        del whole
+        return (yield from steps)
+
+    def _uniform(self, stage: AnyBatch) -> AnyBatch:
+        """A stage with the columns that all stages have."""
+        if isinstance(stage, Batch):
+            uniform = stage.columns.keys() == self._spec.columns.keys()
+            return stage if uniform else replace(stage, columns=self._with_marks(stage))
+        counts = [name for name, (monoid, _) in self._spec.monoids().items() if monoid.counts_entries]
+        return replace(stage, partials={name: each for name, each in stage.partials.items() if name not in counts})
+
+    def _with_marks(self, stage: Batch) -> dict[str, Array | Coded]:
+        """The columns of a stage, all with a mark of what is null that may be: a stage without nulls may lack it."""
+        there = np.ones(len(stage.times), np.bool_)
+        return {name: stage.columns.get(name, there) for name in self._spec.columns}
+
+    def _takes_slices(self) -> bool:
+        """Whether the window may take some rows of a write before it has seen the others."""
+        order = self._order
+        decides = order.guards or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
+        gathers = self._panes is not None or self._slide.sessions is not None or self._spec.slide.adaptive is not None
+        return not (decides or gathers or self._derived.rollups or self._derived.cascades)
+
+    def _rows_of_slice(self, stages: list[AnyBatch]) -> Steps[int]:
+        """How many rows a slice should have: enough for every key that does not share pages with others."""
+        if stages[0].keys is None:
+            return _SLICE_ROWS
+        names = stages[0].keys.dictionary
+        sent = np.zeros(len(names), np.int64)
+        for stage in stages:
+            assert stage.keys is not None
+            sent += np.bincount(stage.keys.codes, minlength=len(names))
+            yield
+        return max(_SLICE_ROWS, _ROWS_OF_KEY * self._keys.count_large(self._keys.find_each(names), sent))
+
+    def _insert_slices(self, stages: list[AnyBatch], slice_rows: int) -> Steps[WriteResult]:
+        """Insert the rows in slices of about so many rows, and slide."""
+        names, texts = self._dictionaries(stages[0])
+        columns = yield from self._columns_of(stages)
+        floor = self._slide.refused_through()
+        self._check_new(names, columns, floor)
+        result, numbers, lengths = WriteResult(), list[Array](), list[Array]()
+        for some in time_slices(columns, slice_rows, names is not None):
+            coded = None if names is None else Coded(names, some.pop(1))
+            for i, table in texts.items():
+                some[i] = table[some[i]]
+            rows = yield from self._rows(coded, some)
+            del coded, some
+            self._order.drop_late(rows, floor)
+            result.late += rows.late
+            result.inserted += len(rows.columns[0])
+            yield from self._create(rows)
+            yield from self._insert_sorted(rows)
+            numbers.append(rows.numbers)
+            lengths.append(rows.lengths)
+            del rows
+            yield
+        written, of = np.unique(np.concatenate(numbers), return_inverse=True)
+        sent = np.bincount(of, np.concatenate(lengths), len(written)).astype(np.int64)
+        self._touch(written)
+        result.evicted = yield from self._slid(written, sent)
+        return result
+
+    def _dictionaries(self, stage: AnyBatch) -> tuple[list[str] | None, dict[int, Array]]:
+        """The keys that codes stand for, None where there are none; and of each column of strings its texts."""
+        assert isinstance(stage, Batch)
+        columns = [stage.columns[name] for name in self._spec.columns]
+        texts = {i: object_array(each.dictionary) for i, each in enumerate(columns, 1) if isinstance(each, Coded)}
+        return (None if stage.keys is None else stage.keys.dictionary), texts
+
+    def _columns_of(self, stages: list[AnyBatch]) -> Steps[list[list[Array]]]:
+        """Of each stage the times, the codes of the keys, and the columns of the fields, sorted by time."""
+        found = []
+        for stage in _taken(stages):
+            assert isinstance(stage, Batch)
+            fields = [stage.columns[name] for name in self._spec.columns]
+            columns = [stage.times, *([] if stage.keys is None else [stage.keys.codes])]
+            columns += [each.codes if isinstance(each, Coded) else each for each in fields]
+            if np.count_nonzero(stage.times[1:] < stage.times[:-1]):
+                order = np.argsort(stage.times, kind="stable")
+                columns = [column[order] for column in columns]
+            if len(stage.times):
+                found.append(columns)
+            del stage, fields, columns
+            yield
+        return found
+
+    def _check_new(self, names: list[str] | None, stages: list[list[Array]], floor: int) -> None:
+        """Check what `_rows` and `_create` would refuse, as the keys of all slices must be right before the first one.
+
+        Raises:
+            InvalidArgument: two codes stand for one key.
+            ResourceExhausted: the keys of these rows are too many.
+        """
+        if names is None:
+            return
+        if len(set(names)) < len(names):
+            raise InvalidArgument("the dictionary of column 'key' repeats a key", field="key")
+        present = np.zeros(len(names), np.bool_)
+        for times, codes, *_ in stages:
+            present[codes if floor == NEVER else codes[times > floor]] = True
+        self.check_room(int(np.count_nonzero(self._keys.find_each(names)[present] < 0)))
 
     # ---------------------------------------------------------------- rows
 
@@ -271,10 +408,9 @@ class Writer:
         Args:
             partials: whether they are partials, in the place of values.
         """
-        keys, order = self._keys, self._order
-        if self._cascades:
-            self._cascades.check(rows)
-        sent = replace(rows) if self._cascades else rows
+        keys, order, derived = self._keys, self._order, self._derived
+        derived.check(rows)
+        sent = replace(rows) if derived.cascades else rows
         order.drop_late(rows, self._slide.refused_through())
         entries = len(rows.columns[0])
         if self._panes is not None and entries:
@@ -289,10 +425,9 @@ class Writer:
         self.check_room(int(np.count_nonzero(rows.numbers < 0)))
         # Nothing was changed so far, and nothing below can fail.
         yield from self._create(rows)
-        if self._cascades:
-            yield from self._cascades.insert_steps(sent, partials)
-        if self._rollups and entries:
-            yield from self._rollups.insert_steps(rows)
+        yield from derived.send_steps(sent, partials)
+        if entries:
+            yield from derived.insert_steps(rows)
         for number, (times, *columns) in rows.replaced:
             keys.replace(number, times, columns)
         written, sessions = rows.numbers, self._slide.sessions
@@ -378,3 +513,10 @@ def _column(value: Any) -> Array:
     column = np.empty(1, object)
     column[0] = value
     return column
+
+
+def _taken(stages: list[AnyBatch]) -> Iterator[AnyBatch]:
+    """Yield the stages; each is let go before the next one is taken."""
+    stages.reverse()
+    while stages:
+        yield stages.pop()

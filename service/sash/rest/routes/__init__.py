@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from sash.rest.routes.reads import READS
-from sash.rest.routes.service import SERVICE
-from sash.rest.routes.windows import WINDOWS
-from sash.rest.routes.writes import WRITES
+from typing import cast
 
-__all__ = ["GROUPS", "ROUTES"]
+from sash.rest.route import Route
+from sash.rest.routes import reads, service, windows, writes
 
-GROUPS = (WINDOWS, WRITES, READS, SERVICE)
-"""In the order of the documentation."""
+__all__ = ["QUICK", "ROUTES", "TAGS"]
 
-ROUTES = tuple(route for group in GROUPS for route in group.routes)
+TAGS = [
+    {"name": "windows", "description": "Create, show and delete windows."},
+    {"name": "writes", "description": "Put entries into a window, and remove the oldest."},
+    {"name": "reads", "description": "Ask for aggregates."},
+    {"name": "service", "description": "Health and metrics."},
+]
+"""The headings of the documentation, in its order."""
+
+ROUTES = [cast(Route, each) for module in (windows, writes, reads, service) for each in module.ROUTER.routes]
+
+QUICK = [route for route in ROUTES if route.endpoint in (writes.insert, reads.query, reads.range_query)]
+"""Routes whose small requests are answered while they are read. Their handlers need no task of their own until they
+wait for the first time.
+"""

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any, TypeVar
 
+from fastapi import Path
 from starlette.responses import Response, StreamingResponse
 
 from sash.rest.bodies import OCTETS
-from sash.rest.declare import Problems
-from sash.rest.parameters import Parameter
+from sash.rest.route import Problems
 
 __all__ = [
     "BINARY",
     "FILE",
-    "INVALID",
     "NO_VALUES",
     "NUMBERED",
-    "STORED",
-    "STORING",
-    "UNKNOWN",
     "Name",
     "begun",
     "streamed",
@@ -27,23 +23,13 @@ __all__ = [
 
 T = TypeVar("T")
 
-Name = Annotated[str, Parameter(example="departure_delay")]
+Name = Annotated[str, Path(examples=["departure_delay"])]
 
-INVALID: Problems = {400: "The request is wrong; `field` says where"}
-UNKNOWN: Problems = {404: "There is no such window"}
 NO_VALUES: Problems = {422: "The window's algorithm keeps no values"}
 NUMBERED: Problems = {
     409: "Writes of its producer are missing before it. Or the producer has used the number for other data. Or a "
     "higher epoch has taken the producer's name over"
 }
-STORED: Problems = {
-    409: "Another server has taken the tier over",
-    500: "A stored value that this needs is damaged or lost",
-    503: "The tier cannot be reached, or has not confirmed a write, which may be applied then: `detail` says so. "
-    "Retry-After says when to try again",
-}
-STORING: Problems = {**STORED, 507: "The tier is full; evicting entries or deleting windows makes room"}
-
 BINARY: Mapping[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 FILE = {OCTETS: BINARY}
 

@@ -5,54 +5,50 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from fastapi import APIRouter
 from prometheus_client.exposition import choose_encoder
 from starlette.responses import Response
 
 from sash.rest.call import Call
-from sash.rest.declare import RouteGroup, answer
+from sash.rest.documents import Status
 from sash.rest.problems import of_status
+from sash.rest.route import Route, needs, told
 
-__all__ = ["SERVICE"]
+__all__ = ["ROUTER"]
 
-SERVICE = RouteGroup("service", "Health and metrics.")
+ROUTER = APIRouter(route_class=Route, tags=["service"])
 
 _TEXT = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
 
 
-@SERVICE.route(
-    "GET",
+@ROUTER.get(
     "/metrics",
-    "Metrics, as Prometheus reads them",
-    right="read",
-    answers={200: {"description": "All metrics", "content": _TEXT}},
-    head=True,
+    summary="Metrics, as Prometheus reads them",
+    response_class=Response,
+    response_description="All metrics",
+    responses={200: {"content": _TEXT}},
+    openapi_extra=needs("read"),
 )
+@ROUTER.head("/metrics", openapi_extra=needs("read"), include_in_schema=False)
 async def metrics(call: Call) -> Response:
     encode, content_type = choose_encoder(call.header(b"accept"))
     return Response(encode(await call.edge.metrics()), headers={"content-type": content_type})
 
 
-@SERVICE.route(
-    "GET",
-    "/healthz",
-    "Is the process alive?",
-    right=None,
-    answers={200: answer("It is alive", "Status")},
-    head=True,
-)
+@ROUTER.get("/healthz", summary="Is the process alive?", response_model=Status, response_description="It is alive")
+@ROUTER.head("/healthz", include_in_schema=False)
 def healthz(call: Call) -> dict[str, Any]:
     return {"status": "alive"}
 
 
-@SERVICE.route(
-    "GET",
+@ROUTER.get(
     "/readyz",
-    "Is the service ready for requests?",
-    right=None,
-    answers={200: answer("It is ready", "Status")},
-    errors=({503: "It is not ready; `detail` says why: it is starting or shutting down, or its tier is away"},),
-    head=True,
+    summary="Is the service ready for requests?",
+    response_model=Status,
+    response_description="It is ready",
+    responses=told({503: "It is not ready; `detail` says why: it is starting or shutting down, or its tier is away"}),
 )
+@ROUTER.head("/readyz", include_in_schema=False)
 def readyz(call: Call) -> dict[str, Any] | Response:
     reason = call.edge.not_ready()
     return {"status": "ready"} if reason is None else of_status(HTTPStatus.SERVICE_UNAVAILABLE, reason)

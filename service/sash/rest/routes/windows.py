@@ -5,63 +5,66 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from starlette.responses import Response
+from fastapi import APIRouter, Query
+from pydantic import Field
+from starlette.responses import Response, StreamingResponse
 
 from sash.calls import each, shielded, unbroken
+from sash.rest import documents, examples
 from sash.rest.answers import json_response, window_document
 from sash.rest.bodies import JSON, OCTETS, YAML
 from sash.rest.call import Call
-from sash.rest.declare import Body, RouteGroup, answer, reference
-from sash.rest.parameters import Parameter
-from sash.rest.routes.common import FILE, INVALID, NO_VALUES, STORED, STORING, UNKNOWN, Name, begun, streamed
-from sash.rest.schemas import AGGREGATES_EXAMPLE, NAMED, SPEC_EXAMPLE, YAML_EXAMPLE
+from sash.rest.documents import Window
+from sash.rest.models import ABSENT, Parameters
+from sash.rest.route import STORED, Route, content, needs, told
+from sash.rest.routes.common import FILE, NO_VALUES, Name, begun, streamed
 from sash.topology import Topology
-from sash_engine.errors import InvalidArgument
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.spec_text import MAX_SPEC_BYTES
 
-__all__ = ["WINDOWS"]
+__all__ = ["ROUTER"]
 
-WINDOWS = RouteGroup("windows", "Create, show and delete windows.")
+ROUTER = APIRouter(route_class=Route, tags=["windows"])
 
 
-@WINDOWS.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows",
-    "Create a window",
-    right="admin",
-    body=Body(
-        {JSON: reference("WindowSpec", SPEC_EXAMPLE), YAML: reference("WindowSpec", YAML_EXAMPLE)},
-        also={"application/x-yaml": YAML, "text/yaml": YAML},
-        bytes_max=MAX_SPEC_BYTES,
+    summary="Create a window",
+    status_code=201,
+    response_model=Window,
+    response_description="Created",
+    responses=told(
+        {200: {"model": Window, "description": "It exists with the same spec"}},
+        {409: "It exists with another spec", 429: "There are as many windows as allowed"},
     ),
-    answers={201: answer("Created", "Window"), 200: answer("It exists with the same spec", "Window")},
-    errors=(INVALID, {409: "It exists with another spec", 429: "There are as many windows as allowed"}, STORING),
+    openapi_extra=needs(
+        "admin", {JSON: content(WindowSpec, examples.SPEC), YAML: content(WindowSpec, examples.SPEC_YAML)}
+    ),
 )
 async def create_window(call: Call) -> Response:
-    document = await (call.json() if call.kind == JSON else call.yaml())
+    document = await (call.json(bytes_max=MAX_SPEC_BYTES) if call.kind == JSON else call.yaml(MAX_SPEC_BYTES))
     spec = WindowSpec.parse(document)
     window, created = await unbroken(call.plane.create(spec))
     return json_response(window_document(window), HTTPStatus.CREATED if created else HTTPStatus.OK)
 
 
-@WINDOWS.route(
-    "GET",
+@ROUTER.get(
     "/v1/windows",
-    "List all windows",
-    right="read",
-    answers={200: answer("All windows, by name", "Windows")},
+    summary="List all windows",
+    response_model=documents.Windows,
+    response_description="All windows, by name",
+    openapi_extra=needs("read"),
 )
 async def list_windows(call: Call) -> dict[str, Any]:
     return {"windows": [window_document(window) for window in await call.plane.windows()]}
 
 
-@WINDOWS.route(
-    "GET",
+@ROUTER.get(
     "/v1/topology",
-    "Show which processes serve the windows",
-    right="read",
-    answers={200: answer("The processes, and the shards of each", "Topology")},
+    summary="Show which processes serve the windows",
+    response_model=documents.Topology,
+    response_description="The processes, and the shards of each",
+    openapi_extra=needs("read"),
 )
 async def get_topology(call: Call) -> dict[str, Any]:
     return _topology(await call.plane.topology())
@@ -85,102 +88,83 @@ def _topology(found: Topology) -> dict[str, Any]:
     return {"shards": found.shards, "processes": processes}
 
 
-@WINDOWS.route(
-    "POST",
+@ROUTER.post(
     "/v1/topology/move",
-    "Have a process take a shard, where processes share them by leases",
-    right="admin",
-    body=Body({JSON: reference("Move", {"shard": 3, "process": 1})}, bytes_max=1024),
-    answers={200: answer("The process has it", "Topology")},
-    errors=(INVALID, STORING, {422: "The processes share no shards by leases"}),
+    summary="Have a process take a shard, where processes share them by leases",
+    response_model=documents.Topology,
+    response_description="The process has it",
+    responses=told({422: "The processes share no shards by leases"}),
+    openapi_extra=needs("admin"),
 )
-async def move_shard(call: Call) -> dict[str, Any]:
-    body = await call.json()
-    shard, process = (_number(body, name) for name in ("shard", "process"))
-    return _topology(await unbroken(call.plane.move(shard, process)))
+async def move_shard(call: Call, move: documents.Move) -> dict[str, Any]:
+    return _topology(await unbroken(call.plane.move(move.shard, move.process)))
 
 
-def _number(body: Any, name: str) -> int:
-    value = body.get(name) if isinstance(body, dict) else None
-    if type(value) is not int:
-        raise InvalidArgument(f"{name} must be a number", field=name)
-    return value
+class Import(Parameters):
+    name: str = Field(ABSENT, json_schema_extra=documents.NAMED)
+    """Another name for the window."""
 
 
-@WINDOWS.route(
-    "GET",
+# Ahead of `/v1/windows/{name}`: a window may have the name.
+@ROUTER.post(
+    "/v1/windows/import",
+    summary="Create a window from an exported file, of any size",
+    status_code=201,
+    response_model=Window,
+    response_description="Created",
+    responses=told({409: "There is a window of that name", 429: "There are as many windows as allowed"}),
+    openapi_extra=needs("admin", FILE),
+)
+async def import_window(call: Call, asked: Annotated[Import, Query()]) -> dict[str, Any]:
+    """The service reads the body part by part, so the limit on the size of a body does not apply."""
+    return window_document(await shielded(call.plane.restore(call.stream(), asked.name)))
+
+
+@ROUTER.get(
     "/v1/windows/{name}",
-    "Show a window",
-    right="read",
-    answers={200: answer("The window", "Window")},
-    errors=(UNKNOWN,),
+    summary="Show a window",
+    response_model=Window,
+    response_description="The window",
+    openapi_extra=needs("read"),
 )
 async def get_window(call: Call, name: Name) -> dict[str, Any]:
     return window_document(await call.plane.window(name))
 
 
-@WINDOWS.route(
-    "DELETE",
+@ROUTER.delete(
     "/v1/windows/{name}",
-    "Delete a window",
-    right="admin",
-    answers={200: answer("Deleted; `entries` is how many entries it had", "Removed", {"entries": 42})},
-    errors=(UNKNOWN, STORING),
+    summary="Delete a window",
+    response_model=documents.Removed,
+    response_description="Deleted; `entries` is how many entries it had",
+    openapi_extra=needs("admin"),
 )
 async def delete_window(call: Call, name: Name) -> dict[str, Any]:
     return {"entries": await unbroken(call.plane.delete(name))}
 
 
-@WINDOWS.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows/{name}/aggregates",
-    "Add aggregates, computed from the entries that are there",
-    right="admin",
-    body=Body({JSON: reference("Aggregates", AGGREGATES_EXAMPLE)}, bytes_max=MAX_SPEC_BYTES),
-    answers={200: answer("The window as it is now", "Window")},
-    errors=(
-        INVALID,
-        UNKNOWN,
-        {409: "An aggregate of that name has another definition"},
-        NO_VALUES,
-        STORING,
-    ),
+    summary="Add aggregates, computed from the entries that are there",
+    response_model=Window,
+    response_description="The window as it is now",
+    responses=told({409: "An aggregate of that name has another definition"}, NO_VALUES),
+    openapi_extra=needs("admin", {JSON: content(documents.Aggregates)}),
 )
 async def add_aggregates(call: Call, name: Name) -> dict[str, Any]:
-    aggregates = await call.json()
+    aggregates = await call.json(bytes_max=MAX_SPEC_BYTES)
     return window_document(await unbroken(call.plane.add_aggregates(name, aggregates)))
 
 
-@WINDOWS.route(
-    "GET",
+@ROUTER.get(
     "/v1/windows/{name}/export",
-    "Export a window with all its state, as one file",
-    right="read",
-    answers={200: {"description": "The window as it is now, as an attachment NAME.sash", "content": FILE}},
-    errors=(UNKNOWN, NO_VALUES, STORED),
+    summary="Export a window with all its state, as one file",
+    response_class=StreamingResponse,
+    response_description="The window as it is now, as an attachment NAME.sash",
+    responses=told({200: {"content": FILE}}, NO_VALUES, STORED),
+    openapi_extra=needs("read"),
 )
 async def export_window(call: Call, name: Name) -> Response:
     # This raises where there is no such window, so the name below needs no quoting.
     parts = await begun(each(await call.plane.export(name)))
     headers = {"content-disposition": f'attachment; filename="{name}.sash"'}
     return streamed(parts, OCTETS, headers)
-
-
-@WINDOWS.route(
-    "POST",
-    "/v1/windows/import",
-    "Create a window from an exported file, of any size",
-    right="admin",
-    body=Body(FILE),
-    answers={201: answer("Created", "Window")},
-    errors=(
-        INVALID,
-        {409: "There is a window of that name", 429: "There are as many windows as allowed"},
-        STORING,
-    ),
-)
-async def import_window(
-    call: Call, name: Annotated[str | None, Parameter("Another name for the window.", limits=NAMED)] = None
-) -> dict[str, Any]:
-    """The service reads the body part by part, so the limit on the size of a body does not apply."""
-    return window_document(await shielded(call.plane.restore(call.stream(), name)))

@@ -4,92 +4,70 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from fastapi import APIRouter, Query
+from pydantic import Field
 from starlette.responses import Response
 
-from sash.calls import origin_of, unbroken
-from sash.rest import arrow, columns
+from sash.calls import unbroken
+from sash.durability.records import (
+    BulkInsert,
+    Commit,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+    eviction_of,
+)
+from sash.rest import arrow, columns, documents, examples
 from sash.rest.answers import change_document, eviction_document, staged_document, write_document
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
-from sash.rest.declare import Body, Problems, RouteGroup, answer, reference
 from sash.rest.lines import LineError, Lines
-from sash.rest.members import WRITER
+from sash.rest.models import Int64, Parameters
 from sash.rest.ndjson import NdjsonReader
-from sash.rest.parameters import Parameter
 from sash.rest.problems import of_error
-from sash.rest.routes.common import BINARY, INVALID, NO_VALUES, NUMBERED, STORING, UNKNOWN, Name
-from sash.rest.schemas import (
-    ANSWER_EXAMPLE,
-    COMMIT,
-    COUNT_EXAMPLE,
-    ENTRY_EXAMPLES,
-    EVICTION,
-    ORIGIN,
-    PUNCTUATION,
-    SCHEMAS,
-)
+from sash.rest.route import Problems, Route, content, needs, told
+from sash.rest.routes.common import BINARY, NO_VALUES, NUMBERED, Name
 from sash.rest.separated import CsvReader
 from sash_engine.errors import SashError
 from sash_engine.windows.batch import AnyBatch, Origin
 from sash_engine.windows.changes import named
 from sash_engine.windows.spec import WindowSpec
 
-__all__ = ["WRITES"]
+__all__ = ["ROUTER", "insert"]
 
-WRITES = RouteGroup("writes", "Put entries into a window, and remove the oldest.")
+ROUTER = APIRouter(route_class=Route, tags=["writes"])
 
-_CONFLICTS: tuple[Problems, ...] = (
-    {409: "The window's order policy rejects it: late, out of order, too far ahead, or of a time that is there"},
-    NUMBERED,
-)
-_COLUMNS = {JSON: reference("Columns", {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}), ARROW: BINARY}
+_REJECTED: Problems = {
+    409: "The window's order policy rejects it: late, out of order, too far ahead, or of a time that is there"
+}
+_COLUMNS = {JSON: content(documents.Columns, {"time": [17, 18, 19], "value": [4, 5.5, "NaN"]}), ARROW: BINARY}
 _NAMES = {
-    JSON: {
-        "schema": {
-            **SCHEMAS["Columns"],
-            "description": "The columns that name entries, of one length: `time`, `key` where keyed, and the identity; "
-            "for an update, every field. Without `time`, the newest entry of the key with the identity is meant.",
-            "required": [],
-        },
-        "example": {"time": [17, 18], "order_id": ["order 4711", "order 4712"]},
-    },
+    JSON: content(documents.Named, {"time": [17, 18], "order_id": ["order 4711", "order 4712"]}),
     ARROW: BINARY,
 }
 _LINES = {
     NDJSON: {"schema": {"type": "string", "description": 'A line: `{"time": 17, "value": 4}`'}},
     CSV: {"schema": {"type": "string", "description": "The first line: `time,value`. Each other line: `17,4`"}},
 }
-_WRITTEN = answer(
-    "How many entries were inserted, late, duplicates, too far ahead and evicted", "Written", COUNT_EXAMPLE
-)
-
+_WRITTEN = "How many entries were inserted, late, duplicates, too far ahead and evicted"
 _NO_IDENTITY: Problems = {422: "The window has no identity"}
-_CHANGED = {"retracted": 2, "corrected": 0, "missing": 1, "evicted": 0, "durability": "sync"}
 
 
-def _beside(name: str) -> Parameter:
-    return Parameter(
-        "Of a write whose body is not JSON. A JSON body has it as a member.",
-        limits=ORIGIN[name],
-        only_with=(ARROW, *LINES),
-    )
+class Beside(Parameters, documents.Origin):
+    not_with = JSON
 
 
-@WRITES.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows/{name}/insert",
-    "Insert one entry, and answer a query if asked to",
-    right="write",
-    body=Body({JSON: {**reference("Entry"), "examples": ENTRY_EXAMPLES}}),
-    answers={
-        200: answer(
-            "Whether the entry was inserted, late, a duplicate or too far ahead, and how many were evicted",
-            "Written",
-            {**COUNT_EXAMPLE, "inserted": 1, "answers": [ANSWER_EXAMPLE]},
-        )
-    },
-    errors=(INVALID, UNKNOWN, *_CONFLICTS, STORING),
-    quick=True,
+    summary="Insert one entry, and answer a query if asked to",
+    response_model=documents.Written,
+    response_description="Whether it was inserted, late, a duplicate or too far ahead, and how many were evicted",
+    responses=told(_REJECTED, NUMBERED),
+    openapi_extra=needs(
+        "write", {JSON: {"schema": documents.reference(documents.Entry), "examples": examples.ENTRIES}}
+    ),
 )
 async def insert(call: Call, name: Name) -> dict[str, Any]:
     spec = await call.plane.look_up(name)  # before the body is read: the window may be unknown
@@ -97,42 +75,35 @@ async def insert(call: Call, name: Name) -> dict[str, Any]:
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
     time, fields, key = columns.entry_of(document, spec)
-    write = call.plane.insert(name, time, fields, key, asked, lookbacks, origin=origin)
+    write = call.plane.write(name, Insert(time, fields, key, asked, lookbacks), origin)
     return write_document(await unbroken(write), asked)
 
 
-@WRITES.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows/{name}/bulk-insert",
-    "Insert many entries",
-    right="write",
-    body=Body({**_COLUMNS, **_LINES}),
-    answers={200: _WRITTEN},
-    errors=(INVALID, UNKNOWN, *_CONFLICTS, STORING),
+    summary="Insert many entries",
+    response_model=documents.Written,
+    response_description=_WRITTEN,
+    responses=told(_REJECTED, NUMBERED),
+    openapi_extra=needs("write", {**_COLUMNS, **_LINES}),
 )
-async def bulk_insert(
-    call: Call,
-    name: Name,
-    producer: Annotated[str | None, _beside("producer")] = None,
-    sequence: Annotated[int | None, _beside("sequence")] = None,
-    epoch: Annotated[int | None, _beside("epoch")] = None,
-) -> dict[str, Any] | Response:
+async def bulk_insert(call: Call, name: Name, beside: Annotated[Beside, Query()]) -> dict[str, Any] | Response:
     """Columns are applied whole or not at all.
 
     Lines are entries: objects (NDJSON), or rows below a line with the names of the columns (CSV). The service reads
     them as they arrive, so the limits of a body and of a write do not apply, and applies them in parts of about 16,384
     entries. An error ends the body. It names the line, and `applied` says how many entries stay applied. With a
     producer and a sequence, the whole body is one write with one number: it is applied whole or not at all, and the
-    limits apply.
+    limits apply. These are parameters only if the body is not JSON: a JSON body has them as members.
     """
     spec = await call.plane.look_up(name)  # before the body is read: it may be long, and the window unknown
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind in LINES:
         reader = NdjsonReader(spec) if call.kind == NDJSON else CsvReader(spec)
         lines = Lines(call.plane, name, reader, entries_max)
-        return await _lines(call, name, lines, origin_of(producer, sequence, epoch))
-    batch, origin = await _numbered(call, spec, (producer, sequence, epoch))
-    return write_document(await unbroken(call.plane.bulk_insert(name, batch, origin=origin)))
+        return await _lines(call, name, lines, beside.origin())
+    batch, origin = await _numbered(call, spec, beside)
+    return write_document(await unbroken(call.plane.write(name, BulkInsert(batch), origin)))
 
 
 async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> dict[str, Any] | Response:
@@ -148,80 +119,63 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
         return of_error(error, "POST", name, more)
 
 
-@WRITES.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows/{name}/bulk-evict",
-    "Remove every entry with time <= the given one, or of a range of time, of one key or of all",
-    right="write",
-    body=Body({JSON: reference("Eviction", {"time": 17})}),
-    answers={200: answer("How many were removed", "Removed", {"evicted": 3, "durability": "sync"})},
-    errors=(INVALID, UNKNOWN, NUMBERED, NO_VALUES, STORING),
+    summary="Remove every entry with time <= the given one, or of a range of time, of one key or of all",
+    response_model=documents.Removed,
+    response_description="How many were removed",
+    responses=told(NUMBERED, NO_VALUES),
+    openapi_extra=needs("write"),
 )
-async def bulk_evict(call: Call, name: Name) -> dict[str, Any]:
-    given = EVICTION.read(await call.json())
-    origin = origin_of(given.get("producer"), given.get("sequence"), given.get("epoch"))
-    time, start, end = given.get("time"), given.get("start"), given.get("end")
-    key, exclusive = given.get("key"), given.get("end_exclusive", False)
+async def bulk_evict(call: Call, name: Name, given: documents.Eviction) -> dict[str, Any]:
+    key = given.key
     if type(key) is dict:
-        key = columns.key_of(given, await call.plane.look_up(name, "bulk_evict"))
-    write = call.plane.bulk_evict(name, time, key, origin, start, end, exclusive)
+        key = columns.key_of({"key": key}, await call.plane.look_up(name, "bulk_evict"))
+    evict = eviction_of(given.time, key, given.start, given.end, given.end_exclusive)
+    write = call.plane.write(name, evict, given.origin())
     return eviction_document(await unbroken(write))
 
 
-@WRITES.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows/{name}/retract",
-    "Remove single entries, in a window with an identity",
-    right="write",
-    body=Body(_NAMES),
-    answers={200: answer("How many were removed, and how many were not there", "Changed", _CHANGED)},
-    errors=(INVALID, UNKNOWN, NUMBERED, _NO_IDENTITY, STORING),
+    summary="Remove single entries, in a window with an identity",
+    response_model=documents.Changed,
+    response_description="How many were removed, and how many were not there",
+    responses=told(NUMBERED, _NO_IDENTITY),
+    openapi_extra=needs("write", _NAMES),
 )
-async def retract(
-    call: Call,
-    name: Name,
-    producer: Annotated[str | None, _beside("producer")] = None,
-    sequence: Annotated[int | None, _beside("sequence")] = None,
-    epoch: Annotated[int | None, _beside("epoch")] = None,
-) -> dict[str, Any]:
+async def retract(call: Call, name: Name, beside: Annotated[Beside, Query()]) -> dict[str, Any]:
     """The only column beside time and key is the identity. Entries that are not there are counted as `missing`.
 
     Without `time`, the newest entry of the key that has the identity leaves. The service reads the entries of the key
-    from the newest on to find it.
+    from the newest on to find it. Parameters are those of bulk-insert.
     """
     spec = named(await call.plane.look_up(name, "retract"))
-    batch, origin = await _numbered(call, spec, (producer, sequence, epoch), True)
-    return change_document(await unbroken(call.plane.retract(name, batch, origin)))
+    batch, origin = await _numbered(call, spec, beside, True)
+    return change_document(await unbroken(call.plane.write(name, Retract(batch), origin)))
 
 
-@WRITES.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows/{name}/update",
-    "Give single entries other values, in a window with an identity",
-    right="write",
-    body=Body(_NAMES),
-    answers={200: answer("How many were corrected, and how many were not there", "Changed", _CHANGED)},
-    errors=(INVALID, UNKNOWN, NUMBERED, _NO_IDENTITY, STORING),
+    summary="Give single entries other values, in a window with an identity",
+    response_model=documents.Changed,
+    response_description="How many were corrected, and how many were not there",
+    responses=told(NUMBERED, _NO_IDENTITY),
+    openapi_extra=needs("write", _NAMES),
 )
-async def update(
-    call: Call,
-    name: Name,
-    producer: Annotated[str | None, _beside("producer")] = None,
-    sequence: Annotated[int | None, _beside("sequence")] = None,
-    epoch: Annotated[int | None, _beside("epoch")] = None,
-) -> dict[str, Any]:
-    """Columns are those of bulk-insert. Time, key and identity name an entry, which stays in its place.
+async def update(call: Call, name: Name, beside: Annotated[Beside, Query()]) -> dict[str, Any]:
+    """Columns and parameters are those of bulk-insert. Time, key and identity name an entry, which stays in its place.
 
     Without `time`, the newest entry of the key that has the identity is corrected, as in a retraction.
     """
     spec = await call.plane.look_up(name, "update")
     named(spec)
-    batch, origin = await _numbered(call, spec, (producer, sequence, epoch), True)
-    return change_document(await unbroken(call.plane.update(name, batch, origin)))
+    batch, origin = await _numbered(call, spec, beside, True)
+    return change_document(await unbroken(call.plane.write(name, Update(batch), origin)))
 
 
 async def _numbered(
-    call: Call, spec: WindowSpec, beside: tuple[str | None, int | None, int | None], names: bool = False
+    call: Call, spec: WindowSpec, beside: Beside, names: bool = False
 ) -> tuple[AnyBatch, Origin | None]:
     """Return the columns of a body and who sends them.
 
@@ -234,45 +188,41 @@ async def _numbered(
         document = await call.json(columns=True)
         origin = columns.taken_origin(document, spec)
         return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max, names)), origin
-    origin = origin_of(*beside)
+    origin = beside.origin()
     return await call.read(lambda body: arrow.batch_of(body, spec, entries_max, names)), origin
 
 
-@WRITES.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows/{name}/punctuate",
-    "Say that entries up to a time are final, in a window with slide.until",
-    right="write",
-    body=Body({JSON: reference("Punctuation", {"time": 17})}),
-    answers={200: answer("How many entries left", "Removed", {"evicted": 3, "durability": "sync"})},
-    errors=(INVALID, UNKNOWN, {422: "The window does not wait for punctuation"}, STORING),
+    summary="Say that entries up to a time are final, in a window with slide.until",
+    response_model=documents.Removed,
+    response_description="How many entries left",
+    responses=told({422: "The window does not wait for punctuation"}),
+    openapi_extra=needs("write"),
 )
-async def punctuate(call: Call, name: Name) -> dict[str, Any]:
+async def punctuate(call: Call, name: Name, given: documents.Punctuation) -> dict[str, Any]:
     """Entries with time <= `time` are final, and later ones of such a time are late. An older time changes nothing."""
-    given = PUNCTUATION.read(await call.json())
-    return eviction_document(await unbroken(call.plane.punctuate(name, given["time"])))
+    return eviction_document(await unbroken(call.plane.write(name, Punctuate(given.time))))
 
 
-@WRITES.route(
-    "POST",
+class Batch(Parameters):
+    query: str = Field(examples=["delays"], json_schema_extra=documents.WRITER)
+    """The query that the batch belongs to: 1 to 200 bytes."""
+    batch: Int64 = Field(examples=[0], json_schema_extra={"minimum": 0})
+    """The batch's number."""
+
+
+@ROUTER.post(
     "/v1/windows/{name}/stage",
-    "Stage a part of a batch: it is invisible until the batch is committed, or it expires",
-    right="write",
-    body=Body(_COLUMNS),
-    answers={
-        200: answer("The part is staged", "Staged", {"stage": "7f2c9a0b61d4e385", "entries": 3, "durability": "sync"})
-    },
-    errors=(INVALID, UNKNOWN, {409: "The batch is committed already", 429: "Too many parts are staged"}, STORING),
+    summary="Stage a part of a batch: it is invisible until the batch is committed, or it expires",
+    response_model=documents.Staged,
+    response_description="The part is staged",
+    responses=told({409: "The batch is committed already", 429: "Too many parts are staged"}),
+    openapi_extra=needs("write", _COLUMNS),
 )
-async def stage(
-    call: Call,
-    name: Name,
-    query: Annotated[
-        str, Parameter("The query that the batch belongs to: 1 to 200 bytes.", example="delays", limits=WRITER.schema)
-    ],
-    batch: Annotated[int, Parameter("The batch's number.", example=0, limits={"minimum": 0})],
-) -> dict[str, Any]:
-    return staged_document(await unbroken(call.plane.stage(name, await _part(call, name), query, batch)))
+async def stage(call: Call, name: Name, part: Annotated[Batch, Query()]) -> dict[str, Any]:
+    write = call.plane.write(name, StageBatch(await _part(call, name), part.query, part.batch))
+    return staged_document(await unbroken(write))
 
 
 async def _part(call: Call, name: str) -> AnyBatch:
@@ -283,21 +233,14 @@ async def _part(call: Call, name: str) -> AnyBatch:
     return await call.read(lambda body: arrow.batch_of(body, spec, entries_max))
 
 
-@WRITES.route(
-    "POST",
+@ROUTER.post(
     "/v1/windows/{name}/commit",
-    "Apply staged parts as one write, once: the second time it changes nothing",
-    right="write",
-    body=Body({JSON: reference("Commit", {"query": "delays", "batch": 0, "stages": []})}),
-    answers={200: _WRITTEN},
-    errors=(
-        INVALID,
-        UNKNOWN,
-        {409: "A part is not staged, or the window's order policy rejects an entry"},
-        STORING,
-    ),
+    summary="Apply staged parts as one write, once: the second time it changes nothing",
+    response_model=documents.Written,
+    response_description=_WRITTEN,
+    responses=told({409: "A part is not staged, or the window's order policy rejects an entry"}),
+    openapi_extra=needs("write"),
 )
-async def commit(call: Call, name: Name) -> dict[str, Any]:
-    given = COMMIT.read(await call.json())
-    write = call.plane.commit(name, given["query"], given["batch"], given["stages"])
+async def commit(call: Call, name: Name, given: documents.Commit) -> dict[str, Any]:
+    write = call.plane.write(name, Commit(given.query, given.batch, given.stages))
     return write_document(await unbroken(write))

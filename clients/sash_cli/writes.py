@@ -1,0 +1,185 @@
+"""The commands that write a few entries of a window, or remove some."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from sash_cli.options import LOCAL, Json, Key, Name, Target, connected
+from sash_cli.output import cell, fail, json_line, time_of
+
+__all__ = ["evict", "insert", "punctuate", "retract", "update"]
+
+Time = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="The time of the entry: ticks, or ISO 8601. Without it, the newest entry of the key with the identity.",
+    ),
+]
+
+
+def insert(
+    name: Name,
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FIELD=VALUE…", help="The entry's fields, and the parts of its key. VALUE alone: of the only field."
+        ),
+    ],
+    time: Annotated[str | None, typer.Option(metavar="TIME", help="Ticks, or ISO 8601. [now]")] = None,
+    key: Key = None,
+    target: Target = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Insert one entry."""
+    at = None if time is None else time_of(time)
+    with connected(target) as sash:
+        window = sash.window(name)
+        spec = window.spec
+        fields, parts = entry_of(values, spec)
+        done = window.insert(_now(spec["time_unit"]) if at is None else at, fields=fields, key=key_of(key, parts))
+    if as_json:
+        counts = ("inserted", "late", "evicted", "duplicates", "ahead", "durability")
+        typer.echo(json_line({each: getattr(done, each) for each in counts}))
+        return
+    late = "the entry is dropped: it is older than what has left the window" * done.late
+    ahead = "the entry is dropped: it is too far ahead of now" * done.ahead
+    duplicate = "the window had an entry of this time, and keeps one" * done.duplicates
+    typer.echo(late or ahead or duplicate or "the entry is inserted")
+
+
+def retract(
+    name: Name,
+    identity: Annotated[str, typer.Option("--id", metavar="ID", help="Its identity.")],
+    time: Time = None,
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove one entry of a window with an identity."""
+    with connected(target) as sash:
+        window = sash.window(name)
+        spec = window.describe().spec
+        integer = spec["fields"].get(spec.get("identity")) == "int64"
+        named = int(identity) if integer and identity.removeprefix("-").isdecimal() else identity
+        retracted = window.retract(_times(time), [named], keys=key).retracted
+    typer.echo("the entry is retracted" if retracted else "there is no such entry")
+
+
+def update(
+    name: Name,
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FIELD=VALUE…",
+            help="Its fields, the identity among them, as they are to be, and the parts of its key.",
+        ),
+    ],
+    time: Time = None,
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Give one entry of a window with an identity other values."""
+    with connected(target) as sash:
+        window = sash.window(name)
+        fields, parts = entry_of(values, window.describe().spec)
+        columns = {field: [value] for field, value in fields.items()}
+        named = key_of(key, parts)
+        keys = {part: [value] for part, value in named.items()} if isinstance(named, Mapping) else named
+        corrected = window.update(_times(time), columns, keys=keys).corrected
+    typer.echo("the entry is corrected" if corrected else "there is no such entry")
+
+
+def evict(
+    name: Name,
+    through: Annotated[str | None, typer.Option(metavar="TIME", help="Entries of this time and older leave.")] = None,
+    start: Annotated[str | None, typer.Option(metavar="TIME", help="With --end: a range of time leaves.")] = None,
+    end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time of the range.")] = None,
+    key: Key = None,
+    target: Target = LOCAL,
+) -> None:
+    """Remove the oldest entries, or those of a range of time."""
+    time, first, last = (None if text is None else time_of(text) for text in (through, start, end))
+    with connected(target) as sash:
+        evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
+    typer.echo(f"{evicted} entries are evicted")
+
+
+def punctuate(
+    name: Name,
+    time: Annotated[str, typer.Argument(metavar="TIME", help="Entries with this time and older are final.")],
+    target: Target = LOCAL,
+) -> None:
+    """Say what is final, in a window with slide.until."""
+    with connected(target) as sash:
+        typer.echo(f"{time} is final; {sash.window(name).punctuate(time_of(time)).evicted} entries have left")
+
+
+def _times(time: str | None) -> list[int | datetime] | None:
+    return None if time is None else [time_of(time)]
+
+
+def entry_of(values: Sequence[str], spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the fields of an entry and the parts of its key, as `name=value`; exit with a message if one is wrong."""
+    types = spec["fields"]
+    parts = list(spec.get("keys") or [])
+    fields: dict[str, Any] = {}
+    key: dict[str, str] = {}
+    for each in values:
+        field, equals, value = each.partition("=")
+        if not equals and len(types) == 1:
+            field, value = next(iter(types)), each
+        elif (field not in types and field not in parts) or not equals:
+            fail(f"{cell(each)}: write FIELD=VALUE, with one of {', '.join([*parts, *sorted(types)])}")
+        if field in fields or field in key:
+            fail(f"{cell(field)} is given twice")
+        if field in types:
+            fields[field] = _value(field, value, types[field])
+        else:
+            key[field] = value
+    for field in types:
+        if field not in fields and field in (spec.get("nullable") or ()):
+            fields[field] = None
+        elif field not in fields:
+            fail(f"{cell(field)} is missing: write {cell(field)}=VALUE")
+    return fields, key
+
+
+def _value(field: str, text: str, kind: str) -> Any:
+    try:
+        return _READERS[kind](text)
+    except (ValueError, KeyError):
+        fail(f"{cell(field)}: {cell(text)} is no {kind}")
+
+
+def _int64(text: str) -> int:
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(text)
+    return number
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "float64": float,
+    "int64": _int64,
+    "bool": {"true": True, "false": False}.__getitem__,
+    "string": str,
+}
+
+
+def key_of(key: str | None, parts: Mapping[str, str]) -> str | Mapping[str, str] | None:
+    """Return the key of an entry, which is given as one text or by its parts; exit with a message if both are."""
+    if parts and key is not None:
+        fail("give either --key or the parts of the key")
+    return parts or key
+
+
+def _now(unit: str) -> np.datetime64:
+    if unit == "none":
+        fail("give --time: the window counts logical ticks")
+    return np.datetime64(clock.time_ns(), "ns").astype(f"datetime64[{unit}]")  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Several processes that serve one store: `supervisor` starts them, and `worker` is one of them."""

@@ -1,0 +1,188 @@
+"""Typed models of parameters, bodies and answers, and what callers are told who send something else.
+
+    query string ──▶ Parameters.read ──┐
+    body ──────────▶ Document.read ────┴──▶ an instance, or InvalidArgument: the path of the first value that is wrong
+
+FastAPI describes the models in the OpenAPI document. A limit that the operation checks is only described here
+(`Field(json_schema_extra=…)`). Models of answers are only described: answers are written from columns, without them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import unquote_plus
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    Strict,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema
+
+from sash.rest.scalars import INT64_RANGE, TICK_MAX, TICK_MIN, kind_of
+from sash_engine.errors import InvalidArgument
+
+__all__ = [
+    "ABSENT",
+    "INT64",
+    "Described",
+    "Document",
+    "Int64",
+    "NullableInt64",
+    "NullableText",
+    "Parameters",
+    "Texts",
+    "shown",
+]
+
+INT64 = {"type": "integer", "format": "int64"}
+
+_INTEGER = re.compile(r"-?[0-9]{1,40}")
+_WANTED = {
+    "int_type": "an integer",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "list_type": "a list",
+}
+"""What a value must be, by the type of pydantic's error."""
+
+
+def _integer(value: str) -> int | str:
+    return int(value) if _INTEGER.fullmatch(value) else value
+
+
+def _flag(value: str) -> bool | str:
+    return value == "true" if value in ("true", "false") else value
+
+
+_READERS: Mapping[Any, Callable[[str], Any]] = {str: str, int: _integer, bool: _flag}
+"""What a text in a query string is in JSON, by type; one that is none stays a text, and is refused."""
+
+
+class _AsInt64:
+    """Describes an integer as an int64, in place of the bounds that it has."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler(core)
+        return {name: each for name, each in made.items() if each not in (TICK_MIN, TICK_MAX)} | INT64
+
+
+ABSENT: Any = None
+"""The default of a member that may be left out, but is never null."""
+
+Int64 = Annotated[int, Field(strict=True, ge=TICK_MIN, le=TICK_MAX), _AsInt64()]
+Texts = Annotated[tuple[str, ...], Strict(False)]
+"""A parameter that may be repeated."""
+NullableInt64 = Annotated[int | None, WithJsonSchema({**INT64, "type": ["integer", "null"]})]
+NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
+
+
+class Described(BaseModel):
+    """A model that is described in the OpenAPI document; docstrings below its members describe them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Parameters(Described):
+    """The parameters of a route, in its query string."""
+
+    model_config = ConfigDict(strict=True)
+
+    not_with: ClassVar[str | None] = None
+    """The media type of bodies that have these as members; the parameters are unknown beside them."""
+    readers: ClassVar[Mapping[str, Callable[[str], Any] | None]] = {}
+    """What a text is in JSON, by name. None: the parameter may be repeated."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **given: Any) -> None:
+        cls.readers = {name: _READERS.get(field.annotation) for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def read(cls, query_string: bytes, kind: str | None = None) -> Self:
+        """Return the parameters that are given, and the defaults of the others.
+
+        Args:
+            kind: the media type of the request's body.
+
+        Raises:
+            InvalidArgument: a parameter is unknown, missing, given twice, or has a wrong value.
+        """
+        given: dict[str, Any] = {}
+        readers = cls.readers if kind is None or kind != cls.not_with else {}
+        for part in query_string.decode("latin-1").split("&"):
+            if not part:
+                continue
+            name, _, value = part.partition("=")
+            if "%" in part or "+" in part:
+                name, value = unquote_plus(name), unquote_plus(value)
+            if name not in readers:
+                raise _unknown(name, ", ".join(readers) or "no parameters with this body")
+            read = readers[name]
+            if read is None:
+                given.setdefault(name, []).append(value)
+            elif name in given:
+                raise InvalidArgument(f"{name} is given twice", field=name)
+            else:
+                given[name] = read(value)
+        try:
+            return cls.__pydantic_validator__.validate_python(given)  # type: ignore[no-any-return]
+        except ValidationError as error:
+            raise _first_wrong(error, lambda value: repr(value[:40])) from None
+
+
+class Document(Described):
+    """A body that is a JSON object with declared members, and no others. It does not depend on a window's spec."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    bytes_max: ClassVar[int | None] = None
+    """A limit below `SASH_MAX_BODY_BYTES`."""
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Return the checked members of a document.
+
+        Raises:
+            InvalidArgument: a member is unknown, missing or of the wrong type.
+        """
+        for name in document:  # pydantic would list them all, and there may be millions
+            if name not in cls.model_fields:
+                raise _unknown(name, ", ".join(cls.model_fields))
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise _first_wrong(error, kind_of) from None
+
+
+def shown(*examples: Any) -> ConfigDict:
+    """Return the configuration of a model with examples."""
+    return ConfigDict(json_schema_extra={"examples": list(examples)})
+
+
+def _unknown(name: str, taken: str) -> InvalidArgument:
+    return InvalidArgument(f"{name[:80]!r} is unknown; this path takes {taken}", field=name)
+
+
+def _first_wrong(error: ValidationError, said: Any) -> InvalidArgument:
+    """The first value that is wrong, with its path.
+
+    Args:
+        said: says what a value of another type is.
+    """
+    found = error.errors(include_url=False)[0]
+    name, *inside = found["loc"]
+    path, kind, value = str(name) + "".join(f"[{i}]" for i in inside), found["type"], found["input"]
+    if kind == "missing":
+        return InvalidArgument(f"{path} is missing", field=path)
+    if kind not in _WANTED:  # the bounds of Int64
+        return InvalidArgument(f"{path} {value} is out of range", field=path, limit=INT64_RANGE)
+    if isinstance(value, float) and kind == "int_type" and abs(value) >= -TICK_MIN:
+        # The parser makes a float of an integer of more than 64 bits.
+        return InvalidArgument(f"{path} is out of range", field=path, limit=INT64_RANGE)
+    return InvalidArgument(f"{path} must be {_WANTED[kind]}, not {said(value)}", field=path)

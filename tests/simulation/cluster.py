@@ -1,0 +1,407 @@
+"""The world of a cluster: processes that share the shards of a Redis by leases, forward calls, take over, and die.
+
+callers ── network ──▶ process 1 ── grpc ──▶ process 2        each: LeasedHost, Plane, Operations, heartbeat
+                          │ Redis tier, lease table │         (the service's own, on threads that wait in virtual time)
+                          └────────▶ Redis ◀────────┘ ──▶ replica
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from sash import requests
+from sash.durability.catalogue import Catalogue
+from sash.durability.storage import Storage
+from sash.rpc.methods import methods
+from sash.rpc.operations import Operations
+from sash.runtime.metrics import Metrics
+from sash.settings import Settings
+from sash.shards import (
+    commands,
+    heartbeat,
+    lease_table,
+    leased_host,
+    lifecycle,
+    peer_server,
+    peers,
+    redis_layout,
+)
+from sash.shards.layout import Share, shards_of_store, store_of
+from sash.shards.leased_host import LeasedHost
+from sash.tiers import open_tier, owner, redis, redis_link
+from sash.tiers.redis_link import Pool
+from sash_client.errors import NotFound, SashClientError
+from sash_engine.errors import SashError
+from sash_wire.placement import shard_of
+from tests.simulation.callers import KEPT, NO_KEY, PASSING, PLAIN, compared
+from tests.simulation.history import Entry, KeyedHistory
+from tests.simulation.loop import Process, SimulatedLoop, running
+from tests.simulation.peers import Network
+from tests.simulation.redis import Connection, Server
+from tests.simulation.scenario import Scenario
+from tests.simulation.threads import Machine
+from tests.simulation.world import _EPOCH_NS, _TIDY_S, Caller, LoopClock, Served, World
+from tests.support.stored import ALWAYS
+
+__all__ = ["Cluster"]
+
+_SETTLED_S = 20.0
+"""After what is late, and who stands still: longer than anything is tried again."""
+
+
+class ProcessClock(LoopClock):
+    """The clocks of one process."""
+
+    def __init__(self, machine: Machine, loop: SimulatedLoop, draw: random.Random, slow: bool) -> None:
+        super().__init__(loop, draw, slow)
+        self._now_s = machine.now_s
+
+    def monotonic_s(self) -> float:
+        late_s = super().monotonic_s() - self._loop.time()
+        return self._now_s() + late_s
+
+
+class Member(Served):
+    """One process of the cluster."""
+
+    world: Cluster
+
+    def __init__(self, world: Cluster, number: int, slot: int) -> None:
+        super().__init__(world, number)
+        self.slot = slot
+        self.process = Process(world.loop, number, world.machine_of(slot))
+        self.clock = ProcessClock(
+            world.machines, world.loop, random.Random(f"{world.scenario.seed} clock {number}"), world.scenario.slow
+        )
+        self.host: LeasedHost | None = None
+
+    async def _serve(self) -> None:
+        world, part = self.world, self.world.part
+        settings = Settings(
+            data="redis://redis:6379",
+            redis_prefix="s",
+            shards=part.shards,
+            lease_s=part.lease_s,
+            address=f"node{self.process.machine}",
+            redis_wait_replicas=part.replicas,
+        )
+        try:
+            shards = await asyncio.to_thread(shards_of_store, settings)
+            pool = Pool(settings.data, 1.0, 32)
+            host = self.host = LeasedHost(
+                settings,
+                Share(0, 1, shards),
+                lambda shard: self._opened(settings, shards, shard, pool),
+                Metrics(CollectorRegistry()),
+                self.clock,
+                pool=pool,
+            )
+            await host.start()
+        except SashError as error:
+            world.note(f"process {self.process.number} cannot start: {error.message}")
+            world.failed_starts += 1
+            self.process.kill()
+            world.peers.died(self.process)
+            self._end("did not start")
+            return
+        host.reachable(1, 2)
+        self.methods = methods(Operations(host.plane, 100_000, asyncio.Event()))
+        self.plane = host.plane
+        world.note(f"process {self.process.number} serves")
+        while True:
+            await asyncio.sleep(_TIDY_S)
+            host.plane.tidy()
+
+    def _opened(self, settings: Settings, shards: int, shard: int, pool: Pool) -> tuple[Catalogue, Storage]:
+        catalogue = Catalogue(clock=self.clock)
+        data, prefix = store_of(settings, shards, shard)
+        replicas = settings.redis_wait_replicas
+        tier = open_tier(data, prefix, lease_s=settings.lease_s, replicas=replicas, pool=pool)
+        machines = self.world.machines
+        options = {"sleep": machines.sleep, "entropy": lambda count: machines.chance().randbytes(count)}
+        return catalogue, Storage(catalogue, self.clock, tier, **options, **self.world.scenario.options)
+
+    def die(self, power: bool = False) -> None:
+        """Die as by SIGKILL; its machine ends its connections."""
+        world = self.world
+        if not self.process.alive:
+            return
+        self.process.kill()
+        world.met[f"killed | {self.state}"] += 1
+        world.note(f"process {self.process.number} is killed ({self.state})")
+        world.peers.died(self.process)
+        world.broken_off(self)
+        self._end("dead")
+
+    @property
+    def state(self) -> str:
+        host = self.host
+        if self.plane is None or host is None:
+            return "starting"
+        shards = [*host.shards.hosted.values(), *host.shards.joining.values()]
+        stores: list[Any] = [hosted.storage.store for hosted in shards]
+        said = [
+            "committing" * any(not store.session.journal._idle.is_set() for store in stores),
+            "retrying" * any(store.session.journal.error is not None for store in stores),
+            "joining" * bool(host.shards.joining),
+            "taking" * bool(host._taking),
+            "giving" * bool(host._giving),
+            "without a lease" * (not host._beats.valid()),
+        ]
+        return " ".join(filter(None, said)) or "idle"
+
+    async def stop(self) -> None:
+        """End as by SIGTERM: give the shards to others first."""
+        host = self.host
+        if self.plane is None or host is None:
+            self.die()
+            return
+        self.world.note(f"process {self.process.number} stops")
+        self.world.met[f"stops | {self.state}"] += 1
+        self.plane = self.methods = None
+        done: asyncio.Future[None] = self.world.loop.create_future()
+
+        async def stop() -> None:
+            try:
+                await host.hand_over()
+                await asyncio.sleep(0.5)
+                await host.stop()
+            except Exception as error:
+                self.world.fail(error)
+            self.world.loop.call_soon(done.set_result, None, context=self.world.context)
+
+        self.running.cancel()  # type: ignore[union-attr]
+        self.process.spawn(stop())
+        await asyncio.wait([done, self.ended], return_when=asyncio.FIRST_COMPLETED)
+        if self.process.alive:
+            self.world.note(f"process {self.process.number} has stopped")
+            self.process.kill()
+            self.world.peers.died(self.process)
+            self.world.broken_off(self)
+            self._end("stopped")
+
+
+class Cluster(World):
+    """See above."""
+
+    def __init__(self, loop: SimulatedLoop, scenario: Scenario) -> None:
+        super().__init__(loop, scenario)
+        assert scenario.cluster is not None
+        self.part = part = scenario.cluster
+        self.moves = True
+        self.keys = _keys(part.shards)
+        self.machines = Machine(loop, scenario.seed)
+        self.slots: list[Member | None] = [None] * part.processes
+        self.by_number: dict[int, Member] = {}
+        self.redis = Server(loop, random.Random(f"{scenario.seed} redis"), self.note, _EPOCH_NS, part.replicas)
+        self.redis.world = self.context
+        self.redis.fails = self.fail
+        self.redis.met = self.met
+        self.redis.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "redis"}
+        self.peers = Network(loop, random.Random(f"{scenario.seed} peers"), self.note, self.context, self.met)
+        self.peers.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "peer"}
+        self._at: dict[Caller, int] = {}
+
+    def machine_of(self, slot: int) -> int:
+        """The machine of a process."""
+        return 1 if self.part.together else slot + 1
+
+    def begin(self) -> None:
+        self.histories = {
+            KEPT: KeyedHistory(self.keys),
+            PASSING: KeyedHistory(self.keys),
+            PLAIN: KeyedHistory([NO_KEY]),
+        }
+
+    def made(self) -> None:
+        self.redis.in_use = True
+
+    def knows(self, name: str, entries: Sequence[Entry]) -> None:
+        self.histories[name].knows(entries)
+
+    async def move(self, client: Caller, draw: random.Random) -> None:
+        shard, process = draw.randrange(self.part.shards), draw.randrange(self.part.processes)
+        self.note(f"shard {shard} is to be moved to process {process}")
+        try:
+            await client.move_shard(shard, process)
+            self.note(f"shard {shard} is moved to process {process}")
+        except SashClientError as error:
+            self.note(f"shard {shard} is not moved: {error.message}")
+
+    def processes(self) -> list[Process]:
+        self.machines.end()
+        return [member.process for member in self.by_number.values() if member.process.alive]
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Have the service's code block, draw and connect as the simulation wants."""
+        machines = self.machines
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (heartbeat, lease_table, leased_host, redis, redis_link, redis_layout):
+                patch.setattr(module, "time", machines.time)
+            for module in (heartbeat, lease_table, redis, redis_link):
+                patch.setattr(module, "threading", machines.threading)
+            for module in (lease_table, redis_layout, commands, lifecycle, owner):
+                patch.setattr(module, "secrets", machines.secrets)
+            patch.setattr(redis, "random", machines.random)
+            patch.setattr(heartbeat, "ThreadPoolExecutor", machines.executor)
+            patch.setattr(lease_table.Lives.__init__, "__defaults__", (machines.now_s,))
+            patch.setattr(requests, "new_id", lambda: machines.chance().randbytes(16).hex())
+            patch.setattr(leased_host, "_AT_ONCE", 6)
+            patch.setattr(leased_host, "_TAKEN_AT_ONCE", 12)
+            patch.setattr(peers, "grpc", self.peers.grpc)
+            patch.setattr(peer_server, "grpc", self.peers.grpc)
+            patch.setattr(redis_link, "Connection", lambda **options: Connection(machines, self.redis, options))
+            patch.setattr(owner, "os", SimpleNamespace(getpid=lambda: running().number, kill=self._signal))  # type: ignore[union-attr]
+            patch.setattr(owner, "socket", SimpleNamespace(gethostname=lambda: f"node{running().machine}"))  # type: ignore[union-attr]
+            patch.setattr(owner, "_machine", lambda: f"machine {running().machine}")  # type: ignore[union-attr]
+            patch.setattr(owner, "_started", self._started)
+            yield
+
+    def _signal(self, pid: int, signal: int) -> None:
+        if not self.by_number[pid].process.alive:
+            raise ProcessLookupError
+
+    def _started(self, pid: int) -> str | None:
+        return "once" if self.by_number[pid].process.alive else None
+
+    # ---------------------------------------------------------------- processes
+
+    def _after_each(self, process: Process) -> None:
+        self._callbacks += 1
+        kind = self.kills.get(self._callbacks)
+        if kind is None:
+            return
+        member = self.by_number[process.number]
+        if kind == "stopped":
+            process.stopped_until_s = self.loop.time() + self.loop.late(self.random.choice([0.5, 5.0, 40.0]))
+            self.met[f"stopped | {member.state}"] += 1
+            self.note(f"process {process.number} stands still until {process.stopped_until_s:.1f}")
+        elif kind == "clock":
+            member.clock.ahead_ns += self.random.choice([-(10**9), -3600 * 10**9, 10**9, 60 * 10**9])
+            self.met[f"clock jumped | {member.state}"] += 1
+            self.note(f"the clock of process {process.number} jumps")
+        elif kind == "ends":
+            self.loop.call_soon(self._ends, member, context=self.context)
+        else:
+            member.die()
+
+    def _ends(self, member: Member) -> None:
+        self._stopping.append(asyncio.ensure_future(member.stop(), loop=self.loop))
+
+    async def supervise(self) -> None:
+        self._stopping: list[asyncio.Future[None]] = []
+        async with asyncio.TaskGroup() as tasks:
+            for slot in range(self.part.processes):
+                tasks.create_task(self._supervise_one(slot))
+
+    async def _supervise_one(self, slot: int) -> None:
+        if slot:
+            await asyncio.sleep(self.random.choice([0.0, 0.1, 4.0]))
+        while not self.over:
+            number = len(self.by_number) + 1
+            self.restarts += number > self.part.processes
+            member = self.slots[slot] = self.by_number[number] = Member(self, number, slot)
+            member.begin()
+            await member.ended
+            await asyncio.sleep(self.random.choice([0.0, 0.05, 1.0, 5.0, 20.0]))
+
+    def target(self, caller: Caller) -> Served | None:
+        slot = self._at.get(caller)
+        if slot is None or self.random.random() < 0.1:
+            slot = self._at[caller] = self.random.randrange(self.part.processes)
+        return self.slots[slot]
+
+    def failed(self, caller: Caller) -> None:
+        self._at.pop(caller, None)
+
+    async def serving(self) -> Served:
+        """Any process that serves."""
+        end_s = self.loop.time() + 900
+        while True:
+            for member in self.slots:
+                if member is not None and member.plane is not None and member.process.alive:
+                    return member
+            if self.loop.time() > end_s:
+                raise AssertionError("no process serves for 900 s")
+            await asyncio.sleep(0.05)
+
+    async def all_served(self) -> None:
+        """Every process runs, and every shard is served by one of them."""
+        end_s = self.loop.time() + 900
+        while True:
+            members = [each for each in self.slots if each is not None and each.plane is not None]
+            shards = sorted(shard for each in members if each.host for shard in each.host.shards.hosted)
+            if len(members) == len(self.slots) and shards == list(range(self.part.shards)):
+                return
+            if self.loop.time() > end_s:
+                raise AssertionError(f"after 900 s without faults {len(members)} processes serve the shards {shards}")
+            await asyncio.sleep(0.5)
+
+    # ---------------------------------------------------------------- the end
+
+    def heal(self) -> None:
+        self.net.clear()
+        self.kills.clear()
+        self.redis.faults.clear()
+        self.redis.cut.clear()
+        self.redis.slow_until_s = self.redis.replica_back_s = 0.0
+        self.peers.faults.clear()
+        self.peers.cut.clear()
+
+    async def compare(self) -> None:
+        self.heal()
+        await asyncio.sleep(max(self.loop.late_until_s - self.loop.time(), 0.0) + _SETTLED_S)
+        await self.all_served()
+        for history in self.histories.values():
+            self.checked(history.settled)
+        await compared(self, "at the end")
+        for ending in ("killed", "stopped"):
+            for member in self.slots:
+                if member is not None:
+                    if ending == "killed":
+                        member.die()
+                    else:
+                        await member.stop()
+            await asyncio.sleep(1.0)
+            await self.all_served()
+            await compared(self, f"after all were {ending}")
+        await self._emptied()
+
+    async def _emptied(self) -> None:
+        client = Caller(self, "last", 60.0)
+        for name in self.histories:
+            for _ in range(100):
+                try:
+                    await client.delete_window(name)
+                except NotFound:
+                    break
+                except SashClientError:
+                    await asyncio.sleep(1.0)
+        self.histories.clear()
+        await asyncio.sleep(10.0)
+        left = sorted(
+            key
+            for key in self.redis.stored()
+            for _, found, name in [key.partition(b"}:k:")]
+            if found and name not in ALWAYS
+        )
+        if left:
+            raise AssertionError(f"the windows are deleted, and Redis has still {left[:8]}")
+
+
+def _keys(shards: int) -> list[str]:
+    """Keys of the keyed windows: one for each shard of KEPT, and one more."""
+    found: dict[int, str] = {}
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        found.setdefault(shard_of(KEPT, letter, shards), letter)
+    keys = sorted(found.values())
+    return [*keys, next(letter for letter in "abcdefghijklmnop" if letter not in keys)]

@@ -1,0 +1,435 @@
+"""A Redis server, its replica, and connections to it over the network: for `redis_link`, in place of redis-py's.
+
+    sent ──▶ on its way ──▶ executed, appended ──▶ on its way ──▶ read        each may be late, or never come
+                            └─▶ replica, later
+
+The scripts are the service's own, run by Lua. What a server has acknowledged survives its restart, unless the scenario
+says that it syncs now and then. A replica that takes over has what was waited for, and perhaps no more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import greenlet
+from lupa import lua51
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from tests.simulation.loop import Process, SimulatedLoop, running
+from tests.simulation.threads import Machine, Waiter
+
+__all__ = ["REDIS_FAULTS", "Connection", "Server"]
+
+REDIS_FAULTS = (
+    "request lost",
+    "answer lost",
+    "late",
+    "slow",
+    "cut off",
+    "restarts",
+    "clock",
+    "no replica",
+    "fails over",
+)
+"""What can happen at a command."""
+
+_Row = tuple[Any, float | None]
+"""A value, and when it expires."""
+
+_LUA = lua51.LuaRuntime(encoding=None, unpack_returned_tuples=True)  # type: ignore[call-arg]
+_SCRIPTS: dict[bytes, Any] = {}
+_server: Server | None = None
+
+
+def _called(protected: bool, *args: Any) -> Any:
+    assert _server is not None
+    try:
+        return _to_lua(_server.command([_argument(each) for each in args]))
+    except ResponseError as error:
+        if protected:
+            return _LUA.table_from({b"err": str(error).encode()})
+        raise
+
+
+def _argument(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return b"%d" % value if isinstance(value, int) or value == int(value) else b"%.17g" % value
+
+
+def _to_lua(answer: Any) -> Any:
+    if answer is None:
+        return False
+    if answer == "OK":
+        return _LUA.table_from({b"ok": b"OK"})
+    return _LUA.table_from([_to_lua(each) for each in answer]) if isinstance(answer, list) else answer
+
+
+def _from_lua(answer: Any) -> Any:
+    if answer is None or answer is False:
+        return None
+    if isinstance(answer, bytes | int):
+        return answer
+    if isinstance(answer, float):
+        return int(answer)
+    if b"err" in answer:
+        raise ResponseError(answer[b"err"].decode())
+    if b"ok" in answer:
+        return answer[b"ok"]
+    return [_from_lua(answer[at]) for at in range(1, len(answer) + 1)]
+
+
+_LUA.globals()[b"redis"] = _LUA.table_from(
+    {b"call": lambda *args: _called(False, *args), b"pcall": lambda *args: _called(True, *args)}
+)
+
+
+class Server:
+    """The server, and the replica that may take its place.
+
+    Args:
+        loop, draw: time, and chance.
+        note: is told what happens.
+        epoch_ns: the wall clock at the beginning.
+
+    Attributes:
+        faults: by number of a command over all time.
+        fails: is told of what must never be.
+        synced_s: how old what is synced may be; 0: nothing is answered before it is synced.
+    """
+
+    def __init__(
+        self, loop: SimulatedLoop, draw: random.Random, note: Callable[[str], None], epoch_ns: int, replicas: int
+    ) -> None:
+        self.loop, self.draw, self.note, self._epoch_ns = loop, draw, note, epoch_ns
+        self.rows: dict[bytes, _Row] = {}
+        self.replica: dict[bytes, _Row] = {}
+        self.replicas = replicas
+        self.behind = False
+        """Whether the replica has not got the last writes."""
+        self.replica_back_s = 0.0
+        self.up_s = 0.0
+        self.slow_until_s = 0.0
+        self.cut: dict[int, float] = {}
+        """By machine: until when it does not reach the server."""
+        self.ahead_ns = 0
+        self.faults: dict[int, str] = {}
+        self.fails: Callable[[BaseException], None] = lambda error: None
+        self.commands = 0
+        self.era = 0
+        self.met: Counter[str] = Counter()
+        self.owners: dict[bytes, bytes] = {}
+        """Who took each prefix last."""
+        self.went_back = False
+        self.in_use = False
+        """Whether something was acknowledged. A deployment that is lost in its first second is begun anew by hand."""
+
+    # ---------------------------------------------------------------- faults
+
+    def happens(self, process: Process | None, what: str) -> str | None:
+        """Count a command that is sent; return what happens to it."""
+        self.commands += 1
+        fault = self.faults.get(self.commands)
+        if fault is None:
+            return None
+        self.met[f"redis: {fault} | {what}"] += 1
+        self.note(f"Redis, at command {self.commands} ({what}): {fault}")
+        now_s, draw = self.loop.time(), self.draw
+        if fault == "slow":
+            self.slow_until_s = now_s + draw.choice([3.0, 20.0])
+        elif fault == "cut off" and process is not None:
+            self.cut[process.machine] = now_s + draw.choice([0.5, 4.0, 15.0, 60.0])
+        elif fault == "restarts":
+            self.restart()
+        elif fault == "clock":
+            self.ahead_ns += draw.choice([-3600, -10, 10, 3600]) * 10**9
+        elif fault == "no replica":
+            self.replica_back_s = now_s + draw.choice([2.0, 20.0])
+        elif fault == "fails over":
+            self.fail_over()
+        return fault
+
+    def restart(self) -> None:
+        """End, and begin again with what is synced."""
+        self.era += 1
+        self.up_s = self.loop.time() + self.draw.choice([0.1, 2.0, 12.0])
+
+    def fail_over(self) -> None:
+        """The machine is lost, and the replica takes its place; a new one follows it."""
+        if not self.replicas or not self.in_use or self.replica_back_s > self.loop.time():
+            return
+        self.restart()
+        if self.behind:
+            self.went_back = True
+            self.rows = dict(self.replica)
+        self.behind = False
+
+    def reachable(self, machine: int, now_s: float) -> bool:
+        return self.cut.get(machine, 0.0) <= now_s
+
+    # ---------------------------------------------------------------- commands
+
+    def execute(self, command: Sequence[Any]) -> Any:
+        """Run a command, and return its answer, or the error that it answers."""
+        global _server
+        _server = self
+        parts = [each.encode() if isinstance(each, str) else each for each in command]
+        try:
+            return self.command([b"%d" % each if isinstance(each, int) else bytes(each) for each in parts])
+        except ResponseError as error:
+            return error
+
+    def command(self, command: list[bytes]) -> Any:
+        name, *args = command
+        return getattr(self, f"_{name.decode().lower()}")(*args)
+
+    def stored(self) -> set[bytes]:
+        """All that there are."""
+        return {key for key in self.rows if self._row(key) is not None}
+
+    def _row(self, key: bytes) -> Any:
+        found = self.rows.get(key)
+        if found is None or (found[1] is not None and found[1] <= self.now_ms()):
+            return None
+        return found[0]
+
+    def now_ms(self) -> float:
+        return (self._epoch_ns + self.ahead_ns) / 1e6 + self.loop.time() * 1e3
+
+    def _changes(self) -> None:
+        if self.replicas and not self.behind:
+            # What it has got, it has; the rest follows when somebody waits for it, or now and then.
+            self.replica, self.behind = dict(self.rows), True
+            self.loop.call_later(self.draw.choice([0.0, 0.01, 1.0]), self.follow, context=self.world)
+
+    world: Any = None
+
+    def follow(self) -> None:
+        """The replica gets what it lacks."""
+        if self.replica_back_s <= self.loop.time():
+            self.replica, self.behind = {}, False
+        elif self.behind:
+            self.loop.call_later(1.0, self.follow, context=self.world)
+
+    def _eval(self, script: bytes, count: bytes, *args: bytes) -> Any:
+        compiled = _SCRIPTS.get(script)
+        if compiled is None:
+            compiled = _SCRIPTS[script] = _LUA.execute(b"return function(KEYS, ARGV) " + script + b"\nend")
+        keys, argv = list(args[: int(count)]), list(args[int(count) :])
+        try:
+            answer = _from_lua(compiled(_LUA.table_from(keys), _LUA.table_from(argv)))
+        except lua51.LuaError as error:
+            raise ResponseError(str(error)) from None
+        self._look_at(keys, argv, answer)
+        return answer
+
+    def _look_at(self, keys: list[bytes], argv: list[bytes], answer: Any) -> None:
+        """Whoever writes must be who took the prefix last."""
+        if not keys or not keys[0].endswith(b"}:fence") or self.went_back:
+            return
+        if len(keys) == 2 and keys[1].endswith(b"}:owner") and answer == [] and len(argv) == 4 and b"{" in argv[1]:
+            self.owners[keys[0]] = argv[0]  # it is taken
+        elif answer in (b"DONE", b"FULL") and self.owners.get(keys[0], argv[0]) != argv[0]:
+            self.fails(AssertionError(f"{argv[0][:6]!r} writes to {keys[0]!r}, which another process has taken"))
+
+    def _get(self, key: bytes) -> Any:
+        return self._row(key)
+
+    def _mget(self, *keys: bytes) -> Any:
+        return [self._row(key) for key in keys]
+
+    def _set(self, key: bytes, value: bytes, *options: bytes) -> Any:
+        self._changes()
+        self.rows[key] = value, self.now_ms() + int(options[1]) if options else None
+        return "OK"
+
+    def _unlink(self, *keys: bytes) -> Any:
+        self._changes()
+        return sum(self.rows.pop(key, None) is not None for key in keys)
+
+    def _pttl(self, key: bytes) -> Any:
+        if self._row(key) is None:
+            return -2
+        due = self.rows[key][1]
+        return -1 if due is None else int(due - self.now_ms())
+
+    def _hash(self, key: bytes) -> dict[bytes, bytes]:
+        return dict(self._row(key) or {})
+
+    def _hget(self, key: bytes, field: bytes) -> Any:
+        return self._hash(key).get(field)
+
+    def _hset(self, key: bytes, *pairs: bytes) -> Any:
+        self._changes()
+        self.rows[key] = self._hash(key) | dict(zip(pairs[::2], pairs[1::2], strict=True)), None
+        return len(pairs) // 2
+
+    def _hdel(self, key: bytes, *fields: bytes) -> Any:
+        self._changes()
+        there = self._hash(key)
+        found = sum(there.pop(field, None) is not None for field in fields)
+        self.rows[key] = there, None
+        return found
+
+    def _hgetall(self, key: bytes) -> Any:
+        return [part for pair in self._hash(key).items() for part in pair]
+
+    def _time(self) -> Any:
+        micros = int(self.now_ms() * 1000)
+        return [b"%d" % (micros // 10**6), b"%d" % (micros % 10**6)]
+
+    def _info(self, *_: bytes) -> Any:
+        return b"aof_enabled:1\r\nused_memory:1\r\nmaxmemory:0\r\n"
+
+    def _config(self, *_: bytes) -> Any:
+        return [b"appendfsync", b"always"]
+
+    def _cluster(self, *_: bytes) -> Any:
+        raise ResponseError("ERR This instance has cluster support disabled")
+
+    def _waitaof(self, local: bytes, replicas: bytes, timeout_ms: bytes) -> Any:
+        there = self.replica_back_s <= self.loop.time()
+        if there:
+            self.behind = False
+        return [1, self.replicas if there else 0]
+
+
+class Connection:
+    """A connection of `redis_link`: what is sent arrives in order, and is executed once, whether or not it is read."""
+
+    def __init__(self, machine: Machine, server: Server, options: dict[str, Any]) -> None:
+        self._machine, self._server = machine, server
+        self.host, self.port = options.get("host", "redis"), options.get("port", 6379)
+        self._connects_s = options["socket_connect_timeout"]
+        self._process = running()
+        self._era = -1
+        self._packed: list[Sequence[Any]] = []
+        self._answers: deque[Any] = deque()
+        self._coming: deque[tuple[Sequence[Any], str | None]] = deque()
+        self._going: deque[Any] = deque()
+        self._waiter: Waiter | None = None
+        self._arrives_s = 0.0
+        self._broken = False
+
+    def connect(self) -> None:
+        server, machine = self._server, self._machine
+        for _ in range(1000):
+            now_s = machine.now_s()
+            if not self._reaches(now_s):
+                machine.sleep(self._connects_s)
+                raise TimeoutError("Timeout connecting to server")
+            if server.up_s > now_s:
+                machine.sleep(0.001)
+                raise ConnectionError("Error 111 connecting to redis:6379. Connection refused.")
+            break
+        machine.sleep(server.draw.choice([0.0, 0.0005, 0.002]))
+        self._era = server.era
+
+    def disconnect(self) -> None:
+        self._broken = True
+
+    def can_read(self) -> bool:
+        return bool(self._answers) or self._ended
+
+    @property
+    def _ended(self) -> bool:
+        return self._broken or self._era != self._server.era
+
+    def _reaches(self, now_s: float) -> bool:
+        return self._process is None or self._server.reachable(self._process.machine, now_s)
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        self._packed.append(args)
+        return []
+
+    def send_command(self, *args: Any) -> None:
+        self._packed.append(args if len(args) > 1 else str(args[0]).split())
+        self.send_packed_command([])
+
+    def send_packed_command(self, pieces: list[Any]) -> None:
+        packed, self._packed = self._packed, []
+        if self._ended:
+            raise ConnectionError("Connection closed by server.")
+        for command in packed:
+            self._send(command)
+
+    def _send(self, command: Sequence[Any]) -> None:
+        server, machine = self._server, self._machine
+        fault = server.happens(self._process, _said(command))
+        if self._ended:
+            return  # the server has restarted by this fault
+        now_s = machine.now_s()
+        delay_s = server.draw.choice([0.0, 0.0, 0.0002, 0.001, 0.02])
+        if now_s < server.slow_until_s:
+            delay_s += server.draw.choice([0.2, 0.7, 1.5])
+        if not self._reaches(now_s):
+            # It is sent again and again below us. If the network is whole soon, it arrives, and else never does.
+            left_s = server.cut[self._process.machine] - now_s  # type: ignore[union-attr]
+            if left_s > 10:
+                return
+            delay_s += left_s + 0.2
+        if fault == "request lost":
+            return
+        if fault == "late":
+            delay_s += server.loop.late(server.draw.choice([0.6, 3.0, 12.0, 40.0]))
+        self._coming.append((command, fault))
+        arrives_s = self._arrives_s = max(self._arrives_s, now_s + delay_s)
+        if greenlet.getcurrent() is machine.hub and arrives_s - now_s < 1.0:
+            # It blocks the loop of its process. The world goes on after the callback, so it is executed now.
+            machine.sleep(arrives_s - now_s)
+            self._arrive()
+        else:
+            server.loop.call_at(arrives_s, self._arrive, context=server.world)
+
+    def _arrive(self) -> None:
+        server = self._server
+        command, fault = self._coming.popleft()  # in order, also where two are due
+        if self._era != server.era or server.up_s > server.loop.time():
+            return
+        answer = server.execute(command)
+        if fault == "answer lost":
+            return
+        delay_s = server.draw.choice([0.0, 0.0, 0.0002, 0.001, 0.02])
+        if greenlet.getcurrent() is self._machine.hub and running() is not None:
+            self._machine.sleep(delay_s)
+            self._answers.append(answer)
+        else:
+            self._going.append(answer)
+            server.loop.call_later(delay_s, self._answered, context=server.world)
+
+    def _answered(self) -> None:
+        answer = self._going.popleft()
+        if self._process is not None and not self._reaches(self._server.loop.time()):
+            return
+        self._answers.append(answer)
+        if self._waiter is not None:
+            self._waiter.wake()
+
+    def read_response(self, timeout: float | None = None) -> Any:
+        machine = self._machine
+        timeout = 5.0 if timeout is None else timeout
+        if not self._answers:
+            self._waiter = Waiter(machine)
+            # A server that restarts ends its connections; who waits hears of it, mostly.
+            heard_s = timeout if not self._ended else 0.001
+            woken = self._waiter.wait(min(timeout, heard_s))
+            self._waiter = None
+            if not woken and not self._answers:
+                if self._ended:
+                    raise ConnectionError("Connection closed by server.")
+                raise TimeoutError("Timeout reading from redis:6379")
+        answer = self._answers.popleft()
+        if isinstance(answer, ResponseError):
+            raise answer
+        return answer
+
+
+def _said(command: Sequence[Any]) -> str:
+    name = command[0] if isinstance(command[0], str) else command[0].decode()
+    if name == "EVAL":
+        key = command[3]
+        return f"EVAL of {(key.decode() if isinstance(key, bytes) else str(key)).rpartition(':')[2]}"
+    return name

@@ -1,0 +1,53 @@
+"""The world of one service on one disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from sash_client.errors import NotFound
+from tests.simulation.callers import KEPT, PASSING, compared
+from tests.simulation.history import History
+from tests.simulation.world import Caller, World
+from tests.support.stored import ALWAYS
+
+__all__ = ["Single"]
+
+
+class Single(World):
+    """See above."""
+
+    def begin(self) -> None:
+        """Make the histories."""
+        self.histories = {name: History() for name in (KEPT, PASSING)}
+
+    async def compare(self) -> None:
+        """Whatever has happened, all is well now, and stays so."""
+        self.disk.faults.clear()
+        self.disk.failing_reads.clear()
+        self.net.clear()
+        self.kills.clear()
+        await self.serving()
+        await compared(self, "at the end")
+        for ending in ("stopped", "power", "killed"):
+            served = await self.serving()
+            if ending == "stopped":
+                await served.stop()
+            else:
+                served.die(ending == "power")
+            await self.serving()
+            await compared(self, f"after it was {ending}" if ending != "power" else "after a loss of power")
+        await self._emptied()
+
+    async def _emptied(self) -> None:
+        """Nothing is left of windows that are deleted, but what a store always has."""
+        client = Caller(self, "last", 60.0)
+        for name in self.histories:
+            with contextlib.suppress(NotFound):
+                await client.delete_window(name)
+        self.histories.clear()
+        await asyncio.sleep(5.0)
+        await (await self.serving()).stop()
+        left = sorted(self.disk.values.keys() - ALWAYS)
+        if left:
+            raise AssertionError(f"the windows are deleted, and the store has still {left[:8]}")

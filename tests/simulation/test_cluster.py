@@ -1,0 +1,137 @@
+"""A cluster in a simulation: processes that share the shards of a Redis lose nothing, and seeds replay."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.callers import creating, inserting, reading
+from tests.simulation.history import ANY, GONE, Contradiction, KeyedHistory
+from tests.simulation.planted import CLUSTER, PLANTED
+from tests.simulation.run import run, story
+from tests.simulation.scenario import cluster_of_seed
+
+FOUND: list[int] = []
+"""Seeds that have found something, each with the mend that it was for."""
+
+
+def test_every_fault_can_be_planted_and_is_in_the_docs():
+    table = Path("docs/background/testing.md").read_text()
+    for name, (module, old, _) in (PLANTED | CLUSTER).items():
+        found = importlib.util.find_spec(module)
+        assert found is not None and found.origin is not None, module
+        assert Path(found.origin).read_text().count(old) == 1, name
+        assert f"| {name} |" in table
+
+
+def test_seeds_lose_nothing_and_meet_faults_in_every_state():
+    met = Counter[str]()
+    for seed in [*FOUND, *range(1, 16)]:
+        outcome = run(cluster_of_seed(seed))
+        assert outcome.failure is None, story(outcome)
+        assert not outcome.unchecked
+        met += outcome.met
+    faults = {each.partition(" | ")[0] for each in met}
+    assert faults >= {"killed", "stopped", "redis: restarts", "redis: cut off", "between processes: partition"}
+
+
+@pytest.mark.parametrize("seed", range(100, 102))
+def test_a_seed_replays_event_by_event(seed):
+    first, second = run(cluster_of_seed(seed)), run(cluster_of_seed(seed))
+    assert first.events == second.events
+    assert first.digest == second.digest
+    assert first.callbacks == second.callbacks
+
+
+def test_nothing_asks_the_machine_for_its_clock_or_for_chance_and_nothing_starts_a_thread(monkeypatch):
+    """What the seed does not determine would not replay."""
+    asked, mine = [], threading.get_ident()
+    leaks = {
+        "os": ["urandom"],
+        "time": ["time", "time_ns", "sleep"],
+        "secrets": ["token_bytes", "token_hex"],
+        "threading": ["Thread"],
+        "random": ["uniform", "random"],
+    }
+
+    def leak(name, real):
+        def asks(*args, **options):
+            if threading.get_ident() == mine:
+                asked.append(name)
+            return real(*args, **options)
+
+        return asks
+
+    for module, names in leaks.items():
+        for name in names:
+            monkeypatch.setattr(f"{module}.{name}", leak(name, getattr(sys.modules[module], name)))
+    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+    for seed in range(200, 202):
+        run(cluster_of_seed(seed))
+    assert not asked
+    assert before == (len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0)
+
+
+# ---------------------------------------------------------------- the checker
+
+
+ONE, TWO = ("a", 1, 11), ("b", 2, 12)
+
+
+def window():
+    history = KeyedHistory(["a", "b"])
+    create = creating()
+    history.begin(create)
+    history.end(create, ANY)
+    history.knows([ONE, TWO])
+    return history
+
+
+def seen(*entries):
+    values = tuple(value for _, _, value in entries)
+    return len(values), values, max(values, default=None), sum(values)
+
+
+def read(history, result, *keys):
+    op = reading(0, 9, keys)
+    history.begin(op)
+    history.end(op, result)
+
+
+def test_a_call_may_take_effect_on_one_key_and_not_on_another_one():
+    history = window()
+    insert = inserting([ONE, TWO])
+    history.begin(insert)
+    history.lost(insert)
+    read(history, seen(ONE), "a", "b")
+    history.settled()
+    read(history, seen(ONE), "a")
+    with pytest.raises(Contradiction, match="key 'b'"):
+        read(history, GONE, "b")
+
+
+def test_what_is_lost_may_take_effect_until_all_is_settled_whatever_died():
+    history = window()
+    insert = inserting([ONE])
+    history.begin(insert)
+    history.lost(insert)
+    history.died()
+    read(history, seen(), "a")
+    read(history, seen(ONE), "a")
+    with pytest.raises(Contradiction):
+        read(history, seen(), "a")
+
+
+def test_an_answer_that_does_not_agree_with_itself_is_found():
+    history = window()
+    insert = inserting([ONE, TWO])
+    history.begin(insert)
+    history.end(insert, 2)
+    with pytest.raises(Contradiction, match="agree with itself"):
+        read(history, (2, (11, 12), 12, 22), "a", "b")
