@@ -245,3 +245,9 @@ def test_a_column_of_another_length_names_both(http, unchanged):
 )  # fmt: skip
 def test_a_wrong_eviction(http, unchanged, document, field):
     refuse(http, "POST", f"/v1/windows/{unchanged}/bulk-evict", 400, field, json=document)
+
+
+def test_a_wrong_producer_of_an_eviction_is_told_before_a_wrong_range(http, unchanged):
+    """As over gRPC."""
+    found = problem(http.post(f"/v1/windows/{unchanged}/bulk-evict", json={"start": 2, "end": 1, "producer": "p"}))
+    assert found["field"] == "sequence"

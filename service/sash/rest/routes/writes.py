@@ -128,11 +128,11 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
     openapi_extra=needs("write"),
 )
 async def bulk_evict(call: Call, name: Name, given: documents.Eviction) -> dict[str, Any]:
-    key = given.key
+    origin, key = given.origin(), given.key
     if type(key) is dict:
         key = columns.key_of({"key": key}, await call.plane.look_up(name, "bulk_evict"))
     evict = eviction_of(given.time, key, given.start, given.end, given.end_exclusive)
-    write = call.plane.write(name, evict, given.origin())
+    write = call.plane.write(name, evict, origin)
     return eviction_document(await unbroken(write))
 
 
