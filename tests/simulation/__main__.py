@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from tests.simulation.planted import plant
 
@@ -20,40 +24,39 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="how many; until stopped without it")
     parser.add_argument("--lines", type=int, default=60, help="most lines of a story")
     parser.add_argument("--met", action="store_true", help="say which faults met which states")
-    parser.add_argument("--planted", help="run the code with this fault, until it is found")
-    parser.add_argument("--cluster", action="store_true", help="a cluster on Redis, and not one service on a disk")
+    parser.add_argument("--planted", help="run the code with this fault")
+    parser.add_argument("--cluster", action="store_true", help="a cluster on Redis")
+    parser.add_argument("--single", action="store_true", help="one service on a disk; both kinds without either")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="how many seeds run side by side")
     given = parser.parse_args()
     if given.planted is not None:
         plant(given.planted)
     from tests.simulation.run import run, shrunk, story
     from tests.simulation.scenario import cluster_of_seed, of_seed
 
-    drawn = cluster_of_seed if given.cluster else of_seed
-
     if given.seed is not None:
-        outcome = run(drawn(given.seed))
+        scenario = cluster_of_seed(given.seed) if given.cluster else of_seed(given.seed)
+        outcome = run(scenario)
         if outcome.failure is not None:
-            outcome = shrunk(drawn(given.seed))
+            outcome = shrunk(scenario)
         print(story(outcome, given.lines))
         return int(outcome.failure is not None)
+    kinds = [kind for kind in (False, True) if given.cluster == given.single or given.cluster is kind]
+    seeds: Iterable[int] = itertools.count(given.first)
+    if given.seeds is not None:
+        seeds = range(given.first, given.first + given.seeds)
     met, began_s, virtual_s = Counter[str](), time.perf_counter(), 0.0
     done = wrong = unchecked = restarts = 0
-    seeds = itertools.count(given.first) if given.seeds is None else range(given.first, given.first + given.seeds)
     try:
-        for seed in seeds:
-            outcome = run(drawn(seed))
+        for outcome in _outcomes(((kind, seed) for seed in seeds for kind in kinds), given.workers):
             done += 1
             met += outcome.met
             virtual_s += outcome.virtual_s
             unchecked += outcome.unchecked
             restarts += outcome.restarts
-            if outcome.failure is None:
-                continue
-            wrong += 1
-            if given.planted is not None:
-                print(f"{done} | {outcome.failure[:160]}")
-                return 1
-            print(story(shrunk(drawn(seed)), given.lines), flush=True)
+            if outcome.failure is not None:
+                wrong += 1
+                print(story(shrunk(outcome.scenario), given.lines), flush=True)
     except KeyboardInterrupt:
         pass
     if given.met:
@@ -61,13 +64,38 @@ def main() -> int:
             print(f"{count:8}  {what}")
     took_s = max(time.perf_counter() - began_s, 1e-9)
     print(
-        f"{done} seeds in {took_s:.0f} s ({3600 * done / took_s:,.0f} in an hour), {virtual_s / took_s:,.0f} virtual "
+        f"{done} runs in {took_s:.0f} s ({3600 * done / took_s:,.0f} in an hour), {virtual_s / took_s:,.0f} virtual "
         f"seconds in a second; {restarts} restarts; {unchecked} with too many cases; {wrong} wrong"
     )
     return int(wrong > 0)
 
 
-if os.environ.get("PYTHONHASHSEED") is None:
-    # What is in a set has an order of its own in each process, unless this is said before it starts.
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
-raise SystemExit(main())
+def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
+    """The outcomes of runs side by side, each in a fork of this process, which has imported everything."""
+    if workers == 1:
+        yield from map(_run, runs)
+        return
+    with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=500) as pool:
+        waiting: deque[Any] = deque()
+        for each in runs:
+            waiting.append(pool.apply_async(_run, (each,)))
+            if len(waiting) >= 4 * workers:
+                yield waiting.popleft().get()
+        for result in waiting:
+            yield result.get()
+
+
+def _run(what: tuple[bool, int]) -> Any:
+    from tests.simulation.run import run
+    from tests.simulation.scenario import cluster_of_seed, of_seed
+
+    is_cluster, seed = what
+    outcome = run(cluster_of_seed(seed) if is_cluster else of_seed(seed))
+    return replace(outcome, events=[])
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") is None:
+        # What is in a set has an order of its own in each process, unless this is said before it starts.
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
+    raise SystemExit(main())

@@ -363,7 +363,8 @@ class _Calls:
     # ---------------------------------------------------------------- what the histories hear
 
     def _begin(self, history: Any, op: Op, how: str = "") -> None:
-        self.world.note(f"caller {self.number}: {op.what}{how} …")
+        name = next(name for name, each in self.world.histories.items() if each is history)
+        self.world.note(f"caller {self.number}: {name}: {op.what}{how} …")
         self.world.checked(history.begin, op)
 
     def _end(self, history: Any, op: Op, result: Hashable) -> None:

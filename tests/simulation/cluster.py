@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sash.runtime.metrics import Metrics
 
 from sash import requests
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.rpc.methods import methods
 from sash.rpc.operations import Operations
+from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash.shards import (
     commands,

@@ -110,7 +110,7 @@ class History:
 
     def _over(self, lost: set[int], what: str) -> None:
         found = set()
-        for state, done in self._closure(None, lost):
+        for state, done in self._closure(None):  # others that go on may have been before them
             found.add((state, frozenset(each for each in done if each[0] not in lost)))
         for number in lost:
             del self.pending[number]
@@ -122,7 +122,7 @@ class History:
         self.begin(op)
         self.end(op, state)
 
-    def _closure(self, target: int | None, only: set[int] | None = None) -> Iterable[Case]:
+    def _closure(self, target: int | None) -> Iterable[Case]:
         """All cases that pending calls lead to; none goes on once the target has taken effect."""
         seen = set(self.cases)
         todo = list(seen)
@@ -132,7 +132,7 @@ class History:
             if target in began:
                 continue
             for number, op in self.pending.items():
-                if number in began or (only is not None and number not in only):
+                if number in began:
                     continue
                 after, result = op.apply(state)
                 case = after, done | {(number, result)}

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.callers import creating, inserting, reading
 from tests.simulation.history import ANY, GONE, Contradiction, KeyedHistory
+from tests.simulation.planted import CLUSTER, PLANTED
 from tests.simulation.run import run, story
 from tests.simulation.scenario import cluster_of_seed
 
 FOUND: list[int] = []
 """Seeds that have found something, each with the mend that it was for."""
+
+
+def test_every_fault_can_be_planted_and_is_in_the_docs():
+    table = Path("docs/background/testing.md").read_text()
+    for name, (module, old, _) in (PLANTED | CLUSTER).items():
+        found = importlib.util.find_spec(module)
+        assert found is not None, module
+        assert found.origin is not None, module
+        assert Path(found.origin).read_text().count(old) == 1, name
+        assert f"| {name} |" in table
 
 
 def test_seeds_lose_nothing_and_meet_faults_in_every_state():

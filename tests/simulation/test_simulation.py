@@ -162,6 +162,16 @@ def test_what_is_lost_may_take_effect_later_until_its_process_dies():
         history.end(read, seen(ONE))
 
 
+def test_what_is_fenced_may_have_come_after_a_call_that_still_goes_on():
+    history = window()
+    insert, evict = began(history, inserting([ONE]), evicting(0, 9, None))
+    history.lost(insert)
+    history.fenced(insert)
+    history.end(evict, 0)
+    (read,) = began(history, reading(0, 9, ["a"]))
+    history.end(read, seen(ONE))
+
+
 def test_calls_at_the_same_time_may_have_either_order_and_no_other():
     history = window()
     insert, evict = began(history, inserting([ONE]), evicting(0, 9, None))

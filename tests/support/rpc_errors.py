@@ -9,7 +9,9 @@ from sash_engine import errors
 
 __all__ = ["REASONS", "refuse"]
 
-REASONS = {getattr(errors, name).reason() for name in errors.__all__}
+REASONS = {
+    each.reason() for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.SashError)
+}
 
 
 def refuse(call, request, code, field=None, limit=None, reason=None):

@@ -8,7 +8,7 @@ import pytest
 
 from sash.tiers.redis import RedisTier
 from sash.tiers.redis_link import Link, Pool
-from sash_engine.errors import Unavailable
+from sash_engine.errors import FailedPrecondition, Unavailable
 from tests.support.redis_servers import wait_until
 from tests.support.redis_tiers import TIMEOUT_S, patiently, refused
 
@@ -74,6 +74,20 @@ def test_a_tier_whose_lease_is_elsewhere_is_fenced(server, tiers, pool):
         with pytest.raises(Exception, match="Another server has taken"):
             call()
     assert new.get_many([b"k"]) == [b"2"]
+
+
+def test_a_lease_that_no_process_takes_is_not_waited_for(server, tiers, pool):
+    """Redis' clock was set back by an hour, so the lease of a process that ended lasts for an hour more."""
+    old = tiers(server.url, pool=pool, leased=True)
+    old.commit({b"k": b"1"})
+    theirs = b'{"id":"a","host":"h","machine":"m","pid":1,"started":"1"}'
+    server.ask("SET", "{t}:owner", theirs, "PX", "15000")
+    refused(lambda: tiers(server.url, pool=pool, leased=True), FailedPrecondition)
+    server.ask("SET", "{t}:owner", theirs, "PX", "3600000")
+    refused(lambda: tiers(server.url), FailedPrecondition)  # nobody says that the prefix is its own
+    new = tiers(server.url, pool=pool, leased=True)
+    assert new.get_many([b"k"]) == [b"1"]
+    refused(lambda: old.commit({b"k": b"2"}), FailedPrecondition)
 
 
 def test_links_ask_once_for_the_slots_and_again_after_a_failure(server, pool, monkeypatch):

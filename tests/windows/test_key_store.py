@@ -190,6 +190,16 @@ def test_evicting_up_to_a_time_before_all_loads_and_evicts_nothing(kind):
     beside.save()
     beside.run([("bulk_evict", -40)])
     beside.tier.down = True
+    beside.store.load_evicted(-1)
     assert beside.store.bulk_evict(-1) == 0
     beside.tier.down = False
     beside.check()
+
+
+@pytest.mark.parametrize("kind", TIERED)
+@pytest.mark.parametrize("step", [("bulk_evict", -20), ("bulk_evict", -30), ("evict_between", -36, 15)])
+def test_what_leaves_after_other_rows_of_its_block_is_loaded_before(kind, step):
+    beside = filled(kind)
+    beside.run([("bulk", [-38, 4, 4, 4]), ("evict", 3)])
+    beside.save()
+    beside.run([step, ("insert", 1)])

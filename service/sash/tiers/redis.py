@@ -63,6 +63,8 @@ _log = logging.getLogger(__name__)
 _BYTES_A_SECOND = 1 << 24  # a commit's answer may take a second longer for each 16 MiB: the slowest disk to wait for
 _PROBE_S = (0.05, 1.0)  # first and longest pause between two attempts to reach a server that failed
 _ASK_MS = 10
+_JUMPED = 2
+"""Where a lease table says who has a prefix, no lease of it is so many times as long as this process' own."""
 _LOOK_S = 0.2  # between two looks whether a server that was full is so still
 
 
@@ -300,6 +302,12 @@ class RedisTier:
         owner = Owner.parse(token)
         if not gone and owner is not None and owner.gone():
             _log.info("Taking %r on Redis over from %s, which is gone", self._prefix, owner)
+            self._take_lease(token)
+            return
+        if not gone and self._leased and left_ms > _JUMPED * self._lease_s * 1000:
+            _log.warning(
+                "The lease of %s on %r ends in %d s: Redis' clock was set back", owner, self._prefix, left_ms / 1000
+            )
             self._take_lease(token)
             return
         left_s = max(left_ms, 0) / 1000
