@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.access.rights import RIGHTS
 from sash.durability.records import (
     BulkEvict,
     BulkInsert,
@@ -73,6 +74,7 @@ def test_commands_and_a_question_about_keys() -> None:
     ]
     for command in commands:
         assert unpack(pack(command)) == command
+        assert command.operation in RIGHTS
     for made in (BulkInsert(batch), Retract(batch), Update(batch), StageBatch(batch, "q", 3, "t")):
         found = unpack(pack(made))
         assert (type(found), found.operation) == (type(made), made.operation)
