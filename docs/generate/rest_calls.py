@@ -60,7 +60,10 @@ def _content(kind: str, content: dict[str, Any]) -> str:
 
 
 def _examples(kind: str, content: dict[str, Any]) -> list[str]:
-    named = content.get("examples") or ({"": {"value": content["example"]}} if "example" in content else {})
+    name = content["schema"].get("$ref", "").rsplit("/", 1)[-1]
+    shown = ask().openapi["components"]["schemas"].get(name, {}).get("examples", [])
+    shown = [content["example"]] if "example" in content else shown
+    named = content.get("examples") or ({"": {"value": shown[0]}} if shown else {})
     return [
         f"{f'Example: {name}.' if name else 'Example:'}\n\n{_fenced(kind, example['value'])}"
         for name, example in named.items()
