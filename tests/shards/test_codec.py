@@ -8,11 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.access.rights import RIGHTS
+from sash.durability.records import (
+    BulkEvict,
+    BulkInsert,
+    Commit,
+    EvictRange,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+)
 from sash.shards.codec import pack, unpack
-from sash_engine import errors
 from sash_engine.errors import DataLoss, SashError
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
-from sash_engine.windows.questions import ALL_KEYS, Query
+from sash_engine.windows.questions import ALL_KEYS, KeysQuery, Query, Where
+from tests.support.errors import ERRORS
 
 plain = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary()),
@@ -54,10 +66,25 @@ def test_questions() -> None:
     assert unpack(pack(question)) == question
 
 
+def test_commands_and_a_question_about_keys() -> None:
+    batch = Batch(np.array([1]), {"v": np.array([0.5])}, None)
+    commands = [
+        *(Insert(1, {"v": 0.5}, "k", True, ["5m"]), BulkEvict(7, "k"), EvictRange(1, 7), Punctuate(7)),
+        *(Commit("q", 3, ["a", "b"]), KeysQuery("k", 7, 2, [Where("key", "=", ["k"])])),
+    ]
+    for command in commands:
+        assert unpack(pack(command)) == command
+        assert command.operation in RIGHTS
+    for made in (BulkInsert(batch), Retract(batch), Update(batch), StageBatch(batch, "q", 3, "t")):
+        found = unpack(pack(made))
+        assert (type(found), found.operation) == (type(made), made.operation)
+        assert found.batch.columns["v"].tolist() == [0.5]
+
+
 @pytest.mark.parametrize("unchanged", [False, True])
-@pytest.mark.parametrize("name", list(errors.__all__))
-def test_errors(name: str, unchanged: bool) -> None:
-    sent = getattr(errors, name)("m", field="f", limit="l", retry_after_s=1.5, unchanged=unchanged)
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors(kind: type[SashError], unchanged: bool) -> None:
+    sent = kind("m", field="f", limit="l", retry_after_s=1.5, unchanged=unchanged)
     found = unpack(pack(sent))
     assert type(found) is type(sent)
     assert isinstance(found, SashError)

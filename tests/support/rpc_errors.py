@@ -5,13 +5,11 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from sash_engine import errors
+from tests.support.errors import ERRORS
 
 __all__ = ["REASONS", "refuse"]
 
-REASONS = {
-    each.reason() for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.SashError)
-}
+REASONS = {each.reason() for each in ERRORS}
 
 
 def refuse(call, request, code, field=None, limit=None, reason=None):

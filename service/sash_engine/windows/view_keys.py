@@ -25,9 +25,11 @@ from sash_engine.steps import Steps
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import sums
+from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.store import KeyStore, ReadableForest, ReadableStore
+from sash_engine.windows.totals import KeyTotals
 
 __all__ = ["ViewKeys", "ViewSlide"]
 
@@ -194,8 +196,8 @@ class NewerRows(ReadableForest):
         return self._forest.fold_steps(np.maximum(starts, self._after + 1), np.maximum(stops, self._after + 1), part)
 
 
-class ViewKeys:
-    """The keys of a view, as `ReadableKeys`. What is not about entries is asked of the source.
+class ViewKeys(ReadableKeys):
+    """The keys of a view; see `ReadableKeys`.
 
     Args:
         keys: of the source.
@@ -208,16 +210,15 @@ class ViewKeys:
         self._layout, self._lean = layout, layout.lean()
         self._count = layout.only([] if layout.rows_are_entries else [0])
         """What counts entries; the first slot of panes does."""
-        self.find, self.find_each, self.name, self.name_of = keys.find, keys.find_each, keys.name, keys.name_of
-        self.names, self.numbers, self.chunks = keys.names, keys.numbers, keys.chunks
-        self.any_own, self.shared_rows = keys.any_own, keys.shared_rows
-        self.layout_of, self.kept_totals = keys.layout_of, keys.kept_totals
 
     # ---------------------------------------------------------------- as in the source
 
     @property
     def layout(self) -> Layout:
         return self._layout
+
+    def find(self, name: str, /) -> int | None:
+        return self._keys.find(name)
 
     @property
     def now(self) -> Numbers:
@@ -244,9 +245,41 @@ class ViewKeys:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def find_each(self, names: Sequence[str]) -> Numbers:
+        return self._keys.find_each(names)
+
+    def name(self, number: int) -> str:
+        return self._keys.name(number)
+
     @property
     def numbered(self) -> int:
         return self._keys.numbered
+
+    def name_of(self, number: int) -> str | None:
+        return self._keys.name_of(number)
+
+    def names(self) -> list[str]:
+        """The names of all keys."""
+        return self._keys.names()
+
+    def numbers(self) -> Numbers:
+        """The numbers of all keys."""
+        return self._keys.numbers()
+
+    def chunks(self, size: int) -> Iterator[tuple[list[str], Numbers]]:
+        return self._keys.chunks(size)
+
+    def any_own(self, numbers: Numbers) -> bool:
+        return self._keys.any_own(numbers)
+
+    def shared_rows(self, numbers: Numbers) -> Numbers:
+        return self._keys.shared_rows(numbers)
+
+    def layout_of(self, slots: Sequence[int]) -> Layout:
+        return self._keys.layout_of(slots)
+
+    def kept_totals(self, slots: Sequence[int]) -> KeyTotals | None:
+        return self._keys.kept_totals(slots)
 
     # ---------------------------------------------------------------- one key
 
