@@ -22,7 +22,7 @@ import time
 from base64 import b64decode
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import DecodeError
@@ -210,8 +210,15 @@ _JOINED_BYTES = 65_536
 _RECEIVED_BYTES = 262_144
 
 
-class BlockingCalls:
-    """Makes calls; threads may share it.
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+W = TypeVar("W", bound=_Closable)
+
+
+class _Calls(Generic[W]):
+    """The connections of a client: those in use, and those that are kept for the next call.
 
     Args:
         endpoint: where the service is.
@@ -223,10 +230,29 @@ class BlockingCalls:
         self._endpoint = endpoint
         self._context = context
         self._name = name or endpoint.host
-        self._idle: list[_BlockingWire] = []
-        self._all: set[_BlockingWire] = set()
-        self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._idle: list[W] = []
+        self._all: set[W] = set()
         self._is_closed = False
+
+    def _made(self, wire: W) -> W:
+        """Take a new connection into account; raise an error if the client was closed meanwhile."""
+        self._all.add(wire)
+        if self._is_closed:
+            self._drop(wire)
+            raise Unavailable("the client is closed")
+        return wire
+
+    def _drop(self, wire: W) -> None:
+        self._all.discard(wire)
+        wire.close()
+
+
+class BlockingCalls(_Calls["_BlockingWire"]):
+    """Makes calls; threads may share it."""
+
+    def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> None:
+        super().__init__(endpoint, context, name)
+        self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._process = os.getpid()
 
     def call(self, method: str, request: Any, timeout_s: float, metadata: tuple[tuple[str, str], ...]) -> Any:
@@ -285,11 +311,7 @@ class BlockingCalls:
             raise late(timeout_s) from None
         except (OSError, UnicodeError) as error:
             raise not_connected(self._endpoint, error) from None
-        self._all.add(wire)
-        if self._is_closed:
-            self._drop(wire)
-            raise Unavailable("the client is closed")
-        return wire
+        return self._made(wire)
 
     def _opened(self, deadline_s: float) -> socket.socket:
         """Connect to the first address that answers; all of them together have until the deadline."""
@@ -321,10 +343,6 @@ class BlockingCalls:
         self._idle.append(wire)
         if self._is_closed:
             self.close()
-
-    def _drop(self, wire: _BlockingWire) -> None:
-        self._all.discard(wire)
-        wire.close()
 
 
 class _BlockingWire:
@@ -387,23 +405,12 @@ def _wait_until(sock: socket.socket, deadline_s: float) -> None:
     sock.settimeout(left_s)
 
 
-class AsyncCalls:
-    """Makes calls; tasks of one event loop may share it.
-
-    Args:
-        endpoint: where the service is.
-        context: for TLS; None: without it.
-        name: that the service's certificate has; None: the host.
-    """
+class AsyncCalls(_Calls["_AwaitedWire"]):
+    """Makes calls; tasks of one event loop may share it."""
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> None:
-        self._endpoint = endpoint
-        self._context = context
-        self._name = name or endpoint.host
-        self._idle: list[_AwaitedWire] = []
-        self._all: set[_AwaitedWire] = set()
+        super().__init__(endpoint, context, name)
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
-        self._is_closed = False
 
     async def call(self, method: str, request: Any, timeout_s: float, metadata: tuple[tuple[str, str], ...]) -> Any:
         """Make a call; return its answer. A task that is cancelled ends its call.
@@ -456,11 +463,7 @@ class AsyncCalls:
             )
         except (OSError, UnicodeError) as error:
             raise not_connected(self._endpoint, error) from None
-        self._all.add(made)
-        if self._is_closed:
-            self._drop(made)
-            raise Unavailable("the client is closed")
-        return made
+        return self._made(made)
 
     def _keep(self, wire: _AwaitedWire) -> None:
         """Keep a connection for the next call, if the last one is complete."""
@@ -468,10 +471,6 @@ class AsyncCalls:
             self._idle.append(wire)
         else:
             self._drop(wire)
-
-    def _drop(self, wire: _AwaitedWire) -> None:
-        self._all.discard(wire)
-        wire.close()
 
 
 class _AwaitedWire(asyncio.Protocol):

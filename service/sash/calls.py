@@ -15,6 +15,7 @@ from functools import partial
 from types import coroutine
 from typing import Any, TypeVar
 
+from sash.limits.unfinished import goes_on
 from sash.plane import Plane
 from sash.shard import Parts
 from sash_engine.errors import InvalidArgument, Unavailable
@@ -115,12 +116,17 @@ async def unbroken(write: Coroutine[Any, Any, R]) -> R:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         write = resumed(write, waits_for)
-    return await asyncio.shield(start(write))
+    return await shielded(write)
 
 
 async def shielded(work: Coroutine[Any, Any, R]) -> R:
     """As `unbroken`, of work that receives from the caller, with timeouts that belong to its task."""
-    return await asyncio.shield(start(work))
+    task = start(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        goes_on(task)
+        raise
 
 
 @coroutine

@@ -21,8 +21,8 @@ from typing import Any, Protocol, TypeVar
 from sash.access.access import Access
 from sash.durability.records import BulkEvict, Command
 from sash.durability.storage import Storage
-from sash.held import Held
 from sash.limits.caller import caller_of
+from sash.limits.held import Held
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.runtime.metrics import Metrics

@@ -29,7 +29,6 @@ from sash.durability.storage import Storage
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
 from sash.plane import Plane
-from sash.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.prometheus.app import PREFIX as PROMETHEUS
 from sash.prometheus.app import PrometheusApp
 from sash.prometheus.remote_write import RemoteWrite
@@ -44,6 +43,7 @@ from sash.rpc.server import RpcServer
 from sash.runtime.clock import SystemClock
 from sash.runtime.memory import give_back, keep_free, look_again, settle
 from sash.runtime.metrics import Metrics
+from sash.runtime.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.settings import Settings
 from sash.shards.host import Host
 from sash.shards.hosted import HostedShards

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from sash.durability import deriving
 from sash.durability.records import AddAggregates, Command
 from sash.durability.storage import Storage
-from sash.held import Held
+from sash.limits.held import Held
 from sash.topology import ServingProcess, stays
 from sash_engine.errors import Unavailable
 from sash_engine.windows.answers import WindowInfo

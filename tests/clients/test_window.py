@@ -218,6 +218,24 @@ def test_entries_are_retracted_and_corrected(client):
     client.delete_window("orders")
 
 
+def test_a_change_that_fails_half_way_says_what_was_applied(client, address):
+    spec = {"name": "orders", "time_unit": "us", "keyed": True, "identity": "id"}
+    spec |= {"fields": {"id": "int64"}, "aggregates": {"n": {"function": "count"}}}
+    client.create_window(spec).bulk_insert([1, 2], {"id": [10, 11]}, keys="a")
+    with Client(**address, bulk_entries_max=1) as small:
+        keys = ["a", "x" * 600]
+        with pytest.raises(InvalidArgument) as caught:
+            small.window("orders").retract([1, 2], [10, 11], keys=keys)
+        assert caught.value.applied == WriteResult(retracted=1)
+        with pytest.raises(InvalidArgument) as caught:
+            small.window("orders").update([2, 2], {"id": [11, 11]}, keys=keys)
+        assert caught.value.applied == WriteResult(corrected=1)
+        with pytest.raises(InvalidArgument) as caught:
+            small.window("orders").insert(1, fields={"id": 1}, key="x" * 600)
+        assert caught.value.applied is None
+    client.delete_window("orders")
+
+
 def test_entries_are_retracted_and_corrected_without_their_times(client):
     spec = {"name": "orders", "time_unit": "us", "keyed": True, "identity": "id"}
     spec["fields"] = {"id": "string", "price": "float64"}

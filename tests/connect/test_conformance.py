@@ -121,4 +121,4 @@ def _unpacked(data: bytes) -> bytes:
         try:
             next(steps)
         except StopIteration as end:
-            return end.value
+            return b"".join(end.value)

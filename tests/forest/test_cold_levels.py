@@ -287,6 +287,7 @@ def test_a_dropped_forest_releases_all_and_is_forgotten():
     beside = filled()
     beside.both("insert", 105, (7,))
     beside.both("query")
+    assert beside.forest.pending_blocks(), "there is something to store"
     beside.forest.drop()
     assert set(beside.cold.released) == set(beside.tier.blocks)
     assert beside.cold.dirty == {}

@@ -145,6 +145,17 @@ def test_the_head_is_small_or_empty_without_its_evicted_rows(gone, counts):
     lockstep.check()
 
 
+def test_a_stale_block_that_goes_with_others_is_forgotten():
+    """[0..15][16..31][32..47][48..63]…   blocks 1 and 3 lose all rows, some of which had left before"""
+    lockstep = filled()
+    lockstep.range(-90, 60)
+    lockstep.run([("remove", [52, 105])], check_every=9)
+    assert lockstep.forest._directory.stale == {3, 6}
+    lockstep.run([("remove", [*range(16, 32), *range(48, 63)])], check_every=9)
+    assert lockstep.forest._directory.stale == {4}
+    lockstep.check()
+
+
 @pytest.mark.parametrize(
     ("drop", "left"), [(("evict_between", -110, 40), {1, 4, 5}), (("bulk", [-110] + [0] * 12), {1, 8, 9})]
 )

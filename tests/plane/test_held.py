@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from sash.durability.catalogue import Catalogue
 from sash.durability.records import Insert
 from sash.durability.storage import Storage
-from sash.held import Held
+from sash.limits.held import Held
 from sash.limits.turns import Turns
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
@@ -85,7 +85,7 @@ async def test_errors_and_cancellation_pass_through():
 
 async def test_a_long_slice_is_logged_once_a_second(caplog):
     watch, clock, _ = held()
-    with caplog.at_level(logging.WARNING, "sash.held"):
+    with caplog.at_level(logging.WARNING, "sash.limits.held"):
         watch.note("query", "flights", 0.05)
         assert not caplog.messages
         for _ in range(5):

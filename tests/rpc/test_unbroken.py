@@ -4,7 +4,14 @@ import asyncio
 
 import pytest
 
-from sash.calls import unbroken
+from sash.calls import shielded, unbroken
+from sash.limits.caller import caller as named
+from sash.limits.memory import MemoryBudget
+from sash.limits.places import Places
+from sash.limits.unfinished import is_going_on, when_over
+from sash.rpc.gate import Gate
+from sash_engine.errors import Unavailable
+from tests.support.waiting import turns, until
 
 
 async def test_a_write_that_never_waits_has_no_task_of_its_own():
@@ -65,3 +72,47 @@ async def test_an_error_before_it_waits_is_the_caller_s():
 
     with pytest.raises(KeyError, match="at once"):
         await unbroken(write())
+
+
+@pytest.mark.parametrize("wait_for", [unbroken, shielded], ids=["unbroken", "shielded"])
+async def test_what_a_write_takes_is_given_back_when_it_is_over(wait_for):
+    """Its place and its memory were given back with its caller: who sent and called off had as many as it liked."""
+    go, left = asyncio.Event(), []
+    places = Places(2, 1)
+    reserved = MemoryBudget(10**9, {"bodies": (10**9, "")}, used=lambda: 0).reservation("a")
+    reserved.take(10**6)
+
+    async def call():
+        named.set("a")
+        try:
+            with Gate(places, asyncio.Event()):
+                await wait_for(go.wait())
+        finally:
+            when_over(reserved.release)
+            left.append(is_going_on())
+
+    task = asyncio.create_task(call())
+    await turns()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert left == [True]
+    assert reserved.held == 10**6
+    with pytest.raises(Unavailable):
+        places.check("a")
+    go.set()
+    await until(lambda: not reserved.held)
+    places.check("a")
+
+
+async def test_a_call_whose_write_is_over_gives_back_at_once():
+    places = Places(2, 1)
+
+    async def call():
+        named.set("a")
+        with Gate(places, asyncio.Event()):
+            await unbroken(asyncio.sleep(0))
+        places.check("a")
+        assert not is_going_on()
+
+    await asyncio.create_task(call())

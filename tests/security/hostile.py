@@ -14,6 +14,7 @@ does not depend on what else the machine does, but for what the loop does before
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import gzip
 import http.client
@@ -39,9 +40,18 @@ from typing import Any
 from urllib.parse import quote
 
 import cramjam
+import grpc
+import jwt
 import numpy as np
+import pyarrow as pa
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+from jwt.algorithms import ECAlgorithm
 
 from sash_proto.v1 import windows_pb2 as pb
+from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 from tests.support.certificates import Authority
 from tests.support.servers import Running, service_process
 from tests.support.tokens import bearer, write_tokens
@@ -342,6 +352,35 @@ def _written(series: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(b"\x0a" + length + bytes((len(series) >> 21,)) + series))
 
 
+def _zeros(count: int) -> dict[str, Any]:
+    return {"time": np.zeros(count, np.int64), "key": pa.repeat("", count), "value": np.zeros(count)}
+
+
+def _run(length: int) -> Any:
+    """A column of one value, which is there once."""
+    return pa.RunEndEncodedArray.from_arrays(pa.array([length], pa.int64()), pa.array([1]))
+
+
+def _nulls(length: int) -> Any:
+    """A column that has no bytes at all."""
+    return pa.Array.from_buffers(pa.null(), length, [None])
+
+
+def _deep(depth: int) -> Any:
+    return pa.list_(_deep(depth - 1)) if depth else pa.int64()
+
+
+def _arrow(columns: dict[str, Any], options: Any = None, count: int = 4) -> bytes:
+    """A stream of Arrow: the same batch several times."""
+    arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns.values()]
+    batch = pa.RecordBatch.from_arrays(arrays, list(columns))
+    written = pa.BufferOutputStream()
+    with pa.ipc.new_stream(written, batch.schema, options=options) as writer:
+        for _ in range(count):
+            writer.write_batch(batch)
+    return bytes(written.getvalue().to_pybytes())
+
+
 BODIES: dict[str, Callable[[], bytes]] = {
     "gzip": lambda: gzip.compress(bytes(60 * MIB), 6),
     "gzip of JSON": lambda: gzip.compress(b'{"window":"none","keys":[' + b'"",' * 20_000_000 + b'""]}', 6),
@@ -364,6 +403,14 @@ BODIES: dict[str, Callable[[], bytes]] = {
     "merges": lambda: b"{" + b"<<: {a: 1}," * 5000 + b"}",
     "members": lambda: json.dumps({"name": "evil1", "aggregates": {str(i): {} for i in range(6000)}}).encode(),
     "texts": lambda: _message(pb.QueryRequest(window="none", keys=["", "a"] * 500_000)),
+    "arrow, lz4": lambda: _arrow(_zeros(1 << 20), pa.ipc.IpcWriteOptions(compression="lz4")),
+    "arrow, zstd": lambda: _arrow(_zeros(1 << 20), pa.ipc.IpcWriteOptions(compression="zstd")),
+    "arrow, nulls": lambda: _arrow({name: _nulls(1 << 30) for name in ("time", "key", "value")}),
+    "arrow, runs": lambda: _arrow({name: _run(1 << 30) for name in ("time", "key", "value")}),
+    "arrow, words": lambda: _arrow({"time": np.arange(4), "key": ["k" * 500_000] * 4, "value": np.zeros(4)}),
+    "arrow, columns": lambda: _arrow({f"c{i}": [1] for i in range(30_000)}),
+    "arrow, batches": lambda: _arrow(_zeros(0), count=30_000),
+    "arrow, deep": lambda: _arrow({"time": pa.nulls(1, _deep(60))}),
 }
 """Bodies that are large, or become large."""
 
@@ -406,6 +453,59 @@ def arrow_noise(caller: Caller) -> None:
 
 
 @kind
+def arrow_bombs(caller: Caller) -> None:
+    """Streams that are small, and would become large; and large ones."""
+    body = caller.body(caller.draw.choice([name for name in BODIES if name.startswith("arrow")]))
+    kind, window = "application/vnd.apache.arrow.stream", caller.draw.choice(("evil", "evil", "none"))
+    caller.ask("POST", f"/v1/windows/{window}/bulk-insert", "writer", body, content_type=kind)
+
+
+@kind
+def json_web_tokens(caller: Caller) -> None:
+    """Tokens that are not valid, and many that are."""
+    draw, many = caller.draw, 60_000
+    claims: dict[str, Any] = {"iss": "id", "aud": "sash", "sub": f"s{draw.random()}", "exp": time.time() + 600}
+    claims |= {"role": "read", "windows": ["none"]}
+    head: dict[str, Any] = {"alg": "ES256", "typ": "JWT", "kid": "mine"}
+    key = caller.body("jwt.pem")
+    match draw.choice(("valid", "none", "kid", "head", "claims", "deep", "number", "shared", "cut", "dots")):
+        case "none":
+            token = _jwt({"alg": "none", "kid": "mine"}, claims)
+        case "kid":
+            token = _jwt(
+                head | {"kid": draw.choice(("x" * many, f"{draw.random()}", ["a"], {"a": 1}, 7, None))}, claims
+            )
+        case "head":
+            token = _jwt(head | {f"n{i}": i for i in range(4000)}, claims)
+        case "claims":
+            token = jwt.encode(claims | {"windows": [f"w{i}*" for i in range(4000)]}, key, "ES256", {"kid": "mine"})
+        case "deep":
+            token = _part(b'{"alg":' + b"[" * 40_000) + "." + _part(b"[" * 3000) + "."
+        case "number":
+            token = _part(b'{"alg":"ES256","kid":' + b"1" * 40_000 + b"}") + ".e30."
+        case "shared":
+            token = jwt.encode(claims, "k" * 64, "HS256", {"kid": "mine"})
+        case "cut":
+            token = jwt.encode(claims, key, "ES256", {"kid": "mine"})[: -draw.randrange(1, 80)]
+        case "dots":
+            token = draw.choice((".." * many, "." * 2, "a.b.c", "e30.e30." + "A" * many))
+        case _:
+            token = jwt.encode(claims, key, "ES256", {"kid": "mine"})
+    for _ in range(5):
+        with caller.rest() as connection:
+            connection.sendall(caller.head("GET", "/v1/windows", authorization=f"Bearer {token}"))
+            caller.note(connection)
+
+
+def _part(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _jwt(head: dict[str, Any], claims: dict[str, Any], signature: bytes = b"x" * 64) -> str:
+    return ".".join(_part(part) for part in (json.dumps(head).encode(), json.dumps(claims).encode(), signature))
+
+
+@kind
 def specs(caller: Caller) -> None:
     name = caller.draw.choice(("sets", "sixties", "items", "merges", "members"))
     form = "application/json" if name == "members" else "application/yaml"
@@ -420,11 +520,12 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _WINDOW, _MORE = 0, 1, 3, 4, 6, 8, 9
+_ACK = 1
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
-def _headers(method: str, token: str | None) -> bytes:
-    given = {":method": "POST", ":scheme": "https", ":path": f"/sash.v1.Windows/{method}", ":authority": "localhost"}
+def _headers(method: str, token: str | None, service: str = "sash.v1.Windows") -> bytes:
+    given = {":method": "POST", ":scheme": "https", ":path": f"/{service}/{method}", ":authority": "localhost"}
     given |= {"content-type": "application/grpc", "te": "trailers"}
     if token:
         given["authorization"] = f"Bearer {token}-token"
@@ -524,6 +625,89 @@ def many_texts(caller: Caller) -> None:
         for at in range(0, 65_535, 16_384):
             connection.sendall(_frame(_DATA, 0, 1, data[at : min(at + 16_384, 65_535)]))
         caller.note(connection, whole=False)
+
+
+@kind
+def monitor_floods(caller: Caller) -> None:
+    """Health without a token, and reflection with one, on many streams at a time."""
+    if caller.draw.random() < 0.5:
+        head = _headers(caller.draw.choice(("Check", "Watch")), None, "grpc.health.v1.Health")
+        data = _message(health_pb2.HealthCheckRequest(service=caller.draw.choice(("", "x" * 8000))))
+    else:
+        head = _headers(
+            "ServerReflectionInfo",
+            caller.draw.choice(("asker", "asker", None)),
+            "grpc.reflection.v1alpha.ServerReflection",
+        )
+        asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="sash.v1.Windows")
+        data = _message(asked) * caller.draw.choice((1, 1, 200))
+    with _http2(caller) as connection:
+        connection.sendall(_frame(_SETTINGS, _ACK, 0))
+        for first in range(1, 4000, 200):
+            one = [_frame(_HEADERS, 4, n, head) + _frame(_DATA, 1, n, data) for n in range(first, first + 200, 2)]
+            connection.sendall(b"".join(one))
+        caller.wait(1.0)
+
+
+# ---------------------------------------------------------------- gRPC, by a real client
+
+
+@contextlib.contextmanager
+def _stub(caller: Caller) -> Iterator[Any]:
+    """A client on a connection of its own. All of them come from one address: a client of gRPC cannot choose it."""
+    credentials = grpc.ssl_channel_credentials(Path(caller.authority).read_bytes())
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+    with grpc.secure_channel(f"localhost:{caller.grpc_port}", credentials, options) as channel:
+        yield pb_grpc.WindowsStub(channel)
+
+
+def _token(name: str) -> tuple[tuple[str, str], ...]:
+    return tuple(bearer(name).items())
+
+
+@kind
+def real_slow_readers(caller: Caller) -> None:
+    with _stub(caller) as stub:
+        asked = pb.EntriesRequest(window="big", all_keys=True)
+        answers = [stub.Entries(asked, metadata=_token("asker"), timeout=PATIENCE_S) for _ in range(10)]
+        caller.wait()
+        for each in answers:
+            try:
+                next(each)
+                caller.outcomes["OK"] += 1
+            except grpc.RpcError as error:
+                caller.outcomes[error.code().name] += 1
+
+
+@kind
+def real_cancelled(caller: Caller) -> None:
+    keys = pb.Strings(dictionary=["k"], codes=bytes(400_000))
+    values = {"value": pb.Column(float64=bytes(800_000))}
+    data = pb.BulkInsertRequest(window="evil", time=bytes(800_000), key=keys, fields=values)
+    with _stub(caller) as stub:
+        calls = [stub.BulkInsert.future(data, metadata=_token("writer"), timeout=PATIENCE_S) for _ in range(8)]
+        calls += [
+            stub.Query.future(
+                pb.QueryRequest(window="big", all_keys=True), metadata=_token("asker"), timeout=PATIENCE_S
+            )
+            for _ in range(8)
+        ]
+        caller.wait(0.5)
+        for call in calls:
+            call.cancel()
+
+
+@kind
+def real_metadata(caller: Caller) -> None:
+    one = caller.draw.choice((("a", "x" * 6000), ("a", "x" * 60_000), ("a-bin", b"x" * 400_000)))
+    with _stub(caller) as stub:
+        for _ in range(5):
+            try:
+                given = (*_token(caller.draw.choice(("asker", "wrong"))), one, one)
+                stub.ListWindows(pb.ListWindowsRequest(), metadata=given, timeout=PATIENCE_S)
+                caller.outcomes["OK"] += 1
+            except grpc.RpcError as error:
+                caller.outcomes[error.code().name] += 1
 
 
 BOUNDED = [name for name in KINDS if name not in UNBOUNDED]
@@ -675,7 +859,14 @@ def under_attack(folder: Path) -> Iterator[Service]:
     certificate, key = authority.give(folder)
     trusted = folder / "authority.pem"
     trusted.write_bytes(authority.pem)
+    identity = ec.generate_private_key(ec.SECP256R1())
+    (folder / "jwt.pem").write_bytes(identity.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = {**ECAlgorithm.to_jwk(identity.public_key(), as_dict=True), "kid": "mine"}
+    (folder / "jwks.json").write_text(json.dumps({"keys": [public]}))
     environment = {
+        "SASH_JWT_JWKS": str(folder / "jwks.json"),
+        "SASH_JWT_ISSUER": "id",
+        "SASH_JWT_AUDIENCE": "sash",
         "SASH_TOKENS": str(write_tokens(folder / "tokens.yaml", TOKENS)),
         "SASH_MEMORY_BYTES": f"{LIMIT_MIB}MiB",
         "SASH_TLS_CERT": str(certificate),

@@ -201,3 +201,20 @@ def test_connections_to_other_ports_are_left_alone():
         assert here.recv(1) == b"1"
         unacknowledged._cut({mine}, (), {"127.0.0.1"}, known)
         assert there.recv(1) == b""
+
+
+INITIAL_WINDOW_SIZE = 4
+
+
+def test_little_of_a_message_arrives_unasked():
+    """gRPC let megabytes of each message arrive before the service asked for it, and nothing counted them."""
+    with running_service() as running, contextlib.ExitStack() as stack:
+        connection = connect(stack, running)
+        connection.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        data = b""
+        while len(data) < 9 or len(data) < 9 + int.from_bytes(data[:3], "big"):
+            data += connection.recv(4096)
+        assert data[3] == SETTINGS
+        pairs = [data[at : at + 6] for at in range(9, 9 + int.from_bytes(data[:3], "big"), 6)]
+        given = {int.from_bytes(pair[:2], "big"): int.from_bytes(pair[2:], "big") for pair in pairs}
+        assert given.get(INITIAL_WINDOW_SIZE, 65_535) <= server._LOOKAHEAD_BYTES

@@ -15,10 +15,11 @@ from sash.access.caller import CALLER, Caller
 from sash.access.quota import Bucket
 from sash.access.rights import RIGHTS, Right
 from sash.access.tokens import TokenEntry, Tokens, digest_of, new_token, parse_tokens, yaml_line
+from sash.durability.records import Command, EvictRange
 from sash.plane import Plane
-from sash.topology import OneProcess
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated
+from sash_engine.windows.questions import Question, RangeQuery
 from tests.support.tokens import write_tokens
 
 SECOND = 1_000_000_000
@@ -282,9 +283,19 @@ def test_nobody_may_do_anything_where_tokens_are_asked_for(path):
     CALLER.set(None)
 
 
+def kinds(base, name):
+    """What the classes of commands, or of questions, are called."""
+    found = [base]
+    for cls in found:
+        found.extend(cls.__subclasses__())
+    return {getattr(cls, name) for cls in found if isinstance(getattr(cls, name, None), str)}
+
+
 def test_every_operation_of_the_plane_has_a_right():
-    public = {name for name in vars(Plane) | vars(OneProcess) if not name.startswith("_")}
-    rightless = {"tidy", "in_slices", "parsed"}
-    # They require the right of the named operation.
-    of_another = {"spec", "look_up", "check_may", "window", "windows", "export_together"}
-    assert public - rightless - of_another == set(RIGHTS)
+    public = {name for name in vars(Plane) if not name.startswith("_")}
+    rightless = {"tidy", "parsed", "of"}
+    # They require the right of the named operation, or of the command or question.
+    of_another = {"spec", "look_up", "check_may", "window", "windows", "export_together", "write", "ask"}
+    asked = kinds(Command, "kind") - {EvictRange.kind} | kinds(Question, "name") - {RangeQuery.name}
+    asked |= {"describe", "range_query", "range_groups", "series_groups"}
+    assert public - rightless - of_another | asked == set(RIGHTS)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.shards.codec import pack, unpack
-from sash_engine import errors
 from sash_engine.errors import DataLoss, SashError
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.questions import ALL_KEYS, Query
+from tests.support.errors import ERRORS
 
 plain = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary()),
@@ -55,9 +55,9 @@ def test_questions() -> None:
 
 
 @pytest.mark.parametrize("unchanged", [False, True])
-@pytest.mark.parametrize("name", list(errors.__all__))
-def test_errors(name: str, unchanged: bool) -> None:
-    sent = getattr(errors, name)("m", field="f", limit="l", retry_after_s=1.5, unchanged=unchanged)
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors(kind: type[SashError], unchanged: bool) -> None:
+    sent = kind("m", field="f", limit="l", retry_after_s=1.5, unchanged=unchanged)
     found = unpack(pack(sent))
     assert type(found) is type(sent)
     assert isinstance(found, SashError)

@@ -5,11 +5,11 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from sash_engine import errors
+from tests.support.errors import ERRORS
 
 __all__ = ["REASONS", "refuse"]
 
-REASONS = {getattr(errors, name).reason() for name in errors.__all__}
+REASONS = {each.reason() for each in ERRORS}
 
 
 def refuse(call, request, code, field=None, limit=None, reason=None):

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.held import Held
+from sash.limits.held import Held
 from sash.limits.turns import Turns as ChargedTurns
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics

@@ -312,3 +312,16 @@ def test_an_aggregate_of_times_reads_those_of_the_entries():
     hours = window.derive(WindowSpec.parse({**HOURS, **slope}))
     window.bulk_insert(batch_of(window.spec, [("a", time, 3 * time) for time in (1, 4, 9, 12, 17)]))
     assert hours.query("a")[0].aggregates["slope"] == pytest.approx(3.0)
+
+
+def test_time_alone_evicts_from_a_window_that_is_fed():
+    clock = ManualClock(0)
+    source = {"name": "s", "time_unit": "s", "fields": {"v": "int64"}, "aggregates": {"n": {"function": "count"}}}
+    window = Window(WindowSpec.parse(source), clock=clock)
+    wall = {"from": {"window": "s", "granularity": 5}, "slide": {"max_age": 10, "clock": "wall"}}
+    fed = window.derive(WindowSpec.parse({**source, "name": "fed", **wall}))
+    window.insert(1, {"v": 1})
+    assert (window.counts.present, fed.counts.present) == (1, 1)
+    clock.advance(60 * 10**9)
+    window.tidy()
+    assert (window.counts.present, fed.counts.present) == (1, 0)

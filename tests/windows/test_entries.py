@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
+from sash_engine.windows import entries
 from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.shelf import Shelf
@@ -165,3 +167,32 @@ def test_a_window_by_algorithm_has_no_entries_to_show():
     window.bulk_insert(Batch(np.arange(3), {"value": np.ones(3)}))
     with pytest.raises(Unsupported, match="daba"):
         window.entries(None, None, None)
+
+
+@pytest.mark.parametrize("start", [None, 1000])
+def test_stores_are_captured_some_at_a_time(start, monkeypatch):
+    """A capture of 100,000 keys with stores of their own was one step."""
+    met = []
+    monkeypatch.setattr(entries, "_STORES_A_STEP", 4)
+    twins = Twins(spec("plain"), pages=None)
+    twins.bulk([(f"k{i}", time) for i in range(40) for time in range(9)])
+    stores = twins.memory.keys.with_own_stores
+
+    def counted(numbers):
+        for each in stores(numbers):
+            met.append(each)
+            yield each
+
+    monkeypatch.setattr(twins.memory.keys, "with_own_stores", counted)
+    most, found = 0, None
+    taken = twins.memory.reader.entries_steps(EntriesQuery(start, keys=ALL_KEYS))
+    while found is None:
+        met.clear()
+        try:
+            next(taken)
+        except StopIteration as end:
+            found = end.value
+        most = max(most, len(met))
+    assert most == 4
+    assert found.rows == (360 if start is None else 0)
+    assert sum(len(bulk.times) for bulk in found) == found.rows

@@ -184,12 +184,29 @@ def test_a_predicate_is_asked_about_entries_and_rows_leave_whole(kind):
     assert len(beside.rows) == 1
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ALGORITHMS])
+def test_what_leaves_from_the_middle_is_counted_in_entries(kind):
+    beside = StoreLockstep(kind)
+    beside.run([("bulk", [0, 0, 1, 1, 0, 0, 1, 0]), ("evict_between", -2, 1), ("bulk_evict", -3), ("insert", 0)])
+    assert len(beside.rows) == (1 if beside.panes else 3)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_evicting_up_to_a_time_before_all_loads_and_evicts_nothing(kind):
     beside = filled(kind)
     beside.save()
     beside.run([("bulk_evict", -40)])
     beside.tier.down = True
+    beside.store.load_evicted(-1)
     assert beside.store.bulk_evict(-1) == 0
     beside.tier.down = False
     beside.check()
+
+
+@pytest.mark.parametrize("kind", TIERED)
+@pytest.mark.parametrize("step", [("bulk_evict", -20), ("bulk_evict", -30), ("evict_between", -36, 15)])
+def test_what_leaves_after_other_rows_of_its_block_is_loaded_before(kind, step):
+    beside = filled(kind)
+    beside.run([("bulk", [-38, 4, 4, 4]), ("evict", 3)])
+    beside.save()
+    beside.run([step, ("insert", 1)])

@@ -136,6 +136,28 @@ def test_only_keys_that_have_changed_are_read_again(monkeypatch):
         read.clear()
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_pane_that_others_are_combined_with_is_read_again(monkeypatch, several):
+    monkeypatch.setattr(group_folds, "_MANY", 1)
+    few = {name: SPEC["aggregates"][name] for name in ("n", "sum")}
+    window = Window(WindowSpec.parse({**SPEC, "granularity": 4, "aggregates": few}))
+    keys = [f"x|{i}" for i in range(5)]
+
+    def entries():
+        return sum(answer.entries for answer in window.reader.query(Query(selection=Grouped(by=["a"]))))
+
+    columns = {"id": np.zeros(5, np.int64), "v": np.ones(5)}
+    window.bulk_insert(Batch.of(window.spec, [9] * 5, columns, keys))
+    assert (entries(), entries()) == (5, 5)
+    assert window.keys._pages.kept.slots
+    if several:
+        window.bulk_insert(Batch.of(window.spec, [10] * 5, columns, keys))
+    else:
+        window.insert(10, {"id": 0, "v": 1.0}, "x|3")
+    assert entries() == (10 if several else 6)
+    window.check_invariants()
+
+
 def test_totals_take_a_bounded_number_of_bytes(monkeypatch):
     """26 bytes of a key for each of its parts: a mean or a sum beside the times, and not five aggregates."""
     monkeypatch.setattr(group_folds, "_MANY", 1)

@@ -56,19 +56,15 @@ def asked(monkeypatch):
     return seen
 
 
-def most_in_a_step(steps, seen, captures=False):
-    """Take all steps; how much was looked at in one of them at most, and the result.
-
-    Args:
-        captures: whether the last one captures what was found, at once.
-    """
+def most_in_a_step(steps, seen):
+    """Take all steps; how much was looked at in one of them at most, and the result."""
     most = 0
     while True:
         seen.clear()
         try:
             next(steps)
         except StopIteration as end:
-            return (most if captures else max(most, len(seen))), end.value
+            return max(most, len(seen)), end.value
         most = max(most, len(seen))
 
 
@@ -80,13 +76,13 @@ def test_what_a_step_looks_at_is_bounded(asked, spec, op):
     values = ["k.*7"] if op in ("=~", "!~") else ["k7"] if op == "!=" else [f"k{i}" for i in range(15_000)]
     where = (Where("key" if spec is PLAIN else "a", op, values),)
     reader = window.reader
-    for steps, captures in (
-        (reader.query_steps(Query(selection=Grouped(where=where, limit=5))), False),
-        (reader.entries_steps(EntriesQuery(where=where)), True),
-        (reader.key_names_steps("", 5, 0, where), False),
-        (reader.query_steps(Query(selection=Grouped(by=list(spec.labels), limit=5))), False),
+    for steps in (
+        reader.query_steps(Query(selection=Grouped(where=where, limit=5))),
+        reader.entries_steps(EntriesQuery(where=where)),
+        reader.key_names_steps("", 5, 0, where),
+        reader.query_steps(Query(selection=Grouped(by=list(spec.labels), limit=5))),
     ):
-        most, _ = most_in_a_step(steps, asked, captures)
+        most, _ = most_in_a_step(steps, asked)
         assert most < MOST
     steps = reader.query_steps(Query(combine=True, selection=Grouped(where=where)))
     assert sum(1 for _ in steps) > 1 or op == "in"

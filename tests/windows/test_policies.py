@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.windows import order
 from sash_engine.windows.batch import Batch, Coded
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
@@ -194,6 +195,34 @@ def test_of_equal_times_one_stays(policy, bulks, block, single):
             assert content(w, key) == [kept[time] for time in sorted(kept)]
         w.check_invariants()
     assert w.info().entries == sum(map(len, model.values()))
+
+
+@pytest.mark.parametrize("policy", ["first", "last"])
+def test_equal_times_are_looked_for_once_each_and_some_at_a_time(policy, monkeypatch):
+    """100,000 rows of one time were 100,000 questions in one step."""
+    asked = []
+    monkeypatch.setattr(order, "_TIMES_A_STEP", 8)
+    w = window(4, keyed=True, order={"equal_times": policy})
+    w.bulk_insert(Batch.of(w.spec, range(40), {"value": range(40)}, ["k"] * 40))
+    store = w.keys.store
+
+    class Asked:
+        def __init__(self, number):
+            self._store = store(number)
+
+        def __getattr__(self, name):
+            return getattr(self._store, name)
+
+        def series(self, starts, stops):
+            asked.append(starts.tolist())
+            return self._store.series(starts, stops)
+
+    monkeypatch.setattr(w.keys, "store", Asked)
+    times = [time for time in range(40) for _ in range(10)]
+    found = w.bulk_insert(Batch.of(w.spec, times, {"value": range(400)}, ["k"] * 400))
+    assert (found.inserted, found.duplicates) == (0, 400)
+    assert [len(each) for each in asked] == [8] * 5
+    assert [time for each in asked for time in each] == list(range(40))
 
 
 # ---------------------------------------------------------------- keys

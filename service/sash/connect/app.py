@@ -32,7 +32,7 @@ from sash.connect.errors import CODES, DeadlineExceeded, document_of
 from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, parts_of, timeout_of
 from sash.limits.memory import MemoryBudget, mine
 from sash.requests import HEADER, request_id
-from sash.rest.bodies import parsed_bytes
+from sash.rest.bodies import joined, parsed_bytes
 from sash.rest.whole import Whole, answer_whole
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
@@ -208,7 +208,7 @@ class ConnectApp:
         reserved = mine()
         if size > SMALL_BYTES and reserved is not None:
             reserved.take(_COPIES * size, size)
-        message = await self._in_slices(unpacked(data, size))
+        message = await joined(await self._in_slices(unpacked(data, size)))
         if size > SMALL_BYTES and reserved is not None:
             reserved.arrived(_COPIES * size)
             reserved.take(await self._in_slices(_parsed_bytes(codec, message)))
@@ -233,7 +233,7 @@ class ConnectApp:
             size += len(part)
             if size > self._bytes_max:
                 raise self._too_large()
-        return part if len(parts) == 1 else b"".join(parts)
+        return await joined(parts)
 
     def _too_large(self) -> TooLarge:
         return TooLarge("the body is too large", field="body", limit=f"{self._bytes_max:,} bytes")

@@ -28,8 +28,8 @@ def unpacked_size(data: bytes) -> int:
     return int.from_bytes(data[-4:], "little")
 
 
-def unpacked(data: bytes, size: int) -> Steps[bytes]:
-    """Unpack a message that says that it has `size` bytes, a part in each step.
+def unpacked(data: bytes, size: int) -> Steps[list[bytes]]:
+    """Unpack a message that says that it has `size` bytes, a part in each step; return its parts.
 
     Raises:
         InvalidArgument: it is damaged, or has another size.
@@ -49,7 +49,7 @@ def unpacked(data: bytes, size: int) -> Steps[bytes]:
         raise _damaged(str(error)) from None
     if left or stream.unused_data:
         raise _damaged("bytes follow its end")
-    return b"".join(parts)
+    return parts
 
 
 def _damaged(why: str) -> InvalidArgument:

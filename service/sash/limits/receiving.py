@@ -2,7 +2,7 @@
 
 gRPC has a message in memory, whole, before it says how long it is. So what is received is bounded by places: each may
 bring the largest message that there may be. A place is given before gRPC is asked for the message, and given back when
-it is there. A connection's window holds up to 64 KiB of a message that nobody has asked for yet.
+it is there. A stream holds up to 320 KiB of a message that nobody has asked for yet.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sash.preparation import RELOAD, budget, prepared, started, told_to_reload
+from sash.runtime.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.settings import MIB, Settings
 from sash.shards.layout import Share, check_standby, shards_of_store
 from sash_engine.errors import InvalidArgument, SashError, Unavailable

@@ -16,9 +16,9 @@ from typing import Any
 import uvloop
 
 from sash.limits.files import raise_limit
-from sash.preparation import RELOAD
 from sash.runtime import logs
 from sash.runtime.memory import keep_free, settle
+from sash.runtime.preparation import RELOAD
 from sash.service import Service, tracing
 from sash.settings import Settings
 from sash.shards.layout import Share

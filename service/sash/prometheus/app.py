@@ -27,7 +27,7 @@ from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.documents import TEXT, entries_steps, exposed, failure, instant_steps, range_steps, success
 from sash.prometheus.metadata import Metadata
-from sash.prometheus.names import Catalogue
+from sash.prometheus.names import MetricNames
 from sash.prometheus.queryable import WindowsQueryable
 from sash.prometheus.remote_write import RemoteWrite
 from sash.prometheus.requests import Gone, Parameters, Receive, Scope, parameters_of
@@ -77,8 +77,8 @@ class PrometheusApp:
         self._remote_write = remote_write
         self._metrics = metrics
         self._clock = clock
-        self._catalogue = Catalogue()
-        self._metadata = Metadata(plane, self._catalogue, memory)
+        self._names = MetricNames()
+        self._metadata = Metadata(plane, self._names, memory)
         both, reads = ("GET", "POST"), ("GET",)
         self._routes: Mapping[str, tuple[Sequence[str], Callable[[Parameters], Awaitable[Answer]]]] = {
             "query": (both, self._query),
@@ -193,7 +193,7 @@ class PrometheusApp:
 
     def _queryable(self) -> WindowsQueryable:
         """The windows, for one expression."""
-        return WindowsQueryable(self._plane, Selectors(self._plane, self._catalogue, Room(self._memory)))
+        return WindowsQueryable(self._plane, Selectors(self._plane, self._names, Room(self._memory)))
 
     async def _format(self, given: Parameters) -> Answer:
         return success(pretty(given.text("query")))

@@ -10,7 +10,7 @@ from typing import Any
 
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
-from sash.prometheus.names import Catalogue, Metric
+from sash.prometheus.names import Metric, MetricNames
 from sash.prometheus.requests import Parameters
 from sash.prometheus.series import Selected, Selectors
 from sash.promql.errors import BadData
@@ -35,13 +35,13 @@ class Metadata:
 
     Args:
         plane: knows the windows and their keys.
-        catalogue: the metrics of all windows.
+        names: the metrics of all windows.
         memory: what they may take.
     """
 
-    def __init__(self, plane: Plane, catalogue: Catalogue, memory: MemoryBudget) -> None:
+    def __init__(self, plane: Plane, names: MetricNames, memory: MemoryBudget) -> None:
         self._plane = plane
-        self._catalogue = catalogue
+        self._names = names
         self._memory = memory
 
     async def labels(self, given: Parameters) -> Some:
@@ -52,7 +52,7 @@ class Metadata:
                 found |= {NAME, *selected.metric.spec.labels}
         else:
             for spec in self._specs():
-                if self._catalogue.of(spec):
+                if self._names.of(spec):
                     found.update(spec.labels)
         return _some(sorted(found), given)
 
@@ -61,7 +61,7 @@ class Metadata:
         found = set[str]()
         if name == NAME and not given.all("match[]"):
             for spec in self._specs():
-                found.update(self._catalogue.of(spec))
+                found.update(self._names.of(spec))
             return _some(sorted(found), given)
         windows = set[str]()
         async for selected in self._selected(given, name):
@@ -93,7 +93,7 @@ class Metadata:
         name, limit = given.text("metric", ""), given.whole("limit")
         found = dict[str, list[dict[str, str]]]()
         for spec in self._specs():
-            for metric in self._catalogue.of(spec).values():
+            for metric in self._names.of(spec).values():
                 if name in ("", metric.name):
                     found[metric.name] = [{"type": "gauge", "help": _help(metric), "unit": ""}]
                 if limit is not None and len(found) >= limit:
@@ -122,7 +122,7 @@ class Metadata:
             label: that they have, where the request has no selectors.
             most: series of a metric; None: one more than may be answered, which says that there are more.
         """
-        selectors = Selectors(self._plane, self._catalogue, Room(self._memory))
+        selectors = Selectors(self._plane, self._names, Room(self._memory))
         most = _most(given) + 1 if most is None else most
         texts = self.selectors(given)
         for matchers in [Matchers.of(parsed_selector(text)) for text in texts]:
@@ -133,7 +133,7 @@ class Metadata:
         if not texts:
             # One metric of each window has all labels of its keys.
             for spec in self._specs():
-                first = next(iter(self._catalogue.of(spec).values()), None)
+                first = next(iter(self._names.of(spec).values()), None)
                 if first is not None and label in spec.labels:
                     yield await selectors.of_metric(first, _ALL, most)
 

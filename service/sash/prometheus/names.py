@@ -22,7 +22,7 @@ from sash_engine.windows.spec import WindowSpec
 from sash_wire.labels import join, split
 from sash_wire.nulls import is_mark
 
-__all__ = ["KEY", "RESERVED", "Catalogue", "Metric", "key_of", "labels_of", "metrics_of", "written_key"]
+__all__ = ["KEY", "RESERVED", "MetricNames", "Metric", "key_of", "labels_of", "metrics_of", "written_key"]
 
 KEY = "key"
 """The label of a window whose keys are one string."""
@@ -91,7 +91,7 @@ def written_key(spec: WindowSpec, labels: Mapping[str, str], label: str) -> str:
     return key
 
 
-class Catalogue:
+class MetricNames:
     """The metrics of specs, each made once."""
 
     def __init__(self) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from sash.promql.errors import BadData
+from sash.rest.bodies import joined
 from sash_engine.errors import TooLarge
 
-__all__ = ["FORM", "Gone", "Parameters", "UnsupportedMediaType", "header", "parameters_of", "read_body"]
+__all__ = ["FORM", "Gone", "Parameters", "header", "parameters_of", "read_body"]
 
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 1 << 18
@@ -118,7 +119,7 @@ async def read_body(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
         if size > bytes_max:
             raise too_large
         parts.append(part)
-    return b"".join(parts)
+    return await joined(parts)
 
 
 def header(scope: Scope, name: bytes) -> str:

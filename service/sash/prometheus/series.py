@@ -17,7 +17,7 @@ import numpy as np
 
 from sash.calls import key_names
 from sash.plane import Plane
-from sash.prometheus.names import Catalogue, Metric, key_of, labels_of
+from sash.prometheus.names import Metric, MetricNames, key_of, labels_of
 from sash.promql.errors import Refused
 from sash.promql.matchers import Matcher, Matchers
 from sash.promql.times import Times, duration_ms
@@ -147,13 +147,13 @@ class Selectors:
 
     Args:
         plane: answers the questions.
-        catalogue: the metrics of all windows.
+        names: the metrics of all windows.
         room: the expression's memory.
     """
 
-    def __init__(self, plane: Plane, catalogue: Catalogue, room: Room) -> None:
+    def __init__(self, plane: Plane, names: MetricNames, room: Room) -> None:
         self._plane = plane
-        self._catalogue = catalogue
+        self._names = names
         self.room = room
         self._folded = dict[Any, list[Folded]]()
         self._kept_cells = 0
@@ -166,7 +166,7 @@ class Selectors:
     def named(self, matchers: Matchers) -> Metric | None:
         """The metric that a selector names; None where it names none, or there is none."""
         name = matchers.equal(NAME)
-        return None if name is None else self._catalogue.named(name, self._spec)
+        return None if name is None else self._names.named(name, self._spec)
 
     async def metrics(self, matchers: Matchers) -> list[Metric]:
         """The metrics that a selector may mean, of the windows that the caller may read."""
@@ -177,7 +177,7 @@ class Selectors:
             metric
             for info in self._plane.list()
             if info.problem is None
-            for metric in self._catalogue.of(info.spec).values()
+            for metric in self._names.of(info.spec).values()
             if matchers.lookback is None or metric.aggregate is not None  # fields have no lookback
         ]
         which = await self._plane.in_slices(matchers.which_names([metric.name for metric in metrics]))

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from sash.plane import Plane
 from sash.rest.call import Admit, Collect, Edge
@@ -50,12 +50,18 @@ class RestApp(FastAPI):
         )
         self.edge = edge
         self._metrics = metrics
+        self._routed = ExceptionMiddleware(self.router, handlers={HTTPException: self._http_error})
         self.router.routes += [*ROUTES, *documentation(self.openapi)]
         self._quick = {(route.method, route.path.removeprefix(_WINDOWS + "{name}")): route for route in QUICK}
 
-    def build_middleware_stack(self) -> ASGIApp:
-        """Return the router, which answers unknown paths. Routes answer their own errors, and the server all others."""
-        return ExceptionMiddleware(self.router, handlers={HTTPException: self._http_error})
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request of HTTP.
+
+        Routes answer their own errors, and the server all others; `traced` makes the spans. So there is nothing between
+        the server and the router but what answers unknown paths.
+        """
+        scope["app"] = self
+        await self._routed(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,19 @@ import orjson
 
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["ARROW", "CSV", "JSON", "LINES", "NDJSON", "OCTETS", "YAML", "not_json", "parse_json", "parsed_bytes"]
+__all__ = [
+    "ARROW",
+    "CSV",
+    "JSON",
+    "LINES",
+    "NDJSON",
+    "OCTETS",
+    "YAML",
+    "joined",
+    "not_json",
+    "parse_json",
+    "parsed_bytes",
+]
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -24,6 +38,8 @@ OCTETS = "application/octet-stream"
 _SEARCHED_BYTES = 1 << 16
 """In a longer body, the place of a mistake is not searched for: it takes 0.15 µs a byte and holds the loop."""
 
+_JOINED_BYTES = 1 << 20
+"""So many bytes are joined on the event loop: 0.7 ms. From there on, the interpreter lets the loop go on meanwhile."""
 
 _OBJECT_BYTES = 64
 _CONTAINER_BYTES = 128
@@ -34,6 +50,18 @@ million of each. Each but the first of a list has a comma before it."""
 def parsed_bytes(part: bytes) -> int:
     """How many bytes of memory a part of a body of JSON takes when it is parsed, at most."""
     return _OBJECT_BYTES * part.count(b",") + _CONTAINER_BYTES * (part.count(b"[") + part.count(b"{"))
+
+
+async def joined(parts: Sequence[bytes]) -> bytes:
+    """Join the parts of a body, or of an answer: long ones beside the event loop.
+
+    30 MB take 20 ms, most of it to clear the pages that the system gives.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if sum(map(len, parts)) < _JOINED_BYTES:
+        return b"".join(parts)
+    return await asyncio.to_thread(b"".join, parts)
 
 
 def parse_json(body: bytes, colons: int | None = None) -> dict[str, Any]:

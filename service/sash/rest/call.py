@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from sash.plane import Plane
-from sash.rest.bodies import JSON, YAML, parse_json
+from sash.rest.bodies import JSON, YAML, joined, parse_json
 from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
@@ -130,7 +130,7 @@ class Call(Request):
             if size > self._bytes_max:
                 raise self._too_large("the body is too large")
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return await joined(parts)
 
     async def json(self, columns: bool = False, bytes_max: int | None = None) -> dict[str, Any]:
         """Read the body as a JSON object, with turns for other calls where it is long; raises as `body` and parsing do.

@@ -9,10 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, RootModel, WithJsonSchema
 
+from sash.calls import origin_of
 from sash.rest import examples
 from sash.rest.bodies import JSON
-from sash.rest.models import ABSENT, INT64, Answered, Document, Int64, NullableInt64, NullableText, shown
+from sash.rest.models import ABSENT, INT64, Described, Document, Int64, NullableInt64, NullableText, shown
 from sash.rest.scalars import text
+from sash_engine.windows import batch
 from sash_engine.windows.policies import AggregateSpec
 from sash_engine.windows.spec import WindowSpec
 
@@ -78,7 +80,7 @@ Partials: TypeAlias = dict[str, dict[str, list[Any]]]
 # ---------------------------------------------------------------- bodies
 
 
-class Origin(Document):
+class Origin(Described):
     """Who sends a write."""
 
     producer: str = Field(ABSENT, json_schema_extra=WRITER)
@@ -88,8 +90,12 @@ class Origin(Document):
     epoch: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0, "default": 0})
     """A higher one takes the producer's name over; a lower one is refused."""
 
+    def origin(self) -> batch.Origin | None:
+        """Return who sends the write; None where it does not say so."""
+        return origin_of(self.producer, self.sequence, self.epoch)
 
-class Eviction(Origin):
+
+class Eviction(Document, Origin):
     """Either `time`, or `start` and `end`."""
 
     model_config = shown({"time": 17})
@@ -140,8 +146,6 @@ class Aggregates(RootModel[dict[str, AggregateSpec]]):
 class Entry(Origin):
     """One entry. `value` is the only field of a window that has one; `fields` names every field."""
 
-    model_config = ConfigDict(extra="ignore")
-
     time: Int64
     key: Key = None
     """The key; where keys have parts also an object of these, by name."""
@@ -154,7 +158,7 @@ class Entry(Origin):
 
 
 class _Columns(Origin):
-    model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": _VALUES})
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": _VALUES})
 
     key: Annotated[Any, WithJsonSchema({"anyOf": [_TEXTS, {"type": "object", "additionalProperties": _TEXTS}]})] = None
     """The keys; where keys have parts also a list for each part, by name."""
@@ -186,11 +190,11 @@ class Named(_Columns):
 # ---------------------------------------------------------------- answers
 
 
-class Applied(Answered):
+class Applied(Described):
     entries: Int64
 
 
-class Problem(Answered):
+class Problem(Described):
     """An error, in the form of RFC 9457."""
 
     type: Annotated[str, WithJsonSchema({"type": "string", "format": "uri"})]
@@ -214,7 +218,7 @@ class Problem(Answered):
     """Of a body of lines: the first `entries` entries of it are applied, with this result."""
 
 
-class Counts(Answered):
+class Counts(Described):
     """Numbers of entries. `duplicates` have the time of an entry that was there, in a window that keeps one for each
     time: they were dropped, or took its place. `ahead` are too far ahead of wall time (`order.ahead`). `retracted` and
     `corrected` are there for a window with an identity.
@@ -229,7 +233,7 @@ class Counts(Answered):
     corrected: Int64 = ABSENT
 
 
-class Window(Answered):
+class Window(Described):
     spec: WindowSpec
     entries: Int64
     keys: Int64
@@ -250,18 +254,18 @@ class Window(Answered):
     """The reason why the window does not answer now: it is being recovered, or cannot be."""
 
 
-class Windows(Answered):
+class Windows(Described):
     windows: list[Window]
 
 
-class Shard(Answered):
+class Shard(Described):
     shard: int
     entries: int
     pending_bytes: int
     """Bytes of writes that wait for a commit."""
 
 
-class Process(Answered):
+class Process(Described):
     number: int
     up: bool
     grpc_port: int
@@ -272,18 +276,18 @@ class Process(Answered):
     sizes: list[Shard] = ABSENT
 
 
-class Topology(Answered):
+class Topology(Described):
     """The processes of a service."""
 
     shards: int
     processes: list[Process]
 
 
-class Status(Answered):
+class Status(Described):
     status: str
 
 
-class _Given(Answered):
+class _Given(Described):
     durability: Durability
     already_applied: bool = ABSENT
     """The write is a retry and changed nothing. Absent unless true."""
@@ -310,7 +314,7 @@ class Changed(_Given):
     evicted: Int64
 
 
-class Staged(Answered):
+class Staged(Described):
     """A staged part of a batch. The commit names it by `stage`."""
 
     model_config = shown({"stage": "7f2c9a0b61d4e385", "entries": 3, "durability": "sync"})
@@ -320,7 +324,7 @@ class Staged(Answered):
     durability: Durability
 
 
-class _Partial(Answered):
+class _Partial(Described):
     missing_shards: list[int] = ABSENT
     """With `partial`: the shards that are away, whose part it lacks; absent if there is none."""
 
@@ -374,7 +378,7 @@ class Written(_Given):
     answers: list[Answer] = ABSENT
 
 
-class Bulks(Answered):
+class Bulks(Described):
     """Entries, by key and time, as bulks that bulk-insert takes."""
 
     model_config = shown({"bulks": [{"time": [17, 18], "fields": {"value": [4.0, 5.5]}}]})
@@ -382,13 +386,13 @@ class Bulks(Answered):
     bulks: list[Columns]
 
 
-class _Wrong(Answered):
+class _Wrong(Described):
     detail: str
     field: NullableText
     request_id: str = ABSENT
 
 
-class Event(Answered):
+class Event(Described):
     """A server-sent event: answers, or the `problem` that ends the stream."""
 
     event: Literal["message", "problem"] = ABSENT
@@ -425,7 +429,7 @@ class Series(_Partial):
     """The parts of the key by name, or those of the group."""
 
 
-class GroupSeries(Answered):
+class GroupSeries(Described):
     key: NullableText
     parts: dict[str, str]
     """The parts of the group by name."""
@@ -446,7 +450,7 @@ class SeriesGroups(_Page):
     groups: list[GroupSeries]
 
 
-class Keys(Answered):
+class Keys(Described):
     model_config = shown({"keys": ["JFK", "JAX"], "next": 2})
 
     keys: list[str]

@@ -18,6 +18,7 @@ from sash.limits.caller import caller, caller_of
 from sash.limits.memory import MemoryBudget, Reservation
 from sash.limits.places import Places
 from sash.limits.turns import Turns
+from sash.limits.unfinished import when_over
 from sash.rest.bodies import ARROW, LINES, OCTETS, parsed_bytes
 from sash.rest.lines import PART_BYTES
 from sash.rest.problems import of_error
@@ -85,7 +86,7 @@ class Front:
             await self._admitted(name, reserved, scope, receive, send)
             await until_read(scope, reserved)
         finally:
-            reserved.release()
+            when_over(reserved.release)
 
     async def _admitted(self, name: str, reserved: Reservation, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request when it is its turn."""
@@ -118,7 +119,7 @@ class Front:
                 await self._app(scope, body, send)
         finally:
             if places is not None:
-                places.leave(name)
+                when_over(lambda: places.leave(name))
 
     async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from sash.rest.answers import answer_document, column, json_bytes, parts_document, series_document
+from sash.rest.bodies import joined
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer, Page, Series
@@ -23,7 +24,7 @@ _VALUES = 2_000
 _NUMBERS = 16_384
 """Numbers of a step, where they come as an array: 1 ms."""
 
-Run = Callable[[Steps[bytes]], Coroutine[Any, Any, bytes]]
+Run = Callable[[Steps[list[bytes]]], Coroutine[Any, Any, list[bytes]]]
 """Takes steps in slices."""
 
 
@@ -40,7 +41,7 @@ async def answers_json(answers: list[Answer], spec: WindowSpec | None, run: Run,
     if len(answers) <= size:
         return json_bytes({name: [answer_document(answer, spec) for answer in answers], **next_of(position)})
     answers.reverse()
-    return await run(_answers(answers, spec, size, name, position))
+    return await joined(await run(_answers(answers, spec, size, name, position)))
 
 
 def next_of(position: str | None) -> dict[str, str]:
@@ -50,64 +51,62 @@ def next_of(position: str | None) -> dict[str, str]:
 
 def _answers(
     answers: list[Answer], spec: WindowSpec | None, size: int, name: str, position: str | None
-) -> Steps[bytes]:
+) -> Steps[list[bytes]]:
     """The document of many answers, the last ones first; memory of millions of values is freed bit by bit."""
-    pieces = []
+    pieces = [b"{" + json_bytes(name) + b":["]
     while answers:
         some = [answer_document(answer, spec) for answer in reversed(answers[-size:])]
         del answers[-size:]
-        pieces.append(json_bytes(some)[1:-1])
+        pieces += [json_bytes(some)[1:-1], b","]
         yield
-    tail = b"}" if position is None else b"," + json_bytes(next_of(position))[1:]
-    return b"{" + json_bytes(name) + b":[" + b",".join(pieces) + b"]" + tail
+    pieces[-1] = b"]}" if position is None else b"]," + json_bytes(next_of(position))[1:]
+    return pieces
 
 
 async def series_json(series: Series, start: int, end: int, step: int, run: Run) -> bytes:
     """A series as a JSON document; see `series_document`."""
     if len(series.times) * (1 + len(series.aggregates)) <= _VALUES:
         return json_bytes(series_document(series, start, end, step))
-    return await run(_series(series, start, end, step))
+    return await joined(await run(_series(series, start, end, step)))
 
 
-def _series(series: Series, start: int, end: int, step: int) -> Steps[bytes]:
+def _series(series: Series, start: int, end: int, step: int) -> Steps[list[bytes]]:
     head = {"key": series.key, "start": start, "end": end, "step": step, "width": series.width}
-    times = yield from _column(series.times)
+    pieces = [json_bytes(head | parts_document(series))[:-1], b',"time":', *(yield from _column(series.times))]
     if series.last is not None:
-        times += b',"last":' + (yield from _column(series.last))
-    return b"".join(
-        [json_bytes(head | parts_document(series))[:-1], b',"time":', times, b",", (yield from _buckets(series)), b"}"]
-    )
+        pieces += [b',"last":', *(yield from _column(series.last))]
+    return [*pieces, b",", *(yield from _buckets(series)), b"}"]
 
 
 async def series_groups_json(groups: Page[Series], start: int, end: int, step: int, run: Run) -> bytes:
     """A series of each group as a JSON document: what all have in common, and `groups`."""
-    return await run(_series_groups(groups, start, end, step))
+    return await joined(await run(_series_groups(groups, start, end, step)))
 
 
-def _series_groups(groups: Page[Series], start: int, end: int, step: int) -> Steps[bytes]:
+def _series_groups(groups: Page[Series], start: int, end: int, step: int) -> Steps[list[bytes]]:
     head: dict[str, Any] = {"start": start, "end": end, "step": step}
-    times = b"[]"
+    times = [b"[]"]
     if groups:
         head["width"], times = groups[0].width, (yield from _column(groups[0].times))
-    pieces = []
+    pieces = list[bytes]()
     for series in groups:
         of_group = json_bytes({"key": series.key} | parts_document(series))[:-1]
-        pieces.append(of_group + b"," + (yield from _buckets(series)) + b"}")
+        pieces += [b"," if pieces else b"", of_group, b",", *(yield from _buckets(series)), b"}"]
     tail = b"}" if groups.position is None else b"," + json_bytes(next_of(groups.position))[1:]
-    return b"".join([json_bytes(head)[:-1], b',"time":', times, b',"groups":[', b",".join(pieces), b"]", tail])
+    return [json_bytes(head)[:-1], b',"time":', *times, b',"groups":[', *pieces, b"]", tail]
 
 
-def _buckets(series: Series) -> Steps[bytes]:
+def _buckets(series: Series) -> Steps[list[bytes]]:
     """The members `entries` and `aggregates` of a series."""
-    pieces = [b'"entries":', (yield from _column(series.entries)), b',"aggregates":{']
+    pieces = [b'"entries":', *(yield from _column(series.entries)), b',"aggregates":{']
     for i, (name, answers) in enumerate(series.aggregates.items()):
-        pieces += [b"," if i else b"", json_bytes(name), b":", (yield from _column(answers))]
-    return b"".join([*pieces, b"}"])
+        pieces += [b"," if i else b"", json_bytes(name), b":", *(yield from _column(answers))]
+    return [*pieces, b"}"]
 
 
-def _column(values: Array) -> Steps[bytes]:
-    pieces = []
+def _column(values: Array) -> Steps[list[bytes]]:
+    pieces = [b"["]
     for a, b in spans_of(len(values), _VALUES if values.dtype.hasobject else _NUMBERS):
-        pieces.append(json_bytes(column(values[a:b]))[1:-1])
+        pieces += [b"," if a else b"", json_bytes(column(values[a:b]))[1:-1]]
         yield
-    return b"[" + b",".join(pieces) + b"]"
+    return [*pieces, b"]"]

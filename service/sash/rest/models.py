@@ -31,7 +31,7 @@ from sash_engine.errors import InvalidArgument
 __all__ = [
     "ABSENT",
     "INT64",
-    "Answered",
+    "Described",
     "Document",
     "Int64",
     "NullableInt64",
@@ -83,10 +83,16 @@ NullableInt64 = Annotated[int | None, WithJsonSchema({**INT64, "type": ["integer
 NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
 
 
-class Parameters(BaseModel):
-    """The parameters of a route, in its query string. Their docstrings describe them."""
+class Described(BaseModel):
+    """A model that is described in the OpenAPI document; docstrings below its members describe them."""
 
-    model_config = ConfigDict(strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Parameters(Described):
+    """The parameters of a route, in its query string."""
+
+    model_config = ConfigDict(strict=True)
 
     not_with: ClassVar[str | None] = None
     """The media type of bodies that have these as members; the parameters are unknown beside them."""
@@ -130,10 +136,10 @@ class Parameters(BaseModel):
             raise _first_wrong(error, lambda value: repr(value[:40])) from None
 
 
-class Document(BaseModel):
+class Document(Described):
     """A body that is a JSON object with declared members, and no others. It does not depend on a window's spec."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     bytes_max: ClassVar[int | None] = None
     """A limit below `SASH_MAX_BODY_BYTES`."""
@@ -152,12 +158,6 @@ class Document(BaseModel):
             return cls.model_validate(document)
         except ValidationError as error:
             raise _first_wrong(error, kind_of) from None
-
-
-class Answered(BaseModel):
-    """A document of an answer, as it is described."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 def shown(*examples: Any) -> ConfigDict:
@@ -180,8 +180,9 @@ def _first_wrong(error: ValidationError, said: Any) -> InvalidArgument:
     path, kind, value = str(name) + "".join(f"[{i}]" for i in inside), found["type"], found["input"]
     if kind == "missing":
         return InvalidArgument(f"{path} is missing", field=path)
-    if kind not in _WANTED:  # the parser makes a float of an integer of more than 64 bits
+    if kind not in _WANTED:  # the bounds of Int64
         return InvalidArgument(f"{path} {value} is out of range", field=path, limit=INT64_RANGE)
     if isinstance(value, float) and kind == "int_type" and abs(value) >= -TICK_MIN:
+        # The parser makes a float of an integer of more than 64 bits.
         return InvalidArgument(f"{path} is out of range", field=path, limit=INT64_RANGE)
     return InvalidArgument(f"{path} must be {_WANTED[kind]}, not {said(value)}", field=path)

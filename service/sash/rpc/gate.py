@@ -7,6 +7,7 @@ import asyncio
 from sash.calls import going
 from sash.limits.caller import caller_of
 from sash.limits.places import Places
+from sash.limits.unfinished import when_over
 
 __all__ = ["Gate"]
 
@@ -35,4 +36,5 @@ class Gate:
         self._places.enter(caller_of())
 
     def __exit__(self, *error: object) -> None:
-        self._places.leave(caller_of())
+        name = caller_of()
+        when_over(lambda: self._places.leave(name))

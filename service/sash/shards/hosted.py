@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
-from sash.held import Held
+from sash.limits.held import Held
 from sash.shard import LocalShard
 from sash.shards.merging import merged_infos
 from sash.shards.peers import RemoteShard

@@ -14,7 +14,7 @@ from typing import Any
 from sash.access.access import Access
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.held import Held
+from sash.limits.held import Held
 from sash.limits.turns import Turns
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics

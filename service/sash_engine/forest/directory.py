@@ -203,7 +203,9 @@ class Directory(Level):
         self.reserve(more, self._swept)
         start = first - self.base
         for column in (self.counts, self._first, self._last, self._ids, *(part for p in self.columns for part in p)):
-            old = column[start : start + n].copy()
+            old = column[start : start + n]
+            if len(runs) > 1:  # one run may overlap with its own place
+                old = old.copy()
             for a, b, to in runs:
                 column[start + to : start + to + b - a] = old[a:b]
         blocks = self._blocks[start:]

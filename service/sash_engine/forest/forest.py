@@ -150,9 +150,9 @@ class Forest:
         self._cold = cold
         self._directory = Directory(level_monoids(layout.monoids, cold), cold)
         self._levels = Levels(self._directory, layout)
-        # A function that can be referred to weakly: methods of compiled classes cannot.
-        self._pending_nodes = partial(self._levels.pending_blocks)
-        self._directory.above = ref(self._pending_nodes)
+        if cold is not None:  # by a function that can be referred to weakly: methods of compiled classes cannot
+            self._pending_nodes = partial(self._levels.pending_blocks)
+            self._directory.above = ref(self._pending_nodes)
         self._tail = Tail(layout)
         self._panes = layout if isinstance(layout, PaneLayout) else None
         self._use(layout)
@@ -1002,8 +1002,6 @@ class Forest:
         # One sealed block is rewritten: it has both ends, or the rest of the range is in the tail.
         one = a < directory.tail and (a == b or a + 1 == b == directory.tail) and directory.has_external
         self._levels.fetch((a, b), self._levels.nodes_of_refresh(np.array([a])) if one else ())
-        if self._panes is not None:
-            self.range_totals(start, end)
 
     def evict_between(self, start: int, end: int) -> int:
         """Remove all rows with start <= time <= end; return how many entries they had."""
@@ -1012,7 +1010,7 @@ class Forest:
         self.load_between(start, end)
         if self._panes is None:
             return self._remove_range(start, end)
-        entries, _ = self.range_totals(start, end)
+        entries, _ = self.range_totals(start, end, self._panes.counting)
         self._remove_range(start, end)
         return entries
 

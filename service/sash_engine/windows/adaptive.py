@@ -6,7 +6,7 @@
 
     epsilon = sqrt(2/m var ln(2/d)) + 2/(3m) range ln(2/d)       1/m = 1/older + 1/newer,  d = delta / ln(entries)
 
-The forest cuts a key's entries into O(log n) pieces (forest/pieces.py). The test reads their counts, means and squares,
+The forest cuts a key's entries into O(log n) pieces (`Forest.pieces`). The test reads their counts, means and squares,
 so it keeps nothing of its own: it gives the same result after late entries, other evictions, and recoveries.
 
 Test: O(log n) cuts in a few vectorised passes, and O(B) for the newest rows.

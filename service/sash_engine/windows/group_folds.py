@@ -6,7 +6,7 @@
     totals    group 0 ◀── k1 k3,   group 2 ◀── k0 k2
 
 A key with a store of its own is folded by its store. Of keys all of whose entries count, totals are kept from question
-to question (key_totals.py); then those that have changed are folded anew, and a group from the totals of its keys.
+to question (totals.py); then those that have changed are folded anew, and a group from the totals of its keys.
 
 Costs: O(rows of small keys + stores · log n), in a fixed number of vectorised calls a step.
 Requires: commutativity where a group has several keys.
@@ -26,10 +26,9 @@ from sash_engine.forest.segments import starts_of_runs
 from sash_engine.forest.series import reduce_steps
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.pages import Numbers
 from sash_engine.windows.readable_keys import ReadableKeys
-from sash_engine.windows.totals import Totals
+from sash_engine.windows.totals import KeyTotals, Totals
 
 __all__ = ["Bounds", "fold_groups", "nothing_of"]
 

@@ -33,11 +33,11 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.pages import PAGES, Numbers, Pages
 from sash_engine.windows.ragged import grown
 from sash_engine.windows.small_key import SmallKey
 from sash_engine.windows.store import KeyStore, Same
+from sash_engine.windows.totals import KeyTotals
 
 __all__ = ["NEVER", "UNKEYED", "Keys", "Own"]
 

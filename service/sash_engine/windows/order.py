@@ -20,6 +20,7 @@ import numpy.typing as npt
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.batch import Coded
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.rows import Rows
@@ -28,6 +29,11 @@ from sash_engine.windows.spec import NANOSECONDS_PER_TICK, WindowSpec
 __all__ = ["Order"]
 
 Numbers = npt.NDArray[np.int64]
+
+_TIMES_A_STEP, _A_SERIES = 2048, 512
+"""Times that one step looks for: 1 ms. To begin with a key takes as long as 512 of them."""
+_KEYS_A_STEP = 4096
+"""Keys whose rows one step sets aside: 2 ms."""
 
 
 class Order:
@@ -171,7 +177,7 @@ class Order:
             rows.late = self.refuse_late(late, bounds.item(np.argmin(on_time)))
             rows.keep(on_time)
 
-    def settle_equal(self, rows: Rows) -> None:
+    def settle_equal(self, rows: Rows) -> Steps[None]:
         """Leave one row per key and time, none of which is there: others are dropped, or set aside as `replaced`."""
         times = rows.columns[0]
         if not len(times):
@@ -180,15 +186,16 @@ class Order:
         same = (times[1:] == times[:-1]) & (of[1:] == of[:-1])
         kept = np.concatenate((~same, [True])) if self._equal == "last" else np.concatenate(([True], ~same))
         duplicates = len(kept) - int(np.count_nonzero(kept))
-        there = self._there(rows, times)
-        if self._equal == "reject" and (duplicates or there.any()):
-            self._refuse_equal(duplicates + int(np.count_nonzero(there & kept)))
-        if self._equal == "last":
-            taking = there & kept
-            for number, a, b in rows.spans():
+        taking = yield from self._there(rows, kept)
+        if self._equal == "reject" and (duplicates or taking.any()):
+            self._refuse_equal(duplicates + int(np.count_nonzero(taking)))
+        if self._equal == "last" and taking.any():
+            for i, (number, a, b) in enumerate(rows.spans()):
                 if taking[a:b].any():
                     rows.replaced.append((number, [column[a:b][taking[a:b]] for column in rows.columns]))
-        kept &= ~there
+                if i % _KEYS_A_STEP == _KEYS_A_STEP - 1:
+                    yield
+        kept &= ~taking
         rows.duplicates = len(kept) - int(np.count_nonzero(kept))
         rows.keep(kept)
 
@@ -197,20 +204,27 @@ class Order:
         times = rows.columns[0]
         of = np.repeat(np.arange(len(rows.numbers)), rows.lengths)
         same = (times[1:] == times[:-1]) & (of[1:] == of[:-1])
-        if same.any() or self._there(rows, times).any():
+        if same.any() or finished(self._there(rows, np.ones(len(times), np.bool_))).any():
             raise InvalidArgument(
                 f"two entries of one key have one time, and window {self._name!r} takes one per time", field="time"
             )
 
-    def _there(self, rows: Rows, times: Array) -> npt.NDArray[np.bool_]:
-        """Where an entry of the row's key and time is there already."""
-        there = np.zeros(len(times), np.bool_)
+    def _there(self, rows: Rows, asked: npt.NDArray[np.bool_]) -> Steps[npt.NDArray[np.bool_]]:
+        """Which of some rows have the key and the time of an entry that is there already."""
+        times, there, cost = rows.columns[0], np.zeros(len(asked), np.bool_), 0
         for number, a, b in rows.spans():
-            if number >= 0:
-                b = a + int(times[a:b].searchsorted(self._keys.now_of[number], "right"))
-                if a < b:
-                    entries, _ = self._keys.store(number).series(times[a:b], times[a:b] + 1)
-                    there[a:b] = entries > 0
+            if number < 0:
+                continue
+            b = a + int(times[a:b].searchsorted(self._keys.now_of[number], "right"))
+            places = np.flatnonzero(asked[a:b]) + a
+            for c, d in spans_of(len(places), _TIMES_A_STEP):
+                some = places[c:d]
+                entries, _ = self._keys.store(number).series(times[some], times[some] + 1)
+                there[some] = entries > 0
+                cost += _A_SERIES + d - c
+                if cost >= _TIMES_A_STEP:
+                    cost = 0
+                    yield
         return there
 
     def _refuse_disorder(self, entries: int, newest: int) -> None:

@@ -33,9 +33,9 @@ import numpy as np
 from sash_engine.forest import Layout, PaneLayout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers, PageAllocator, copied
 from sash_engine.windows.ragged import grown, ragged, sums
+from sash_engine.windows.totals import KeyTotals
 
 __all__ = ["PAGES", "Numbers", "Pages", "pages_of"]
 
@@ -357,8 +357,11 @@ class Pages:
 
     def entries(self, key: int) -> int:
         """How many entries a key has."""
-        start, count = self._starts.item(key), self._counts.item(key)
-        return count if self._panes is None else int(self._columns[1][start : start + count].sum())
+        count = self._counts.item(key)
+        if self._panes is None:
+            return count
+        start = self._starts.item(key)
+        return int(self._columns[1][start : start + count].sum())
 
     def entries_each(self, keys: Numbers) -> Numbers:
         """How many entries k keys have, int64 (k,)."""

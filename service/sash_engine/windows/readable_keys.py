@@ -15,9 +15,9 @@ import numpy.typing as npt
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.store import ReadableStore
+from sash_engine.windows.totals import KeyTotals
 
 __all__ = ["Now", "ReadableKeys"]
 

@@ -382,7 +382,7 @@ class Reader:
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
-        return Entries(self._spec, self._keys, numbers, start, last, self._cold, rows)
+        return (yield from Entries.steps(self._spec, self._keys, numbers, start, last, self._cold, rows))
 
     def key_names_steps(
         self, prefix: str, limit: int, position: int, where: Sequence[Where]

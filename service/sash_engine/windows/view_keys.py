@@ -22,7 +22,6 @@ from sash_engine.forest.series import answers_of, free_steps
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
-from sash_engine.windows.key_totals import KeyTotals
 from sash_engine.windows.keys import NEVER, Keys
 from sash_engine.windows.page_allocator import Numbers
 from sash_engine.windows.ragged import sums
@@ -30,6 +29,7 @@ from sash_engine.windows.readable_keys import ReadableKeys
 from sash_engine.windows.slide import Slide
 from sash_engine.windows.spec import WindowSpec
 from sash_engine.windows.store import KeyStore, ReadableForest, ReadableStore
+from sash_engine.windows.totals import KeyTotals
 
 __all__ = ["ViewKeys", "ViewSlide"]
 

@@ -417,7 +417,7 @@ class Writer:
             rows.lengths, rows.columns = yield from self._panes.folded_steps(rows.columns, rows.lengths, partials)
             entries = int(rows.columns[1].sum())
         if order.one_per_time:
-            order.settle_equal(rows)
+            yield from order.settle_equal(rows)
             entries = len(rows.columns[0])
         if self._check_store:
             for number, a, b in rows.spans():

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from sash.calls import origin_of, unbroken
+from sash.calls import unbroken
 from sash.durability.records import (
     BulkInsert,
     Commit,
@@ -24,7 +24,7 @@ from sash.rest.answers import change_document, eviction_document, staged_documen
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
 from sash.rest.lines import LineError, Lines
-from sash.rest.models import ABSENT, Int64, Parameters
+from sash.rest.models import Int64, Parameters
 from sash.rest.ndjson import NdjsonReader
 from sash.rest.problems import of_error
 from sash.rest.route import Problems, Route, content, needs, told
@@ -55,20 +55,8 @@ _WRITTEN = "How many entries were inserted, late, duplicates, too far ahead and 
 _NO_IDENTITY: Problems = {422: "The window has no identity"}
 
 
-class Beside(Parameters):
+class Beside(Parameters, documents.Origin):
     not_with = JSON
-
-    producer: str = Field(ABSENT, json_schema_extra=documents.WRITER)
-    """With `sequence`: the write is applied once. 1 to 200 bytes. Only if the body is not JSON: a JSON body has it as a
-    member."""
-    sequence: Int64 = Field(ABSENT, json_schema_extra={"minimum": 1})
-    """1, 2, 3, … for each producer, epoch and window. Only if the body is not JSON."""
-    epoch: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0})
-    """A higher one takes the producer's name over; a lower one is refused. Only if the body is not JSON."""
-
-    def origin(self) -> Origin | None:
-        """Return who sends the write."""
-        return origin_of(self.producer, self.sequence, self.epoch)
 
 
 @ROUTER.post(
@@ -106,7 +94,7 @@ async def bulk_insert(call: Call, name: Name, beside: Annotated[Beside, Query()]
     them as they arrive, so the limits of a body and of a write do not apply, and applies them in parts of about 16,384
     entries. An error ends the body. It names the line, and `applied` says how many entries stay applied. With a
     producer and a sequence, the whole body is one write with one number: it is applied whole or not at all, and the
-    limits apply.
+    limits apply. These are parameters only if the body is not JSON: a JSON body has them as members.
     """
     spec = await call.plane.look_up(name)  # before the body is read: it may be long, and the window unknown
     entries_max = call.edge.settings.max_entries_per_write
@@ -140,12 +128,11 @@ async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> 
     openapi_extra=needs("write"),
 )
 async def bulk_evict(call: Call, name: Name, given: documents.Eviction) -> dict[str, Any]:
-    origin = origin_of(given.producer, given.sequence, given.epoch)
     key = given.key
     if type(key) is dict:
         key = columns.key_of({"key": key}, await call.plane.look_up(name, "bulk_evict"))
     evict = eviction_of(given.time, key, given.start, given.end, given.end_exclusive)
-    write = call.plane.write(name, evict, origin)
+    write = call.plane.write(name, evict, given.origin())
     return eviction_document(await unbroken(write))
 
 
@@ -161,7 +148,7 @@ async def retract(call: Call, name: Name, beside: Annotated[Beside, Query()]) ->
     """The only column beside time and key is the identity. Entries that are not there are counted as `missing`.
 
     Without `time`, the newest entry of the key that has the identity leaves. The service reads the entries of the key
-    from the newest on to find it.
+    from the newest on to find it. Parameters are those of bulk-insert.
     """
     spec = named(await call.plane.look_up(name, "retract"))
     batch, origin = await _numbered(call, spec, beside, True)
@@ -177,7 +164,7 @@ async def retract(call: Call, name: Name, beside: Annotated[Beside, Query()]) ->
     openapi_extra=needs("write", _NAMES),
 )
 async def update(call: Call, name: Name, beside: Annotated[Beside, Query()]) -> dict[str, Any]:
-    """Columns are those of bulk-insert. Time, key and identity name an entry, which stays in its place.
+    """Columns and parameters are those of bulk-insert. Time, key and identity name an entry, which stays in its place.
 
     Without `time`, the newest entry of the key that has the identity is corrected, as in a retraction.
     """
