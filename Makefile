@@ -71,7 +71,7 @@ soak: setup ## long: properties with thousands of examples, hundreds of kills on
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
 
-simulate: setup ## simulate the service on virtual time, seed after seed, until stopped; what it finds is told
+simulate: setup ## simulate a service and a cluster on virtual time, seed after seed, on all cores, until stopped
 	$(BIN)/python -W ignore -m tests.simulation --met
 
 bench: setup ## all benchmarks at real size, pinned to one core where they measure one

@@ -14,8 +14,8 @@ cache, questions read blocks from the tier, and the loop waits for them.
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from sash.access.access import Access
@@ -51,9 +51,9 @@ class Windows(Protocol):
     count: int
     """How many shards there are."""
 
-    async def write(self, name: str, command: Command[R], origin: Origin | None = None) -> R: ...
+    def write(self, name: str, command: Command[R], origin: Origin | None = None) -> Coroutine[Any, Any, R]: ...
 
-    async def ask(self, name: str, question: Question[A]) -> A: ...
+    def ask(self, name: str, question: Question[A]) -> Coroutine[Any, Any, A]: ...
 
     def spec(self, name: str) -> WindowSpec: ...
 
@@ -153,9 +153,10 @@ class Plane:
         with self._observed(command.operation, name):
             self._access.charge(command.entries)
             # Producers evict all the time. An administrator does it by hand.
-            by_hand = command.operation == BulkEvict.kind and self._access.is_admin
-            with self._access.audited(command.operation, name) if by_hand else nullcontext():
-                return await self._windows.write(name, command, origin)
+            if self._access.is_admin and command.operation == BulkEvict.kind:
+                with self._access.audited(command.operation, name):
+                    return await self._windows.write(name, command, origin)
+            return await self._windows.write(name, command, origin)
 
     async def ask(self, name: str, question: Question[A]) -> A:
         """Answer a question; raises as the reader of the window does."""
@@ -164,7 +165,7 @@ class Plane:
 
     def _observed(self, operation: str, window: str) -> AbstractContextManager[None]:
         """Check that the caller may do an operation on a window, and observe its latency and errors."""
-        return _Observed(self._access, self._metrics, self._clock, self._windows.class_of, operation, window)
+        return _Observed(self, operation, window)
 
     # ---------------------------------------------------------------- windows
 
@@ -311,25 +312,16 @@ class Plane:
 class _Observed(AbstractContextManager[None]):
     """An operation on a window, from its check to its end; with a span of its own where traces are on."""
 
-    __slots__ = ("_access", "_class_of", "_clock", "_metrics", "_operation", "_span", "_start_s", "_window")
+    __slots__ = ("_operation", "_plane", "_span", "_start_s", "_window")
 
-    def __init__(
-        self,
-        access: Access,
-        metrics: Metrics,
-        clock: Clock,
-        class_of: Callable[[str], str],
-        operation: str,
-        window: str,
-    ) -> None:
-        self._access, self._metrics, self._clock, self._class_of = access, metrics, clock, class_of
-        self._operation, self._window = operation, window
+    def __init__(self, plane: Plane, operation: str, window: str) -> None:
+        self._plane, self._operation, self._window = plane, operation, window
         self._span: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> None:
-        self._start_s = self._clock.monotonic_s()
+        self._start_s = self._plane._clock.monotonic_s()
         try:
-            self._access.require(self._operation, self._window)
+            self._plane._access.require(self._operation, self._window)
         except SashError as error:
             self.__exit__(type(error), error, None)
             raise
@@ -341,6 +333,6 @@ class _Observed(AbstractContextManager[None]):
         if self._span is not None:
             self._span.__exit__(kind, error, trace)
         if isinstance(error, SashError):
-            self._metrics.count_error(self._operation, type(error).__name__)
-        seconds = self._clock.monotonic_s() - self._start_s
-        self._metrics.observe(self._operation, self._class_of(self._window), seconds)
+            self._plane._metrics.count_error(self._operation, type(error).__name__)
+        seconds = self._plane._clock.monotonic_s() - self._start_s
+        self._plane._metrics.observe(self._operation, self._plane._windows.class_of(self._window), seconds)

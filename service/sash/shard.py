@@ -61,21 +61,21 @@ class LocalShard:
 
     # ---------------------------------------------------------------- commands and questions
 
-    async def write(self, name: str, command: Command[R], origin: Origin | None = None) -> R:
+    def write(self, name: str, command: Command[R], origin: Origin | None = None) -> Coroutine[Any, Any, R]:
         """Do what a caller asks for; raises as `Storage.write`."""
         self._check_open(name)
-        return await self._timed(command.operation, name, self._storage.write(name, command, origin), True)
+        return self._timed(command.operation, name, self._storage.write(name, command, origin), True)
 
-    async def ask(self, name: str, question: Question[A]) -> A:
+    def ask(self, name: str, question: Question[A]) -> Coroutine[Any, Any, A]:
         """Answer a question; raises as `Storage.ask`."""
         self._check_open(name)
-        return await self._timed(question.operation, name, self._storage.ask(name, question))
+        return self._timed(question.operation, name, self._storage.ask(name, question))
 
-    async def _timed(self, operation: str, name: str, work: Coroutine[Any, Any, R], writes: bool = False) -> R:
-        try:
-            return await self._held.timed(operation, name, work, writes)
-        finally:
-            self._storage.trim()  # what it brought into memory may go again
+    def _timed(
+        self, operation: str, name: str, work: Coroutine[Any, Any, R], writes: bool = False
+    ) -> Coroutine[Any, Any, R]:
+        # What it brought into memory may go again.
+        return self._held.timed(operation, name, work, self._storage.trim, writes)
 
     # ---------------------------------------------------------------- windows
 

@@ -1,7 +1,8 @@
 """Faults, one after the other, while producers write: what was acknowledged is there once, and every answer is right.
 
-`SASH_PROFILE=soak` has 300 at random, or as many as `SASH_FAULTS` says. Otherwise each kind comes once, in random
-order. A failure prints the seed, which `SASH_FAULTS_SEED` takes.
+`SASH_PROFILE=soak` has 300 at random, or as many as `SASH_FAULTS` says. Otherwise a few kinds come once, drawn each
+time: `tests/simulation` has them in any order, and this shows that it is honest. A failure prints the seed, which
+`SASH_FAULTS_SEED` takes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.support.servers import WAIT_S
 
 SOAK = int(os.environ.get("SASH_FAULTS") or 300) if os.environ.get("SASH_PROFILE") == "soak" else 0
 PROCESSES = 3
-KINDS = 13
+SOME = 4
 
 
 class Deployment:
@@ -190,7 +191,7 @@ class Deployment:
             *(self.slow_network, self.cut, self.away_from_redis, self.all_away_from_redis, self.away_from_others),
             *(self.jump, self.fail_over),
         ]
-        chosen = self.random.choices(kinds, k=SOAK) if SOAK else self.random.sample(kinds, len(kinds))
+        chosen = self.random.choices(kinds, k=SOAK) if SOAK else self.random.sample(kinds, SOME)
         for kind in chosen:
             kind()
             yield kind.__name__
@@ -231,7 +232,7 @@ def test_nothing_acknowledged_is_lost_or_counts_twice(deployment: Deployment) ->
         print(f"{done.total()} {kind}: {entries} entries, {time.monotonic() - began_s:.0f} s", flush=True)
     for producer in producers:
         producer.end()
-    assert done.total() == (SOAK or KINDS)
+    assert done.total() == (SOAK or SOME)
 
 
 def _host(place: int) -> str:

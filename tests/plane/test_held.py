@@ -115,3 +115,15 @@ async def test_each_operation_of_the_plane_is_measured():
     for operation in ("insert", "query", "range_query", "series", "describe", "delete"):
         found = registry.get_sample_value("sash_loop_held_seconds_count", {"operation": operation})
         assert found == 1, operation
+
+
+async def test_what_follows_a_call_is_done_also_where_it_fails():
+    watch, _, _ = held()
+    done = []
+
+    async def refused():
+        raise NotFound("there is none")
+
+    with pytest.raises(NotFound):
+        await watch.timed("query", "w", refused(), lambda: done.append("trimmed"))
+    assert done == ["trimmed"]

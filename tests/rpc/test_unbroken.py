@@ -116,3 +116,21 @@ async def test_a_call_whose_write_is_over_gives_back_at_once():
         assert not is_going_on()
 
     await asyncio.create_task(call())
+
+
+async def test_a_write_that_went_on_is_over_some_time():
+    go = asyncio.Event()
+
+    async def call():
+        try:
+            await unbroken(go.wait())
+        except asyncio.CancelledError:
+            found = [is_going_on()]
+            go.set()
+            await turns()
+            return [*found, is_going_on()]
+
+    task = asyncio.create_task(call())
+    await turns()
+    task.cancel()
+    assert await task == [True, False]

@@ -8,10 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash.access.rights import RIGHTS
+from sash.durability.records import (
+    BulkEvict,
+    BulkInsert,
+    Commit,
+    EvictRange,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+)
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import DataLoss, SashError
 from sash_engine.windows.batch import Batch, Coded, PartialBatch
-from sash_engine.windows.questions import ALL_KEYS, Query
+from sash_engine.windows.questions import ALL_KEYS, KeysQuery, Query, Where
 from tests.support.errors import ERRORS
 
 plain = st.recursive(
@@ -52,6 +64,21 @@ def test_arrays_and_batches() -> None:
 def test_questions() -> None:
     question = Query(None, ["5m"], 7, ALL_KEYS, True)
     assert unpack(pack(question)) == question
+
+
+def test_commands_and_a_question_about_keys() -> None:
+    batch = Batch(np.array([1]), {"v": np.array([0.5])}, None)
+    commands = [
+        *(Insert(1, {"v": 0.5}, "k", True, ["5m"]), BulkEvict(7, "k"), EvictRange(1, 7), Punctuate(7)),
+        *(Commit("q", 3, ["a", "b"]), KeysQuery("k", 7, 2, [Where("key", "=", ["k"])])),
+    ]
+    for command in commands:
+        assert unpack(pack(command)) == command
+        assert command.operation in RIGHTS
+    for made in (BulkInsert(batch), Retract(batch), Update(batch), StageBatch(batch, "q", 3, "t")):
+        found = unpack(pack(made))
+        assert (type(found), found.operation) == (type(made), made.operation)
+        assert found.batch.columns["v"].tolist() == [0.5]
 
 
 @pytest.mark.parametrize("unchanged", [False, True])

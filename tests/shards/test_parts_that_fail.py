@@ -301,3 +301,24 @@ async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -
     assert not raised.value.unchanged, "home has them"
     plane.shards.hosted[2] = away
     assert "min" in (await plane.add_aggregates("w", aggregates)).spec.aggregates
+
+
+async def test_a_write_that_every_shard_would_refuse_uses_no_number_on_any() -> None:
+    plane = in_process(SHARDS)
+    await plane.create(spec())
+    with pytest.raises(InvalidArgument):
+        await plane.write("w", Insert(1, {"v": "x"}, KEY_OF[1]), Origin("p", 1))
+    assert not (await plane.write("w", Insert(1, {"v": 1}, KEY_OF[2]), Origin("p", 1))).already_applied
+
+
+async def test_a_command_for_all_keys_and_one_without_rows(plane: ShardedPlane) -> None:
+    assert (await plane.write("w", BulkInsert(bulk([])))).inserted == 0
+    await plane.write("w", BulkInsert(bulk(ROWS)))
+    token = ONLY_SHARD.set(1)
+    try:
+        there = await plane.write("w", BulkEvict(10**6))
+    finally:
+        ONLY_SHARD.reset(token)
+    of_all = await plane.write("w", BulkEvict(10**6))
+    assert 0 < there.evicted < len(ROWS)
+    assert there.evicted + of_all.evicted == len(ROWS)

@@ -282,7 +282,9 @@ class Cluster(World):
             return
         member = self.by_number[process.number]
         if kind == "stopped":
-            process.stopped_until_s = self.loop.time() + self.loop.late(self.random.choice([0.5, 5.0, 40.0]))
+            # Shorter than its lease, so long that others take its shards, and about as long.
+            lasts_s = self.random.choice([0.5, self.part.lease_s, 3 * self.part.lease_s, 40.0])
+            process.stopped_until_s = self.loop.time() + self.loop.late(lasts_s)
             self.met[f"stopped | {member.state}"] += 1
             self.note(f"process {process.number} stands still until {process.stopped_until_s:.1f}")
         elif kind == "clock":

@@ -119,7 +119,7 @@ _CLUSTER_KINDS = {
     "call": _KINDS["call"],
     "callback": ("kill", "kill", "kill", "stopped", "stopped", "clock", "ends"),
 }
-_CLUSTER_REACH = {"redis": 1500, "peer": 2000, "call": 150, "callback": 20_000}
+_CLUSTER_REACH = {"redis": 800, "peer": 1000, "call": 150, "callback": 8000}
 
 
 def cluster_of_seed(seed: int) -> Scenario:
@@ -129,9 +129,11 @@ def cluster_of_seed(seed: int) -> Scenario:
     weights = {place: draw.choice([0, 1, 1, 3]) for place in _CLUSTER_KINDS}
     places = [place for place, weight in weights.items() for _ in range(weight)] or ["callback"]
     faults = set()
-    for _ in range(draw.choice([0, 1, 2, 4, 6, 10])):
+    for _ in range(draw.choice([0, 2, 4, 8, 12, 20])):
         place = draw.choice(places)
-        at = int(math.exp(draw.uniform(math.log(20), math.log(_CLUSTER_REACH[place]))))
+        # Early, where processes start and take shards, or anywhere.
+        early = math.exp(draw.uniform(math.log(20), math.log(_CLUSTER_REACH[place])))
+        at = int(draw.choice([early, draw.uniform(20, _CLUSTER_REACH[place])]))
         kinds = [kind for kind in _CLUSTER_KINDS[place] if replicas or kind not in ("fails over", "no replica")]
         faults.add(Fault(place, at, draw.choice(kinds)))
     base = of_seed(seed)

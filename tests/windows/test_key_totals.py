@@ -155,6 +155,7 @@ def test_a_pane_that_others_are_combined_with_is_read_again(monkeypatch, several
     else:
         window.insert(10, {"id": 0, "v": 1.0}, "x|3")
     assert entries() == (10 if several else 6)
+    assert window.bulk_evict(12, None) == (10 if several else 6)
     window.check_invariants()
 
 

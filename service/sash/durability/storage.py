@@ -12,7 +12,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sash.durability import deriving, records
@@ -348,7 +348,7 @@ class Storage:
 
     # ---------------------------------------------------------------- writes
 
-    async def write(self, name: str, command: Command[R], origin: Origin | None = None) -> R:
+    def write(self, name: str, command: Command[R], origin: Origin | None = None) -> Coroutine[Any, Any, R]:
         """Do what a caller asks for, and wait until it is as durable as the window's spec says.
 
         Raises:
@@ -361,11 +361,11 @@ class Storage:
         """
         match command:
             case StageBatch():
-                return await self._stage(name, command)  # type: ignore[return-value]
+                return self._stage(name, command)  # type: ignore[return-value]
             case Commit():
-                return await self._commit(name, command)  # type: ignore[return-value]
+                return self._commit(name, command)  # type: ignore[return-value]
             case _:
-                return await self._write(name, command, origin)  # type: ignore[arg-type,return-value]
+                return self._write(name, command, origin)  # type: ignore[arg-type,return-value]
 
     async def _write(self, name: str, operation: Operation, origin: Origin | None) -> WriteResult:
         asked = name, operation

@@ -44,8 +44,15 @@ class Held:
         self._logged_s: float | None = None
         self._unlogged = 0
 
-    async def timed(self, operation: str, window: str, work: Coroutine[Any, Any, R], writes: bool = False) -> R:
-        """Await `work`, and note each of its slices."""
+    def timed(
+        self,
+        operation: str,
+        window: str,
+        work: Coroutine[Any, Any, R],
+        then: Callable[[], None] = lambda: None,
+        writes: bool = False,
+    ) -> Coroutine[Any, Any, R]:
+        """Await `work`, and note each of its slices; `then` is called when it has ended, however that was."""
         spent_s = 0.0
 
         def spend(seconds: float) -> None:
@@ -53,11 +60,12 @@ class Held:
             spent_s += seconds
             self.note(operation, window, seconds)
 
-        try:
-            return await metered(work, spend, self._clock.monotonic_s)
-        finally:
+        def ended() -> None:
+            then()
             if writes:
                 self._turns.wrote(caller_of(), spent_s)
+
+        return metered(work, spend, self._clock.monotonic_s, ended)
 
     def note(self, operation: str, window: str, seconds: float) -> None:
         """Note one slice."""

@@ -14,9 +14,15 @@ R = TypeVar("R")
 
 @coroutine
 def metered(
-    work: Coroutine[Any, Any, R], spend: Callable[[float], None], clock_s: Callable[[], float] = perf_counter
+    work: Coroutine[Any, Any, R],
+    spend: Callable[[float], None],
+    clock_s: Callable[[], float] = perf_counter,
+    ended: Callable[[], None] = lambda: None,
 ) -> Generator[Any, Any, R]:
-    """Await `work`, and call `spend` with the seconds of each of its steps. It costs 0.5 µs a step."""
+    """Await `work`, and call `spend` with the seconds of each of its steps, and `ended` at the end, whatever that is.
+
+    It costs 0.5 µs a step.
+    """
     step: Callable[[Any], Any] = work.send
     given: Any = None
     try:
@@ -37,3 +43,4 @@ def metered(
                 step, given = work.throw, error
     finally:
         work.close()
+        ended()
