@@ -178,7 +178,7 @@ class Forest:
         return self._len
 
     def __len__(self) -> int:
-        return self._len if self._panes is None else self.totals(self._panes.counting)[0]
+        return self._len if self._panes is None else self.totals(self._panes.counting())[0]
 
     @property
     def oldest(self) -> int | None:
@@ -906,7 +906,7 @@ class Forest:
 
     def _entries_before(self, position: int, row: int, panes: PaneLayout) -> int:
         """How many entries the panes before a place fold."""
-        _, (entries,) = self._fold_rows(self._directory.head, self._skip, position, row, panes.counting)
+        _, (entries,) = self._fold_rows(self._directory.head, self._skip, position, row, panes.counting())
         return int(entries)
 
     def load_evicted(self, time: int) -> None:
@@ -1010,7 +1010,7 @@ class Forest:
         self.load_between(start, end)
         if self._panes is None:
             return self._remove_range(start, end)
-        entries, _ = self.range_totals(start, end, self._panes.counting)
+        entries, _ = self.range_totals(start, end, self._panes.counting())
         self._remove_range(start, end)
         return entries
 

@@ -82,7 +82,6 @@ class PaneLayout(Layout):
     def named(self, names: Sequence[str]) -> PaneLayout:
         return self.renamed(dict(zip(names, names, strict=True)))
 
-    @property
     def counting(self) -> Layout:
         """What counts the entries of panes, and no more."""
         counting = self._counting
