@@ -88,9 +88,11 @@ _SETTINGS_MS = 5_000
 """For so long a client may take to acknowledge the settings of its connection. gRPC limits the size of headers to
 16 KiB only from then on, and to 16 MiB before. Its own limit of the time is a minute."""
 
-_LOOKAHEAD_BYTES = 320 * 1024
-"""So much of a message may arrive before anybody asks for it: a bulk of 16,384 entries. gRPC lets it grow to megabytes
-on a fast connection. 12 clients that cancelled 8 bulks of 2 MB at a time, again and again, took 540 MiB."""
+_LOOKAHEAD_MIN, _LOOKAHEAD_MAX = 320 * 1024, 4 * 2**20
+_LOOKAHEAD_SHARE = 4096
+"""So much of a message may arrive before anybody asks for it: a bulk of 16,384 entries, and more where there is more
+memory. gRPC lets it grow to megabytes on a fast connection. 12 clients that cancelled 8 bulks of 2 MB at a time, again
+and again, took 540 MiB."""
 
 _LARGE_BYTES = 65_536
 _PARSED = 4
@@ -128,6 +130,7 @@ class RpcServer:
     ) -> None:
         memory = memory or unlimited()
         message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
+        lookahead = min(max(memory.limit_bytes // _LOOKAHEAD_SHARE, _LOOKAHEAD_MIN), _LOOKAHEAD_MAX)
         refusals = Refusals()
         pending = min(max(memory.limit_bytes // _PENDING_SHARE // _PENDING_BYTES, _PENDING_MIN), _PENDING_MAX)
         self._closing = asyncio.Event()
@@ -145,7 +148,7 @@ class RpcServer:
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.ping_timeout_ms", 20_000),
                 ("grpc.http2.bdp_probe", 0),
-                ("grpc.http2.lookahead_bytes", _LOOKAHEAD_BYTES),
+                ("grpc.http2.lookahead_bytes", lookahead),
                 # Clients look after the connection, too; by default a ping more often than every five minutes is abuse.
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
                 # With it a second service on the same port would start and take half of the calls.
