@@ -8,7 +8,7 @@ Edges may not import each other, so what must be the same on both is here. It kn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Generator
+from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ __all__ = [
     "check_interval",
     "each",
     "going",
+    "joined",
     "key_names",
     "origin_of",
     "refusing",
@@ -40,6 +41,9 @@ __all__ = [
     "start",
     "unbroken",
 ]
+
+_JOINED_BYTES = 1 << 20
+"""So many bytes are joined on the event loop: 0.7 ms. From there on, the interpreter lets the loop go on meanwhile."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -166,3 +170,15 @@ def check_interval(interval_ms: int, field: str) -> None:
     if not INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX:
         limit = f"{INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms"
         raise InvalidArgument(f"{field} {interval_ms} is out of range", field=field, limit=limit)
+
+
+async def joined(parts: Sequence[bytes]) -> bytes:
+    """Join the parts of a body, or of an answer: long ones beside the event loop.
+
+    30 MB take 20 ms, most of it to clear the pages that the system gives.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if sum(map(len, parts)) < _JOINED_BYTES:
+        return b"".join(parts)
+    return await asyncio.to_thread(b"".join, parts)

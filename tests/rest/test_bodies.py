@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash import calls
 from sash.rest import bodies
 from sash.rest.bodies import parse_json
 from sash_engine.errors import InvalidArgument
@@ -177,7 +178,7 @@ async def test_long_parts_are_joined_beside_the_event_loop(parts, monkeypatch):
         threads.append(call)
         return await to_thread(*call)
 
-    monkeypatch.setattr(bodies, "_JOINED_BYTES", 5)
+    monkeypatch.setattr(calls, "_JOINED_BYTES", 5)
     monkeypatch.setattr(asyncio, "to_thread", beside)
-    assert await bodies.joined(parts) == b"".join(parts)
+    assert await calls.joined(parts) == b"".join(parts)
     assert len(threads) == (len(parts) > 1 and sum(map(len, parts)) >= 5)

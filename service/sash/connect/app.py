@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from sash.calls import resumed, shielded, unbroken
+from sash.calls import joined, resumed, shielded, unbroken
 from sash.connect.codec import CODECS, Codec
 from sash.connect.compression import SMALL_BYTES, unpacked, unpacked_size
 from sash.connect.envelopes import END, opened, sealed
@@ -32,7 +32,7 @@ from sash.connect.errors import CODES, DeadlineExceeded, document_of
 from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, parts_of, timeout_of
 from sash.limits.memory import MemoryBudget, mine
 from sash.requests import HEADER, request_id
-from sash.rest.bodies import joined, parsed_bytes
+from sash.rest.bodies import parsed_bytes
 from sash.rest.whole import Whole, answer_whole
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
+from sash.calls import joined
 from sash.promql.errors import BadData
-from sash.rest.bodies import joined
 from sash_engine.errors import TooLarge
 
 __all__ = ["FORM", "Gone", "Parameters", "header", "parameters_of", "read_body"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ __all__ = [
     "NDJSON",
     "OCTETS",
     "YAML",
-    "joined",
     "not_json",
     "parse_json",
     "parsed_bytes",
@@ -38,9 +35,6 @@ OCTETS = "application/octet-stream"
 _SEARCHED_BYTES = 1 << 16
 """In a longer body, the place of a mistake is not searched for: it takes 0.15 µs a byte and holds the loop."""
 
-_JOINED_BYTES = 1 << 20
-"""So many bytes are joined on the event loop: 0.7 ms. From there on, the interpreter lets the loop go on meanwhile."""
-
 _OBJECT_BYTES = 64
 _CONTAINER_BYTES = 128
 """What parsed JSON takes: 32 to 62 bytes for a number or a short text, 67 for [], 189 for {"a":1}; measured on a
@@ -50,18 +44,6 @@ million of each. Each but the first of a list has a comma before it."""
 def parsed_bytes(part: bytes) -> int:
     """How many bytes of memory a part of a body of JSON takes when it is parsed, at most."""
     return _OBJECT_BYTES * part.count(b",") + _CONTAINER_BYTES * (part.count(b"[") + part.count(b"{"))
-
-
-async def joined(parts: Sequence[bytes]) -> bytes:
-    """Join the parts of a body, or of an answer: long ones beside the event loop.
-
-    30 MB take 20 ms, most of it to clear the pages that the system gives.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    if sum(map(len, parts)) < _JOINED_BYTES:
-        return b"".join(parts)
-    return await asyncio.to_thread(b"".join, parts)
 
 
 def parse_json(body: bytes, colons: int | None = None) -> dict[str, Any]:

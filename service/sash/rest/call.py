@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
+from sash.calls import joined
 from sash.plane import Plane
-from sash.rest.bodies import JSON, YAML, joined, parse_json
+from sash.rest.bodies import JSON, YAML, parse_json
 from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from sash.calls import joined
 from sash.rest.answers import answer_document, column, json_bytes, parts_document, series_document
-from sash.rest.bodies import joined
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer, Page, Series
