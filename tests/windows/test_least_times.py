@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sash_engine.windows.batch import Batch
 from sash_engine.windows.derived_spec import completed
-from sash_engine.windows.questions import ALL_KEYS
+from sash_engine.windows.questions import ALL_KEYS, Query
 from sash_engine.windows.spec import TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.model import NEVER, Slow
@@ -46,8 +46,8 @@ def test_single_entries_and_bulks_leave_alike(times, every, more, until):
             each.punctuate(TICK_MIN + until)
     for each in (single, bulk, view):
         for key, model in slow.items():
-            (answer,) = each.query(key)
+            (answer,) = each.reader.query(Query(key))
             assert answer.aggregates["all"] == [value for _, value in model.entries]
-        found = {answer.key: answer.entries for answer in each.query(keys=ALL_KEYS)}
+        found = {answer.key: answer.entries for answer in each.reader.query(Query(keys=ALL_KEYS))}
         assert found == {key: len(model.entries) for key, model in slow.items() if model.entries}
     assert single.info().evicted_through == bulk.info().evicted_through
