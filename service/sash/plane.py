@@ -261,10 +261,13 @@ class Plane:
             InvalidArgument: one is named twice.
         """
         self._access.require("export", name)
-        if len(set(derived)) < len(derived):
-            raise InvalidArgument("derived: each window is named once", field="derived")
-        for each in derived:
+        named: set[str] = set()
+        for each in derived:  # ends at the first that is wrong, so it takes no more steps than there are windows
             self._access.require("export", each)
+            if each in named:
+                raise InvalidArgument("derived: each window is named once", field="derived")
+            self._windows.check_known(each)
+            named.add(each)
         with self._access.audited("export", name):
             return await self._windows.export_together(name, derived)
 

@@ -45,7 +45,7 @@ def test_a_backup_has_what_its_caller_may_read(tokens, tmp_path):
             for derived, error in (
                 (["minutes"], PermissionDenied),
                 (["seen_days", "seen_days"], InvalidArgument),
-                ([f"seen_{i}" for i in range(9)], InvalidArgument),
+                ([f"seen_{i}" for i in range(9)], NotFound),
                 (["seen_view"], NotFound),
                 (["seen_none"], NotFound),
                 (["seen"], NotFound),
