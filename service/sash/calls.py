@@ -133,9 +133,13 @@ async def shielded(work: Coroutine[Any, Any, R]) -> R:
         raise
 
 
-@coroutine
-def resumed(work: Coroutine[Any, Any, R], waits_for: Any) -> Generator[Any, Any, R]:
+async def resumed(work: Coroutine[Any, Any, R], waits_for: Any) -> R:
     """Go on with work that has begun to wait."""
+    return await _resumed(work, waits_for)  # a task of Python 3.12 and later takes no other coroutine than this one
+
+
+@coroutine
+def _resumed(work: Coroutine[Any, Any, R], waits_for: Any) -> Generator[Any, Any, R]:
     while True:
         try:
             answer = yield waits_for

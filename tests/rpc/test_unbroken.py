@@ -1,10 +1,11 @@
 """Writes that outlive their caller: they begin at once, and get a task of their own when they wait."""
 
 import asyncio
+import inspect
 
 import pytest
 
-from sash.calls import shielded, unbroken
+from sash.calls import resumed, shielded, unbroken
 from sash.limits.caller import caller as named
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
@@ -23,6 +24,18 @@ async def test_a_write_that_never_waits_has_no_task_of_its_own():
 
     assert await unbroken(write()) == 7
     assert seen == [asyncio.current_task()]
+
+
+async def test_a_task_takes_what_goes_on_in_every_python():
+    """From Python 3.12 on, tasks refuse coroutines that `types.coroutine` made of generators."""
+
+    async def write():
+        return await asyncio.sleep(0, 7)
+
+    work = write()
+    rest = resumed(work, work.send(None))
+    assert inspect.iscoroutine(rest)
+    assert await asyncio.create_task(rest) == 7
 
 
 @pytest.mark.parametrize("waits", [1, 2, 3])
