@@ -409,8 +409,10 @@ async def compared(world: World, what: str) -> None:
                     if end == part[1]:
                         lookback = {"lookbacks": [end - start + 1], "as_of": end}
                         (answer,) = await asked(window.query, key=key or None, **lookback)
-                        if _seen(answer.aggregates) != seen:
-                            world.fail(AssertionError(f"a lookback and its range differ: {answer}, {seen}"))
+                        if _seen(answer.aggregates) != seen:  # a call whose answer is lost may take effect meanwhile
+                            again = await asked(window.range_query, start, end, key=key or None)
+                            if _seen(answer.aggregates) != _seen(again.aggregates):
+                                world.fail(AssertionError(f"a lookback and its range differ: {answer}, {seen}"))
                     else:
                         total += seen[0]  # type: ignore[index]
                 except NotFound:
