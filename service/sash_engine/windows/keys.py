@@ -137,11 +137,6 @@ class Keys:
         """The numbers of all keys that were ever written, sorted: 1 ms for a million."""
         return np.flatnonzero(self.now[: len(self._names)] > NEVER)
 
-    def is_written(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
-        """Which of some numbers are those of keys that were ever written."""
-        written: npt.NDArray[np.bool_] = self.now[numbers] > NEVER
-        return written
-
     def names(self) -> list[str]:
         """The names of all keys, in the order in which they were created."""
         return list(self._numbers)
