@@ -204,6 +204,7 @@ class Cluster(World):
         self.redis = Server(loop, random.Random(f"{scenario.seed} redis"), self.note, _EPOCH_NS, part.replicas)
         self.redis.world = self.context
         self.redis.fails = self.fail
+        self.redis.taken = self._taken
         self.redis.met = self.met
         self.redis.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "redis"}
         self.peers = Network(loop, random.Random(f"{scenario.seed} peers"), self.note, self.context, self.met)
@@ -223,6 +224,13 @@ class Cluster(World):
 
     def made(self) -> None:
         self.redis.in_use = True
+
+    def _taken(self, fence: bytes) -> None:
+        """What the owner before had in memory only is lost."""
+        prefix = fence.decode().rpartition("{")[2].partition("}")[0]
+        shard = int(prefix.rpartition("/")[2])
+        for name, history in self.histories.items():
+            self.checked(history.forgot, lambda key, name=name: shard_of(name, key, self.part.shards) == shard)
 
     def knows(self, name: str, entries: Sequence[Entry]) -> None:
         self.histories[name].knows(entries)

@@ -13,6 +13,9 @@ from tests.support.stored import ALWAYS
 
 __all__ = ["Single"]
 
+_SETTLED_S = 10.0
+"""After the last fault: longer than a commit is tried again, so that what is in memory is durable."""
+
 
 class Single(World):
     """See above."""
@@ -28,6 +31,9 @@ class Single(World):
         self.net.clear()
         self.kills.clear()
         await self.serving()
+        await asyncio.sleep(_SETTLED_S)
+        for history in self.histories.values():
+            self.checked(history.settled)
         await compared(self, "at the end")
         for ending in ("stopped", "power", "killed"):
             served = await self.serving()
