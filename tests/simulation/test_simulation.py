@@ -23,8 +23,11 @@ from tests.simulation.run import run, shrunk, story
 from tests.simulation.scenario import Fault, of_seed
 from tests.simulation.world import World
 
-FOUND: list[int] = []
-"""Seeds that have found something, each with the mend that it was for."""
+FOUND = [15]
+"""Seeds that have found something, each with the mend that it was for.
+
+15: a window that was created while a deletion of its name waited was forgotten, and came back after a restart.
+"""
 
 
 def test_seeds_lose_nothing_and_meet_faults_in_every_state():
