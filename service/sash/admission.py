@@ -52,15 +52,12 @@ class Admission:
         closing: asyncio.Event | None = None,
     ) -> None:
         self._access = access
+        self.asks_who_calls = access is not None and access.is_on
+        """Whether a call needs a token or a certificate."""
         self.memory = memory
         self.turns = turns
-        self._places = places
-        self._closing = closing
-
-    @property
-    def asks_who_calls(self) -> bool:
-        """Whether a call needs a token or a certificate."""
-        return self._access is not None and self._access.is_on
+        self.places = places
+        self.closing = closing
 
     def goes_by_certificate(self, credentials: Sequence[object]) -> bool:
         """Whether the client's certificate says who makes a call; arguments as `identify`."""
@@ -102,33 +99,13 @@ class Admission:
         if access is not None and access.is_on and not access.allows(right, window):
             access.admit(what, right, window)
 
-    def lease(self, address: str) -> Lease:
-        """Begin a call whose caller has been identified.
-
-        Args:
-            address: that the call comes from. It stands for a caller whom nobody knows.
-        """
-        return Lease(self, name_or(address))
-
-    def check(self, name: str) -> None:
-        """Raise `Unavailable` where a call of a caller has no place now."""
-        if self._closing is not None and self._closing.is_set():
-            raise going(unchanged=True)
-        self._places.check(name)
-
-    def enter(self, name: str) -> None:
-        """Take a place; raises as `check`."""
-        if self._closing is not None and self._closing.is_set():
-            raise going(unchanged=True)
-        self._places.enter(name)
-
-    def leave(self, name: str) -> None:
-        """Give a place back."""
-        self._places.leave(name)
-
 
 class Lease:
-    """What one call has; a context in which it has a place.
+    """What one call has whose caller has been identified; a context in which it has a place.
+
+    Args:
+        admission: that lets it in.
+        address: that the call comes from. It stands for a caller whom nobody knows.
 
     Attributes:
         name: of the caller.
@@ -137,22 +114,25 @@ class Lease:
 
     __slots__ = ("_admission", "_has_place", "memory", "name")
 
-    def __init__(self, admission: Admission, name: str) -> None:
+    def __init__(self, admission: Admission, address: str) -> None:
         self._admission = admission
         self._has_place = False
-        self.name = name
+        self.name = name = name_or(address)
         caller.set(name)
         self.memory = admission.memory.reservation(name)
 
     def check(self) -> None:
         """Raise `Unavailable` where the call has no place now: before its message is read."""
-        self._admission.check(self.name)
+        admission = self._admission
+        if admission.closing is not None and admission.closing.is_set():
+            raise going(unchanged=True)
+        admission.places.check(self.name)
 
-    async def message(self, size: int, parsed_bytes: int = 0, reads: bool = False) -> None:
-        """Wait for the call's turn, with a message, or before it is read.
+    def must_wait(self, size: int, parsed_bytes: int = 0, reads: bool = False) -> bool:
+        """Whether the call must wait for its `turn`; else it has been charged for it.
 
         Args:
-            size: of the message.
+            size: of the message, or what is announced of it.
             parsed_bytes: what it takes when it is parsed: reserved first, as the message waits.
             reads: whether the call is a question.
 
@@ -161,9 +141,11 @@ class Lease:
         """
         if parsed_bytes:
             (mine() or self.memory).take(parsed_bytes)  # a message of a stream has a reservation of its own
-        turns = self._admission.turns
-        if turns.pays(self.name, size, reads):
-            await turns.turn(self.name, size, reads)
+        return self._admission.turns.pays(self.name, size, reads)
+
+    async def turn(self, size: int, reads: bool = False) -> None:
+        """Wait for the call's turn, and charge the caller; arguments as `must_wait`."""
+        await self._admission.turns.turn(self.name, size, reads)
 
     def metered(self, question: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
         """Await a question, and charge the caller for the time that it takes on the event loop."""
@@ -171,14 +153,17 @@ class Lease:
 
     def enter(self) -> None:
         """Take a place; raises `Unavailable` where there is none."""
-        self._admission.enter(self.name)
+        admission = self._admission
+        if admission.closing is not None and admission.closing.is_set():
+            raise going(unchanged=True)
+        admission.places.enter(self.name)
         self._has_place = True
 
     def leave(self) -> None:
         """Give the place back, if the call has one."""
         if self._has_place:
             self._has_place = False
-            self._admission.leave(self.name)
+            self._admission.places.leave(self.name)
 
     def __enter__(self) -> None:
         self.enter()
@@ -195,5 +180,7 @@ class Lease:
         when_over(self._close)
 
     def _close(self) -> None:
-        self.leave()
+        if self._has_place:
+            self._has_place = False
+            self._admission.places.leave(self.name)
         self.memory.release()

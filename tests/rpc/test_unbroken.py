@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from sash.admission import Admission
+from sash.admission import Admission, Lease
 from sash.calls import resumed, shielded, unbroken
 from sash.limits.memory import MemoryBudget, unlimited
 from sash.limits.places import Places
@@ -96,7 +96,7 @@ async def test_what_a_write_takes_is_given_back_when_it_is_over(wait_for):
     leases = []
 
     async def call():
-        leases.append(admission.lease("a"))
+        leases.append(Lease(admission, "a"))
         leases[0].memory.take(10**6)
         try:
             with leases[0]:
@@ -113,19 +113,19 @@ async def test_what_a_write_takes_is_given_back_when_it_is_over(wait_for):
     assert left == [True]
     assert leases[0].memory.held == 10**6
     with pytest.raises(Unavailable):
-        admission.check("a")
+        admission.places.check("a")
     go.set()
     await until(lambda: not leases[0].memory.held)
-    admission.check("a")
+    admission.places.check("a")
 
 
 async def test_a_call_whose_write_is_over_gives_back_at_once():
     admission = Admission(None, unlimited(), Turns(), Places(2, 1))
 
     async def call():
-        with admission.lease("a"):
+        with Lease(admission, "a"):
             await unbroken(asyncio.sleep(0))
-        admission.check("a")
+        admission.places.check("a")
         assert not is_going_on()
 
     await asyncio.create_task(call())

@@ -357,7 +357,7 @@ class _Guarded:
         return await response.written(PROTO) if isinstance(response, Parts) else response
 
     def _lease(self, context: Context) -> Lease:
-        return self._limits.admission.lease(address_of_peer(context.peer()))
+        return Lease(self._limits.admission, address_of_peer(context.peer()))
 
     async def _request(self, data: bytes | AsyncIterator[bytes], lease: Lease, context: Context) -> Any:
         """What the method takes: its message, or an iterator of its messages."""
@@ -375,8 +375,9 @@ class _Guarded:
 
     async def _parsed(self, data: bytes, lease: Lease) -> Message:
         """Parse a message when it is its caller's turn."""
-        large = len(data) > _LARGE_BYTES
-        await lease.message(len(data), _PARSED * len(data) if large else 0, self._method.reads_only)
+        size, reads = len(data), self._method.reads_only
+        if lease.must_wait(size, _PARSED * size if size > _LARGE_BYTES else 0, reads):
+            await lease.turn(size, reads)
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
             if len(data) <= LONG_BYTES:
