@@ -31,13 +31,13 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
 from threading import Thread
 from types import TracebackType
-from typing import Any, BinaryIO, ClassVar, Self, TypeVar, cast
+from typing import Any, BinaryIO, ClassVar, Self, TypeVar, Unpack, cast
 
 import grpc
 
 from sash_client import windows
 from sash_client.answers import Topology, WindowInfo, WriteResult
-from sash_client.bulks import Bulk
+from sash_client.bulks import Bulk, Rows
 from sash_client.calls import Patience, stood_still
 from sash_client.connect import AsyncCalls
 from sash_client.connection import READS, Connection
@@ -448,20 +448,9 @@ class AsyncProducer:
         if not at._inserted(time, value, fields, key, waits=False):
             await _in_thread(lambda: at.insert(time, value, fields=fields, key=key))
 
-    async def bulk_insert(
-        self,
-        times: Any,
-        columns: Any = None,
-        *,
-        keys: Any = None,
-        partials: Mapping[str, Any] | None = None,
-        entries: Any = None,
-        time: str | None = None,
-        key: str | None = None,
-    ) -> None:
+    async def bulk_insert(self, times: Any, columns: Any = None, **rows: Unpack[Rows]) -> None:
         """Take n entries, or a data frame, in a thread; as `Producer.bulk_insert`."""
         inner = await self._producer()
-        rows = {"keys": keys, "partials": partials, "entries": entries, "time": time, "key": key}
         await _in_thread(lambda: inner.bulk_insert(times, columns, **rows))
 
     async def flush(self, timeout_s: float | None = None) -> WriteResult:

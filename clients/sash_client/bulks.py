@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ __all__ = [
     "TIME",
     "Bulk",
     "Columns",
+    "Rows",
     "bulk_of",
     "checked",
     "from_bulk",
@@ -84,6 +85,16 @@ class Bulk:
             InvalidArgument: the frame has no such column, or two columns of one name.
         """
         return from_frame(frame, time, key)
+
+
+class Rows(TypedDict, total=False):
+    """The arguments of `Window.bulk_insert` besides times and columns; it describes them."""
+
+    keys: Any
+    partials: Mapping[str, Any] | None
+    entries: Any
+    time: str | None
+    key: str | None
 
 
 def is_frame(values: Any) -> bool:

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Condition, Thread
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
 from sash_client.answers import WriteResult
-from sash_client.bulks import Bulk, bulk_of, from_bulk
+from sash_client.bulks import Bulk, Rows, bulk_of, from_bulk
 from sash_client.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, SashClientError
 from sash_client.keys import Key, text
 from sash_client.plans import may_pass, pauses_s
@@ -175,23 +175,13 @@ class Producer:
         """The producer for entries of a key."""
         return self
 
-    def bulk_insert(
-        self,
-        times: Any,
-        columns: Any = None,
-        *,
-        keys: Any = None,
-        partials: Mapping[str, Any] | None = None,
-        entries: Any = None,
-        time: str | None = None,
-        key: str | None = None,
-    ) -> None:
+    def bulk_insert(self, times: Any, columns: Any = None, **rows: Unpack[Rows]) -> None:
         """Take n entries, or a data frame, to be sent after those taken before; one bulk may be larger than the buffer.
 
         Arguments are those of `Window.bulk_insert`; raises as `insert`.
         """
         self._window._client._check_process()
-        bulk = bulk_of(times, columns, keys, partials, entries, time, key)
+        bulk = bulk_of(times, columns, **rows)
         self._take(list(requests_of(self._window, bulk, self._spec)))
 
     def _take(self, requests: list[pb.BulkInsertRequest]) -> None:
@@ -322,7 +312,7 @@ class Producer:
         client = self._window._client
         for attempt, pause_s in enumerate(pauses_s()):
             try:
-                result = from_write(client._call("BulkInsert", message), 1)
+                result = from_write(self._asked(message), 1)
             except SashClientError as error:
                 if not may_pass(error) or client._is_closed:
                     return _blamed(error, message)
@@ -336,6 +326,10 @@ class Producer:
                 return _blamed(FailedPrecondition(what, reason=_USED, field="sequence", limit=str(next_)), message)
             return result
         raise AssertionError("pauses do not end")
+
+    def _asked(self, message: pb.BulkInsertRequest) -> Any:
+        """Send a message once, and return the answer."""
+        return self._window._client._call("BulkInsert", message)
 
 
 def _blamed(error: SashClientError, message: pb.BulkInsertRequest) -> SashClientError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -170,28 +171,18 @@ def _answers(column: pb.SeriesColumn) -> npt.NDArray[Any]:
     return np.ma.MaskedArray(numbers, missing)
 
 
+_OPTIONAL = ("oldest", "newest", "problem", "punctuated", "evicted_through", "high_water_mark")
+"""Fields of a window's description that may be missing."""
+
+
 def from_info(message: pb.WindowInfo) -> WindowInfo:
     """Return a window's description."""
-    counts = message.counts
     return WindowInfo(
         name=message.spec.name,
         spec=spec_document(message.spec),
         entries=message.entries,
         keys=message.keys,
-        oldest=message.oldest if message.HasField("oldest") else None,
-        newest=message.newest if message.HasField("newest") else None,
-        counts=Counts(
-            counts.inserted,
-            counts.late,
-            counts.evicted,
-            counts.duplicates,
-            counts.ahead,
-            counts.retracted,
-            counts.corrected,
-        ),
+        counts=Counts(**{each.name: getattr(message.counts, each.name) for each in fields(Counts)}),
         durability=message.durability or "memory",
-        problem=message.problem if message.HasField("problem") else None,
-        punctuated=message.punctuated if message.HasField("punctuated") else None,
-        evicted_through=message.evicted_through if message.HasField("evicted_through") else None,
-        high_water_mark=message.high_water_mark if message.HasField("high_water_mark") else None,
+        **{name: getattr(message, name) if message.HasField(name) else None for name in _OPTIONAL},
     )

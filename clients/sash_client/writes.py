@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from sash_client.answers import Staged, WriteResult
-from sash_client.bulks import Bulk, Columns, bulk_of, checked
+from sash_client.bulks import Bulk, Columns, Rows, bulk_of, checked
 from sash_client.calls import Patience
 from sash_client.errors import InvalidArgument, SashClientError
 from sash_client.keys import Key, text
@@ -181,7 +181,7 @@ def bulk_evict(
     for bound, given in (("time", time), ("start", start), ("end", end)):
         if given is not None:
             setattr(request, bound, (yield from tick_of(window, given, bound)))
-    return (yield from _sent(window, "BulkEvict", [request], _Numbers(producer, sequence, epoch), _from_eviction))
+    return (yield from _sent(window, "BulkEvict", [request], _Numbers(producer, sequence, epoch), _from_change))
 
 
 def stage(
@@ -189,20 +189,16 @@ def stage(
     times: Any,
     columns: Any = None,
     *,
-    keys: Any = None,
-    partials: Mapping[str, Any] | None = None,
-    entries: Any = None,
-    time: str | None = None,
-    key: str | None = None,
     query: str,
     batch: int,
+    **rows: Unpack[Rows],
 ) -> Plan[list[Staged]]:
     """Store a part of a batch in the service. Nobody sees it until `commit` names it; without a commit it expires.
 
     The client sends it again while the service is away. If that stores it twice, the part that no commit names expires.
 
     Args:
-        times, columns, keys, partials, entries, time, key: as in `bulk_insert`.
+        times, columns, rows: as in `bulk_insert`.
         query: the name under which batches are committed, such as the id of a streaming query.
         batch: the batch's number, from 0 on.
 
@@ -210,7 +206,7 @@ def stage(
         the names to commit, in order: several, if the part is larger than one message.
     """
     spec = yield from known(window)
-    bulk = checked(bulk_of(times, columns, keys, partials, entries, time, key), spec)
+    bulk = checked(bulk_of(times, columns, **rows), spec)
     parts = yield from _parts(window, bulk, spec)
     plans = [_staged(window, part, owner, text(query, "query"), natural(batch, "batch")) for owner, part in parts]
     if len(plans) == 1:
@@ -420,8 +416,7 @@ def punctuate(window: Handle, time: TimeLike) -> Plan[WriteResult]:
     sends the call again while the service is away.
     """
     request = pb.PunctuateRequest(window=window.name, time=(yield from tick_of(window, time, "time")))
-    done: pb.PunctuateResponse = yield from asked_again(window._client, "Punctuate", request)
-    return WriteResult(evicted=done.evicted, durability=done.durability or "memory")
+    return _from_change((yield from asked_again(window._client, "Punctuate", request)))
 
 
 def _requests(window: Handle, bulk: Bulk, spec: pb.WindowSpec, identity: str) -> Iterator[pb.BulkInsertRequest]:
@@ -496,22 +491,10 @@ def _sent(
     return total
 
 
-def _from_eviction(done: pb.BulkEvictResponse, sequences: int) -> WriteResult:
-    return WriteResult(
-        evicted=done.evicted,
-        already_applied=done.already_applied,
-        durability=done.durability or "memory",
-        sequences=sequences,
-    )
+_CHANGES = ("evicted", "already_applied", "retracted", "corrected", "missing")
 
 
-def _from_change(done: pb.ChangeResponse, sequences: int) -> WriteResult:
-    return WriteResult(
-        evicted=done.evicted,
-        already_applied=done.already_applied,
-        durability=done.durability or "memory",
-        sequences=sequences,
-        retracted=done.retracted,
-        corrected=done.corrected,
-        missing=done.missing,
-    )
+def _from_change(done: Any, sequences: int = 0) -> WriteResult:
+    """Return the result of a write that inserts nothing; its answer has some of the counts."""
+    found = {name: getattr(done, name) for name in _CHANGES if name in done.DESCRIPTOR.fields_by_name}
+    return WriteResult(**found, durability=done.durability or "memory", sequences=sequences)
