@@ -16,11 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from sash_client import InvalidArgument
-from sash_spark.names import meant
+from sash_spark.names import meant, named
 
 __all__ = ["column_of", "find", "flat"]
 
@@ -53,7 +52,7 @@ def _find(schema: StructType, name: str) -> tuple[tuple[str, ...], DataType] | N
 
 def column_of(path: tuple[str, ...]) -> Column:
     """Return the expression of a path."""
-    column = F.col("`" + path[0].replace("`", "``") + "`")  # a dot in a name is a dot, not a path
+    column = named(path[0])
     for name in path[1:]:
         column = column.getField(name)
     return column

@@ -41,7 +41,8 @@ from pyspark.sql import functions as F
 
 from sash_client import InvalidArgument
 from sash_spark.aggregates import partial_columns, reads, why_not
-from sash_spark.row_columns import as_field, as_ticks, named, present
+from sash_spark.names import named
+from sash_spark.row_columns import as_field, as_ticks, present
 from sash_wire.durations import parse_duration
 
 __all__ = ["check_preaggregation", "partials_of", "preaggregate"]

@@ -10,7 +10,7 @@ Where keys have parts, there is a column for each part in place of `key`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -32,11 +32,6 @@ from sash_wire.key_parts import key_columns
 
 __all__ = ["Question", "Shape"]
 
-_OPTIONS = {
-    *("target", "window", "what", "keys", "combine", "lookback", "as_of", "start", "end", "step", "width"),
-    *("aggregates", "partitions", "pushdown", "timeout_s", "delay"),
-    *LOGIN_OPTIONS,
-}
 _TABLES = ("entries", "answers", "series")
 _APPLIES = {
     "lookback": ("answers",),
@@ -49,6 +44,8 @@ _APPLIES = {
     "aggregates": ("answers", "series"),
 }
 """Options that only some tables have: option -> their `what`. With another one they are refused, not ignored."""
+_NAMED = {"lookbacks": "lookback"}
+"""Options whose field has another name."""
 _DURATION = refusing(parse_duration)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -83,7 +80,8 @@ class Question:
         Raises:
             InvalidArgument: an option is unknown, missing, or has a wrong value.
         """
-        options.only(_OPTIONS)
+        texts = {_NAMED.get(each.name, each.name) for each in fields(cls)} - {"login"}
+        options.only({*texts, "pushdown", *LOGIN_OPTIONS})
         found = cls(
             target=options.required("target"),
             window=options.required("window"),
@@ -91,16 +89,11 @@ class Question:
             keys=options.names("keys"),
             combine=options.flag("combine"),
             lookbacks=options.names("lookback") or (),
-            as_of=options.text("as_of"),
-            start=options.text("start"),
-            end=options.text("end"),
-            step=options.text("step"),
-            width=options.text("width"),
             aggregates=options.names("aggregates"),
             partitions=options.number("partitions", 0, least=1),
             timeout_s=options.seconds("timeout_s", 60.0),
             login=Login.of(options),
-            delay=options.text("delay"),
+            **{name: options.text(name) for name in ("as_of", "start", "end", "step", "width", "delay")},
         )
         if found.what not in _TABLES:
             raise InvalidArgument(f"what is one of {', '.join(_TABLES)}, not {found.what!r}", field="what")

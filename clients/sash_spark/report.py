@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 __all__ = ["BatchReport"]
 
@@ -49,20 +49,6 @@ class BatchReport:
 
     def plus(self, later: BatchReport) -> BatchReport:
         """Add a later report to this one."""
-        return BatchReport(
-            later.batch_id,
-            self.arrived + later.arrived,
-            self.inserted + later.inserted,
-            self.late + later.late,
-            self.evicted + later.evicted,
-            self.seconds + later.seconds,
-            self.duplicates + later.duplicates,
-            self.already_applied or later.already_applied,
-            self.staged + later.staged,
-            self.ahead + later.ahead,
-            self.bad + later.bad,
-            self.corrected + later.corrected,
-            self.retracted + later.retracted,
-            self.missing + later.missing,
-            self.merged + later.merged,
-        )
+        both = {each.name: getattr(self, each.name) + getattr(later, each.name) for each in fields(self)}
+        already_applied = self.already_applied or later.already_applied
+        return BatchReport(**both | {"batch_id": later.batch_id, "already_applied": already_applied})

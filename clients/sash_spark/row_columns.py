@@ -23,16 +23,12 @@ from pyspark.sql.types import (
 )
 
 from sash_client import InvalidArgument
+from sash_spark.names import named
 from sash_wire.durations import NANOSECONDS
 
-__all__ = ["as_field", "as_ticks", "named", "present"]
+__all__ = ["as_field", "as_ticks", "present"]
 
 _SPARK_TYPES = {"float64": "double", "int64": "bigint", "string": "string", "bool": "boolean"}
-
-
-def named(name: str) -> Column:
-    """Return the column of that name. A dot in it is a dot, not a path."""
-    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def present(column: Column, kind: str, name: str) -> Column:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import time as clock
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,12 +28,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from sash_client import FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.bad_rows import bad_rows_of
 from sash_spark.login import Login
+from sash_spark.names import named
 from sash_spark.parts import QUERY_ID, Part, Route, batch_name, check_nulls, named_fields, sort_columns
 from sash_spark.paths import column_of, flat
 from sash_spark.preaggregate import check_preaggregation, preaggregate
@@ -40,8 +41,14 @@ from sash_spark.report import BatchReport
 
 __all__ = ["BatchReport", "SashSink", "sash_sink"]
 
-_PARTS = "arrived long, stages array<string>, committed boolean, staged long, bad long, merged long, changes binary"
+_PARTS = "part binary"
 _TIME, _KEY, _OP, _PART, _FIELD, _SORT = "time", "key", "op", "part_", "field_", "sort_"
+
+_OUTCOMES = (
+    *("inserted", "late", "evicted", "duplicates", "already_applied"),
+    *("ahead", "corrected", "retracted", "missing"),
+)
+"""What a report has of the result of the commit."""
 
 _RUN_ID = "spark.jobGroup.id"  # Spark runs each run of a streaming query as one group of jobs
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
@@ -250,13 +257,7 @@ class SashSink:
         rows, route = self._rows(batch, self._fitted_route)
         # Spark takes one result of each task, however often it ran; collect() returns them in the order of partitions.
         found = rows.mapInArrow(_Stage(route, query, batch_id), _PARTS).collect()
-        parts = [
-            Part(
-                *(row["arrived"], tuple(row["stages"]), row["committed"], row["staged"], row["bad"], row["merged"]),
-                changes=bytes(row["changes"]),
-            )
-            for row in found
-        ]
+        parts: list[Part] = [pickle.loads(row["part"]) for row in found]
         if self.on_bad_rows is not None and any(part.bad for part in parts):
             self.on_bad_rows(
                 batch.mapInArrow(_BadRows(self._fitted_route, self._spec["time_unit"]), batch.schema), batch_id
@@ -264,23 +265,8 @@ class SashSink:
         return parts, route.commit(query, batch_id, parts, streaming)
 
     def _report(self, batch_id: int, parts: Sequence[Part], result: WriteResult, seconds: float) -> None:
-        report = BatchReport(
-            batch_id,
-            arrived=sum(part.arrived for part in parts),
-            inserted=result.inserted,
-            late=result.late,
-            evicted=result.evicted,
-            seconds=seconds,
-            duplicates=result.duplicates,
-            already_applied=result.already_applied,
-            staged=sum(part.staged for part in parts),
-            ahead=result.ahead,
-            bad=sum(part.bad for part in parts),
-            corrected=result.corrected,
-            retracted=result.retracted,
-            missing=result.missing,
-            merged=sum(part.merged for part in parts),
-        )
+        read = {name: sum(getattr(part, name) for part in parts) for name in ("arrived", "staged", "bad", "merged")}
+        report = BatchReport(batch_id, seconds=seconds, **read, **{name: getattr(result, name) for name in _OUTCOMES})
         self.total = self.total.plus(report)
         if self.on_batch is not None:
             self.on_batch(report)
@@ -296,17 +282,7 @@ class _Stage:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part = self.route.stage(batches, self.query, self.batch_id)
-        yield pa.RecordBatch.from_pydict(
-            {
-                "arrived": pa.array([part.arrived], pa.int64()),
-                "stages": pa.array([list(part.stages)], pa.list_(pa.string())),
-                "committed": pa.array([part.committed]),
-                "staged": pa.array([part.staged], pa.int64()),
-                "bad": pa.array([part.bad], pa.int64()),
-                "merged": pa.array([part.merged], pa.int64()),
-                "changes": pa.array([part.changes], pa.binary()),
-            }
-        )
+        yield pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part)], pa.binary())})
 
 
 @dataclass(frozen=True)
@@ -328,15 +304,15 @@ class _BadRows:
 def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
     """Select the columns that the window needs, under names that no field can have."""
     assert route.fields is not None
-    columns = [_column(route.time).alias(_TIME)]
+    columns = [named(route.time).alias(_TIME)]
     if route.key is not None:
-        columns.append(_column(route.key).cast("string").alias(_KEY))
+        columns.append(named(route.key).cast("string").alias(_KEY))
     parts = {name: _PART + name for name in route.parts or {}}
-    columns += [_column(column).cast("string").alias(_PART + name) for name, column in (route.parts or {}).items()]
-    columns += [_column(column).alias(_FIELD + name) for name, column in route.fields.items()]
+    columns += [named(column).cast("string").alias(_PART + name) for name, column in (route.parts or {}).items()]
+    columns += [named(column).alias(_FIELD + name) for name, column in route.fields.items()]
     fields = {name: _FIELD + name for name in route.fields}
-    columns += [_column(route.op).alias(_OP)] if route.op else []
-    columns += [_column(column).alias(f"{_SORT}{i}") for i, column in enumerate(route.sort)]
+    columns += [named(route.op).alias(_OP)] if route.op else []
+    columns += [named(column).alias(f"{_SORT}{i}") for i, column in enumerate(route.sort)]
     sort = tuple(f"{_SORT}{i}" for i in range(len(route.sort)))
     names = {_TIME: route.time, _KEY: route.key or "", _OP: route.op or ""}
     names |= {_FIELD + name: column for name, column in route.fields.items()}
@@ -344,7 +320,3 @@ def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
     own = replace(route, time=_TIME, key=route.key and _KEY, op=route.op and _OP, parts=parts, fields=fields)
     own = replace(own, sort=sort, names=names)
     return batch.select(*columns), own
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")  # a dot in a name is a dot, not a path

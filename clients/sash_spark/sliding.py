@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, IntegerType, LongType, StructField, StructType
 
+from sash_spark.names import named
 from sash_spark.sliding_keys import KeyColumns, exact
 from sash_spark.sliding_plan import EVER, NEVER, Plan, columns_of, refused
 from sash_spark.sliding_state import Bucket
@@ -189,19 +190,15 @@ def _named(answers: DataFrame, plan: Plan) -> DataFrame:
 
 def _selected(frame: DataFrame, plan: Plan) -> DataFrame:
     """Select key, time and fields, under names that cannot collide."""
-    key = F.lit(0).cast("long") if plan.key is None else _column(plan.key)
+    key = F.lit(0).cast("long") if plan.key is None else named(plan.key)
     if isinstance(plan.key_type, DoubleType | FloatType):
         # 0.0 equals -0.0, and NaN equals NaN, as in Spark's own groups.
         key = F.when(key == 0, F.lit(0.0)).when(F.isnan(key), F.lit(float("nan"))).otherwise(key).cast(plan.key_type)
-    fields = [_column(name).alias(_FIELD + name) for name in plan.fields]
-    return frame.select(key.alias(KEY), _column(plan.time).alias(_TIME), *fields)
+    fields = [named(name).alias(_FIELD + name) for name in plan.fields]
+    return frame.select(key.alias(KEY), named(plan.time).alias(_TIME), *fields)
 
 
 def _in_buckets(rows: DataFrame, buckets: int) -> DataFrame:
     """Put the bucket of each row before its columns."""
     bucket = F.pmod(F.xxhash64(KEY), F.lit(buckets)).cast("int")
     return rows.select(bucket.alias(BUCKET), *rows.columns)
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")  # a dot in a name is a dot, not a path

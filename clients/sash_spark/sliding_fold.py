@@ -40,6 +40,9 @@ _ROWS_AT_ONCE = 1_000_000
 """About so many rows are read and folded into atoms at once."""
 
 
+_PLAIN = ("key", "first", "last", "count", "chunk", "known")
+
+
 @dataclass(slots=True)
 class Segments:
     """Runs of rows, each of one key and in one chunk. All arrays have one place for each segment.
@@ -63,15 +66,8 @@ class Segments:
 
     def take(self, rows: Array) -> Segments:
         """Select some, in a new order."""
-        return Segments(
-            self.key[rows],
-            self.first[rows],
-            self.last[rows],
-            self.count[rows],
-            self.chunk[rows],
-            self.known[rows],
-            [tuple([part[rows] for part in each]) for each in self.partials],
-        )
+        partials = [tuple([part[rows] for part in each]) for each in self.partials]
+        return Segments(**{name: getattr(self, name)[rows] for name in _PLAIN}, partials=partials)
 
 
 @dataclass(slots=True)
@@ -363,12 +359,5 @@ def joined(parts: list[Segments]) -> Segments:
         tuple([np.concatenate(columns) for columns in zip(*slots, strict=True)])
         for slots in zip(*(part.partials for part in parts), strict=True)
     ]
-    return Segments(
-        np.concatenate([part.key for part in parts]),
-        np.concatenate([part.first for part in parts]),
-        np.concatenate([part.last for part in parts]),
-        np.concatenate([part.count for part in parts]),
-        np.concatenate([part.chunk for part in parts]),
-        np.concatenate([part.known for part in parts]),
-        partials,
-    )
+    plain = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PLAIN}
+    return Segments(**plain, partials=partials)

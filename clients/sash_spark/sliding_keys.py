@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, DecimalType, IntegralType, StringType, StructType
 
-from sash_spark.names import meant
+from sash_spark.names import meant, named
 from sash_spark.sliding_plan import OWN_COLUMNS, refused
 
 __all__ = ["KeyColumns", "exact"]
@@ -78,8 +78,8 @@ class KeyColumns:
 
     def joined(self, frame: DataFrame) -> DataFrame:
         """Add the column with all of them to a frame."""
-        columns = [F.col("`" + name.replace("`", "``") + "`") for name in self.columns.names]
-        return frame.withColumn(self.name, F.to_json(F.struct(*columns), {"ignoreNullFields": "true"}))
+        columns = F.struct(*map(named, self.columns.names))
+        return frame.withColumn(self.name, F.to_json(columns, {"ignoreNullFields": "true"}))
 
     def split(self, answers: DataFrame) -> DataFrame:
         """Put the columns, as they were, in the place of the one with all of them."""
