@@ -20,7 +20,7 @@ import typer
 
 from sash_cli.output import fail
 from sash_client import TLS, Client, Unavailable
-from sash_client.keys import Grouping
+from sash_client.windows.keys import Grouping
 
 __all__ = [
     "LOCAL",

@@ -35,24 +35,24 @@ from typing import Any, BinaryIO, ClassVar, Self, TypeVar, Unpack, cast
 
 import grpc
 
-from sash_client import windows
 from sash_client.answers import Topology, WindowInfo, WriteResult
-from sash_client.bulks import Bulk, Rows
-from sash_client.calls import Patience, stood_still
-from sash_client.connect import AsyncCalls
-from sash_client.connection import READS, Connection
+from sash_client.calls.connect import AsyncCalls
+from sash_client.calls.connection import READS, Connection
+from sash_client.calls.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.calls.streams import Patience, stood_still
+from sash_client.calls.targets import Endpoint
+from sash_client.data.bulks import Bulk, Rows
+from sash_client.data.tables import AsyncAnswers, AsyncEntries
+from sash_client.data.times import TimeLike
+from sash_client.data.wire import from_info, new_name
 from sash_client.errors import FailedPrecondition, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.keys import Key
-from sash_client.operations import Awaits, Operations
-from sash_client.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
-from sash_client.producer import Producer
-from sash_client.tables import AsyncAnswers, AsyncEntries
-from sash_client.targets import Endpoint
-from sash_client.times import TimeLike
-from sash_client.windows import Handle
-from sash_client.wire import from_info, new_name
-from sash_client.writes import BulkStream
+from sash_client.windows import handle
+from sash_client.windows.handle import Handle
+from sash_client.windows.keys import Key
+from sash_client.windows.operations import Awaits, Operations
+from sash_client.windows.producer import Producer
+from sash_client.windows.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
 
@@ -100,16 +100,16 @@ class AsyncClient(Connection):
 
     async def create_window(self, spec: Mapping[str, Any] | str) -> AsyncWindow:
         """Create a window; as `Client.create_window`."""
-        made = await self._perform(windows.created(spec))
+        made = await self._perform(handle.created(spec))
         return AsyncWindow(self, made.name, made)
 
     async def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
-        return await self._perform(windows.listed())
+        return await self._perform(handle.listed())
 
     async def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
-        return await self._perform(windows.topology())
+        return await self._perform(handle.topology())
 
     async def move_shard(self, shard: int, process: int) -> Topology:
         """Have a process take a shard, where processes share them by leases; returns when it has it.
@@ -119,11 +119,11 @@ class AsyncClient(Connection):
             Unavailable: the process does not have it in time.
             Unsupported: shards stay where they are.
         """
-        return await self._perform(windows.moved(shard, process))
+        return await self._perform(handle.moved(shard, process))
 
     async def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return await self._perform(windows.deleted(name))
+        return await self._perform(handle.deleted(name))
 
     def window(self, name: str) -> AsyncWindow:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
@@ -357,7 +357,7 @@ class AsyncWindow(Operations, Awaits):
             await asyncio.gather(feeding, return_exceptions=True)
 
     async def _spec(self) -> pb.WindowSpec:
-        return await self._client._perform(windows.known(self))
+        return await self._client._perform(handle.known(self))
 
 
 async def _fed(call: Any, bulks: Iterable[Bulk] | AsyncIterable[Bulk], stream: BulkStream) -> None:

@@ -22,22 +22,22 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 import grpc
 
-from sash_client import windows
 from sash_client.answers import Topology, WindowInfo, WriteResult
-from sash_client.bulks import Bulk
-from sash_client.calls import Feed, Patience, answered, received
-from sash_client.connect import BlockingCalls
-from sash_client.connection import READS, Connection
+from sash_client.calls.connect import BlockingCalls
+from sash_client.calls.connection import READS, Connection
+from sash_client.calls.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.calls.streams import Feed, Patience, answered, received
+from sash_client.calls.targets import Endpoint
+from sash_client.data.bulks import Bulk
+from sash_client.data.tables import Answers, Entries
+from sash_client.data.wire import from_info, new_name, spec_document
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.operations import Blocks, Operations
-from sash_client.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
-from sash_client.producer import Producer
-from sash_client.tables import Answers, Entries
-from sash_client.targets import Endpoint
-from sash_client.windows import spec_of
-from sash_client.wire import from_info, new_name, spec_document
-from sash_client.writes import BulkStream
+from sash_client.windows import handle
+from sash_client.windows.handle import spec_of
+from sash_client.windows.operations import Blocks, Operations
+from sash_client.windows.producer import Producer
+from sash_client.windows.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
 
@@ -122,16 +122,16 @@ class Client(Connection):
             InvalidArgument: names the offending part of the spec in `field`.
             AlreadyExists: a window of that name has another spec.
         """
-        made = self._perform(windows.created(spec))
+        made = self._perform(handle.created(spec))
         return Window(self, made.name, made)
 
     def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
-        return self._perform(windows.listed())
+        return self._perform(handle.listed())
 
     def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
-        return self._perform(windows.topology())
+        return self._perform(handle.topology())
 
     def move_shard(self, shard: int, process: int) -> Topology:
         """Have a process take a shard, where processes share them by leases; returns when it has it.
@@ -141,11 +141,11 @@ class Client(Connection):
             Unavailable: the process does not have it in time.
             Unsupported: shards stay where they are.
         """
-        return self._perform(windows.moved(shard, process))
+        return self._perform(handle.moved(shard, process))
 
     def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return self._perform(windows.deleted(name))
+        return self._perform(handle.deleted(name))
 
     def window(self, name: str) -> Window:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""

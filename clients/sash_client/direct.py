@@ -21,17 +21,17 @@ from typing import Any, Self, Unpack
 
 from sash_client.aio import AsyncClient, AsyncProducer, AsyncWindow
 from sash_client.answers import WriteResult
-from sash_client.bulks import Rows, bulk_of, checked
+from sash_client.calls.connection import Connection
+from sash_client.calls.owners import Owners
+from sash_client.calls.plans import Ask, Plan
 from sash_client.client import Client, Window
-from sash_client.connection import Connection
+from sash_client.data.bulks import Rows, bulk_of, checked
+from sash_client.data.times import TimeLike
 from sash_client.errors import FailedPrecondition, InvalidArgument, SashClientError
-from sash_client.keys import Key, text
-from sash_client.owners import Owners
-from sash_client.plans import Ask, Plan
-from sash_client.producer import Producer
-from sash_client.times import TimeLike
-from sash_client.windows import Handle, created, parts_joined, spec_of
-from sash_client.writes import messages_of
+from sash_client.windows.handle import Handle, created, parts_joined, spec_of
+from sash_client.windows.keys import Key, text
+from sash_client.windows.producer import Producer
+from sash_client.windows.writes import messages_of
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.placement import shard_of, shards_of
 

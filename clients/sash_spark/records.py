@@ -19,8 +19,8 @@ from pyspark.sql.types import DataType, DecimalType, TimestampType
 from sash_client import InvalidArgument
 from sash_spark.config import FileSource, KafkaSource, PipelineConfig, RateSource, Target
 from sash_spark.names import named, quoted
-from sash_spark.parts import Nulls
-from sash_spark.row_columns import as_field
+from sash_spark.writing.casts import as_field
+from sash_spark.writing.route import Nulls
 
 __all__ = ["AT", "LEFT_OUT", "RECORD", "VERDICT", "Judged", "TargetColumns", "judged", "parsed", "read"]
 
