@@ -22,7 +22,7 @@ settings.register_profile("soak", max_examples=5000, deadline=None, suppress_hea
 settings.load_profile(os.environ.get("SASH_PROFILE", "dev"))
 
 ONE_IN = 7 if os.environ.get("SASH_PROFILE") == "sample" else 1
-"""Of the cases of one test, a sample has so many: no list of parameters is as long, or each would have one value of it."""
+"""A sample has one in seven cases of each test. Few lists of parameters have seven values, so all values are met."""
 
 LONG = (
     "tests/spark",
