@@ -111,7 +111,7 @@ def _schema(aggregate: Mapping[str, Any], fields: Mapping[str, str]) -> Schema |
     """Return the form of an aggregate's answers, or None for an aggregate of another package."""
     # Imported here: it takes a third of a second, and only the driver needs it.
     from sash_engine.monoids import BUILT_IN
-    from sash_engine.windows.aggregate_spec import monoid_of
+    from sash_engine.windows.spec.aggregates import monoid_of
 
     if aggregate["function"] not in {each.function for each in BUILT_IN}:
         return None

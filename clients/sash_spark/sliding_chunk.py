@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sash_engine.monoids import Partials
 from sash_engine.monoids.base import Array
-from sash_engine.windows.ragged import ragged
+from sash_engine.windows.keys.ragged import ragged
 from sash_spark.sliding_fold import Segments
 from sash_spark.sliding_plan import Plan, columns_of, record_batch_of
 

@@ -290,7 +290,7 @@ def record_batch_of(plan: Plan, columns: Sequence[Array]) -> Any:
 
 
 def _micros(text: str, field: str) -> int:
-    from sash_engine.windows.spec import parse_duration
+    from sash_engine.windows.spec.window import parse_duration
 
     plain = str(text).strip()
     if re.fullmatch(r"\d+", plain):
@@ -303,7 +303,7 @@ def _monoids(
 ) -> dict[str, tuple[Monoid, tuple[str, ...]]]:
     """The aggregates by the rules of a window's spec."""
     # Imported here, on the driver only: every Python worker would spend most of a second on it.
-    from sash_engine.windows.spec import WindowSpec
+    from sash_engine.windows.spec.window import WindowSpec
 
     document = {"name": "sliding", "aggregates": {name: dict(one) for name, one in aggregates.items()}}
     return WindowSpec.parse(document | ({"fields": dict(fields)} if fields else {})).monoids()

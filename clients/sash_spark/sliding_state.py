@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from sash_engine.monoids.base import Array
-from sash_engine.windows.ragged import ragged
+from sash_engine.windows.keys.ragged import ragged
 from sash_spark.sliding_chunk import INLINE, Chunk
 from sash_spark.sliding_fold import Answers, Newest, Steps, Windows, answers_over, joined
 from sash_spark.sliding_plan import EVER, NEVER, Plan

@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert
-from sash.durability.roots import Group, Start
+from sash.durability.journal.roots import Group, Start
+from sash.durability.records.commands import BulkEvict, BulkInsert
 from sash_engine.errors import DataLoss
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped

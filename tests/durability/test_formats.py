@@ -10,8 +10,8 @@ import msgpack
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert, Commit, StageBatch
-from sash.durability.roots import Meta, Start
+from sash.durability.journal.roots import Meta, Start
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, StageBatch
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import sash_engine.monoids
-from sash.durability.records import AddAggregates, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import AddAggregates, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import AlreadyExists, FailedPrecondition, TooLarge
 from sash_engine.monoids import Sum
-from sash_engine.windows import aggregate_spec as spec_module
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.spec import aggregates as spec_module
 from tests.support.stored import StorageServer, batch, spec
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from sash.durability import blocks, checkpoint, journal, storage
+from sash.durability import storage
+from sash.durability.images import blocks, checkpoint
+from sash.durability.journal import journal
 from sash_client.errors import SashClientError
 from tests.simulation.callers import PASSING, calls, creating, spec
 from tests.simulation.history import ANY

@@ -18,7 +18,7 @@ from sash.promql.matchers import Matchers
 from sash.promql.parsing import parsed_selector
 from sash.promql.values import NAME, SERIES_MAX, Room
 from sash_engine.errors import NotFound, PermissionDenied
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["Metadata"]
 

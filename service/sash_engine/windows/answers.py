@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_engine.monoids.base import Array, Partials
-from sash_engine.windows.spec import Durability, WindowSpec
+from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_wire.labels import split
 
 __all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult", "parts_of"]

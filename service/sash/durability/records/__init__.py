@@ -1,0 +1,1 @@
+"""What a journal keeps of a command, as columns."""
