@@ -19,7 +19,7 @@ import sash_engine
 from deploy import compile_engine
 from sash_engine import version
 from tests.support.every_question import asked
-from tests.support.servers import WAIT_S, service_process
+from tests.support.servers import PLAIN, service_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,7 +105,7 @@ def test_it_says_that_it_is_compiled(run):
 def test_every_kind_of_question_on_every_edge(made, kind):
     path = [str(made)] * (kind == "compiled") + [str(ROOT / room) for room in ("service", "clients", "proto")]
     with service_process(PYTHONPATH=os.pathsep.join(path)) as running:
-        metrics = httpx.get(f"{running.rest_url}/metrics", trust_env=False, timeout=WAIT_S).text
+        metrics = httpx.get(f"{running.rest_url}/metrics", **PLAIN).text
         assert f'engine="{kind}"' in metrics
         assert asked(running.grpc_target, running.rest_url) > 1_000
 
@@ -147,7 +147,7 @@ def test_processes_run_the_engine_that_the_tests_run(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == f"{sash_engine.compiled()} {sash_engine.__file__}\n"
     with service_process() as running:
-        engine = httpx.get(f"{running.rest_url}/metrics", trust_env=False, timeout=WAIT_S).text
+        engine = httpx.get(f"{running.rest_url}/metrics", **PLAIN).text
     assert f'engine="{version.engine()}"' in engine
 
 
