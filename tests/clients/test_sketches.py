@@ -219,6 +219,7 @@ def test_features_that_the_model_does_not_have_are_refused(features):
         lambda data: data[:-1],
         lambda data: data[:16] + bytes(8) + data[24:],  # no hash is below 0
         lambda data: data[:16] + struct.pack("<Q", 2**63) + data[24:],  # more than all hashes
+        lambda data: data[:8] + bytes(16),  # of no hashes, all that are below 0
         lambda data: data[:-8] + data[16:24],  # a hash that theta leaves out
         lambda data: data[:1] + b"\x09" + data[2:],
         lambda data: b"\x04" + data[1:],
