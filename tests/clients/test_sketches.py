@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sash_client.count_min
-import sash_client.naive_bayes
-import sash_client.theta
 from sash_client import CountMin, InvalidArgument, NaiveBayes, ThetaSketch
+from sash_client.sketches import count_min, naive_bayes, theta
 from sash_engine import monoids
 
 RANDOM = np.random.default_rng(29)
@@ -237,7 +235,7 @@ def test_damaged_theta_sketches_are_refused(change):
         ThetaSketch(change(data))
 
 
-@pytest.mark.parametrize("module", [sash_client.count_min, sash_client.theta, sash_client.naive_bayes])
+@pytest.mark.parametrize("module", [count_min, theta, naive_bayes])
 def test_the_examples_run(module):
     failed, ran = doctest.testmod(module)
     assert failed == 0

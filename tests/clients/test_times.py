@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.times import to_duration, to_tick, to_ticks
+from sash_client.data.times import to_duration, to_tick, to_ticks
 
 INSTANT = np.datetime64("2013-01-01T10:15", "m")
 AWARE = datetime(2013, 1, 1, 10, 15, tzinfo=UTC)

@@ -24,7 +24,7 @@ from sash_wire.placement import shard_of
 from tests.support.deployments import KEYS, SHARDS, Deployment, Process, Producer, check, made
 from tests.support.links import links
 from tests.support.redis_servers import BINARIES, redis_server
-from tests.support.servers import WAIT_S, running_service
+from tests.support.servers import PLAIN, WAIT_S, running_service
 from tests.support.waiting import wait_until
 
 ONE_OF_EACH = {shard_of("w", key, SHARDS): key for key in KEYS}.values()
@@ -281,9 +281,7 @@ def test_leases_survive_a_store_that_takes_three_seconds_to_answer() -> None:
                 if field.startswith(b"p:"):
                     rows.setdefault(field, set()).add(value)
             assert {field: value for field, value in table().items() if field.startswith(b"s:")} == owners
-            assert all(
-                httpx.get(f"{each.url}/v1/topology", timeout=WAIT_S, trust_env=False).is_success for each in processes
-            )
+            assert all(httpx.get(f"{each.url}/v1/topology", **PLAIN).is_success for each in processes)
             return all(len(seen) > 15 for seen in rows.values())
 
         wait_until(beaten, look_s=0.1)
@@ -291,7 +289,7 @@ def test_leases_survive_a_store_that_takes_three_seconds_to_answer() -> None:
 
 def ready(process: Process) -> str:
     """What a process says of whether it is ready."""
-    return httpx.get(f"{process.url}/readyz", timeout=WAIT_S, trust_env=False).text
+    return httpx.get(f"{process.url}/readyz", **PLAIN).text
 
 
 def check_soon(process: Process, wrote: Counter[str]) -> None:
@@ -311,7 +309,7 @@ def test_processes_of_one_machine_are_in_the_table_each(deployment: Deployment) 
     wait_until(lambda: sorted(map(len, both.shards().values())) == [4, 4])
     wrote = producer.end()
     assert both.answers() == {key: (n, n) for key, n in wrote.items()}
-    text = httpx.get(f"{both.url}/metrics", timeout=WAIT_S, trust_env=False).text
+    text = httpx.get(f"{both.url}/metrics", **PLAIN).text
     assert text.count('sash_process_up{process="') == 2
     both.process.send_signal(signal.SIGTERM)
     assert both.process.wait(WAIT_S) == 0

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sash_client import InvalidArgument
 from sash_engine.monoids.laws import close
 from sash_spark import sash_sink
-from sash_spark.preaggregate import check_preaggregation, partials_of, preaggregate
+from sash_spark.writing.preaggregate import check_preaggregation, partials_of, preaggregate
 
 pytestmark = pytest.mark.spark
 
