@@ -3,8 +3,6 @@
 k sets that are joined one after the other:   e = k 2^-53 |mean| / deviation,   error <= 3 e + e^2
 """
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.asking import question_of
+from tests.support.far_from_zero import variance_and_error
 
 N = 2000
 OPEN = 1024 + 64
@@ -119,8 +118,5 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_of_a_variance_far_from_zero_no_more_is_lost_than_is_said(way, order, offset):
     values = ORDERS[order](np.random.default_rng(7).normal(size=N)) + offset
-    exact = [Fraction(value) for value in values.tolist()]
-    mean = sum(exact) / N
-    variance = float(sum((value - mean) ** 2 for value in exact) / (N - 1))
-    off = WAYS[way] * 2.0**-53 * abs(offset) / variance**0.5
-    assert way(values) == pytest.approx(variance, rel=3 * off + off * off + 1e-12)
+    variance, error = variance_and_error(values.tolist(), WAYS[way])
+    assert way(values) == pytest.approx(variance, abs=error)
