@@ -40,7 +40,7 @@ from sash.limits.unfinished import is_going_on
 from sash.plane import Plane
 from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
-from sash.rpc.errors import status_of
+from sash.rpc.errors import end_with, status_of
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.monitors import HEALTH, Health, Reflection
 from sash.rpc.operations import Operations
@@ -394,7 +394,7 @@ class _Guarded:
     async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
         status = status_of(error, self._method.name, applied)
         self._metrics.count_rejected("grpc", status.code.name)
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
 def _close(lease: Lease | None, context: Context) -> None:
@@ -404,10 +404,10 @@ def _close(lease: Lease | None, context: Context) -> None:
     if not lease.memory.held or is_going_on():
         lease.close()
         return
-    try:
-        context.add_done_callback(lambda _: lease.close())  # type: ignore[arg-type]  # the stubs' argument is none
-    except RuntimeError:  # it has ended
-        lease.close()
+    task = asyncio.current_task()
+    assert task is not None
+    # gRPC's own callbacks know their call, and it knows them: both would stay until the collector looks.
+    task.add_done_callback(lambda _: lease.close())
 
 
 class _Traced(_Guarded):
