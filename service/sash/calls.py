@@ -19,7 +19,7 @@ from sash.limits.unfinished import goes_on
 from sash.plane import Plane
 from sash.shard import Parts
 from sash_engine.errors import InvalidArgument, Unavailable
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import KeysQuery
 from sash_wire import traces
 from sash_wire.errors import raising

@@ -20,7 +20,7 @@ import pytest
 
 from deploy import compile_engine
 from tests.support.every_question import asked
-from tests.support.servers import WAIT_S
+from tests.support.servers import PLAIN, WAIT_S
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "image"
@@ -182,7 +182,7 @@ def served(images, config, volume):
             line = process.stdout.readline()
             found = re.search(r"gRPC on 0\.0\.0\.0:(\d+), REST and page on http://0\.0\.0\.0:(\d+)/", line)
             assert found, line + process.stderr.read()
-            with httpx.Client(base_url=f"http://127.0.0.1:{found[2]}", timeout=WAIT_S, trust_env=False) as http:
+            with httpx.Client(base_url=f"http://127.0.0.1:{found[2]}", **PLAIN) as http:
                 yield http, f"127.0.0.1:{found[1]}", stop
         finally:
             if process.poll() is None:

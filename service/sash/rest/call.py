@@ -19,7 +19,7 @@ from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_jso
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
-from sash_engine.windows.spec_text import read_yaml
+from sash_engine.windows.spec.text import read_yaml
 
 __all__ = ["SAFE", "Admit", "Call", "Collect", "Edge", "Gone"]
 

@@ -26,10 +26,10 @@ from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
 from sash.rest.whole import Whole
 from sash_engine.windows.answers import Page
-from sash_engine.windows.batch import AnyBatch
+from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.questions import EntriesQuery, KeysQuery, RangeQuery, SeriesQuery
 from sash_engine.windows.questions import Query as Question
-from sash_engine.windows.spec import WindowSpec, parse_duration
+from sash_engine.windows.spec.window import WindowSpec, parse_duration
 
 __all__ = ["ROUTER", "query", "range_query"]
 
