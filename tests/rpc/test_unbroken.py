@@ -1,7 +1,10 @@
 """Writes that outlive their caller: they begin at once, and get a task of their own when they wait."""
 
 import asyncio
+import contextlib
+import gc
 import inspect
+import weakref
 
 import pytest
 
@@ -36,6 +39,36 @@ async def test_a_task_takes_what_goes_on_in_every_python():
     rest = resumed(work, work.send(None))
     assert inspect.iscoroutine(rest)
     assert await asyncio.create_task(rest) == 7
+
+
+class Gone(OSError):
+    """An error that can be looked for."""
+
+
+@pytest.mark.parametrize("is_caught", [False, True], ids=["fails", "goes on and fails"])
+async def test_what_goes_on_and_fails_leaves_nothing_for_the_collector(is_caught):
+    """Each TLS handshake that was broken off stayed, with its connection: 1,366 after half a minute of attacks."""
+
+    async def work(waits_for):
+        with contextlib.suppress(Gone if is_caught else ()):
+            await waits_for.pop()
+        raise Gone
+
+    async def failed():
+        waits_for = asyncio.get_running_loop().create_future()
+        begun = work([waits_for])
+        task = asyncio.create_task(resumed(begun, begun.send(None)))
+        await asyncio.sleep(0)
+        waits_for.set_exception(Gone())
+        await asyncio.wait((task,))
+        return [weakref.ref(each.exception()) for each in (task, waits_for)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert [each() for each in await failed()] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("waits", [1, 2, 3])

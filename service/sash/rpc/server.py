@@ -35,7 +35,7 @@ from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Lease as Room
 from sash.limits.receiving import Receiving
-from sash.limits.refusals import Refusals
+from sash.limits.refusals import WAITING_MAX, Refusals
 from sash.limits.unfinished import is_going_on
 from sash.plane import Plane
 from sash.requests import of_metadata
@@ -74,11 +74,15 @@ for 1.2 to 2.6 s of the loop's time, and of 128 for 0.15 s."""
 
 _PENDING_MIN, _PENDING_MAX = 1000, 100_000
 _PENDING_SHARE = 8
-_PENDING_BYTES = 16_384
-"""A call that waits to be taken up takes 14 KB. Together they take an eighth of the memory. `Unacknowledged` is for
-calls that take more. Fewer are no way out: of 4,800 calls that 16 clients made at once, 3,394 were cancelled at 512,
-and none at 4096.
+_PENDING_BYTES = 32_768
+"""A call that waits to be taken up takes 20 KB, and 31 KB when it is, with the first bytes of its message. Those that
+wait take an eighth of the memory together, and so do those that are open; those that wait to be refused half of that.
+`Unacknowledged` is for calls that take more. Fewer are no way out: of 4,800 calls that 16 clients made at once, 3,394
+were cancelled at 512, and none at 4096.
 """
+
+_HEALTH_SHARE = 4
+"""A fourth as many calls of health may be open, beside those: they live for a second."""
 
 _HANDSHAKE_MS = 5_000
 """For so long the handshake of a connection may take. gRPC's two minutes let one client that says nothing take all."""
@@ -130,8 +134,8 @@ class RpcServer:
         memory = memory or unlimited()
         message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
         lookahead = min(max(memory.limit_bytes // _LOOKAHEAD_SHARE, _LOOKAHEAD_MIN), _LOOKAHEAD_MAX)
-        refusals = Refusals()
         pending = min(max(memory.limit_bytes // _PENDING_SHARE // _PENDING_BYTES, _PENDING_MIN), _PENDING_MAX)
+        refusals = Refusals(min(WAITING_MAX, pending // 2))
         self._closing = asyncio.Event()
         places = Places(settings.max_concurrent_calls, settings.calls_per_address)
         admission = Admission(access, memory, plane.turns, places, self._closing)
@@ -170,17 +174,19 @@ class RpcServer:
         )
         names = (SERVICE, HEALTH, reflection.SERVICE_NAME)
         beside = Places(settings.max_concurrent_calls, settings.calls_per_address)
-        self._health = Health(("", SERVICE), beside, _open_calls(settings), self._closing, metrics)
+        self._health = Health(
+            ("", SERVICE), beside, _open_calls(settings, pending // _HEALTH_SHARE), self._closing, metrics
+        )
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
         limits = _Limits(
             admission,
             Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
-            _open_calls(settings),
+            _open_calls(settings, pending),
             operations.parsed,
             routed,
         )
         self._server.add_generic_rpc_handlers([guard, _Handlers(operations, metrics, limits), self._health])
-        reflecting = Reflection(names, beside, self._closing, metrics)
+        reflecting = Reflection(names, beside, memory, self._closing, metrics)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, self._server)
         self._settings = settings
         self._credentials = None if certificates is None else server_credentials(certificates)
@@ -226,8 +232,8 @@ class RpcServer:
         await self._server.stop(grace_s)
 
 
-def _open_calls(settings: Settings) -> OpenCalls:
-    return OpenCalls(_OPEN * settings.calls_per_address, settings.max_connections_per_address)
+def _open_calls(settings: Settings, all_max: int) -> OpenCalls:
+    return OpenCalls(all_max, _OPEN * settings.calls_per_address, settings.max_connections_per_address)
 
 
 class _Handlers(grpc.ServiceRpcHandler):
