@@ -11,19 +11,15 @@ caller decides: a write without a reply may have been applied.
 from __future__ import annotations
 
 import os
-import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar
-
-import grpc
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
 from sash_client.answers import Topology, WindowInfo, WriteResult
-from sash_client.calls.connect import BlockingCalls
 from sash_client.calls.connection import READS, Connection
 from sash_client.calls.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
 from sash_client.calls.streams import Feed, Patience, answered, received
@@ -40,6 +36,13 @@ from sash_client.windows.producer import Producer
 from sash_client.windows.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
+
+if TYPE_CHECKING:
+    import ssl
+
+    import grpc
+
+    from sash_client.calls.connect import BlockingCalls
 
 __all__ = ["Client", "Window"]
 
@@ -93,6 +96,8 @@ class Client(Connection):
         if self._http is not None:
             self._wait_for_connect(wait_s)
             return
+        import grpc
+
         ready = grpc.channel_ready_future(self._channel)
         try:
             ready.result(timeout=wait_s)
@@ -207,11 +212,15 @@ class Client(Connection):
     # ---------------------------------------------------------------- calls
 
     def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.Channel:
+        import grpc
+
         if self._credentials is None:
             return grpc.insecure_channel(target, options=options)
         return grpc.secure_channel(target, self._credentials, options=options)
 
     def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> BlockingCalls:
+        from sash_client.calls.connect import BlockingCalls
+
         return BlockingCalls(endpoint, context, name)
 
     def _perform(self, plan: Plan[R]) -> R:
@@ -263,6 +272,8 @@ class Client(Connection):
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         if self._http is not None and target is None:
             return self._over_connect(method, request, timeout_s)
+        import grpc
+
         try:
             return self._started(method, request, timeout=timeout_s, target=target, shard=shard)
         except grpc.RpcError as error:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from sash_client.answers import WriteResult
 from sash_wire.errors import raising
+
+if TYPE_CHECKING:
+    import grpc
 
 __all__ = [
     "AlreadyExists",

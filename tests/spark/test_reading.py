@@ -374,7 +374,7 @@ def test_what_cannot_be_read_says_so(client, reader, read):
     with pytest.raises(Unsupported, match="panes instead of entries"):
         reader()
     assert read(what="answers").collect()[0]["n"] == 2
-    with pytest.raises(AnalysisException, match="neither ticks nor a time"):
+    with pytest.raises(AnalysisException, match="is not a time"):
         read(what="series", step="10s", start="soon").collect()
 
 

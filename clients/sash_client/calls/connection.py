@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import ssl
 import threading
 import time
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sash_client.calls.credentials import TLS, Token, channel_credentials, check_clear_token, ssl_context, token_of
 from sash_client.calls.metadata import said_of_request
@@ -24,8 +23,10 @@ from sash_client.calls.plans import READ_ATTEMPTS
 from sash_client.calls.targets import Endpoint, to_endpoint, to_target
 from sash_client.data.libraries import imported
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
-from sash_proto.v1 import windows_pb2_grpc
 from sash_wire import traces
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["OPTIONS", "READS", "Connection"]
 
@@ -154,7 +155,7 @@ class Connection:
         with self._opening:
             if self._channel is None:
                 self._channel = self._opened(self._grpc_target, list(self._options.items()))
-                self._stub = windows_pb2_grpc.WindowsStub(self._channel)  # type: ignore[no-untyped-call]
+                self._stub = _stub_of(self._channel)
 
     def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> Any:
         """What makes calls over Connect, of the kind that the client needs."""
@@ -179,7 +180,7 @@ class Connection:
         with self._opening:
             if target not in self._others:
                 channel = self._opened(target, list((self._options | _TO_PROCESS).items()))
-                self._others[target] = channel, windows_pb2_grpc.WindowsStub(channel)  # type: ignore[no-untyped-call]
+                self._others[target] = channel, _stub_of(channel)
             return self._others[target][1]
 
     def _channels(self) -> list[Any]:
@@ -215,6 +216,13 @@ class Connection:
         """Raise FailedPrecondition in a forked process, which lacks the threads of gRPC and of producers."""
         if os.getpid() != self._process:
             raise FailedPrecondition("the client was made in the process that this one was forked from: make one here")
+
+
+def _stub_of(channel: Any) -> Any:
+    """The methods of gRPC, which is imported with the first channel: it takes a third of what the client takes."""
+    from sash_proto.v1 import windows_pb2_grpc
+
+    return windows_pb2_grpc.WindowsStub(channel)  # type: ignore[no-untyped-call]
 
 
 def _tls_of(endpoint: Endpoint | None, given: TLS | bool | None) -> TLS | Literal[False] | None:

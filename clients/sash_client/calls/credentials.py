@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TypeAlias
-
-import grpc
+from typing import TYPE_CHECKING, TypeAlias
 
 from sash_client.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import ssl
+
+    import grpc
 
 __all__ = ["TLS", "Token", "channel_credentials", "check_clear_token", "ssl_context", "token_of"]
 
@@ -49,12 +51,16 @@ def channel_credentials(tls: TLS) -> grpc.ChannelCredentials:
     Raises:
         InvalidArgument: a file cannot be read, or there is a certificate without its key.
     """
+    import grpc
+
     _check_pair(tls)
     return grpc.ssl_channel_credentials(_pem(tls.ca, "ca"), _pem(tls.key, "key"), _pem(tls.cert, "cert"))
 
 
 def ssl_context(tls: TLS) -> ssl.SSLContext:
     """Read the files, for HTTP; raises as `channel_credentials`, and if a file is no PEM."""
+    import ssl
+
     _check_pair(tls)
     ca = _pem(tls.ca, "ca")
     _pem(tls.cert, "cert"), _pem(tls.key, "key")  # OpenSSL's own errors do not name the file

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-import grpc
-
 from sash_client.errors import DeadlineExceeded, from_rpc
 
 __all__ = ["Feed", "Patience", "answered", "received", "stood_still"]
@@ -111,6 +109,8 @@ def answered(call: Any, timeout_s: float, feed: Feed[Any]) -> Any:
     Raises:
         SashClientError: the call failed; or what the feed itself raised.
     """
+    import grpc
+
     while True:
         sent = feed.sent
         try:
@@ -134,6 +134,8 @@ def received(call: Any, patience: Patience, feed: Feed[Any] | None = None) -> It
     Raises:
         SashClientError: the call failed.
     """
+    import grpc
+
     watchdog = _Watchdog(call, patience)
     try:
         while True:

@@ -13,6 +13,7 @@ Cost: no copy for int64 and for instants of the window's unit; one vectorised pa
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ from sash_client.data.libraries import imported, is_arrow, is_pandas, is_polars,
 from sash_client.errors import InvalidArgument
 from sash_wire.durations import NANOSECONDS, spell_duration
 
-__all__ = ["Duration", "TimeLike", "to_duration", "to_tick", "to_ticks"]
+__all__ = ["Duration", "TimeLike", "read_time", "to_duration", "to_tick", "to_ticks"]
 
 Ticks = npt.NDArray[np.int64]
 TimeLike = int | np.integer[Any] | np.datetime64 | datetime
@@ -86,6 +87,26 @@ def to_tick(time: TimeLike, unit: str, field: str = "time") -> int:
         values = np.array([time], dtype=object) if isinstance(time, datetime) else np.array([time])
         return int(to_ticks(values, unit, field)[0])
     raise InvalidArgument(f"{field} must be ticks or an instant, not {time!r}", field=field)
+
+
+def read_time(text: str, field: str = "time") -> int | datetime:
+    """Read a time that was written as ticks, or in ISO 8601: in UTC, unless it has an offset.
+
+    Raises:
+        InvalidArgument: it is neither.
+
+    >>> read_time("55"), read_time("2013-01-01T06:00")
+    (55, datetime.datetime(2013, 1, 1, 6, 0, tzinfo=datetime.timezone.utc))
+    """
+    with suppress(ValueError):
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{field}: {text!r:.80} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)", field=field
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def to_duration(duration: Duration, field: str) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sash_client import ALL_KEYS, Client, InvalidArgument, Unsupported, WindowInfo
-from sash_client.data.times import to_tick
+from sash_client.data.times import read_time, to_tick
 from sash_client.errors import refusing
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.names import meant
@@ -115,6 +115,11 @@ class Question:
         with self.client() as client:
             return from_arrow_schema(Shape.of(self, client.window(self.window).describe()).schema)
 
+    def asked(self, shape: Shape) -> dict[str, Any]:
+        """Return the arguments of `Window.query`, besides the keys."""
+        as_of = None if self.as_of is None else shape.tick(self.as_of, "as_of")
+        return {"lookbacks": self.lookbacks, "as_of": as_of, "combine": shape.keyed and not shape.by_key}
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -198,7 +203,7 @@ class Shape:
 
     def tick(self, text: str, name: str) -> int:
         """Parse an option that is a time: ticks, or ISO 8601 (UTC unless it has an offset)."""
-        return _tick(text, self.unit, name)
+        return to_tick(read_time(text, name), self.unit, name)
 
     def pushed(self, value: Any) -> int | None:
         """Return the last tick that is not after a value of the column `time`, or None for a value of another type."""
@@ -221,16 +226,4 @@ def _check_times(question: Question, unit: str) -> None:
             _DURATION(duration, unit, name)
     for name in ("start", "end", "as_of"):
         if (instant := getattr(question, name)) is not None:
-            _tick(instant, unit, name)
-
-
-def _tick(text: str, unit: str, name: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidArgument(f"{name} {text!r} is neither ticks nor a time (ISO 8601)", field=name) from None
-    return to_tick(instant if instant.tzinfo else instant.replace(tzinfo=UTC), unit, name)
+            to_tick(read_time(instant, name), unit, name)

@@ -136,18 +136,12 @@ def _entries(question: Question, shape: Shape, window: Window, share: Share) -> 
 
 
 def _answers(question: Question, shape: Shape, window: Window, share: Share) -> Iterator[dict[str, Any]]:
-    as_of = None if question.as_of is None else shape.tick(question.as_of, "as_of")
     names = share.names(window)
     chunks: list[Any] = [names]
     if shape.by_key:
         chunks = in_chunks(tuple(window.keys(limit=None)) if names is None else names, KEYS_PER_CALL)
     for some in chunks:
-        found = window.query(
-            keys=shape.key_filter(some),
-            lookbacks=question.lookbacks,
-            as_of=as_of,
-            combine=shape.keyed and not shape.by_key,
-        )
+        found = window.query(keys=shape.key_filter(some), **question.asked(shape))
         yield (
             shape.key_columns([one.key for one in found])
             | {

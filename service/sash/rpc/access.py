@@ -15,7 +15,7 @@ from sash.access.caller import CALLER, PEER
 from sash.access.tls import Certificates, Pem, is_name
 from sash.limits.refusals import Refusals
 from sash.requests import REQUEST, of_metadata
-from sash.rpc.errors import status_of
+from sash.rpc.errors import end_with, status_of
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
@@ -99,7 +99,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         self._access.audit_entry(method, error)
         status = status_of(error, method)
         self._metrics.count_rejected("grpc", status.code.name)
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
 def server_credentials(

@@ -40,7 +40,7 @@ from sash.limits.unfinished import is_going_on, when_over
 from sash.plane import Plane
 from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
-from sash.rpc.errors import status_of
+from sash.rpc.errors import end_with, status_of
 from sash.rpc.gate import Gate
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.monitors import HEALTH, Health, Reflection
@@ -400,7 +400,7 @@ class _Guarded:
     async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
         status = status_of(error, self._method.name, applied)
         self._metrics.count_rejected("grpc", status.code.name)
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
 def _release(context: Context) -> None:
@@ -411,10 +411,10 @@ def _release(context: Context) -> None:
     if is_going_on():
         when_over(reserved.release)
         return
-    try:
-        context.add_done_callback(lambda _: reserved.release())  # type: ignore[arg-type]  # the stubs' argument is none
-    except RuntimeError:  # it has ended
-        reserved.release()
+    task = asyncio.current_task()
+    assert task is not None
+    # gRPC's own callbacks know their call, and it knows them: both would stay until the collector looks.
+    task.add_done_callback(lambda _: reserved.release())
 
 
 class _Traced(_Guarded):
