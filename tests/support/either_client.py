@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from sash_client import Client
-from sash_client.aio import AsyncClient
+from sash_client.aio import AsyncClient, AsyncProducer, AsyncWindow
+from sash_client.direct import AsyncDirectClient, DirectClient
 
 __all__ = ["CLIENTS", "opened"]
 
 CLIENTS = ("blocking", "awaited")
+ASYNCHRONOUS = (AsyncClient, AsyncWindow, AsyncProducer)
 
 
 class Awaited:
@@ -26,6 +28,12 @@ class Awaited:
         found = getattr(self._of, name)
         return (lambda *given, **named: self._called(found, *given, **named)) if callable(found) else found
 
+    def __enter__(self) -> Any:
+        return self._called(self._of.__aenter__)
+
+    def __exit__(self, *error: Any) -> None:
+        self._called(self._of.__aexit__, *error)
+
     def _called(self, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
         async def call() -> Any:
             found = method(*given, **named)
@@ -34,7 +42,7 @@ class Awaited:
         found = self._runner.run(call())
         if hasattr(found, "__anext__"):
             return self._items(found)
-        return Awaited(found, self._runner) if type(found).__module__.startswith("sash_client.aio") else found
+        return Awaited(found, self._runner) if isinstance(found, ASYNCHRONOUS) else found
 
     def _items(self, stream: Any) -> Iterator[Any]:
         while True:
@@ -45,19 +53,18 @@ class Awaited:
 
 
 @contextmanager
-def opened(kind: str, *target: str, **options: Any) -> Iterator[Any]:
+def opened(kind: str, *target: str, direct: bool = False, **options: Any) -> Iterator[Any]:
     """A client of one of the kinds; closed at the end.
 
     Args:
         target: and `options`, of the client.
+        direct: whether it goes to the processes that have the keys.
     """
     if kind == "blocking":
-        with Client(*target, **options) as client:
+        with (DirectClient if direct else Client)(*target, **options) as client:
             yield client
         return
     with asyncio.Runner() as runner:
-        client = Awaited(None, runner)._called(AsyncClient, *target, **options)
-        try:
+        made = Awaited(None, runner)._called(AsyncDirectClient if direct else AsyncClient, *target, **options)
+        with made as client:
             yield client
-        finally:
-            client.close()
