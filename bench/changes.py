@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from bench.engine import pinned
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 SPEC = {

@@ -41,10 +41,10 @@ from pathlib import Path
 import numpy as np
 
 from sash.runtime.memory import give_back, grow_old, keep_free, settle
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.pages import PAGES
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.keys.pages import PAGES
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, Top, Where
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 ENTRIES = 10  # per key, while filling

@@ -18,9 +18,9 @@ import time
 
 import numpy as np
 
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import Grouped, Query, selecting
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 BULK, KEY = 1_024, 8

@@ -35,14 +35,14 @@ import numpy as np
 import uvloop
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash.durability.storage import Storage
 from sash.durability.tier_storage import TierStorage
 from sash.runtime.clock import SystemClock
 from sash.runtime.memory import give_back
 from sash.tiers import open_tier
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.redis_servers import BINARIES, redis_server
 
 MIB = 2**20

@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import Query
-from sash_engine.windows.reader import Reader
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading.reader import Reader
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 BULK = 1_024

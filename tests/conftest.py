@@ -1,11 +1,11 @@
-"""Hypothesis profiles, and how files are distributed over processes.
+"""Hypothesis profiles, how files are distributed over processes, and a last line that counts what was skipped.
 
 Profiles, by SASH_PROFILE: `dev` by default, with other examples in each run; `ci` in .ci/run, with the same ones in
-each; `coverage` in its pass; `soak` for hours.
+each; `coverage` in its pass; `sample` where what has been tested compiled runs as Python; `soak` for hours.
 """
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,8 +17,12 @@ slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=40, deadline=None, suppress_health_check=slow)
 settings.register_profile("ci", max_examples=50, deadline=None, suppress_health_check=slow, derandomize=True)
 settings.register_profile("coverage", max_examples=10, deadline=None, suppress_health_check=slow, derandomize=True)
+settings.register_profile("sample", max_examples=10, deadline=None, suppress_health_check=slow, derandomize=True)
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=slow)
 settings.load_profile(os.environ.get("SASH_PROFILE", "dev"))
+
+ONE_IN = 7 if os.environ.get("SASH_PROFILE") == "sample" else 1
+"""A sample has one in seven cases of each test. Few lists of parameters have seven values, so all values are met."""
 
 LONG = (
     "tests/spark",
@@ -43,6 +47,17 @@ def pytest_report_header(config):
     return f"engine: {version.engine()}"
 
 
+def pytest_unconfigure(config):
+    """Say last how many tests were skipped, and why: where a tool is missing, that is what did not run."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # in the processes of xdist
+        return
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", ()))
+    if reasons:
+        told = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        reporter.write_line(f"{reasons.total()} tests were skipped: {told}")
+
+
 @pytest.fixture(params=("grpc", "connect"))
 def transport(request):
     """What calls of the Python client with one answer go over; `tests.support.connect_server` makes addresses of it."""
@@ -63,7 +78,17 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Give Spark's tests time; put long files first in the processes of xdist, and then those with the most tests."""
+    """Give Spark's tests time; put long files first in the processes of xdist, and then those with the most tests.
+
+    A sample runs every test, with its first case and every seventh one after it.
+    """
+    if ONE_IN > 1:
+        cases = defaultdict[str, list[pytest.Item]](list)
+        for item in items:
+            cases[item.nodeid.partition("[")[0]].append(item)
+        kept = {item for each in cases.values() for item in each[::ONE_IN]}
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1200))  # JVMs and many Python workers start: minutes, where it is busy

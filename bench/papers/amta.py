@@ -30,7 +30,7 @@ import numpy as np
 
 from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly, values
 from bench.papers.sliding import PERIODIC, Kept, fill, latency_experiment, slide, throughput
-from sash.durability.chunk_store import ChunkStore
+from sash.durability.images.chunk_store import ChunkStore
 from sash.tiers.lmdb import LmdbTier
 from sash_engine.aggregators import ALGORITHMS, AMTA, Capability, LogMTA, Timed, create
 from sash_engine.aggregators.counting import Counting

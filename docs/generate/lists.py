@@ -18,7 +18,7 @@ from docs.generate.text import code, docstring, table
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
 from sash.connect.codec import TEXTS_MAX
 from sash.main import app
-from sash.rest.connections import HEAD_BYTES_MAX
+from sash.rest.connection import HEAD_BYTES_MAX
 from sash.rest.lines import LINE_BYTES_MAX
 from sash.rest.long_json import VALUES_MAX
 from sash.rest.problems import STATUSES, UnsupportedMediaType
@@ -29,10 +29,12 @@ from sash.settings import Settings
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.monoids import BUILT_IN
 from sash_engine.monoids.pane import partials_table
-from sash_engine.windows import ledger, predicate, spec
-from sash_engine.windows.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_VALUES
-from sash_engine.windows.reader import MAX_KEY_NAMES, MAX_LOOKBACKS
-from sash_engine.windows.spec_text import MAX_DEPTH, MAX_SPEC_BYTES
+from sash_engine.windows.batches import ledger
+from sash_engine.windows.reading.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_VALUES
+from sash_engine.windows.reading.reader import MAX_KEY_NAMES, MAX_LOOKBACKS
+from sash_engine.windows.spec import predicate
+from sash_engine.windows.spec import window as spec
+from sash_engine.windows.spec.text import MAX_DEPTH, MAX_SPEC_BYTES
 from sash_engine.windows.window import Window
 
 __all__ = ["LISTS"]

@@ -19,7 +19,7 @@ from sash.limits.unfinished import goes_on
 from sash.plane import Plane
 from sash.shard import Parts
 from sash_engine.errors import InvalidArgument, Unavailable
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import KeysQuery
 from sash_wire import traces
 from sash_wire.errors import raising
@@ -134,8 +134,14 @@ async def shielded(work: Coroutine[Any, Any, R]) -> R:
 
 
 async def resumed(work: Coroutine[Any, Any, R], waits_for: Any) -> R:
-    """Go on with work that has begun to wait."""
-    return await _resumed(work, waits_for)  # a task of Python 3.12 and later takes no other coroutine than this one
+    """Go on with work that has begun to wait.
+
+    An error knows the frames that it came through, and what is waited for may know the error. If a frame knew that, all
+    of them would stay until the collector looks.
+    """
+    rest = _resumed(work, waits_for)  # a task of Python 3.12 and later takes no such coroutine
+    del waits_for
+    return await rest
 
 
 @coroutine
@@ -147,10 +153,13 @@ def _resumed(work: Coroutine[Any, Any, R], waits_for: Any) -> Generator[Any, Any
             resume = partial(work.throw, error)
         else:
             resume = partial(work.send, answer)
+        waits_for = None
         try:
             waits_for = resume()
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        finally:
+            del resume
 
 
 def _ended(task: asyncio.Task[Any]) -> None:

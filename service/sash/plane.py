@@ -3,7 +3,7 @@
     edge ──▶ Plane: rights, quotas, audit, metrics ──▶ windows: of one storage, shard.py
                                                             or over the shards of a deployment, shards/
 
-What is written is a command (`durability/records.py`), and what is asked is a question (`sash_engine/windows`): values,
+What is written is a command (`durability/records`), and what is asked is a question (`sash_engine/windows`): values,
 which pass all floors as they are. Every method checks that its caller may call it (`access`), does its work or raises a
 `sash_engine.errors.SashError` having changed nothing, and observes its latency. All methods belong to the event loop.
 Writes return when the tier has them. Short questions are answered at once. Long ones are answered in slices
@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from sash.access.access import Access
-from sash.durability.records import BulkEvict, Command
+from sash.durability.records.commands import BulkEvict, Command
 from sash.durability.storage import Storage
 from sash.limits.caller import caller_of
 from sash.limits.held import Held
@@ -33,9 +33,9 @@ from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, PermissionDenied, SashError
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import WindowInfo
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import Question
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire import traces
 
 __all__ = ["Plane", "Windows"]

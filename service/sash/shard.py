@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sash.durability import deriving
-from sash.durability.records import AddAggregates, Command
+from sash.durability.records.commands import AddAggregates, Command
 from sash.durability.storage import Storage
 from sash.limits.held import Held
 from sash.topology import ServingProcess, stays
 from sash_engine.errors import Unavailable
 from sash_engine.windows.answers import WindowInfo
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import Question
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["LocalShard", "Parts"]
 

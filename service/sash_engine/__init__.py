@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from sash_engine.monoids import Monoid
     from sash_engine.version import compiled
     from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-    from sash_engine.windows.batch import Batch, PartialBatch
+    from sash_engine.windows.batches.batch import Batch, PartialBatch
     from sash_engine.windows.questions import ALL_KEYS
-    from sash_engine.windows.spec import WindowSpec
+    from sash_engine.windows.spec.window import WindowSpec
     from sash_engine.windows.window import Window
 
 __all__ = [
@@ -73,11 +73,11 @@ _HOMES = {
     **dict.fromkeys(("Forest", "Layout"), "forest"),
     **dict.fromkeys(("Answer", "Counts", "Series", "WindowInfo", "WriteResult"), "windows.answers"),
     "ALL_KEYS": "windows.questions",
-    **dict.fromkeys(("Batch", "PartialBatch"), "windows.batch"),
+    **dict.fromkeys(("Batch", "PartialBatch"), "windows.batches.batch"),
     "Monoid": "monoids",
     "SashError": "errors",
     "Window": "windows.window",
-    "WindowSpec": "windows.spec",
+    "WindowSpec": "windows.spec.window",
     "compiled": "version",
 }
 

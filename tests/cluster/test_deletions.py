@@ -12,7 +12,7 @@ from tests.support.deployments import KEYS, SHARDS, SPEC, Process, made
 from tests.support.links import Link, links
 from tests.support.ports import free_port
 from tests.support.redis_servers import BINARIES, redis_server, wait_until
-from tests.support.servers import WAIT_S
+from tests.support.servers import PLAIN
 
 
 class Pair:
@@ -59,7 +59,7 @@ def pair() -> Iterator[Pair]:
 
 
 def asked(process: Process, method: str, path: str, **options: object) -> httpx.Response:
-    return httpx.request(method, f"{process.url}/v1/windows{path}", timeout=WAIT_S, trust_env=False, **options)
+    return httpx.request(method, f"{process.url}/v1/windows{path}", **PLAIN, **options)
 
 
 def insert(process: Process, key: str) -> int:

@@ -17,7 +17,7 @@ from sash.shards.layout import check_standby
 from sash_engine.errors import InvalidArgument
 from tests.support.deployments import Process
 from tests.support.redis_servers import BINARIES, redis_server
-from tests.support.servers import WAIT_S, serve_command
+from tests.support.servers import PLAIN, WAIT_S, serve_command
 from tests.support.waiting import wait_until
 
 SPEC = {"name": "w", "keyed": True, "aggregates": {"n": {"function": "count"}}}
@@ -50,10 +50,10 @@ class Served:
 
     def insert(self, time: int, key: str) -> httpx.Response:
         body = {"time": time, "key": key, "value": 1}
-        return httpx.post(f"{self.url}/v1/windows/w/insert", json=body, timeout=WAIT_S, trust_env=False)
+        return httpx.post(f"{self.url}/v1/windows/w/insert", json=body, **PLAIN)
 
     def count(self, key: str) -> int:
-        found = httpx.get(f"{self.url}/v1/windows/w/query", params={"key": key}, timeout=WAIT_S, trust_env=False)
+        found = httpx.get(f"{self.url}/v1/windows/w/query", params={"key": key}, **PLAIN)
         (answer,) = found.raise_for_status().json()["answers"]
         return answer["entries"]
 
@@ -69,7 +69,7 @@ def two(*arguments: str) -> Iterator[tuple[Served, Served]]:
             made.append(served)
             if len(made) == 1:
                 served.wait()
-                httpx.post(f"{served.url}/v1/windows", json=SPEC, timeout=WAIT_S, trust_env=False).raise_for_status()
+                httpx.post(f"{served.url}/v1/windows", json=SPEC, **PLAIN).raise_for_status()
         made[1].waits()
         yield made[0], made[1]
 
@@ -123,7 +123,7 @@ def test_a_standby_of_all_shards_waits_for_processes_that_have_them_by_the_table
         assert process.serves()
         process.kill()
         standby.wait()
-        assert httpx.get(f"{standby.url}/v1/windows", timeout=WAIT_S, trust_env=False).status_code == 200
+        assert httpx.get(f"{standby.url}/v1/windows", **PLAIN).status_code == 200
 
 
 @pytest.mark.parametrize("wrong", [{"data": "memory"}, {"data": "some/where"}, {"data": "redis://h", "processes": 2}])

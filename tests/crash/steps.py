@@ -15,12 +15,12 @@ from functools import partial
 
 import numpy as np
 
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.errors import NotFound
 from sash_engine.windows.answers import Answer
-from sash_engine.windows.batch import Batch, Coded, Origin
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded, Origin
+from sash_engine.windows.spec.window import WindowSpec
 from tests.crash.writers import MAX_AGE, MAX_COUNT, SPECS
 from tests.support.model import Slow
 

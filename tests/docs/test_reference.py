@@ -17,7 +17,7 @@ from sash.settings import Settings
 from sash_engine import errors
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.monoids import BUILT_IN
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.pages import DOCS, README, ROOT, blocks_of, names_in, pages, table_of, tables_of, text_of
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from sash.durability import export as exports
-from sash.durability import journal, recoverer, tier_storage, write_path
-from sash_engine.windows.batch import Origin
+from sash.durability import tier_storage, write_path
+from sash.durability.images import export as exports
+from sash.durability.journal import journal
+from sash.durability.recovery import recoverer
+from sash_engine.windows.batches.batch import Origin
 from tests.support.twins import Twins, spec
 
 

@@ -6,9 +6,9 @@ import traceback
 import numpy as np
 import pytest
 
-from sash.durability.records import AddAggregates, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import AddAggregates, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import NotFound, SashError, Unavailable
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batches.batch import Batch, Origin
 from tests.support.failing import entries, insert
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import surely, turns, until

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sash.durability.records import BulkInsert, Insert
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.spec import WindowSpec
+from sash.durability.records.commands import BulkInsert, Insert
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.stored import StorageServer
 from tests.support.tiers import KINDS
 

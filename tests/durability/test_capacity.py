@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash.tiers.redis import RedisTier
 from sash_engine.clock import ManualClock
 from sash_engine.errors import OutOfRoom
-from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.window import Window
 from tests.support.redis_servers import BINARIES, EVERYSEC, redis_server
 from tests.support.stored import same, spec

@@ -5,13 +5,13 @@ import asyncio
 import numpy as np
 import pytest
 
-from sash.durability.export import export
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.images.export import export
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.limits.memory import MemoryBudget
 from sash_engine.clock import ManualClock
 from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, OutOfRoom, TooLarge
-from sash_engine.windows.batch import Batch, Coded, Origin
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded, Origin
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import imported
 from tests.support.salvaged import Salvaged

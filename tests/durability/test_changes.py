@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sash.durability.records import BulkInsert, EvictRange, Punctuate, Retract, Update
+from sash.durability.records.commands import BulkInsert, EvictRange, Punctuate, Retract, Update
 from sash_engine.errors import SequenceReused
-from sash_engine.windows.batch import Batch, Origin, untimed
+from sash_engine.windows.batches.batch import Batch, Origin, untimed
 from tests.support.stored import StorageServer, spec
 from tests.support.tiers import KINDS
 
@@ -98,7 +98,7 @@ async def test_recovery_applies_the_times_that_were_found_and_looks_nothing_up(m
     def looked_up(*_):
         raise AssertionError("recovery has the times")
 
-    monkeypatch.setattr("sash_engine.windows.changes.untimed", looked_up)
+    monkeypatch.setattr("sash_engine.windows.writing.changes.untimed", looked_up)
     storage = await server.crash()
     assert held(storage) == {"all": [*range(40), 5_000], "max": 5_000}
     assert (await storage.write("w", Retract(unknown([3, 99])), Origin("p", 1))).already_applied
@@ -108,7 +108,7 @@ async def test_recovery_applies_the_times_that_were_found_and_looks_nothing_up(m
 @pytest.mark.parametrize("step", ["retract", "update"])
 async def test_a_long_change_loads_its_blocks_in_slices(step, monkeypatch):
     """All names were looked up in one go: with 2^18 of them, every window waited for 0.8 s."""
-    monkeypatch.setattr("sash_engine.windows.changes._NAMES", 4)
+    monkeypatch.setattr("sash_engine.windows.writing.changes._NAMES", 4)
     server, storage = await started(cache_bytes=0, store_entries=1)
     await server.settled()
     storage.trim()

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from sash.durability import formats as values
-from sash.durability import records
-from sash.durability.check import check
-from sash.durability.columns import columns_from
-from sash.durability.records import BulkInsert, Commit, Insert
-from sash.durability.roots import End, Group
+from sash.durability.check.check import check
+from sash.durability.journal.roots import End, Group
+from sash.durability.records import commands as records
+from sash.durability.records.columns import columns_from
+from sash.durability.records.commands import BulkInsert, Commit, Insert
 from sash_engine import monoids
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from tests.support.damage import SMALL, flipped, stored_of_all_kinds
 from tests.support.salvaged import Salvaged, View, listed
 from tests.support.stored import StorageServer, batch, same, spec
@@ -316,7 +316,7 @@ async def test_an_aggregate_that_is_not_installed_is_named(whole, monkeypatch):
     catalogue = dict(monoids.catalogue())
     del catalogue["collect_distinct"]
     monkeypatch.setattr(monoids, "catalogue", lambda: catalogue)
-    monkeypatch.setattr("sash_engine.windows.aggregate_spec.catalogue", lambda: catalogue)
+    monkeypatch.setattr("sash_engine.windows.spec.aggregates.catalogue", lambda: catalogue)
     async with Salvaged(stored) as salvaged:
         [lost] = [window for window in salvaged.found.windows if window.problem]
         assert "collect_distinct" in lost.problem

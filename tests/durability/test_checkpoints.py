@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from sash.durability import checkpoints, image
-from sash.durability.blocks import BlockStore
-from sash.durability.checkpoints import Checkpoints
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.images import checkpoints, image
+from sash.durability.images.blocks import BlockStore
+from sash.durability.images.checkpoints import Checkpoints
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, NotFound, OutOfRoom, Unavailable
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.window import ALL_KEYS
 from tests.support.stored import StorageServer, batch, spec
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sash.durability.chunk_store import ChunkStore
+from sash.durability.images.chunk_store import ChunkStore
 from sash_engine.aggregators.kvs_mta import KvsAMTA, KvsLogMTA
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.monoids import Collect, CountMin, Sum

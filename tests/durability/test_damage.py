@@ -5,7 +5,7 @@ import os
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import AddAggregates
+from sash.durability.records.commands import AddAggregates
 from sash_engine.errors import DataLoss
 from tests.support.damage import flipped, look, stored_of_all_kinds
 from tests.support.failing import BUSY, QUIET, entries, insert, rows

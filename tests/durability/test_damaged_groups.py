@@ -12,12 +12,13 @@ from dataclasses import replace
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert
-from sash.durability.roots import Group, Start
+from sash.durability.journal.roots import Group, Start
+from sash.durability.records.commands import BulkEvict, BulkInsert
 from sash_engine.errors import DataLoss
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped
 from tests.support.stored import StorageServer, batch, same, spec
+from tests.support.waiting import until
 
 NAMES = ("busy", "idle", "covered", "late")
 
@@ -198,8 +199,7 @@ async def test_a_window_that_failed_is_recovered_beside_a_damaged_group(impatien
     journal.server.tier.fail_reads = 1
     with pytest.raises(Exception, match="fails as told"):
         await storage.write("late", BulkEvict(60))
-    while storage.store.windows["late"].failure is not None:
-        await asyncio.sleep(0.002)
+    await until(lambda: storage.store.windows["late"].failure is None)
     same(storage.find("late"), journal.models["late"])
     await storage.stop()
 

@@ -6,13 +6,13 @@ import weakref
 import pytest
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash.durability.storage import Storage
 from sash.tiers import open_tier
 from sash_engine.clock import ManualClock
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.waiting import until
 
 COUNT = {"n": {"function": "count"}, "p": {"function": "quantile", "q": 0.5}}

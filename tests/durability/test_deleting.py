@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.durability import formats as values
-from sash.durability import manifest
-from sash.durability.records import BulkInsert, Insert
+from sash.durability.images import manifest
+from sash.durability.records.commands import BulkInsert, Insert
 from sash_engine.errors import Unavailable
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.window import ALL_KEYS
 from tests.support.stored import StorageServer, batch, spec
 

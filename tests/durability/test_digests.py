@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.columns import batch_from, batch_to
-from sash.durability.digests import of_bulk, of_entry, of_evict
 from sash.durability.formats import pack, unpack
+from sash.durability.records.columns import batch_from, batch_to
+from sash.durability.records.digests import of_bulk, of_entry, of_evict
 from sash_engine.monoids.base import object_array
-from sash_engine.windows.batch import Batch, Coded, PartialBatch
-from sash_engine.windows.ledger import DIGEST_BYTES
+from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
+from sash_engine.windows.batches.ledger import DIGEST_BYTES
 
 NAN = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001], "<u8").view("<f8")
 """Three numbers that are none."""

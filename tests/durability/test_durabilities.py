@@ -7,11 +7,11 @@ import pytest
 
 from sash.durability import storage as storage_module
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkInsert, Commit, Expire, Insert, Stage, StageBatch
+from sash.durability.records.commands import BulkInsert, Commit, Expire, Insert, Stage, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, SashError, Unavailable
-from sash_engine.windows.batch import Batch, Origin
+from sash_engine.windows.batches.batch import Batch, Origin
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.virtual_time import in_virtual_time, passes
 from tests.support.waiting import until

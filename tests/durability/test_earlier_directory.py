@@ -15,16 +15,16 @@ import lmdb
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.check import check
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.check.check import check
+from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.tiers import LmdbTier
 from sash.tiers.owner import Owner
 from sash.tiers.views import open_view
 from sash_engine.clock import ManualClock
-from sash_engine.windows.batch import Coded, Origin
-from sash_engine.windows.ledger import PART_EXPIRES_NS
+from sash_engine.windows.batches.batch import Coded, Origin
+from sash_engine.windows.batches.ledger import PART_EXPIRES_NS
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.stored import StorageServer
 from tests.support.twins import AGGREGATES, FIELDS, bulk, row
 

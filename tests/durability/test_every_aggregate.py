@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash_engine.monoids.laws import close
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.aggregates import FIELDS, HALVES
 from tests.support.stored import StorageServer

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from sash.durability.records import BulkEvict, BulkInsert, Commit, StageBatch
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, StageBatch
 from sash_engine.errors import AlreadyExists, NotFound, Unavailable
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.window import Window
 from tests.support.failing import BUSY, insert, parts_of, rows
 from tests.support.stored import StorageServer, batch, same, spec

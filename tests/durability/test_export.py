@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability import export as module
 from sash.durability import formats as values
-from sash.durability import forms
-from sash.durability.columns import columns_from
-from sash.durability.export import Importer, export
+from sash.durability.images import export as module
+from sash.durability.images import forms
+from sash.durability.images.export import Importer, export
+from sash.durability.records.columns import columns_from
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unsupported
 from sash_engine.windows.answers import Counts
-from sash_engine.windows.batch import Batch, Origin
-from sash_engine.windows.ledger import Ledger
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.batches.ledger import Ledger
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import LEDGER, changed, imported, put, small, times
 from tests.support.shelf import Shelf

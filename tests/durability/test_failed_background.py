@@ -3,11 +3,11 @@
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
-from sash_engine.windows import ledger as ledger_module
-from sash_engine.windows.batch import Origin
-from sash_engine.windows.ledger import FORGET_AFTER_NS
+from sash_engine.windows.batches import ledger as ledger_module
+from sash_engine.windows.batches.batch import Origin
+from sash_engine.windows.batches.ledger import FORGET_AFTER_NS
 from tests.support.damage import SMALL, flipped
 from tests.support.failing import QUIET, entries, insert, rows
 from tests.support.stored import StorageServer, batch, spec

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from sash_engine.errors import Unavailable
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from tests.support.failing import entries, exported, insert, parts_of, rows
 from tests.support.stored import StorageServer, spec
 from tests.support.waiting import surely, until

@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.check import check
-from sash.durability.records import BulkInsert
-from sash.durability.roots import Meta
+from sash.durability.check.check import check
+from sash.durability.journal.roots import Meta
+from sash.durability.records.commands import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import AlreadyExists, DataLoss
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.damage import flipped
 from tests.support.families import FAMILY, FED, ROOT_OF, VIEWS, answers, bulk, owners, stored_family
 from tests.support.salvaged import Salvaged, View

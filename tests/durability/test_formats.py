@@ -10,13 +10,14 @@ import msgpack
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert, Commit, StageBatch
-from sash.durability.roots import Meta, Start
+from sash.durability.journal.roots import Meta, Start
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, StageBatch
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped
 from tests.support.salvaged import Salvaged, listed
 from tests.support.stored import AGGREGATES, StorageServer, batch, same, spec
+from tests.support.waiting import until
 
 FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1.msgpack"
 OPTIONS = {"checkpoint_bytes": 10**6, "store_entries": 4}
@@ -261,8 +262,7 @@ async def test_a_failed_window_of_format_1_is_recovered_from_what_it_has(impatie
     server.tier.fail_reads = 1
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(-32))
-    while storage.store.windows["w"].failure is not None:
-        await asyncio.sleep(0.002)
+    await until(lambda: storage.store.windows["w"].failure is None)
     same(storage.find("w"), models["w"])
     await storage.stop()
 

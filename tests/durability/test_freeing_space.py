@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sash.durability.backoff import Backoff
-from sash.durability.capacity import Capacity
+from sash.durability.images.backoff import Backoff
+from sash.durability.images.capacity import Capacity
 from sash_engine.errors import OutOfRoom, Unavailable
 from tests.support.virtual_time import in_virtual_time, now_s, passes
 

@@ -6,12 +6,12 @@ import itertools
 import numpy as np
 import pytest
 
-from sash.durability.records import BulkEvict, BulkInsert
+from sash.durability.records.commands import BulkEvict, BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.steps import finished
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery, Top, Where
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 from tests.support.asking import question_of

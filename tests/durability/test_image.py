@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.durability import formats as values
-from sash.durability import image
+from sash.durability.images import image
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unsupported
 from sash_engine.monoids import catalogue
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.aggregates import LargeRootMeanSquare, RootMeanSquare
 from tests.support.shelf import Shelf
@@ -233,7 +233,7 @@ def test_an_image_says_which_partials_it_has_one_by_one(monkeypatch, was, now, o
     aggregates = {name: {"function": name, "field": "n"} for name in ("sum", "collect", "distinct_count", "rms")}
     aggregates["longest"] = {"function": "max", "field": "word"}
     document = {"name": "w", "time_unit": "none", "fields": {"n": "int64", "word": "string"}, "aggregates": aggregates}
-    monkeypatch.setattr("sash_engine.windows.aggregate_spec.catalogue", lambda: known | {"rms": was})
+    monkeypatch.setattr("sash_engine.windows.spec.aggregates.catalogue", lambda: known | {"rms": was})
     shelf = Shelf()
     window = Window(WindowSpec.parse(document | {"granularity": granularity}), block=4, cold=shelf.cold)
     n = np.arange(60)
@@ -241,7 +241,7 @@ def test_an_image_says_which_partials_it_has_one_by_one(monkeypatch, was, now, o
     window.bulk_evict(8, None)
     expected = window.query(None, [], None), window.query(None, ["17", "40"], None)
     parts = shelf.parts(window)
-    monkeypatch.setattr("sash_engine.windows.aggregate_spec.catalogue", lambda: known | {"rms": now})
+    monkeypatch.setattr("sash_engine.windows.spec.aggregates.catalogue", lambda: known | {"rms": now})
     restored, other = shelf.reopened(without_large(parts) if old else parts)
     for _ in range(2):
         assert (restored.query(None, [], None), restored.query(None, ["17", "40"], None)) == expected

@@ -8,9 +8,9 @@ import pytest
 import xxhash
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sash.durability import export as module
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert, Commit, StageBatch
+from sash.durability.images import export as module
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, StageBatch
 from sash.plane import Plane
 from sash.rest import answers as rest
 from sash.rpc import bulks, translate
@@ -18,9 +18,9 @@ from sash.runtime.clock import SystemClock
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids import laws
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support import twins
 from tests.support.mutations import mutated, places

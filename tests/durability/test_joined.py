@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition
-from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
-from sash_engine.windows.rows import ROWS
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.stages import joined
+from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.batches.rows import ROWS
+from sash_engine.windows.batches.stages import joined
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 ROW = st.tuples(st.integers(-5, 5), st.floats(-9, 9), st.sampled_from("abcd"), st.sampled_from(["", "é", "x|y"]))

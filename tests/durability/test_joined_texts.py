@@ -10,13 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sash.durability import joined_texts, write_path
-from sash.durability.columns import batch_from, batch_to, plain_coded_to
+from sash.durability import write_path
 from sash.durability.formats import pack, unpack
-from sash.durability.joined_texts import coded_from, coded_to, read_together, with_one_dictionary
-from sash.durability.records import Commit, StageBatch
-from sash_engine.windows import writer
-from sash_engine.windows.batch import AnyBatch, Batch, Coded
+from sash.durability.records import joined_texts
+from sash.durability.records.columns import batch_from, batch_to, plain_coded_to
+from sash.durability.records.commands import Commit, StageBatch
+from sash.durability.records.joined_texts import coded_from, coded_to, read_together, with_one_dictionary
+from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded
+from sash_engine.windows.writing import writer
 from tests.support.failing import entries
 from tests.support.stored import StorageServer, batch, spec
 
@@ -90,7 +91,7 @@ def test_a_dictionary_that_is_shorter_or_longer_than_its_texts_is_refused(wrong:
 async def test_parts_of_both_forms_are_committed_in_slices_and_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_SLICE_ROWS", 8)
     monkeypatch.setattr(writer, "_ROWS_OF_KEY", 1)
-    monkeypatch.setattr("sash_engine.windows.stages._STRIDE", 2)
+    monkeypatch.setattr("sash_engine.windows.batches.stages._STRIDE", 2)
     server = StorageServer(checkpoint_bytes=10**6)
     storage = await server.start()
     await storage.create(spec())

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from sash.durability import formats as values
-from sash.durability import journal as module
-from sash.durability.group_commit import BackgroundWrite
-from sash.durability.journal import Journal
-from sash.durability.roots import End, Group, JournalPosition, Start
+from sash.durability.journal import journal as module
+from sash.durability.journal.group_commit import BackgroundWrite
+from sash.durability.journal.journal import Journal
+from sash.durability.journal.roots import End, Group, JournalPosition, Start
 from sash_engine.errors import OutOfRoom, ResourceExhausted, Unavailable
 from tests.support.journals import Recorder, append, end_of, start_of
 from tests.support.waiting import turns, until
@@ -163,7 +163,7 @@ async def test_groups_are_trimmed_when_all_their_windows_are_checkpointed(journa
 
 
 async def test_writers_wait_where_too_much_is_pending(journal, tier, monkeypatch):
-    monkeypatch.setattr("sash.durability.journal.PENDING_BYTES", 25)
+    monkeypatch.setattr("sash.durability.journal.journal.PENDING_BYTES", 25)
     tier.gate.clear()
     for text in "abc":
         append(journal, text)

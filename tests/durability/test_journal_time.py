@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability import journal as module
-from sash.durability.group_commit import BackgroundWrite
-from sash.durability.journal import Journal
+from sash.durability.journal import journal as module
+from sash.durability.journal.group_commit import BackgroundWrite
+from sash.durability.journal.journal import Journal
 from sash_engine.errors import DataLoss, FailedPrecondition, Unavailable
 from tests.support.journals import Recorder, append
 from tests.support.virtual_time import in_virtual_time, now_s, passes

@@ -3,8 +3,8 @@
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.manifest import Manifest, StoredImage
-from sash.durability.records import BulkInsert, Commit, StageBatch
+from sash.durability.images.manifest import Manifest, StoredImage
+from sash.durability.records.commands import BulkInsert, Commit, StageBatch
 from sash_engine.errors import OutOfRoom
 from tests.support.damage import SMALL
 from tests.support.stored import StorageServer, batch, spec

@@ -7,15 +7,15 @@ import os
 import lmdb
 import pytest
 
-from sash.durability import capacity as capacity_module
 from sash.durability import write_path
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import AddAggregates, BulkEvict, Commit, Insert, StageBatch
+from sash.durability.images import capacity as capacity_module
+from sash.durability.records.commands import AddAggregates, BulkEvict, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.tiers.lmdb import LmdbTier
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, Unavailable
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from tests.support.failing import FAILURES, entries, exported, insert, parts_of, rows
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import until

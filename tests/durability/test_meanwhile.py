@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from sash.durability.records import BulkEvict, Commit, StageBatch
+from sash.durability.records.commands import BulkEvict, Commit, StageBatch
 from sash_engine.errors import NotFound, Unavailable
 from tests.support.failing import BUSY, QUIET, entries, failing, insert, rows
 from tests.support.stored import StorageServer, batch, spec

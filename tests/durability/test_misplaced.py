@@ -13,8 +13,8 @@ import shutil
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.check import check
-from sash.durability.roots import Meta
+from sash.durability.check.check import check
+from sash.durability.journal.roots import Meta
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore
 from sash_engine.clock import ManualClock

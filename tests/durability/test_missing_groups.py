@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, Unavailable
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import until

@@ -13,7 +13,7 @@ import pytest
 import xxhash
 
 from sash.durability import formats as values
-from sash.durability.records import BulkInsert, Insert
+from sash.durability.records.commands import BulkInsert, Insert
 from sash.tiers.memory import MemoryStore
 from sash_engine.errors import DataLoss
 from tests.support.damage import flipped

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash.durability.records import BulkEvict, BulkInsert
+from sash.durability.records.commands import BulkEvict, BulkInsert
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Monoid, Read, catalogue, laws
-from sash_engine.windows.batch import Batch, Coded, PartialBatch
-from sash_engine.windows.costs import MAX_LARGE_BUCKETS
+from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading.costs import MAX_LARGE_BUCKETS
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.stored import StorageServer
 
 MAGIC = b"BottomK!"

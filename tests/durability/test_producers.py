@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.durability import formats as values
-from sash.durability import records
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records import commands as records
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import (
     FailedPrecondition,
     ProducerFenced,
@@ -20,10 +20,10 @@ from sash_engine.errors import (
     SashError,
     SequenceReused,
 )
-from sash_engine.windows import ledger
-from sash_engine.windows.batch import Batch, Origin
-from sash_engine.windows.ledger import FORGET_AFTER_NS
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches import ledger
+from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.batches.ledger import FORGET_AFTER_NS
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.stored import StorageServer
 from tests.support.tiers import KINDS
 

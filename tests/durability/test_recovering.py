@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.records import BulkEvict, BulkInsert, Insert
-from sash.durability.stored_window import State
+from sash.durability.images.stored_window import State
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows.window import ALL_KEYS
 from tests.support.stored import StorageServer, batch, spec

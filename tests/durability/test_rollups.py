@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from sash.durability.export import export
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
+from sash.durability.images.export import export
+from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SequenceReused
-from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.questions import Grouped, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.exports import imported

@@ -4,7 +4,7 @@ import pytest
 
 from sash.durability import formats as values
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkInsert, Insert
+from sash.durability.records.commands import BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash.tiers.memory import MemoryTier
 from sash_engine.clock import ManualClock

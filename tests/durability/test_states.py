@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from sash.durability.checkpoint import Checkpoint, Progress
-from sash.durability.records import BulkInsert, Insert
-from sash.durability.stored_window import State
+from sash.durability.images.checkpoint import Checkpoint, Progress
+from sash.durability.images.stored_window import State
+from sash.durability.records.commands import BulkInsert, Insert
 from sash_engine.errors import DataLoss, OutOfRoom, Unavailable
 from tests.support.stored import StorageServer, batch, spec
 

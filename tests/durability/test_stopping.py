@@ -7,7 +7,7 @@ import pytest
 
 from sash.durability import formats as values
 from sash_engine.errors import DataLoss, FailedPrecondition, Unavailable
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from tests.support.damage import flipped
 from tests.support.failing import QUIET, entries, failing, insert, rows
 from tests.support.stored import StorageServer, spec

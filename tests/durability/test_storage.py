@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability import checkpoints, image
 from sash.durability import formats as values
-from sash.durability.records import (
+from sash.durability.images import checkpoints, image
+from sash.durability.records.commands import (
     AddAggregates,
     BulkEvict,
     BulkInsert,
@@ -23,7 +23,7 @@ from sash.durability.records import (
     Update,
 )
 from sash_engine.errors import DataLoss, SashError, Unavailable
-from sash_engine.windows.batch import Batch, Origin, untimed
+from sash_engine.windows.batches.batch import Batch, Origin, untimed
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.stored import AGGREGATES, KEYS, StorageServer, batch, same, spec
 from tests.support.waiting import surely, until

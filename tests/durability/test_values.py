@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from sash.durability import formats as values
-from sash.durability.columns import batch_from, batch_to, columns_from, columns_to, size_of
 from sash.durability.formats import seal, unpack, unseal
+from sash.durability.records.columns import batch_from, batch_to, columns_from, columns_to, size_of
 from sash_engine.errors import DataLoss, FailedPrecondition
-from sash_engine.windows.batch import Batch, Coded, PartialBatch
+from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),

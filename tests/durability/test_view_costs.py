@@ -6,16 +6,16 @@ import itertools
 import numpy as np
 import pytest
 
-from sash.durability.footprint import view_footprint
-from sash.durability.records import AddAggregates, BulkInsert, Retract
+from sash.durability.images.footprint import view_footprint
+from sash.durability.records.commands import AddAggregates, BulkInsert, Retract
 from sash.limits.memory import MemoryBudget
 from sash.runtime import slices
 from sash_engine.errors import OutOfRoom, TooLarge
-from sash_engine.windows import views
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.derived import views
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
 from tests.durability.test_views import SHORT, SOURCE, SUMS, bulk
 from tests.support.stored import StorageServer
 

@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from sash.durability.export import export
-from sash.durability.records import (
+from sash.durability.images.export import export
+from sash.durability.records.commands import (
     AddAggregates,
     BulkEvict,
     BulkInsert,
@@ -24,10 +24,10 @@ from sash_engine.errors import (
     NotFound,
     Unsupported,
 )
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import imported
 from tests.support.salvaged import Salvaged

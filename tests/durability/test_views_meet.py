@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.export import export
-from sash.durability.records import AddAggregates, BulkInsert
+from sash.durability.images.export import export
+from sash.durability.records.commands import AddAggregates, BulkInsert
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import NotFound, Unavailable
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.derived.views import View
 from sash_engine.windows.questions import Query
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.views import View
+from sash_engine.windows.spec.window import WindowSpec
 
 SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}
 COMMON = {"time_unit": "none", "keyed": True, "fields": {"v": "int64"}, "aggregates": SUMS}

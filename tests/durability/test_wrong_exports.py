@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.columns import columns_to
-from sash.durability.export import export
+from sash.durability.images.export import export
+from sash.durability.records.columns import columns_to
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.keys import NEVER
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.keys.keys import NEVER
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import GONE, LEDGER, changed, imported, put, small, times
 

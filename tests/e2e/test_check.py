@@ -10,15 +10,15 @@ import pytest
 
 from sash.durability import formats as values
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash.durability.storage import Storage
 from sash.main import run
 from sash.runtime.clock import SystemClock
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier
 from sash_client import Client, SashClientError
-from sash_engine.windows.batch import Origin
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Origin
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.placement import shard_of
 from tests.support.damage import flipped
 from tests.support.lmdb_values import change, stored

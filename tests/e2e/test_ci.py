@@ -33,24 +33,49 @@ def test_ci_runs_all_with_a_profile_of_its_own(tmp_path):
 def test_tests_run_on_the_compiled_engine_and_those_of_the_engine_as_python_too(tmp_path, engine, passes):
     """Where nothing can be compiled, all run once, as Python."""
     python = tmp_path / "python"
-    tests = f'echo "$PYTHONPATH: $*" >>{tmp_path}/said; [ "$8" != "$FAILS" ]'
+    tests = f'echo "$PYTHONPATH $SASH_PROFILE: $*" >>{tmp_path}/said; [ "$8" != "$FAILS" ]'
     python.write_text(f'#!/bin/sh\nif [ "$2" = deploy.compile_engine ]; then echo {engine}; else {tests}; fi\n')
     python.chmod(0o755)
     (tmp_path / "stamp").touch()
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MAKEFLAGS")}
+    environment["SASH_PROFILE"] = "ci"
 
     def said(**further):
         (tmp_path / "said").write_text("")
-        command = ["make", "test", f"BIN={tmp_path}", f"STAMP={tmp_path}/stamp", "WORKERS=4"]
+        command = ["make", "test", f"BIN={tmp_path}", f"CLASSES={tmp_path}/stamp", "WORKERS=4"]
         done = subprocess.run(command, cwd=ROOT, env=environment | further, capture_output=True, text=True)
         return done.returncode == 0, (tmp_path / "said").read_text().splitlines()
 
     all_tests = "-m pytest -n 4 --dist loadfile"
-    lines = [f"{engine}: {all_tests}", f": {all_tests} tests/laws tests/forest tests/windows"][:passes]
+    lines = [f" sample: {all_tests} tests/laws tests/forest tests/windows", f"{engine} ci: {all_tests}"][-passes:]
     assert said(FAILS="none") == (True, lines)
-    assert said(FAILS="") == (False, lines[:1])
+    assert said(FAILS="") == (False, lines)
     if passes == 2:
-        assert said(FAILS="tests/forest") == (False, lines)
+        assert said(FAILS="tests/forest") == (False, lines[:1])
+
+
+def test_the_last_line_counts_what_was_skipped_by_reason(tmp_path):
+    """On a fresh machine it says what is missing."""
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_runs(): pass\n"
+        "@pytest.mark.parametrize('n', range(3))\n"
+        "def test_asks(n): pytest.skip('there is no chromium')\n"
+        "@pytest.mark.skipif(True, reason='an image needs buildah')\n"
+        "def test_image(): pass\n"
+    )
+
+    def last_line(*chosen):
+        command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p"]
+        command += ["no:cacheprovider", f"--confcutdir={tmp_path}", *chosen, str(tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()[-1]
+
+    expected = "4 tests were skipped: 3 there is no chromium; 1 an image needs buildah"
+    assert last_line() == expected
+    assert last_line("-n", "2") == expected
+    assert "1 passed, 4 deselected" in last_line("-k", "test_runs")
 
 
 def test_a_table_of_rooms(tmp_path):

@@ -19,7 +19,7 @@ import sash_engine
 from deploy import compile_engine
 from sash_engine import version
 from tests.support.every_question import asked
-from tests.support.servers import WAIT_S, service_process
+from tests.support.servers import PLAIN, service_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,7 +105,7 @@ def test_it_says_that_it_is_compiled(run):
 def test_every_kind_of_question_on_every_edge(made, kind):
     path = [str(made)] * (kind == "compiled") + [str(ROOT / room) for room in ("service", "clients", "proto")]
     with service_process(PYTHONPATH=os.pathsep.join(path)) as running:
-        metrics = httpx.get(f"{running.rest_url}/metrics", trust_env=False, timeout=WAIT_S).text
+        metrics = httpx.get(f"{running.rest_url}/metrics", **PLAIN).text
         assert f'engine="{kind}"' in metrics
         assert asked(running.grpc_target, running.rest_url) > 1_000
 
@@ -129,13 +129,25 @@ def test_without_a_compiler_there_is_none_and_one_line_says_so(monkeypatch, caps
     assert said.err.count("\n") == 1
 
 
+def test_what_compiles_is_fetched_where_it_is_missing(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(compile_engine, "once", lambda _, make: make(tmp_path / "compiled"))
+    monkeypatch.setattr(compile_engine, "compiler", lambda: "cc")
+    monkeypatch.setattr(compile_engine.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # as without a network
+    compile_engine.main()
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.search(r"runs as Python: mypy.* and setuptools.* cannot be installed\n$", said.err)
+    assert not (tmp_path / "compiled").exists()
+
+
 def test_processes_run_the_engine_that_the_tests_run(tmp_path):
     """Wherever they start, and with all that `service_process` gives them."""
     program = "import sash_engine; print(sash_engine.compiled(), sash_engine.__file__)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == f"{sash_engine.compiled()} {sash_engine.__file__}\n"
     with service_process() as running:
-        engine = httpx.get(f"{running.rest_url}/metrics", trust_env=False, timeout=WAIT_S).text
+        engine = httpx.get(f"{running.rest_url}/metrics", **PLAIN).text
     assert f'engine="{version.engine()}"' in engine
 
 

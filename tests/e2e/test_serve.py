@@ -29,7 +29,7 @@ def test_signals_end_it_gracefully(number):
             refused = False
             while not refused:
                 try:
-                    httpx.get(f"{running.rest_url}/healthz", trust_env=False)
+                    httpx.get(f"{running.rest_url}/healthz", trust_env=False, verify=False)
                 except httpx.TransportError:
                     refused = True
             assert running.process.poll() is None

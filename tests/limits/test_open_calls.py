@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sash.limits.open_calls import OpenCalls
+from sash.limits.open_calls import FEW, OpenCalls
 from sash_engine.errors import Unavailable
 
 
@@ -14,7 +14,7 @@ def opened(stack, calls, *peers):
 
 
 def test_an_address_has_so_many_calls_on_all_its_connections():
-    calls = OpenCalls(3, 9)
+    calls = OpenCalls(100, 3, 9)
     with ExitStack() as stack:
         opened(stack, calls, "ipv4:1.1.1.1:5", "ipv4:1.1.1.1:5", "ipv4:1.1.1.1:6", "ipv6:%5B::1%5D:5")
         with (
@@ -30,7 +30,7 @@ def test_an_address_has_so_many_calls_on_all_its_connections():
 
 
 def test_an_address_has_calls_on_so_many_connections():
-    calls = OpenCalls(9, 2)
+    calls = OpenCalls(100, 9, 2)
     with ExitStack() as stack:
         opened(stack, calls, "ipv4:1.1.1.1:5", "ipv4:1.1.1.1:6", "ipv4:1.1.1.1:6", "ipv4:2.2.2.2:7")
         with pytest.raises(Unavailable, match=r"1\.1\.1\.1 has calls on 2 connections") as refused:
@@ -41,14 +41,36 @@ def test_an_address_has_calls_on_so_many_connections():
 
 
 def test_a_call_that_fails_is_no_longer_open():
-    calls = OpenCalls(1, 1)
+    calls = OpenCalls(100, 1, 1)
     for _ in range(2):
         with pytest.raises(ValueError, match="wrong"), calls.call("ipv4:1.1.1.1:5"):
             raise ValueError("wrong")
 
 
 def test_a_refused_call_of_another_address_leaves_nothing():
-    calls = OpenCalls(0, 1)
+    calls = OpenCalls(100, 0, 1)
     with pytest.raises(Unavailable), calls.call("ipv4:1.1.1.1:5"):
         pass
     assert calls._connections == {}
+
+
+def most(stack, calls, peer):
+    """How many calls a peer may open beside those that are there."""
+    for count in range(200):
+        try:
+            opened(stack, calls, peer)
+        except Unavailable as refused:
+            return count, refused.limit, refused.retry_after_s
+    raise AssertionError("there is no limit")
+
+
+def test_who_has_many_leaves_room_for_those_who_have_few():
+    """Of three quarters, the first one has half, the next one a quarter, and so on; then each one a few, of all."""
+    calls = OpenCalls(80, 200, 9)
+    with ExitStack() as stack:
+        found = [most(stack, calls, f"ipv4:1.1.1.{n}:5") for n in range(8)]
+        assert [count for count, _, _ in found] == [30, 15, FEW, FEW, FEW, FEW, 3, 0]
+        assert {(limit, again_s) for _, limit, again_s in found} == {("SASH_MEMORY_BYTES: 80 calls", 1.0)}
+    assert calls._calls == calls._connections == {}
+    with ExitStack() as stack:
+        assert most(stack, calls, "ipv4:1.1.1.1:5")[0] == 30

@@ -29,7 +29,6 @@ def given(monkeypatch):
     running = asyncio.get_running_loop
     monkeypatch.setattr(refusals.asyncio, "get_running_loop", lambda: Timed(running()))
     monkeypatch.setattr(refusals, "_BURST", 7)
-    monkeypatch.setattr(refusals, "WAITING_MAX", 12)
 
     def give():
         (timer,) = timers
@@ -52,7 +51,7 @@ def done(tasks):
 
 
 async def test_a_burst_is_refused_at_once_and_others_in_their_order(given):
-    limit = Refusals()
+    limit = Refusals(12)
     tasks = await asked(limit, 7 + 12)
     assert done(tasks) == [True] * 7 + [False] * 12
     assert given()
@@ -68,7 +67,7 @@ async def test_a_burst_is_refused_at_once_and_others_in_their_order(given):
 
 
 async def test_too_many_are_refused_at_once(given):
-    limit = Refusals()
+    limit = Refusals(12)
     tasks = await asked(limit, 7 + 12)
     (one_more,) = await asked(limit, 1)
     assert one_more.done()
@@ -78,7 +77,7 @@ async def test_too_many_are_refused_at_once(given):
 
 
 async def test_one_whose_client_has_gone_takes_no_turn(given):
-    limit = Refusals()
+    limit = Refusals(12)
     tasks = await asked(limit, 7 + 12)
     for task in tasks[7:14]:
         task.cancel()
@@ -93,7 +92,7 @@ async def test_one_whose_client_has_gone_takes_no_turn(given):
 
 
 async def test_the_burst_comes_back_and_then_nothing_is_left_to_do(given):
-    limit = Refusals()
+    limit = Refusals(12)
     await asked(limit, 7 + 1)
     assert given()  # one that waits, and four of the burst
     assert not given()
@@ -103,6 +102,6 @@ async def test_the_burst_comes_back_and_then_nothing_is_left_to_do(given):
 
 
 async def test_with_the_timers_of_a_loop():
-    limit = Refusals()
+    limit = Refusals(12)
     tasks = await asked(limit, refusals._BURST + 20)
     await until(lambda: all(done(tasks)))

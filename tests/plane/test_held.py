@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import Insert
+from sash.durability.records.commands import Insert
 from sash.durability.storage import Storage
 from sash.limits.held import Held
 from sash.limits.turns import Turns
@@ -16,7 +16,7 @@ from sash.runtime.metrics import Metrics
 from sash_engine.clock import ManualClock
 from sash_engine.errors import NotFound
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 MS = 1_000_000
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from sash.durability import export as exporting
-from sash.durability.export import Importer, export
+from sash.durability.images import export as exporting
+from sash.durability.images.export import Importer, export
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 SPEC = WindowSpec.parse(

@@ -16,7 +16,7 @@ import pytest
 from sash.connect.codec import CODECS
 from sash.connect.envelopes import opened, sealed
 from sash.connect.heads import of_query
-from sash.durability.export import Importer, export
+from sash.durability.images.export import Importer, export
 from sash.rest import arrow, columns
 from sash.rest.bodies import parse_json
 from sash.rest.call import Call
@@ -28,9 +28,9 @@ from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.monoids.pane import exported
 from sash_engine.steps import finished
-from sash_engine.windows.batch import Batch, PartialBatch
-from sash_engine.windows.predicate import MAX_LENGTH, MAX_SUMS, Predicate
-from sash_engine.windows.spec import WindowSpec, parse_duration
+from sash_engine.windows.batches.batch import Batch, PartialBatch
+from sash_engine.windows.spec.predicate import MAX_LENGTH, MAX_SUMS, Predicate
+from sash_engine.windows.spec.window import WindowSpec, parse_duration
 from sash_engine.windows.window import Window
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.collector import no_collection

@@ -22,14 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from sash.durability import checkpoints
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.images import checkpoints
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError, Unavailable
-from sash_engine.windows import keys as engine_keys
-from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.batches.batch import Batch, Coded, Origin
+from sash_engine.windows.keys import keys as engine_keys
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from tests.support.failing import parts_of
 from tests.support.small_steps import small_question_steps, small_write_steps

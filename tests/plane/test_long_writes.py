@@ -7,14 +7,15 @@ from prometheus_client import CollectorRegistry
 
 from sash import calls
 from sash.durability import storage as storing
-from sash.durability.records import BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import BulkInsert, Commit, Insert, StageBatch
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound, Unavailable
-from sash_engine.windows import keys as engine_keys
-from sash_engine.windows import rows, writer
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches import rows
+from sash_engine.windows.batches.batch import Origin
+from sash_engine.windows.keys import keys as engine_keys
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery
+from sash_engine.windows.writing import writer
 from tests.support.small_steps import small_write_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns, until
@@ -119,7 +120,7 @@ async def test_the_list_of_keys_has_all_of_it(server):
 
 
 async def test_what_was_asked_before_sees_nothing_of_it(server, monkeypatch):
-    monkeypatch.setattr("sash_engine.windows.costs._STEP_US", 0)
+    monkeypatch.setattr("sash_engine.windows.reading.costs._STEP_US", 0)
     await server.plane.write("w", BulkInsert(batch([(key, 1) for key in NAMES[:9]], 0)))
     question = asyncio.create_task(server.plane.ask("w", Query(keys=ALL_KEYS)))
     await turns(3)

@@ -8,16 +8,17 @@ from prometheus_client import CollectorRegistry
 
 from sash import calls
 from sash.durability.catalogue import Catalogue
-from sash.durability.footprint import footprint
-from sash.durability.records import BulkInsert, Insert, StageBatch
+from sash.durability.images.footprint import footprint
+from sash.durability.records.commands import BulkInsert, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound, OutOfRoom, ResourceExhausted, SashError, Unavailable
-from sash_engine.windows import conditions, ledger
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches import ledger
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, KeysQuery, Query, SeriesQuery
+from sash_engine.windows.reading import conditions
 from tests.support.small_steps import small_question_steps, small_write_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash.plane import Plane
 from sash.runtime import slices
 from sash.runtime.metrics import Metrics
 from sash.runtime.slices import Slices
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, NotFound, Unavailable
-from sash_engine.windows import reader
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.reading import reader
 from tests.support.small_steps import small_question_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns

@@ -19,7 +19,7 @@ import pytest
 from tests.support import waiting
 from tests.support.ports import free_port
 from tests.support.prometheus import PROMETHEUS, PROMTOOL, running_prometheus
-from tests.support.servers import WAIT_S
+from tests.support.servers import PLAIN, WAIT_S
 
 SPEC = {
     "name": "made",
@@ -94,7 +94,7 @@ def sash(folder: Path, port: int) -> Iterator[tuple[httpx.Client, subprocess.Pop
     try:
         assert process.stdout is not None
         assert "REST" in process.stdout.readline()
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT_S, trust_env=False) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", **PLAIN) as client:
             yield client, process
     finally:
         process.terminate()

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sash_engine.errors import DataLoss, NotFound
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import EntriesQuery
 from tests.support.arrow import ARROW
 from tests.support.mutations import with_counts

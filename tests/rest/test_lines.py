@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sash.rest.lines import blocks_of
 from sash.rest.ndjson import NdjsonReader
 from sash_engine.steps import finished
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.servers import problem
 from tests.support.waiting import wait_until
 

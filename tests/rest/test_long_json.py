@@ -22,7 +22,7 @@ from sash.rest.long_json import (
 )
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 SPEC = WindowSpec.parse(
     {

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sash_client import ALL_KEYS, Client, InvalidArgument
-from sash_engine.windows import reader
+from sash_engine.windows.reading import reader
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.arrow import ARROW
 from tests.support.servers import running_service

@@ -10,9 +10,9 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from prometheus_client import CollectorRegistry
 
-from sash.durability import journal
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkInsert
+from sash.durability.journal import journal
+from sash.durability.records.commands import BulkInsert
 from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.rpc.pipeline import in_order
@@ -20,8 +20,8 @@ from sash.runtime.clock import SystemClock
 from sash.runtime.metrics import Metrics
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.errors import Unavailable
-from sash_engine.windows.batch import Batch, Origin
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.messages import COUNT, answered, bulk, int64
 from tests.support.servers import WAIT_S, running_service

@@ -11,7 +11,7 @@ from sash.rpc import parsing
 from sash.rpc.parsing import LONG_BYTES, NAMES_MAX, parsed
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
-from sash_engine.windows.costs import MAX_ANSWERS
+from sash_engine.windows.reading.costs import MAX_ANSWERS
 from sash_proto.v1 import windows_pb2 as pb
 
 

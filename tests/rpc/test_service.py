@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from sash_engine.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.messages import bulk
-from tests.support.servers import WAIT_S, json_head, running_service
+from tests.support.servers import PLAIN, WAIT_S, json_head, running_service
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -143,7 +143,7 @@ def test_a_call_in_progress_is_finished():
         refused = False
         while not refused:
             try:
-                httpx.get(f"{service.rest_url}/healthz", trust_env=False)
+                httpx.get(f"{service.rest_url}/healthz", trust_env=False, verify=False)
             except httpx.TransportError:
                 refused = True
         holder.sendall(b' "value": 2}')
@@ -170,7 +170,7 @@ def test_many_clients_at_once(service, stub, window):
             own.BulkInsert(bulk(window, [i, i], [worker, worker]))
 
     def over_rest(worker):
-        with httpx.Client(timeout=WAIT_S, trust_env=False) as own:
+        with httpx.Client(**PLAIN) as own:
             for i in range(50):
                 own.post(http_window, json={"time": i, "value": worker}).raise_for_status()
 

@@ -12,7 +12,7 @@ from grpc_status import rpc_status
 from sash.rpc.operations import CHUNK_BYTES_MAX
 from sash_engine.errors import Unavailable
 from sash_engine.windows.answers import WriteResult
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import EntriesQuery
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.messages import COUNT, aggregates, answered, bulk, float64, int64, strings

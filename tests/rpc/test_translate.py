@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sash.rpc import bulks
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 
 SPEC = WindowSpec.parse(

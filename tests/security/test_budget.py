@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash.limits import memory
 from sash.limits.memory import MIB, SMALL_BYTES, MemoryBudget, StagedBytes, apart, available_bytes
@@ -16,8 +16,8 @@ from sash.runtime.clock import SystemClock
 from sash.runtime.metrics import Metrics
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.errors import OutOfRoom, ResourceExhausted, TooLarge
-from sash_engine.windows.batch import Batch, Origin
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.spec.window import WindowSpec
 
 
 class Machine:

@@ -4,12 +4,12 @@ import contextlib
 import itertools
 import socket
 import threading
-import time
 
 import pytest
 
 from sash.access import jwt as jwts
 from sash.access.deadline import Deadline
+from tests.support.waiting import wait_until
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
@@ -75,7 +75,6 @@ def test_a_connection_that_is_made_too_late_is_shut():
     made, other = socket.socketpair()
     with made, other:
         with contextlib.suppress(TimeoutError), Deadline(0.001) as deadline:
-            while not deadline._passed:
-                time.sleep(0.001)
+            wait_until(lambda: deadline._passed)
             deadline._note(made)
         assert other.recv(1) == b""

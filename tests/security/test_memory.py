@@ -166,7 +166,7 @@ def check_collects(small, stub):
     taken = until_refused(insert, 100, "SASH_MEMORY_BYTES")
 
     def ask(_):
-        answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=240, trust_env=False)
+        answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=240, trust_env=False, verify=False)
         return answer.status_code if answer.status_code == 200 else problem(answer)["reason"]
 
     trailing = small.http().get("/v1/windows/lists/query", params={"lookback": "100"}).json()
@@ -195,7 +195,7 @@ def test_forty_large_answers_at_once(tmp_path):
 
         def ask(_):
             return httpx.get(
-                f"{running.rest_url}/v1/windows/many/query?all_keys=true", timeout=240, trust_env=False
+                f"{running.rest_url}/v1/windows/many/query?all_keys=true", timeout=240, trust_env=False, verify=False
             ).status_code
 
         looking = threading.Thread(target=look)
@@ -225,7 +225,7 @@ def test_a_caller_who_sees_no_window_stops_no_writes(tmp_path):
         def flood(_):
             while not done.is_set():
                 with contextlib.suppress(httpx.HTTPError):
-                    httpx.post(url, content=body, headers=headers, timeout=60, trust_env=False)
+                    httpx.post(url, content=body, headers=headers, timeout=60, trust_env=False, verify=False)
 
         with ThreadPoolExecutor(16) as pool:
             flooding = pool.map(flood, range(16))

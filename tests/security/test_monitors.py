@@ -12,6 +12,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from sash.limits.memory import MIB
+from sash.limits.open_calls import FEW
+from sash.rpc import monitors, server
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 from tests.support.servers import running_service
@@ -158,6 +161,40 @@ def test_connections_with_calls_are_counted_by_address():
                 return "127.0.0.1 has calls on 2 connections" in error.details()
 
         wait_until(refused)
+
+
+@pytest.mark.parametrize("service", ["sash.v1.Windows", "grpc.health.v1.Health"])
+def test_open_calls_have_the_memory_that_there_is(service, monkeypatch):
+    """An address had 1,800 of them, with 31 KB each, at any limit of the memory."""
+    share = server._HEALTH_SHARE if service.startswith("grpc") else 1
+    monkeypatch.setattr(server, "_PENDING_MIN", 2 * FEW * share)  # of three quarters one caller has fewer than a few
+    monkeypatch.setattr(server, "_PENDING_BYTES", 2**40)
+    monkeypatch.setattr(monitors, "_RECEIVED_S", 600.0)
+    with running_service() as running, raw(running, FEW + 1) as slow:
+        for each in slow[:FEW]:
+            each.call(f"/{service}/Watch")
+
+        def refused():
+            try:
+                running.channel().unary_unary(f"/{service}/Watch")(b"", timeout=10)
+            except grpc.RpcError as error:
+                return f"{FEW} calls are open" in error.details()
+
+        wait_until(refused)
+
+
+def test_streams_of_reflection_take_of_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(monitors, "_REFLECTED_BYTES", 512 * MIB)
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"reader": {}})
+    with running_service(memory_bytes=1024 * MIB, tokens=tokens) as running:
+        stub = reflection_pb2_grpc.ServerReflectionStub(running.channel())
+        asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
+        with pytest.raises(grpc.RpcError) as error:
+            list(stub.ServerReflectionInfo(iter(asked), metadata=list(bearer("reader").items())))
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        monkeypatch.setattr(monitors, "_REFLECTED_BYTES", 200 * MIB)
+        for _ in range(4):  # each gives back what it took
+            list(stub.ServerReflectionInfo(iter(asked), metadata=list(bearer("reader").items())))
 
 
 def test_a_message_that_is_none():

@@ -15,7 +15,7 @@ from sash.access.caller import CALLER, Caller
 from sash.access.quota import Bucket
 from sash.access.rights import RIGHTS, Right
 from sash.access.tokens import TokenEntry, Tokens, digest_of, new_token, parse_tokens, yaml_line
-from sash.durability.records import Command, EvictRange
+from sash.durability.records.commands import Command, EvictRange
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.access.rights import RIGHTS
-from sash.durability.records import (
+from sash.durability.records.commands import (
     BulkEvict,
     BulkInsert,
     Commit,
@@ -22,7 +22,7 @@ from sash.durability.records import (
 )
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import DataLoss, SashError
-from sash_engine.windows.batch import Batch, Coded, PartialBatch
+from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.questions import ALL_KEYS, KeysQuery, Query, Where
 from tests.support.errors import ERRORS
 

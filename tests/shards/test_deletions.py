@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from sash.calls import each
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, Punctuate, Retract, StageBatch, Update
+from sash.durability.records.commands import (
+    BulkEvict,
+    BulkInsert,
+    Commit,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+)
 from sash.shards.hosted import HostedShard
 from sash.shards.lifecycle import Lifecycle
 from sash_engine.errors import (

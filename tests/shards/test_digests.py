@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from sash.calls import each
-from sash.durability.records import BulkEvict, BulkInsert, Insert, Retract, Update
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert, Retract, Update
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SequenceReused
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
 from tests.support.sharded import hosts, in_process, single
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from sash.calls import each
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import Unsupported
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import EntriesQuery, Grouped, Query, RangeQuery, SeriesQuery, Where
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.sharded import in_process
 
 SPEC = {

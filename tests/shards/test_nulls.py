@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from sash.durability.records import BulkInsert, Insert
+from sash.durability.records.commands import BulkInsert, Insert
 from sash_engine.clock import ManualClock
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Having, Query, RangeQuery, SeriesQuery, Top
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.shards.test_sharded_plane import Pair
 from tests.support.sharded import Turns, hosts
 

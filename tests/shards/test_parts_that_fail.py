@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sash.calls import ONLY_SHARD, each
-from sash.durability.records import BulkEvict, BulkInsert, Insert, Update
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert, Update
 from sash_engine.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -18,7 +18,7 @@ from sash_engine.errors import (
     Unavailable,
     Unsupported,
 )
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.records import BulkEvict, BulkInsert
+from sash.durability.records.commands import BulkEvict, BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,

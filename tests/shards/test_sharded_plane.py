@@ -12,16 +12,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sash.calls import each, key_names
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, Punctuate, Retract, StageBatch, Update
+from sash.durability.records.commands import (
+    BulkEvict,
+    BulkInsert,
+    Commit,
+    Insert,
+    Punctuate,
+    Retract,
+    StageBatch,
+    Update,
+)
 from sash_engine.clock import ManualClock
 from sash_engine.errors import (
     FailedPrecondition,
     NotFound,
     SashError,
 )
-from sash_engine.windows.batch import Batch, Coded, Origin, untimed
+from sash_engine.windows.batches.batch import Batch, Coded, Origin, untimed
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.sharded import Turns, hosts, in_process, single
 
 KEYS = [f"k{i}" for i in range(8)]

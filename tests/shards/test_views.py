@@ -10,12 +10,12 @@ from sash.access.caller import CALLER, Caller
 from sash.access.rights import Right
 from sash.access.tokens import Tokens
 from sash.calls import each
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, NotFound, PermissionDenied, Unsupported
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.sharded import in_process
 
 SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}

@@ -21,52 +21,52 @@ __all__ = ["CLUSTER", "PLANTED", "plant"]
 PLANTED: dict[str, tuple[str, str, str]] = {
     "the disk does not sync": ("tests.simulation.disk", "if disk.synchronous:", "if False:"),
     "a write is answered one commit too early": (
-        "sash.durability.journal",
+        "sash.durability.journal.journal",
         "if number <= self._durable:",
         "if number <= self._durable + 1:",
     ),
     "a commit that failed counts as done": (
-        "sash.durability.journal",
+        "sash.durability.journal.journal",
         "            self._fail(error)\n            return False\n        except (FailedPrecondition, DataLoss)",
         "            self._fail(error)\n            return True\n        except (FailedPrecondition, DataLoss)",
     ),
     "the end of the journal is not written": (
-        "sash.durability.group_commit",
+        "sash.durability.journal.group_commit",
         "if self.records or self.start is not None:",
         "if self.start is not None:",
     ),
     "the end names the first record of the last group": (
-        "sash.durability.journal",
+        "sash.durability.journal.journal",
         "record=logged[-1])",
         "record=logged[0])",
     ),
     "the journal is cut one record too far": (
-        "sash.durability.groups",
+        "sash.durability.journal.groups",
         "number > through[window]]",
         "number > through[window] + 1]",
     ),
     "an image says that it covers one record more": (
-        "sash.durability.checkpoint",
+        "sash.durability.images.checkpoint",
         "self._through = self._session.journal.last",
         "self._through = self._session.journal.last + 1",
     ),
     "an image says that it covers one record less": (
-        "sash.durability.checkpoint",
+        "sash.durability.images.checkpoint",
         "self._through = self._session.journal.last",
         "self._through = self._session.journal.last - 1",
     ),
     "what is written in the background overtakes": (
-        "sash.durability.journal",
+        "sash.durability.journal.journal",
         "        self._writes.append(write)\n",
         "        self._writes.appendleft(write)\n",
     ),
     "what is written in the background goes before records": (
-        "sash.durability.journal",
+        "sash.durability.journal.journal",
         "while not self._records and self._writes and",
         "while self._writes and",
     ),
     "a lower epoch is not refused": (
-        "sash_engine.windows.ledger",
+        "sash_engine.windows.batches.ledger",
         "if epoch < known.epoch:",
         "if False:",
     ),
@@ -76,7 +76,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "        if False:\n            return await hosted.settled(WriteResult(already",
     ),
     "parts are deleted before a checkpoint covers the commit": (
-        "sash.durability.stored_window",
+        "sash.durability.images.stored_window",
         "self.manifest.add_garbage([values.staged_key(self.number, part",
         "self._session.discard(self.number, [values.staged_key(self.number, part",
     ),
@@ -86,32 +86,32 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "        return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1] - 1",
     ),
     "the image before is deleted before the pointer is written": (
-        "sash.durability.checkpoint",
+        "sash.durability.images.checkpoint",
         "        self._go_on(self._writer)\n\n",
         "        self._session.discard(stored.number, draft.garbage)\n        self._go_on(self._writer)\n\n",
     ),
     "an image has no ledger": (
-        "sash.durability.checkpoint",
+        "sash.durability.images.checkpoint",
         "stored.window.ledger.copy()",
         "type(stored.window.ledger)()",
     ),
     "a block that is alone is not written": (
-        "sash.durability.blocks",
+        "sash.durability.images.blocks",
         "if blocks and not self._closed:",
         "if len(blocks) > 1 and not self._closed:",
     ),
     "numbers of blocks that are garbage are used again": (
-        "sash.durability.manifest",
+        "sash.durability.images.manifest",
         "        self.next_block += len(blocks)\n",
         "",
     ),
     "records have no number of their producer": (
-        "sash.durability.records",
+        "sash.durability.records.commands",
         "        if origin is None:\n            return [operation.kind",
         "        if True:\n            return [operation.kind",
     ),
     "the last number is taken again": (
-        "sash_engine.windows.ledger",
+        "sash_engine.windows.batches.ledger",
         "if sequence == last + 1:",
         "if sequence in (last, last + 1):",
     ),
@@ -146,32 +146,32 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "            pass  # its first commit",
     ),
     "a deleted window is not listed as such": (
-        "sash.durability.listing",
+        "sash.durability.recovery.listing",
         "        self._discarded[stored.number] = remains\n        number",
         "        number",
     ),
     "the next group overwrites the last one": (
-        "sash.durability.recovery",
+        "sash.durability.recovery.recovery",
         "following = last_group + 1",
         "following = last_group",
     ),
     "numbers of records that were cut off are used again": (
-        "sash.durability.recovery",
+        "sash.durability.recovery.recovery",
         "last = max(replay.last, start.record, end.listing)",
         "last = max(stored.through for stored in windows) if windows else 0",
     ),
     "a window is recovered without the records that are pending": (
-        "sash.durability.recoverer",
+        "sash.durability.recovery.recoverer",
         "await self._session.journal.passed()",
         "await asyncio.sleep(0)",
     ),
     "a window that is recovered applies a record again": (
-        "sash.durability.recovery",
+        "sash.durability.recovery.recovery",
         "if record <= stored.through:",
         "if record < stored.through:",
     ),
     "the client sends any write again": (
-        "sash_client.plans",
+        "sash_client.calls.plans",
         "again = may_pass(error) if idempotent else",
         "again = may_pass(error) if True else",
     ),
@@ -182,7 +182,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "                    done = await call(**(numbers | {'sequence': numbers_.sequence}))\n",
     ),
     "the pointer is written before the blocks": (
-        "sash.durability.checkpoint",
+        "sash.durability.images.checkpoint",
         "        self._go_on(self._writer)\n\n",
         "        at_once = self._stored.manifest.pointer(self._writer.stored_image(self._through), self._session.id)\n"
         "        self._session.journal.background(BackgroundWrite(lambda: at_once, size=100, done=lambda: None))\n"

@@ -16,7 +16,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sash.durability import blocks, checkpoint, journal, storage
+from sash.durability import storage
+from sash.durability.images import blocks, checkpoint
+from sash.durability.journal import journal
 from sash_client.errors import SashClientError
 from sash_engine.windows import aggregate_spec
 from tests.simulation.callers import PASSING, calls, creating, spec

@@ -9,7 +9,7 @@ from sash_engine.aggregators import ALGORITHMS, Capability
 from sash_engine.errors import FailedPrecondition, Unsupported
 from sash_engine.forest import Layout
 from sash_engine.monoids import ArgMax, Collect, Count, Max, Sum
-from sash_engine.windows.by_algorithm import ByAlgorithm
+from sash_engine.windows.keys.by_algorithm import ByAlgorithm
 
 __all__ = [
     "NAMES",

@@ -9,7 +9,7 @@ from typing import Any
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.questions import Grouped, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.reader import Reader
+from sash_engine.windows.reading.reader import Reader
 
 __all__ = ["answers_of", "question_of"]
 

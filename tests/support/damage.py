@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.errors import DataLoss
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.window import Window
 from tests.support.stored import AGGREGATES, StorageServer, batch, spec
 

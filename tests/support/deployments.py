@@ -17,7 +17,7 @@ import httpx
 from sash_client import Client, FailedPrecondition, SashClientError, Staged, Window
 from sash_client.direct import DirectClient
 from tests.support.redis_servers import RedisServer
-from tests.support.servers import WAIT_S, serve_command
+from tests.support.servers import PLAIN, WAIT_S, serve_command
 from tests.support.waiting import wait_until
 
 SHARDS = 8
@@ -81,13 +81,13 @@ class Process:
         return found and [shard for each in found if each["address"] == address for shard in each["shards"]]
 
     def _processes(self) -> list[dict[str, Any]] | None:
-        found = httpx.get(f"{self.url}/v1/topology", timeout=WAIT_S, trust_env=False)
+        found = httpx.get(f"{self.url}/v1/topology", **PLAIN)
         return found.json()["processes"] if found.is_success else None
 
     def serves(self) -> bool:
         """Whether it answers for every shard."""
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self.url}/v1/windows", timeout=WAIT_S, trust_env=False).status_code == 200
+            return httpx.get(f"{self.url}/v1/windows", **PLAIN).status_code == 200
         return False
 
     def answers(self) -> dict[str, tuple[int, int]]:
@@ -139,7 +139,7 @@ def made(process: Process) -> None:
     """Create the window, as soon as every shard is there."""
 
     def created() -> bool:
-        return httpx.post(f"{process.url}/v1/windows", json=SPEC, timeout=WAIT_S, trust_env=False).is_success
+        return httpx.post(f"{process.url}/v1/windows", json=SPEC, **PLAIN).is_success
 
     wait_until(created)
 

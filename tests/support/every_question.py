@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sash_client import ALL_KEYS, Client, Window
-from tests.support.servers import WAIT_S
+from tests.support.servers import PLAIN
 
 __all__ = ["asked"]
 
@@ -166,7 +166,7 @@ def asked(grpc_target: str, rest_url: str) -> int:
 
 
 def _http(url: str) -> httpx.Client:
-    return httpx.Client(base_url=url, timeout=WAIT_S, trust_env=False)
+    return httpx.Client(base_url=url, **PLAIN)
 
 
 def _fill(window: Window, spec: dict[str, Any]) -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from sash.durability import formats as values
-from sash.durability.export import Importer, export
+from sash.durability.images.export import Importer, export
 from sash_engine.clock import ManualClock
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 __all__ = ["LEDGER", "times", "small", "imported", "changed", "put", "GONE"]

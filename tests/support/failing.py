@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, SashError, Unavailable
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from tests.support.stored import StorageServer, batch, spec
 
 __all__ = ["BUSY", "FAILURES", "QUIET", "entries", "exported", "failing", "insert", "parts_of", "rows"]

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from sash.durability import formats as values
-from sash.durability.image_reader import forest_of, restore
-from sash.durability.records import BulkInsert, Commit, StageBatch
+from sash.durability.images.image_reader import forest_of, restore
+from sash.durability.records.commands import BulkInsert, Commit, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.forest import Forest
 from sash_engine.forest.cold import Cache, Cold
 from sash_engine.forest.image import ForestImage
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.stored import StorageServer
 

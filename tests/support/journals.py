@@ -3,7 +3,7 @@
 import threading
 
 from sash.durability import formats as values
-from sash.durability.roots import End, Group, Start
+from sash.durability.journal.roots import End, Group, Start
 
 __all__ = ["Recorder", "append", "end_of", "start_of"]
 

@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import settings
 
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 __all__ = ["SECOND", "FEW", "BASE", "window", "bulk", "content"]

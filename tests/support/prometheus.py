@@ -39,7 +39,7 @@ def running_prometheus(folder: Path, config: str = "") -> Iterator[httpx.Client]
     ]
     process = subprocess.Popen(command)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as http:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False, verify=False) as http:
 
             def ready() -> bool:
                 assert process.poll() is None

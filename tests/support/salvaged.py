@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from sash.durability.check import check
-from sash.durability.salvage import salvage
+from sash.durability.check.check import check
+from sash.durability.check.salvage import salvage
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery

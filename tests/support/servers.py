@@ -31,9 +31,11 @@ from sash.settings import Settings
 from sash_engine.clock import Clock
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
-__all__ = ["Running", "json_head", "running_service", "serve_command", "service_process"]
+__all__ = ["PLAIN", "Running", "json_head", "running_service", "serve_command", "service_process"]
 
 WAIT_S = 120
+PLAIN: dict[str, Any] = {"timeout": WAIT_S, "trust_env": False, "verify": False}
+"""Options of httpx for a service without TLS: loading certificates takes longer than most tests."""
 
 
 @dataclass(eq=False)
@@ -70,7 +72,7 @@ class Running:
 
     def http(self) -> httpx.Client:
         """An HTTP client that is closed with the service."""
-        return self._closing.enter_context(httpx.Client(base_url=self.rest_url, timeout=WAIT_S, trust_env=False))
+        return self._closing.enter_context(httpx.Client(base_url=self.rest_url, **PLAIN))
 
 
 @contextlib.contextmanager

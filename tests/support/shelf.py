@@ -1,8 +1,8 @@
 """A tier for the blocks of one window, in a dictionary: stores, loads and forgets them as a storage does."""
 
-from sash.durability import image, image_reader
-from sash.durability.columns import sealed_from, sealed_to
 from sash.durability.formats import seal, unseal
+from sash.durability.images import image, image_reader
+from sash.durability.records.columns import sealed_from, sealed_to
 from sash_engine.clock import ManualClock
 from sash_engine.forest import Cache, Cold
 

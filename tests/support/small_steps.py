@@ -2,7 +2,8 @@
 
 from sash.durability import storage
 from sash.runtime import slices
-from sash_engine.windows import costs, group_reader, group_series, key_finder, writer
+from sash_engine.windows.reading import costs, group_reader, group_series, key_finder
+from sash_engine.windows.writing import writer
 
 __all__ = ["small_question_steps", "small_write_steps"]
 

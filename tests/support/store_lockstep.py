@@ -9,12 +9,12 @@ from sash_engine.aggregators import ALGORITHMS, Capability
 from sash_engine.errors import FailedPrecondition, Unsupported
 from sash_engine.forest import Cache, Cold, Forest, Layout
 from sash_engine.monoids import Max
-from sash_engine.windows.by_algorithm import ByAlgorithm
-from sash_engine.windows.pages import PAGES, Pages
-from sash_engine.windows.panes import Panes
-from sash_engine.windows.small_key import SmallKey
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.store import KeyStore
+from sash_engine.windows.batches.panes import Panes
+from sash_engine.windows.keys.by_algorithm import ByAlgorithm
+from sash_engine.windows.keys.pages import PAGES, Pages
+from sash_engine.windows.keys.small_key import SmallKey
+from sash_engine.windows.keys.store import KeyStore
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.cold_model import Tier
 
 __all__ = [

@@ -20,8 +20,8 @@ from sash.durability.storage import Storage
 from sash.durability.tier import ColdTier
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.clock import ManualClock
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.tiers import Faulty
 from tests.support.twins import alike

@@ -3,10 +3,10 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from sash.durability.export import Importer, export
+from sash.durability.images.export import Importer, export
 from sash_engine.clock import ManualClock
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.model import NEVER, slow_window
 from tests.support.shelf import Shelf

@@ -5,8 +5,7 @@ import copy
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
 from sash_engine.steps import finished
-from sash_engine.windows.batch import Batch, PartialBatch
-from sash_engine.windows.derived_spec import completed, widened
+from sash_engine.windows.batches.batch import Batch, PartialBatch
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
@@ -18,7 +17,8 @@ from sash_engine.windows.questions import (
     Top,
     Where,
 )
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.derived import completed, widened
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import split
 from tests.support.asking import answers_of, question_of

@@ -15,15 +15,20 @@ T = TypeVar("T")
 
 _LOOK_S = 0.001
 _LOOKS = 120_000
+_LONGEST_LOOK_S = 0.05
 
 
 def wait_until(condition: Callable[[], object], within_s: float = _LOOK_S * _LOOKS, look_s: float = _LOOK_S) -> None:
-    """Return as soon as the condition holds; where there is no event loop, or not in this thread."""
-    deadline = time.monotonic() + within_s
+    """Return as soon as the condition holds; where there is no event loop, or not in this thread.
+
+    The longer it takes, the more rarely this looks: many conditions are calls to a process that needs the processor.
+    """
+    started = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - started
+        if waited_s > within_s:
             raise AssertionError("it never came to pass")
-        time.sleep(look_s)
+        time.sleep(max(look_s, min(waited_s / 10, _LONGEST_LOOK_S)))
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.pictured import HOSTILE
 from tests.support.playing import a_page, at, expect
 from tests.support.ports import free_port

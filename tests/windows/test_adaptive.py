@@ -11,10 +11,10 @@ from river.drift import ADWIN
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import VariancePopulation
 from sash_engine.monoids.laws import close
-from sash_engine.windows.adaptive import Adaptive, leaving
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.policies import AdaptivePolicy
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.sliding.adaptive import Adaptive, leaving
+from sash_engine.windows.spec.policies import AdaptivePolicy
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 LEAST = 5

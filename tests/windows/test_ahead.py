@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.records import BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
-from sash_engine.windows.batch import PartialBatch
+from sash_engine.windows.batches.batch import PartialBatch
 from sash_engine.windows.window import Window
 from tests.support.stored import StorageServer
 from tests.support.times_lockstep import KEYS, LAST, START, S, bulk, entries, offsets, spec, value_of

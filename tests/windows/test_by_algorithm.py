@@ -13,11 +13,11 @@ from sash_engine.aggregators import ALGORITHMS, LogMTA
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Monoid
-from sash_engine.windows.algorithms import check_algorithm, check_ranges
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.by_algorithm import ByAlgorithm
-from sash_engine.windows.keys import Keys
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.keys.by_algorithm import ByAlgorithm
+from sash_engine.windows.keys.keys import Keys
+from sash_engine.windows.spec.algorithms import check_algorithm, check_ranges
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.algorithm_lockstep import ALL, ANY_ORDER, FIELDS, NAMES, WITH_RANGES, AlgorithmLockstep, layout_for
 from tests.support.forest_model import histories

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, SashError
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.twins import a_share_of_examples
 

@@ -9,10 +9,10 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
 from sash_engine.forest.finder import Wanted
 from sash_engine.steps import finished
-from sash_engine.windows import changes
-from sash_engine.windows.batch import UNKNOWN_TIME, Batch, Coded, PartialBatch, untimed
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import UNKNOWN_TIME, Batch, Coded, PartialBatch, untimed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from sash_engine.windows.writing import changes
 
 KEYS = ["a", "b"]
 SPEC = {

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
-from sash_engine.windows import choosing, group_folds, group_series
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.choosing import Column
-from sash_engine.windows.costs import MAX_ANSWERS
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, RangeQuery, SeriesQuery, Top
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import choosing, group_folds, group_series
+from sash_engine.windows.reading.choosing import Column
+from sash_engine.windows.reading.costs import MAX_ANSWERS
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.asking import answers_of, question_of

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import settings
 
 from sash_engine.monoids.laws import close
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.aggregates import FIELDS, HALVES
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.costs import MAX_ANSWERS, MAX_LARGE_BUCKETS, MAX_VALUES, size_of
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.reading.costs import MAX_ANSWERS, MAX_LARGE_BUCKETS, MAX_VALUES, size_of
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.aggregates import LargeRootMeanSquare, RootMeanSquare
 
@@ -42,7 +42,7 @@ def test_many_buckets_of_numbers(function):
 
 @pytest.mark.parametrize("cls", [RootMeanSquare, LargeRootMeanSquare])
 def test_whether_partials_are_large_is_the_aggregates_own_to_say(cls, monkeypatch):
-    monkeypatch.setattr("sash_engine.windows.aggregate_spec.catalogue", lambda: {"rms": cls})
+    monkeypatch.setattr("sash_engine.windows.spec.aggregates.catalogue", lambda: {"rms": cls})
     w = window({"rms": {"function": "rms"}}, 10)
     if cls.large:
         assert refusal(w.series, 0, MAX_LARGE_BUCKETS + 1, 1, None, None) == ("step", f"{MAX_LARGE_BUCKETS} buckets")

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
-from sash_engine.windows import entries
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import EntriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import entries
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.shelf import Shelf
 from tests.support.twins import FIELDS, KEYS, Twins, a_share_of_examples, bulk, row, spec, steps

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sash.durability.records import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract, Update
+from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract, Update
 from sash_engine.clock import ManualClock
 from sash_engine.errors import Unavailable
-from sash_engine.windows.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.window import Window
 from tests.support.stored import AGGREGATES, KEYS, StorageServer, same, spec
 from tests.support.waiting import until

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.records import BulkInsert, Punctuate
+from sash.durability.records.commands import BulkInsert, Punctuate
 from sash_engine.aggregators.recalc import Recalc
 from sash_engine.clock import ManualClock
 from sash_engine.monoids import Sum
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, Top, Where
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 from tests.support.sharded import in_process, single

@@ -10,9 +10,8 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
-from sash_engine.windows import conditions as finding
-from sash_engine.windows import group_folds, group_reader, group_series, key_finder, label_table, labels
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.keys import label_table
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
@@ -24,7 +23,9 @@ from sash_engine.windows.questions import (
     Top,
     Where,
 )
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import conditions as finding
+from sash_engine.windows.reading import group_folds, group_reader, group_series, key_finder, labels
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.monoids import Sum
 from sash_engine.monoids.pane import Pane
-from sash_engine.windows import group_folds
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.pages import Pages
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.keys.pages import Pages
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, RangeQuery, Top
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import group_folds
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.twins import a_share_of_examples
 from tests.windows.test_rollups import ask

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import FailedPrecondition, ResourceExhausted
 from sash_engine.steps import finished
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.conditions import names_steps
-from sash_engine.windows.keys import NEVER, Keys
-from sash_engine.windows.ragged import ragged
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.keys.keys import NEVER, Keys
+from sash_engine.windows.keys.ragged import ragged
+from sash_engine.windows.reading.conditions import names_steps
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.model import slow_window
 from tests.support.page_layouts import layout
@@ -269,8 +269,8 @@ def test_pages_list_a_key_that_stays_once(changes, limit, looked_at):
         keys.insert(number, 1, (1,))
     changes, found, position, others = iter(changes), [], 0, 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sash_engine.windows.conditions.PAGE_NAMES", looked_at)
-        patch.setattr("sash_engine.windows.conditions._NAMES_AT_ONCE", 2)
+        patch.setattr("sash_engine.windows.reading.conditions.PAGE_NAMES", looked_at)
+        patch.setattr("sash_engine.windows.reading.conditions._NAMES_AT_ONCE", 2)
         while position is not None:
             come, go = next(changes, (0, 0))
             keys.create([f"other {others + i}" for i in range(come)])

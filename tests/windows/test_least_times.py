@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query
-from sash_engine.windows.spec import TICK_MIN, WindowSpec
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.model import NEVER, Slow
 

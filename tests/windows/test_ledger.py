@@ -5,9 +5,9 @@ import pytest
 from sash.durability.formats import VALUE_BYTES_MAX
 from sash.rpc.pipeline import IN_FLIGHT_MAX
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
-from sash_engine.windows import ledger as module
-from sash_engine.windows.batch import Origin
-from sash_engine.windows.ledger import (
+from sash_engine.windows.batches import ledger as module
+from sash_engine.windows.batches.batch import Origin
+from sash_engine.windows.batches.ledger import (
     DIGEST_BYTES,
     DIGESTS_ALL,
     DIGESTS_MAX,

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash import calls
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows import conditions
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.keys import Keys
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.keys.keys import Keys
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, Where
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import conditions
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.sharded import in_process, single
 

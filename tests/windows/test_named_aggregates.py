@@ -11,9 +11,7 @@ from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.sketches import Quantile
 from sash_engine.steps import finished
-from sash_engine.windows import reader
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import (
     ALL_KEYS,
     Grouped,
@@ -25,8 +23,10 @@ from sash_engine.windows.questions import (
     Where,
     selecting,
 )
-from sash_engine.windows.reader import Reader
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import reader
+from sash_engine.windows.reading.reader import Reader
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.asking import question_of

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument

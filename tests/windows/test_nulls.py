@@ -9,10 +9,10 @@ from hypothesis import settings
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.laws import close
 from sash_engine.windows.answers import Answer
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.derived_spec import completed
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.aggregates import FIELDS, HALVES
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.windows.pages import Pages
+from sash_engine.windows.keys.pages import Pages
 from tests.support.page_layouts import layout
 
 times = st.integers(0, 30)

@@ -10,8 +10,8 @@ from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.forest import Forest, Layout, PaneLayout
 from sash_engine.monoids import BUILT_IN, Sum, laws
 from sash_engine.monoids.pane import Pane, exported, imported, partials_table
-from sash_engine.windows.panes import Panes
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.panes import Panes
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS
 from tests.support.aggregates import every_case, label, samples
 from tests.support.pane_windows import BASE, FEW, SECOND, bulk, content, window

@@ -11,8 +11,8 @@ from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExha
 from sash_engine.monoids import laws
 from sash_engine.monoids.base import Monoid, Read, object_array
 from sash_engine.monoids.pane import imported
-from sash_engine.windows.batch import Coded, PartialBatch
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Coded, PartialBatch
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.pane_windows import BASE, bulk, window
 

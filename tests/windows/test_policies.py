@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unsupported
-from sash_engine.windows import order
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
+from sash_engine.windows.writing import order
 
 BASE = {
     "name": "w",

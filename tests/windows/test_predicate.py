@@ -4,8 +4,8 @@ import pytest
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Collect, Correlation, Count, Max, Mean, Sum
-from sash_engine.windows.predicate import Predicate
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.predicate import Predicate
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 AGGREGATES = {"sum": Sum(), "n": Count(), "max": Max(), "mean": Mean(), "all": Collect()}

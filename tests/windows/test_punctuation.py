@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.model import NEVER, Slow
 from tests.windows.test_window import KEYS, batch, window
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.steps import finished
-from sash_engine.windows import derived
-from sash_engine.windows.batch import Batch, Coded, PartialBatch
+from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
+from sash_engine.windows.derived import derived
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, RangeQuery, SeriesQuery, Top, Where
-from sash_engine.windows.spec import TICK_MIN, WindowSpec
+from sash_engine.windows.spec.window import TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 from tests.support.asking import answers_of
@@ -202,7 +202,7 @@ def filled(slide="age", n=30, **more):
 @pytest.fixture
 def asked(monkeypatch):
     """How many keys the questions of a test fold, at most."""
-    from sash_engine.windows import group_folds
+    from sash_engine.windows.reading import group_folds
 
     counts, whole = [], group_folds.fold_groups
 
@@ -211,7 +211,7 @@ def asked(monkeypatch):
         return whole(keys, layout, numbers, *more, **named)
 
     for module in ("group_reader", "group_folds"):
-        monkeypatch.setattr(f"sash_engine.windows.{module}.fold_groups", counted)
+        monkeypatch.setattr(f"sash_engine.windows.reading.{module}.fold_groups", counted)
     return counts
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.steps import finished
-from sash_engine.windows import session_series
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.costs import MAX_BUCKETS
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import session_series
+from sash_engine.windows.reading.costs import MAX_BUCKETS
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.shelf import Shelf
 from tests.support.twins import bulk

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sash.durability.catalogue import Catalogue
 from sash_engine.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
 from sash_engine.monoids import catalogue
-from sash_engine.windows.spec import WindowSpec, parse_duration
+from sash_engine.windows.spec.window import WindowSpec, parse_duration
 
 FULL = """
 name: departure_delay

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
 from sash_engine.steps import finished
-from sash_engine.windows import stages, writer
-from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches import stages
+from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-from sash_engine.windows.writer import Writer
+from sash_engine.windows.writing import writer
+from sash_engine.windows.writing.writer import Writer
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
 

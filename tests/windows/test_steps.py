@@ -8,10 +8,10 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.forest import forest
 from sash_engine.forest import series as forest_series
 from sash_engine.steps import finished
-from sash_engine.windows import group_folds, group_reader, group_series, key_finder
-from sash_engine.windows.batch import Batch
+from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import group_folds, group_reader, group_series, key_finder
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 AGGREGATES = {

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, NotFound
-from sash_engine.windows.derived_spec import completed
-from sash_engine.windows.slide import Slide
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.sliding.slide import Slide
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.specs import document_of, fill_spec

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import Unsupported
 from sash_engine.monoids import Monoid
-from sash_engine.windows import group_series
-from sash_engine.windows.derived_spec import completed
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading import group_series
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples, alike
 from tests.support.viewed import SOURCES, VIEWS, Viewed, ask, bulk, source_spec, view_spec

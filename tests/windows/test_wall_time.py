@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from sash.durability.records import BulkEvict, BulkInsert, Insert
+from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.clock import ForwardClock, ManualClock
 from sash_engine.errors import DataLoss, Unavailable
-from sash_engine.windows.batch import Batch, Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.stored import StorageServer, spec
 from tests.support.twins import alike

@@ -6,7 +6,7 @@ import pytest
 
 from sash.settings import load_settings
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 COUNT = {"n": {"function": "count"}}
 

@@ -21,10 +21,10 @@ from sash_cli.output import fail
 
 if TYPE_CHECKING:
     from sash.durability.catalogue import Catalogue
-    from sash.durability.check import CheckedDerived, CheckedWindow, Damage, Found
+    from sash.durability.check.check import CheckedDerived, CheckedWindow, Damage, Found
     from sash.durability.storage import Storage
     from sash.settings import Settings
-    from sash_engine.windows.spec import WindowSpec
+    from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["check"]
 
@@ -88,7 +88,7 @@ def _check_all(data: str, prefix: str | None, new: str | None, new_prefix: str |
 
 def _complete(settings: Settings) -> None:
     """Note how many shards a new store has, when the last one was salvaged by itself; see `_salvage`."""
-    from sash.durability.check import check
+    from sash.durability.check.check import check
     from sash.runtime.clock import SystemClock
     from sash.shards.layout import note_shards, store_of
     from sash.tiers.views import open_view
@@ -117,7 +117,7 @@ def _complete(settings: Settings) -> None:
 
 def _check(data: str, prefix: str, new: tuple[str, str] | None, specs: dict[str, WindowSpec]) -> bool:
     """Check `data`, and salvage it to `new` unless that is None; return whether everything is whole."""
-    from sash.durability.check import check
+    from sash.durability.check.check import check
     from sash.runtime.clock import SystemClock
     from sash.tiers.views import open_view
 
@@ -199,7 +199,7 @@ async def _salvage(found: Found, new: str, prefix: str, specs: dict[str, WindowS
         whether all is there that can be read.
     """
     from sash.durability import formats as values
-    from sash.durability.salvage import salvage
+    from sash.durability.check.salvage import salvage
     from sash.tiers import open_tier
     from sash_engine.errors import FailedPrecondition, SashError
 
@@ -236,7 +236,7 @@ async def _salvage(found: Found, new: str, prefix: str, specs: dict[str, WindowS
 async def _stored_in(new: str, prefix: str) -> AsyncIterator[tuple[Storage, Catalogue]]:
     """A storage on a new place, and its windows."""
     from sash.durability.catalogue import Catalogue
-    from sash.durability.check import MAX_KEYS
+    from sash.durability.check.check import MAX_KEYS
     from sash.durability.storage import Storage
     from sash.runtime.clock import SystemClock
     from sash.tiers import open_tier

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from sash_engine.clock import Clock
 from sash_engine.errors import AlreadyExists, NotFound, ResourceExhausted, Unavailable
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.views import View
+from sash_engine.windows.derived.views import View
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 __all__ = ["Catalogue"]

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.derived_records import DROPS, Derive, Drop
 from sash.durability.hosting import HostedWindow, WindowStorage
-from sash.durability.records import AddAggregates, Operation
+from sash.durability.records.commands import AddAggregates, Operation
+from sash.durability.records.derived import DROPS, Derive, Drop
 from sash_engine.errors import FailedPrecondition, NotFound, Unsupported
 from sash_engine.windows.answers import Counts, WriteResult
-from sash_engine.windows.derived_spec import completed, widened
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.views import View
+from sash_engine.windows.derived.views import View
+from sash_engine.windows.spec.derived import completed, widened
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 __all__ = ["check_deletable", "check_no_views", "check_writable", "create", "delete", "redirected"]

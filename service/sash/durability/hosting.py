@@ -1,4 +1,4 @@
-"""What `Storage` needs of the place that keeps its windows: memory (memory_storage.py) or a tier (tier_storage.py).
+"""The place that keeps the windows of a `Storage`: memory (memory_storage.py) or a tier (tier_storage.py).
 
 Storage ──▶ WindowStorage ── admit ──▶ HostedWindow ── apply, stage, settled
                  │                          │
@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from sash.durability.records import Operation, Stage, Write
+from sash.durability.records.commands import Operation, Stage, Write
 from sash.durability.window_lock import WindowLock
 from sash_engine.windows.answers import Counts, Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.ledger import Ledger, Part
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import AnyBatch, Origin
+from sash_engine.windows.batches.ledger import Ledger, Part
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 __all__ = ["Applied", "HostedWindow", "ImportTarget", "StorageStatus", "WindowStorage", "never"]
@@ -37,7 +37,7 @@ def never(ledger: Ledger) -> bool:
 
 @dataclass(slots=True)
 class StorageStatus:
-    """What metrics show of a storage."""
+    """The state of a storage, for metrics."""
 
     tier: str
     error: str | None

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from sash.durability import records
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import Applied, StorageStatus, never
-from sash.durability.joined_texts import with_one_dictionary
-from sash.durability.records import Operation, Stage, Write
+from sash.durability.records import commands as records
+from sash.durability.records.commands import Operation, Stage, Write
+from sash.durability.records.joined_texts import with_one_dictionary
 from sash.durability.window_lock import RestingClock, WindowLock
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition
 from sash_engine.windows.answers import Counts, Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.ledger import Part
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import AnyBatch, Origin
+from sash_engine.windows.batches.ledger import Part
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 __all__ = ["MemoryStorage", "MemoryWindow", "refuse_durable"]

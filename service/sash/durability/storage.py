@@ -15,16 +15,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sash.durability import deriving, records
+from sash.durability import deriving
 from sash.durability.catalogue import Catalogue
-from sash.durability.columns import size_of
-from sash.durability.derived_records import Derive
-from sash.durability.export import Importer, export
-from sash.durability.footprint import COPIES, ROW_BYTES, footprint, view_footprint
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
-from sash.durability.journal import MIB
+from sash.durability.images.export import Importer, export
+from sash.durability.images.footprint import COPIES, ROW_BYTES, footprint, view_footprint
+from sash.durability.journal.journal import MIB
 from sash.durability.memory_storage import MemoryStorage
-from sash.durability.records import Command, Commit, Operation, StageBatch, Write
+from sash.durability.records import commands as records
+from sash.durability.records.columns import size_of
+from sash.durability.records.commands import Command, Commit, Operation, StageBatch, Write
+from sash.durability.records.derived import Derive
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
@@ -41,15 +42,15 @@ from sash_engine.errors import (
 )
 from sash_engine.forest import BLOCK
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.algorithms import DEPRECATED
 from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.entries import BULK_ROWS
-from sash_engine.windows.ledger import PART_EXPIRES_NS, Ledger
+from sash_engine.windows.batches.batch import AnyBatch, Origin
+from sash_engine.windows.batches.ledger import PART_EXPIRES_NS, Ledger
+from sash_engine.windows.derived.views import View
 from sash_engine.windows.questions import EntriesQuery, KeysQuery, Question
-from sash_engine.windows.reader import Reader
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.views import View
+from sash_engine.windows.reading.entries import BULK_ROWS
+from sash_engine.windows.reading.reader import Reader
+from sash_engine.windows.spec.algorithms import DEPRECATED
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
 __all__ = ["Storage", "StorageStatus"]
@@ -335,7 +336,7 @@ class Storage:
             return await self.slices.run(told(window.reader), before_each)
 
     def _told(self, name: str, question: Question[A], answer: Any) -> A:
-        """What is answered, of what a reader answers; there must be memory for it."""
+        """Return the answer to send for that of a reader; raise ResourceExhausted if there is no memory for it."""
         if isinstance(question, EntriesQuery):
             # The window's values are kept until they are read.
             columns = 2 + len(self._catalogue.find(name).spec.columns)

@@ -21,26 +21,26 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from sash.durability.capacity import Capacity
 from sash.durability.catalogue import Catalogue
-from sash.durability.checkpoint import Checkpoint, Progress
-from sash.durability.checkpoints import Checkpoints
 from sash.durability.formats import VALUE_BYTES_MAX
 from sash.durability.hosting import Applied, HostedWindow, ImportTarget, StorageStatus, never
-from sash.durability.journal import MIB
-from sash.durability.listing import Listing
+from sash.durability.images.capacity import Capacity
+from sash.durability.images.checkpoint import Checkpoint, Progress
+from sash.durability.images.checkpoints import Checkpoints
+from sash.durability.images.stored_window import StoredWindow
+from sash.durability.journal.journal import MIB
+from sash.durability.journal.session import MAKING_ROOM, TierSession
 from sash.durability.memory_storage import MemoryStorage, refuse_durable
-from sash.durability.recoverer import Recoverer
-from sash.durability.recovery import RecoveredTier, in_thread, recover
-from sash.durability.session import MAKING_ROOM, TierSession
-from sash.durability.stored_window import StoredWindow
+from sash.durability.recovery.listing import Listing
+from sash.durability.recovery.recoverer import Recoverer
+from sash.durability.recovery.recovery import RecoveredTier, in_thread, recover
 from sash.durability.tier import ColdTier
 from sash.durability.window_lock import WindowLock
 from sash.durability.write_path import TieredWindow, WritePath
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition, SashError, TooLarge
 from sash_engine.windows.answers import Counts, WindowInfo
-from sash_engine.windows.spec import Durability, WindowSpec
+from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_engine.windows.window import Window
 
 __all__ = ["TierStorage"]

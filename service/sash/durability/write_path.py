@@ -16,22 +16,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from sash.durability import formats as values
-from sash.durability import records
-from sash.durability.capacity import Capacity
-from sash.durability.checkpoints import Checkpoints
-from sash.durability.columns import batch_to, size_of
-from sash.durability.derived_records import Derive, Drop
 from sash.durability.hosting import Applied
-from sash.durability.joined_texts import coded_to
-from sash.durability.records import Operation, Stage, Write
-from sash.durability.recoverer import Recoverer
-from sash.durability.session import MAKING_ROOM, TierSession
-from sash.durability.stored_window import StoredWindow
+from sash.durability.images.capacity import Capacity
+from sash.durability.images.checkpoints import Checkpoints
+from sash.durability.images.stored_window import StoredWindow
+from sash.durability.journal.session import MAKING_ROOM, TierSession
+from sash.durability.records import commands as records
+from sash.durability.records.columns import batch_to, size_of
+from sash.durability.records.commands import Operation, Stage, Write
+from sash.durability.records.derived import Derive, Drop
+from sash.durability.records.joined_texts import coded_to
+from sash.durability.recovery.recoverer import Recoverer
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.windows.answers import Staged, WriteResult
-from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.ledger import Part
+from sash_engine.windows.batches.batch import AnyBatch, Origin
+from sash_engine.windows.batches.ledger import Part
 
 __all__ = ["TieredWindow", "WritePath"]
 
@@ -43,7 +43,7 @@ _Puts = Callable[[], Mapping[bytes, bytes]]
 
 
 class WritePath:
-    """What the writes to all stored windows of a service share.
+    """The state that the writes to all stored windows of a service share.
 
     Args:
         session: the tier.

@@ -20,13 +20,18 @@ _EVERY_S = 0.01
 """Together 500 a second: an eighth of the loop."""
 
 WAITING_MAX = 2000
-"""A call that waits takes about 20 KB. Further ones are refused at once."""
+"""A call that waits takes up to 30 KB. Further ones are refused at once."""
 
 
 class Refusals:
-    """Gives refusals their turns."""
+    """Gives refusals their turns.
 
-    def __init__(self) -> None:
+    Args:
+        waiting_max: how many may wait.
+    """
+
+    def __init__(self, waiting_max: int = WAITING_MAX) -> None:
+        self._waiting_max = waiting_max
         self._at_once = _BURST
         self._waiting: dict[asyncio.Future[None], None] = {}
         """The one that has waited longest comes first."""
@@ -40,7 +45,7 @@ class Refusals:
         if self._at_once:
             self._at_once -= 1
             return
-        if len(self._waiting) >= WAITING_MAX:
+        if len(self._waiting) >= self._waiting_max:
             return
         turn = loop.create_future()
         self._waiting[turn] = None

@@ -18,7 +18,7 @@ from sash.promql.matchers import Matchers
 from sash.promql.parsing import parsed_selector
 from sash.promql.values import NAME, SERIES_MAX, Room
 from sash_engine.errors import NotFound, PermissionDenied
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["Metadata"]
 
@@ -89,7 +89,7 @@ class Metadata:
         return _some(found, given)
 
     def metadata(self, given: Parameters) -> dict[str, list[dict[str, str]]]:
-        """What each metric is."""
+        """The type and help text of each metric."""
         name, limit = given.text("metric", ""), given.whole("limit")
         found = dict[str, list[dict[str, str]]]()
         for spec in self._specs():

@@ -18,7 +18,7 @@ from typing import Any
 from sash.promql.values import LOOKBACK, NAME
 from sash_engine.errors import InvalidArgument, NotFound
 from sash_engine.monoids import Monoid
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.labels import join, split
 from sash_wire.nulls import is_mark
 

@@ -46,9 +46,9 @@ from sash.promql.values import LOOKBACK, NAME, Array, Labels, Vector, check_cell
 from sash.shard import Parts
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
-from sash_engine.windows.batch import AnyBatch, Batch
+from sash_engine.windows.batches.batch import AnyBatch, Batch
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query, SeriesQuery
-from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
+from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
 from sash_wire.nulls import mark_of
 
 __all__ = ["ENTRIES_MAX", "KEEP_NAME", "STALE_MS", "WindowsQueryable"]

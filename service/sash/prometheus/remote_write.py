@@ -30,7 +30,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from sash.calls import unbroken
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.names import KEY, written_key
@@ -51,8 +51,8 @@ from sash_engine.errors import (
     Unavailable,
 )
 from sash_engine.steps import Steps
-from sash_engine.windows.batch import Batch, Coded, check_key
-from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded, check_key
+from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
 
 __all__ = [
     "DECOMPRESSED_BYTES_MAX",

@@ -28,9 +28,9 @@ from sash_engine.monoids.base import object_array
 from sash_engine.monoids.sketches import DistinctCount, Quantile
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Page, Series
-from sash_engine.windows.conditions import MAX_PATTERN
 from sash_engine.windows.questions import Grouped, KeysQuery, Query, SeriesQuery, Where
-from sash_engine.windows.spec import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit, WindowSpec
+from sash_engine.windows.reading.conditions import MAX_PATTERN
+from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit, WindowSpec
 
 __all__ = [
     "Folded",
@@ -385,7 +385,7 @@ def _series_at_once(spec: WindowSpec, names: Sequence[str], count: int) -> int:
 
 
 def plain(monoid: Monoid) -> Monoid:
-    """What an aggregate of a nullable field does with the values that are there."""
+    """Return the aggregate of the values that are not null."""
     return monoid.inner if isinstance(monoid, IgnoresNulls) else monoid
 
 

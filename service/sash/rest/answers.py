@@ -20,8 +20,8 @@ from sash.rest.columns import BLOB
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.monoids.pane import part_names
 from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch, Coded, PartialBatch
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import AnyBatch, Coded, PartialBatch
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.key_parts import key_columns
 from sash_wire.nulls import is_mark, mark_of, with_nulls
 

@@ -21,9 +21,9 @@ from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, object_array
 from sash_engine.monoids.pane import exported, part_names
 from sash_engine.windows.answers import Page, Series
-from sash_engine.windows.batch import AnyBatch, Batch, Coded, PartialBatch
-from sash_engine.windows.changes import times_of
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.writing.changes import times_of
 from sash_wire.key_parts import check_named, joined, key_columns
 from sash_wire.nulls import PLACEHOLDERS, mark_of
 

@@ -17,9 +17,9 @@ from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
-from sash_engine.windows.changes import times_of
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.writing.changes import times_of
 from sash_wire.key_parts import check_named, joined, key_of_parts
 
 __all__ = [

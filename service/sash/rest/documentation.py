@@ -24,7 +24,7 @@ from sash.rest import documents
 from sash.rest.answers import json_bytes
 from sash.rest.bodies import JSON
 from sash.rest.route import Route
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["DESCRIPTION", "completed", "documentation"]
 

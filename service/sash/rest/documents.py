@@ -14,9 +14,9 @@ from sash.rest import examples
 from sash.rest.bodies import JSON
 from sash.rest.models import ABSENT, INT64, Described, Document, Int64, NullableInt64, NullableText, shown
 from sash.rest.scalars import text
-from sash_engine.windows import batch
-from sash_engine.windows.policies import AggregateSpec
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches import batch
+from sash_engine.windows.spec.policies import AggregateSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = [
     "NAMED",

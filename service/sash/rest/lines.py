@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from sash.calls import unbroken
-from sash.durability.records import BulkInsert
+from sash.durability.records.commands import BulkInsert
 from sash.plane import Plane
 from sash_engine.errors import InvalidArgument, SashError, TooLarge
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import WriteResult
-from sash_engine.windows.batch import Batch, Coded, Origin
+from sash_engine.windows.batches.batch import Batch, Coded, Origin
 
 __all__ = [
     "LINE_BYTES_MAX",

@@ -17,8 +17,8 @@ from sash.rest.scalars import flag, integer, number, text
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, FieldType
 from sash_engine.steps import ROWS, Steps, finished, spans_of
-from sash_engine.windows.batch import Coded
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Coded
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.nulls import mark_of, split
 
 __all__ = [

@@ -14,7 +14,7 @@ from sash.rest.answers import answer_document, column, json_bytes, parts_documen
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer, Page, Series
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["answers_json", "series_groups_json", "series_json"]
 

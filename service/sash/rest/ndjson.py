@@ -22,8 +22,8 @@ from sash.rest.lines import LineError
 from sash.rest.lists import column_of, nullable_steps
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.batch import Batch, Coded, check_key
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded, check_key
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.key_parts import joined
 
 __all__ = ["NdjsonReader"]

@@ -25,8 +25,8 @@ import pyarrow.csv as pa_csv
 from sash.rest.arrow import batch_of_table
 from sash.rest.lines import LineError
 from sash_engine.steps import Steps
-from sash_engine.windows.batch import Batch
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.file_formats import csv_values
 
 __all__ = ["CsvReader"]

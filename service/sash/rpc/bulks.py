@@ -8,9 +8,9 @@ from sash.calls import refusing
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import Array, Partials, object_array
 from sash_engine.steps import ROWS, Steps, finished, spans_of
-from sash_engine.windows.batch import AnyBatch, Batch, PartialBatch
-from sash_engine.windows.changes import times_of
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import AnyBatch, Batch, PartialBatch
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.writing.changes import times_of
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.columns import fill_column, fill_strings, read_column, read_int64, read_strings, read_valid, to_bytes

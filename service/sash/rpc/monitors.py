@@ -22,11 +22,12 @@ from grpc_reflection.v1alpha import reflection
 
 from sash.access.caller import name_or
 from sash.limits.caller import address_of_peer
+from sash.limits.memory import MemoryBudget
 from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Receiving
 from sash.rpc.access import note_peer
-from sash.rpc.errors import status_of
+from sash.rpc.errors import end_with, status_of
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument, NotFound
 
@@ -37,6 +38,9 @@ HEALTH: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 _RECEIVED = 8
 _RECEIVED_S = 1.0
 """So many messages are received at a time, each for so long: they have a few bytes."""
+
+_REFLECTED_BYTES = 65_536
+"""A stream of reflection takes 31 KB, and what it has written of a description of 10 KB until that is read."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Status = health_pb2.HealthCheckResponse
@@ -132,7 +136,7 @@ class Health(grpc.ServiceRpcHandler):
     async def _refuse(self, error: Exception, context: Context) -> None:
         status = status_of(error, "health")
         self._metrics.count_rejected("grpc", status.code.name)
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
@@ -141,13 +145,22 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
     Args:
         names: of the services.
         places: for streams.
+        memory: has what a stream takes for the description that it writes.
         closing: is set when the server closes.
         metrics: counts refusals.
     """
 
-    def __init__(self, names: Sequence[str], places: Places, closing: asyncio.Event, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        places: Places,
+        memory: MemoryBudget,
+        closing: asyncio.Event,
+        metrics: Metrics,
+    ) -> None:
         super().__init__(names)
         self._places = places
+        self._memory = memory
         self._closing = closing
         self._metrics = metrics
 
@@ -159,16 +172,20 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
                 await context.write(response)
 
         caller = name_or(address_of_peer(context.peer()))
+        reserved = self._memory.reservation(caller)
         try:
+            self._places.check(caller)
+            reserved.take(_REFLECTED_BYTES)
             self._places.enter(caller)
         except Exception as error:
             status = status_of(error, "reflection")
             self._metrics.count_rejected("grpc", status.code.name)
-            await context.abort(status.code, status.details, status.trailing_metadata)
+            await end_with(context, status.code, status.details, status.trailing_metadata)
         try:
             await _while_open(answer(), self._closing)
         finally:
             self._places.leave(caller)
+            reserved.release()
 
 
 async def _while_open(stream: Coroutine[Any, Any, None], closing: asyncio.Event) -> None:

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import partial
 
 from sash.calls import INTERVAL_MS, QUIET_S, check_interval, each, going, key_names
-from sash.durability.records import (
+from sash.durability.records.commands import (
     BulkInsert,
     Commit,
     Insert,
@@ -33,11 +33,11 @@ from sash.rpc.pipeline import in_order
 from sash.topology import Topology
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.answers import Page
-from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.changes import named
+from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.questions import KEYS, KeysQuery
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.spec_text import check_spec_bytes
+from sash_engine.windows.spec.text import check_spec_bytes
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.writing.changes import named
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = ["Operations"]

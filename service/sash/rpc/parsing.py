@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from sash.rpc.sizes import check_size, varint
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
-from sash_engine.windows.costs import MAX_ANSWERS
+from sash_engine.windows.reading.costs import MAX_ANSWERS
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = ["LONG_BYTES", "NAMES_MAX", "parsed"]

@@ -13,9 +13,9 @@ from sash.rpc.grouping import grouped_of, where_of
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import Answer, Page, Series, WindowInfo, WriteResult
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import specs
 from sash_wire.columns import to_bytes

@@ -16,11 +16,12 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from sash.durability import records
+from sash.durability.records import commands as records
 from sash_engine import errors
 from sash_engine.errors import DataLoss, SashError
-from sash_engine.windows import answers, batch, questions
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows import answers, questions
+from sash_engine.windows.batches import batch
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["pack", "unpack"]
 

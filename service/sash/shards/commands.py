@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from sash.calls import ONLY_SHARD
-from sash.durability.records import BulkInsert, Command, Commit, StageBatch, signed
-from sash.durability.splitting import none_of
+from sash.durability.records.commands import BulkInsert, Command, Commit, StageBatch, signed
+from sash.durability.records.splitting import none_of
 from sash.shards.hosted import Shard
 from sash.shards.merging import merged_writes
 from sash.shards.parts import together, worst
@@ -27,8 +27,8 @@ from sash.shards.shard_calls import Call, ShardCalls
 from sash_engine.errors import FailedPrecondition, InvalidArgument, SashError, Unavailable, Unsupported
 from sash_engine.monoids.base import NUMPY_TYPES
 from sash_engine.windows.answers import Staged, WriteResult
-from sash_engine.windows.batch import Batch, Coded, Origin
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import Batch, Coded, Origin
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.placement import shards_of
 
 __all__ = ["Commands"]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, TypeVar
 
 from sash.calls import each
-from sash.durability.records import Command
+from sash.durability.records.commands import Command
 from sash.runtime.slices import Slices
 from sash.shard import Parts
 from sash.shards.commands import Commands
@@ -26,9 +26,9 @@ from sash.topology import ServingProcess, stays
 from sash_engine.clock import Clock
 from sash_engine.errors import NotFound, Unavailable, Unsupported
 from sash_engine.windows.answers import WindowInfo
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import Question
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["Administration", "Deployment"]
 

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 
 from sash.calls import each
-from sash.durability.columns import batch_to, columns_to
-from sash.durability.export import FRAME_BYTES_MAX
 from sash.durability.formats import seal, unseal
-from sash.durability.forms import batch_of, names_of, states_of
-from sash.durability.splitting import split
+from sash.durability.images.export import FRAME_BYTES_MAX
+from sash.durability.images.forms import batch_of, names_of, states_of
+from sash.durability.records.columns import batch_to, columns_to
+from sash.durability.records.splitting import split
 from sash.shard import Parts
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import LATER_COUNTS
-from sash_engine.windows.batch import PartialBatch
-from sash_engine.windows.ledger import DIGEST_BYTES, MAX_SEQUENCE
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import PartialBatch
+from sash_engine.windows.batches.ledger import DIGEST_BYTES, MAX_SEQUENCE
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.placement import shards_of
 
 __all__ = ["Splitter", "merged_file", "with_spec"]

@@ -19,11 +19,11 @@ from sash.shards.shard_calls import ShardCalls, asking
 from sash_engine.errors import InvalidArgument, Unavailable
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Page, Series
-from sash_engine.windows.bounds import buckets_of
-from sash_engine.windows.choosing import chosen_answers, names_compared
-from sash_engine.windows.costs import costs_of
 from sash_engine.windows.questions import Grouped, GroupedQuestion, KeyList, Query, RangeQuery, SeriesQuery, selecting
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading.bounds import buckets_of
+from sash_engine.windows.reading.choosing import chosen_answers, names_compared
+from sash_engine.windows.reading.costs import costs_of
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
 

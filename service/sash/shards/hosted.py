@@ -20,7 +20,7 @@ from sash.shards.merging import merged_infos
 from sash.shards.peers import RemoteShard
 from sash_engine.errors import FailedPrecondition, Unavailable
 from sash_engine.windows.answers import WindowInfo
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["HOME", "HostedShard", "HostedShards", "Shard", "nobody"]
 

@@ -37,7 +37,7 @@ from sash_engine.errors import (
     Unavailable,
     Unsupported,
 )
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["Lifecycle"]
 

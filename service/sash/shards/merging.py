@@ -19,9 +19,9 @@ from sash_engine.monoids import Monoid
 from sash_engine.monoids.pane import exported, imported
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-from sash_engine.windows.group_series import PaneFolds
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.totals import partials_of_buckets
+from sash_engine.windows.keys.totals import partials_of_buckets
+from sash_engine.windows.reading.group_series import PaneFolds
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
 

@@ -19,15 +19,15 @@ from typing import Any, TypeVar
 
 import grpc
 
-from sash.durability.records import Command
+from sash.durability.records.commands import Command
 from sash.requests import HEADER, REQUEST
 from sash.shard import Parts
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows.answers import WindowInfo
-from sash_engine.windows.batch import Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import EntriesQuery, Question
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_wire import traces
 
 __all__ = ["OPTIONS", "SERVICE", "Peer", "RemoteAdministration", "RemoteShard"]

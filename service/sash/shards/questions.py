@@ -16,14 +16,13 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from sash.calls import ONLY_SHARD, each
-from sash.durability.splitting import split_keys
+from sash.durability.records.splitting import split_keys
 from sash.runtime.slices import Slices
 from sash.shard import Parts
 from sash.shards.groups import Asked, Groups
 from sash.shards.merging import merged_answers, merged_series_steps
 from sash.shards.shard_calls import OfKeys, ShardCalls, asking
 from sash_engine.windows.answers import Answer
-from sash_engine.windows.costs import costs_of
 from sash_engine.windows.questions import (
     AllKeys,
     EntriesQuery,
@@ -34,7 +33,8 @@ from sash_engine.windows.questions import (
     RangeQuery,
     SeriesQuery,
 )
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.reading.costs import costs_of
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["Questions"]
 

@@ -13,7 +13,7 @@ from sash.shards.parts import together, worst
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 from sash_engine.windows.questions import EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.placement import shard_of
 

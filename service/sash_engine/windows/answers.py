@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_engine.monoids.base import Array, Partials
-from sash_engine.windows.spec import Durability, WindowSpec
+from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_wire.labels import split
 
 __all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult", "parts_of"]
@@ -108,7 +108,7 @@ class Series:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of all entries a window was ever sent: `inserted - evicted - retracted` of them are in it.
+    """The counts of all entries that a window was ever sent: `inserted - evicted - retracted` of them are in it.
 
     `corrected` counts corrections: an entry may have had several.
     """

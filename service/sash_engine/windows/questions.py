@@ -22,8 +22,8 @@ from sash_engine.steps import Steps, finished
 
 if TYPE_CHECKING:
     from sash_engine.windows.answers import Answer, Page, Series
-    from sash_engine.windows.batch import AnyBatch
-    from sash_engine.windows.reader import Reader
+    from sash_engine.windows.batches.batch import AnyBatch
+    from sash_engine.windows.reading.reader import Reader
 
     _Range: TypeAlias = Answer | Page[Answer]
     _Series: TypeAlias = Series | Page[Series]
@@ -72,14 +72,14 @@ Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
 
 
 class Question(Generic[A]):
-    """What is asked of a window; the answer is an A."""
+    """A question to a window; its answer is an A."""
 
     __slots__ = ()
     name: ClassVar[str]
 
     @property
     def operation(self) -> str:
-        """What rights and metrics call it."""
+        """Its name among rights and in metrics."""
         return self.name
 
     @property

@@ -29,20 +29,17 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.adaptive import layout_of
-from sash_engine.windows.algorithms import check_algorithm
 from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
-from sash_engine.windows.batch import AnyBatch, Batch
-from sash_engine.windows.by_algorithm import ByAlgorithm
-from sash_engine.windows.changes import Changes
-from sash_engine.windows.derived import Cascade, Derived, Rollup
-from sash_engine.windows.derived_spec import check_derived, document_of, widened
-from sash_engine.windows.entries import BULK_ROWS
-from sash_engine.windows.keys import NEVER, Keys, Own
-from sash_engine.windows.labels import Labels
-from sash_engine.windows.ledger import Ledger
-from sash_engine.windows.pages import PAGES, Numbers, pages_of
-from sash_engine.windows.panes import Panes
+from sash_engine.windows.batches.batch import AnyBatch, Batch
+from sash_engine.windows.batches.ledger import Ledger
+from sash_engine.windows.batches.panes import Panes
+from sash_engine.windows.batches.rows import Rows
+from sash_engine.windows.batches.values import Fields
+from sash_engine.windows.derived.derived import Cascade, Derived, Rollup
+from sash_engine.windows.derived.views import View
+from sash_engine.windows.keys.by_algorithm import ByAlgorithm
+from sash_engine.windows.keys.keys import NEVER, Keys, Own
+from sash_engine.windows.keys.pages import PAGES, Numbers, pages_of
 from sash_engine.windows.questions import (
     ALL_KEYS,
     AllKeys,
@@ -54,13 +51,16 @@ from sash_engine.windows.questions import (
     SeriesQuery,
     Where,
 )
-from sash_engine.windows.reader import Reader
-from sash_engine.windows.rows import Rows
-from sash_engine.windows.slide import Slide
-from sash_engine.windows.spec import WindowSpec, check_time
-from sash_engine.windows.values import Fields
-from sash_engine.windows.views import View
-from sash_engine.windows.writer import Writer
+from sash_engine.windows.reading.entries import BULK_ROWS
+from sash_engine.windows.reading.labels import Labels
+from sash_engine.windows.reading.reader import Reader
+from sash_engine.windows.sliding.adaptive import layout_of
+from sash_engine.windows.sliding.slide import Slide
+from sash_engine.windows.spec.algorithms import check_algorithm
+from sash_engine.windows.spec.derived import check_derived, document_of, widened
+from sash_engine.windows.spec.window import WindowSpec, check_time
+from sash_engine.windows.writing.changes import Changes
+from sash_engine.windows.writing.writer import Writer
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 
@@ -134,7 +134,7 @@ class Window:
         self._use_layout(spec, self.layout)
 
     def _rollup(self, parts: Sequence[str]) -> Rollup:
-        """What keeps the groups by some parts; it uses the same clock, and blocks in the same place."""
+        """Make the rollup by some parts. It uses the same clock, and keeps blocks in the same place."""
         spec = WindowSpec.parse(document_of(self.spec.document(), parts))
         window = Window(spec, _ANY, self.block, self.pages, self._clock, self.cold)
         return Rollup(self.spec, self.keys, parts, window)
@@ -345,7 +345,7 @@ class Window:
         return [view for window in self.family for view in window.derived.views.values()]
 
     def find(self, name: str) -> Window | View | None:
-        """What is called so among it, and all that is derived from it."""
+        """Return the window or view of this name: itself, or one that is derived from it; None if there is none."""
         found: dict[str, Window | View] = {each.spec.name: each for each in self.family}
         return (found | {view.spec.name: view for view in self.views}).get(name)
 
@@ -360,7 +360,7 @@ class Window:
         window from the first to the last.
 
         Args:
-            spec: says `from` or `of`; complete, see `derived_spec.completed`.
+            spec: says `from` or `of`; complete, see `spec/derived.py`.
 
         Raises:
             NotFound, InvalidArgument: there can be no such window. Nothing has changed.

@@ -10,8 +10,6 @@ from pydantic import Field
 from sash.calls import refusing
 from sash.rest.models import ABSENT, Int64, Parameters, Texts
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows.choosing import check_top
-from sash_engine.windows.costs import MAX_ANSWERS
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EVERYTHING,
@@ -23,6 +21,8 @@ from sash_engine.windows.questions import (
     Top,
     Where,
 )
+from sash_engine.windows.reading.choosing import check_top
+from sash_engine.windows.reading.costs import MAX_ANSWERS
 from sash_wire.labels import read_condition, read_having
 
 __all__ = ["Conditions", "Grouping", "Partial", "Selecting"]

@@ -19,8 +19,8 @@ from sash.rest.models import ABSENT, Parameters
 from sash.rest.route import STORED, Route, content, needs, told
 from sash.rest.routes.common import FILE, NO_VALUES, Name, begun, streamed
 from sash.topology import Topology
-from sash_engine.windows.spec import WindowSpec
-from sash_engine.windows.spec_text import MAX_SPEC_BYTES
+from sash_engine.windows.spec.text import MAX_SPEC_BYTES
+from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["ROUTER"]
 

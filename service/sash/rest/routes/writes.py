@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from sash.calls import unbroken
-from sash.durability.records import (
+from sash.durability.records.commands import (
     BulkInsert,
     Commit,
     Insert,
@@ -31,9 +31,9 @@ from sash.rest.route import Problems, Route, content, needs, told
 from sash.rest.routes.common import BINARY, NO_VALUES, NUMBERED, Name
 from sash.rest.separated import CsvReader
 from sash_engine.errors import SashError
-from sash_engine.windows.batch import AnyBatch, Origin
-from sash_engine.windows.changes import named
-from sash_engine.windows.spec import WindowSpec
+from sash_engine.windows.batches.batch import AnyBatch, Origin
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.writing.changes import named
 
 __all__ = ["ROUTER", "insert"]
 

@@ -1,0 +1,1 @@
+"""A store looked through from outside, and what can be saved of it."""

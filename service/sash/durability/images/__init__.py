@@ -1,0 +1,1 @@
+"""Images of windows in a tier: checkpoints, manifests, blocks."""

@@ -1,0 +1,1 @@
+"""Commands, and the records that a journal keeps of them."""

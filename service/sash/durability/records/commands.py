@@ -1,0 +1,584 @@
+"""Writes as values: the service applies them, the journal records them, and recovery applies them again.
+
+    [kind, now in ns, None, None, …what the kind needs]
+    ["numbered", now in ns, producer, sequence, epoch, digest, kind, …what the kind needs]
+    [kind, now in ns, producer, sequence, …what the kind needs]                 a numbered one, by earlier versions
+
+Recovery relies on one rule: a write that is applied to a window in the same state, at the same `now_ns`, leads to the
+same state. The result of a write (its counts) follows from it, too, and is not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from sash.durability.records import digests
+from sash.durability.records.columns import batch_from, batch_to, size_of, texts_bytes
+from sash.durability.records.derived import DROPS, Derive, Drop
+from sash.durability.records.splitting import split
+from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.steps import Steps, finished
+from sash_engine.windows.answers import Answer, Staged, WriteResult
+from sash_engine.windows.batches.batch import AnyBatch, Origin
+from sash_engine.windows.batches.ledger import Part
+from sash_engine.windows.batches.values import Fields
+from sash_engine.windows.spec.window import WindowSpec, check_time
+from sash_engine.windows.window import Window
+from sash_engine.windows.writing import changes
+from sash_wire.placement import shard_of
+
+__all__ = [
+    "AddAggregates",
+    "BulkEvict",
+    "BulkInsert",
+    "Command",
+    "Commit",
+    "Evict",
+    "EvictRange",
+    "Expire",
+    "Insert",
+    "Long",
+    "Operation",
+    "Punctuate",
+    "Retract",
+    "Stage",
+    "StageBatch",
+    "Tidy",
+    "Update",
+    "Write",
+    "eviction_of",
+    "read",
+    "signed",
+    "takes_long",
+]
+
+R = TypeVar("R")
+
+_NUMBERED = "numbered"
+
+_EXPIRES_NS_UNSAID = 3_600 * 10**9
+"""How long a part is kept if its record does not say so. A replay depends on this number, so it never changes."""
+
+
+class Operation(Protocol):
+    """One kind of write."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in a record."""
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        """Change the window, or raise a `SashError` and change nothing."""
+
+    def fields(self) -> list[Any]:
+        """Return its fields in a record, as values that MessagePack knows."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes `fields` has."""
+
+
+class Command(Generic[R]):
+    """A write that callers ask for, the same from the edge to the window; its result is an R."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+    @property
+    def operation(self) -> str:
+        """Its name among rights and in metrics."""
+        return self.kind
+
+    @property
+    def entries(self) -> int:
+        """How many entries its caller's quota is charged."""
+        return 0
+
+    def digest(self) -> bytes:
+        """Return the digest by which a producer's retry is known."""
+        raise AssertionError(f"no producer numbers a write of kind {self.kind}")
+
+    def check(self, window: Window) -> None:
+        """Raise what every window of this spec would raise, by an empty one."""
+
+    def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
+        """Return the parts of it by shard, where the keys of the window are spread over several. It was checked."""
+        return dict.fromkeys(range(shards), self)
+
+
+@dataclass(slots=True)
+class Write:
+    """An operation with its time and its producer."""
+
+    operation: Operation
+    now_ns: int
+    origin: Origin | None = None
+
+    def check(self, window: Window) -> None:
+        """Check that the window can remember the writer. Recovery does not check this again.
+
+        Raises:
+            ResourceExhausted: the window remembers too many writers.
+        """
+        if self.origin is not None:
+            window.ledger.check_room(self.origin, self.now_ns)
+        if isinstance(self.operation, Commit):
+            window.ledger.check_commit(self.operation.query, self.now_ns)
+
+    def apply(self, window: Window) -> WriteResult:
+        """Apply it to a window, which remembers its producer; raises as the operation does."""
+        result = self.operation.apply(window, self.now_ns)
+        if self.origin is not None:
+            window.ledger.note(self.origin, self.now_ns)
+        return result
+
+    def steps(self, window: Window) -> Steps[WriteResult]:
+        """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
+        assert isinstance(self.operation, Long | Commit | Derive), "only these take long"
+        result = yield from self.operation.steps(window, self.now_ns)
+        if self.origin is not None:
+            window.ledger.note(self.origin, self.now_ns)
+        return result
+
+    def record(self) -> list[Any]:
+        """Return the record for the journal."""
+        operation, origin = self.operation, self.origin
+        if origin is None:
+            return [operation.kind, self.now_ns, None, None, *operation.fields()]
+        numbers = [origin.producer, origin.sequence, origin.epoch, origin.digest]
+        return [_NUMBERED, self.now_ns, *numbers, operation.kind, *operation.fields()]
+
+
+class _OfKey(Command[WriteResult]):
+    """A command for one key; without one, for the whole window."""
+
+    __slots__ = ()
+    key: str | None
+
+    def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
+        if self.key is None:
+            return dict.fromkeys(range(shards), self)
+        return {shard_of(window, self.key, shards): self}
+
+
+@dataclass(slots=True)
+class _OfBatch(Command[R]):
+    """A command with rows."""
+
+    batch: AnyBatch
+
+    @property
+    def entries(self) -> int:
+        return len(self.batch.times)
+
+    def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
+        parts = {} if self.batch.keys is None else split(window, self.batch, shards)
+        if not parts:  # one shard takes it, or refuses it
+            return {shard_of(window, None, shards): self}
+        return {shard: replace(self, batch=part) for shard, part in parts.items()}
+
+    def fields(self) -> list[Any]:
+        return [batch_to(self.batch)]
+
+    @property
+    def size(self) -> int:
+        return 100 + size_of(self.batch)
+
+
+@dataclass(slots=True)
+class Insert(_OfKey):
+    """Insert one entry.
+
+    `answer` and `lookbacks` are a question of the writer. It is answered after the write is logged: see `ask`.
+    """
+
+    kind: ClassVar[str] = "insert"
+    time: int
+    values: Mapping[str, Any]
+    key: str | None = None
+    answer: bool = False
+    lookbacks: Sequence[str | int] = ()
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        window.check_answer(self.answer, self.lookbacks)
+        return window.insert(self.time, self.values, self.key)
+
+    @property
+    def entries(self) -> int:
+        return 1
+
+    def digest(self) -> bytes:
+        return digests.of_entry(self.time, self.values, self.key)
+
+    def check(self, window: Window) -> None:
+        check_time(self.time, "time")
+        Fields(window.spec).checked(self.values)
+        window.reader.checked_key(self.key)
+        window.check_answer(self.answer, self.lookbacks)
+
+    def ask(self, window: Window) -> list[Answer]:
+        """Answer the writer's question; raises as a query does."""
+        return window.query(self.key, self.lookbacks)
+
+    def fields(self) -> list[Any]:
+        return [self.time, dict(self.values), self.key]
+
+    @property
+    def size(self) -> int:
+        texts = [each for each in (self.key, *self.values.values()) if isinstance(each, str)]
+        return 100 + texts_bytes(texts) if texts else 100
+
+
+@dataclass(slots=True)
+class BulkInsert(_OfBatch[WriteResult]):
+    """Insert many entries."""
+
+    kind: ClassVar[str] = "bulk_insert"
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
+        return window.bulk_insert_steps(self.batch)
+
+    def digest(self) -> bytes:
+        return digests.of_bulk(self.batch)
+
+    def check(self, window: Window) -> None:
+        window.check(self.batch)
+
+
+@dataclass(slots=True)
+class BulkEvict(_OfKey):
+    """Evict all entries up to a time."""
+
+    kind: ClassVar[str] = "bulk_evict"
+    time: int
+    key: str | None = None
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.bulk_evict(self.time, self.key))
+
+    def digest(self) -> bytes:
+        return digests.of_evict(self.time, self.key)
+
+    def check(self, window: Window) -> None:
+        self.apply(window, 0)
+
+    def fields(self) -> list[Any]:
+        return [self.time, self.key]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+@dataclass(slots=True)
+class EvictRange(_OfKey):
+    """Evict all entries of a range of time: start <= time <= end."""
+
+    kind: ClassVar[str] = "evict_range"
+    start: int
+    end: int
+    key: str | None = None
+
+    @property
+    def operation(self) -> str:
+        return BulkEvict.kind
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.evict_range(self.start, self.end, self.key))
+
+    def digest(self) -> bytes:
+        return digests.of_evict_range(self.start, self.end, self.key)
+
+    def check(self, window: Window) -> None:
+        self.apply(window, 0)
+
+    def fields(self) -> list[Any]:
+        return [self.start, self.end, self.key]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+@dataclass(slots=True)
+class _Change(_OfBatch[WriteResult]):
+    """A write that names entries by time, identity and key.
+
+    Where it comes without times, it has those of the entries that were found once it is applied: so its record has
+    them, and recovery looks nothing up.
+    """
+
+    retracts: ClassVar[bool]
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
+        batch, absent = yield from window.timed_steps(self.batch, self.retracts)
+        change = window.retract_steps if self.retracts else window.update_steps
+        result = yield from change(batch)
+        result.missing += absent
+        self.batch = batch
+        return result
+
+    def digest(self) -> bytes:
+        return digests.of_bulk(self.batch, self.kind.encode())
+
+    def check(self, window: Window) -> None:
+        changes.checked(window.spec, self.batch, self.retracts)
+
+
+@dataclass(slots=True)
+class Retract(_Change):
+    """Remove the entries that a batch names."""
+
+    kind: ClassVar[str] = "retract"
+    retracts: ClassVar[bool] = True
+
+
+@dataclass(slots=True)
+class Update(_Change):
+    """Give the entries that a batch names the values of the batch."""
+
+    kind: ClassVar[str] = "update"
+    retracts: ClassVar[bool] = False
+
+
+@dataclass(slots=True)
+class Punctuate(Command[WriteResult]):
+    """Note that entries of a time and older are final."""
+
+    kind: ClassVar[str] = "punctuate"
+    time: int
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.punctuate(self.time))
+
+    def fields(self) -> list[Any]:
+        return [self.time]
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+Evict = BulkEvict | EvictRange | Punctuate | Retract
+"""Writes that make room."""
+
+
+def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
+    """Return the write that a call to evict asks for; raises InvalidArgument."""
+    if start is None and end is None:
+        if time is None:
+            raise InvalidArgument("give a time, or start and end", field="time")
+        if end_exclusive:
+            raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
+        return BulkEvict(time, key)
+    if time is not None:
+        raise InvalidArgument("give either a time, or start and end", field="time")
+    if start is None or end is None:
+        missing = "start" if start is None else "end"
+        raise InvalidArgument(f"{missing} is missing: give both start and end", field=missing)
+    last = end - end_exclusive
+    if start > last:
+        wrong = "is not before" if end_exclusive else "is after"
+        raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
+    return EvictRange(start, last, key)
+
+
+Long = BulkInsert | Retract | Update
+"""Writes with a bulk, that take long if it is large."""
+
+
+def takes_long(operation: Operation, is_large: bool) -> bool:
+    """Return whether an operation is to be applied in slices; `is_large` says whether its bulk is."""
+    if isinstance(operation, Retract | Update) and operation.batch.is_untimed:
+        return True
+    if isinstance(operation, Derive):
+        return operation.is_view
+    return is_large and isinstance(operation, Long)
+
+
+@dataclass(slots=True)
+class AddAggregates(Command[WriteResult]):
+    """Add aggregates to the window."""
+
+    kind: ClassVar[str] = "add_aggregates"
+    aggregates: Mapping[str, Any]
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        window.add_aggregates(self.aggregates)
+        return WriteResult()
+
+    def fields(self) -> list[Any]:
+        return [dict(self.aggregates)]
+
+    @property
+    def size(self) -> int:
+        return 1000
+
+
+@dataclass(slots=True)
+class Tidy:
+    """Do what the passing of time requires."""
+
+    kind: ClassVar[str] = "tidy"
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        before = window.counts.evicted
+        window.tidy()
+        return WriteResult(evicted=window.counts.evicted - before)
+
+    def fields(self) -> list[Any]:
+        return []
+
+    @property
+    def size(self) -> int:
+        return 100
+
+
+@dataclass(slots=True)
+class StageBatch(_OfBatch[Staged]):
+    """Keep rows as a part of batch `number` of a query, invisible until a commit names it; the record is a `Stage`.
+
+    `token` is the name of the part, where other shards have rows of it; None: a new one.
+    """
+
+    kind: ClassVar[str] = "stage"
+    query: str
+    number: int
+    token: str | None = None
+
+    def check(self, window: Window) -> None:
+        window.check(self.batch)
+
+
+@dataclass(slots=True)
+class Stage:
+    """Keep a part of a batch. Its entries are a value of their own in the tier; without a tier they are `held`.
+
+    The part is kept until `expires_ns`, which records of earlier versions do not have.
+    """
+
+    kind: ClassVar[str] = "stage"
+    token: str
+    query: str
+    batch: int
+    entries: int
+    expires_ns: int | None = None
+    held: AnyBatch | None = None
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        expires_ns = now_ns + _EXPIRES_NS_UNSAID if self.expires_ns is None else self.expires_ns
+        window.ledger.stage(self.token, self.query, self.batch, self.entries, expires_ns, self.held)
+        return WriteResult()
+
+    def fields(self) -> list[Any]:
+        return [self.token, self.query, self.batch, self.entries, self.expires_ns]
+
+    @property
+    def size(self) -> int:
+        return 200
+
+
+@dataclass(slots=True)
+class Commit(Command[WriteResult]):
+    """Apply staged parts, in this order, as one write.
+
+    Before `apply`, `batches` has the entries of its parts: the list is emptied as they are applied, so that they are
+    let go. After it, `dropped` has the parts that are no longer needed.
+    """
+
+    kind: ClassVar[str] = "commit"
+    query: str
+    batch: int
+    tokens: Sequence[str]
+    batches: list[AnyBatch] = field(default_factory=list)
+    dropped: list[Part] = field(default_factory=list)
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """Do what `apply` does, in steps."""
+        ledger = window.ledger
+        ledger.named(self.query, self.batch, self.tokens)
+        result = yield from window.bulk_insert_stages_steps(self.batches)
+        self.dropped = ledger.commit(self.query, self.batch, now_ns)
+        return result
+
+    def fields(self) -> list[Any]:
+        return [self.query, self.batch, list(self.tokens)]
+
+    @property
+    def size(self) -> int:
+        return 100 + 24 * len(self.tokens)
+
+
+@dataclass(slots=True)
+class Expire:
+    """Drop parts that were not committed in time.
+
+    `tokens` names them. Records of earlier versions have no tokens, and mean all parts that have expired.
+    """
+
+    kind: ClassVar[str] = "expire"
+    tokens: Sequence[str] | None = None
+    dropped: list[Part] = field(default_factory=list)
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        ledger = window.ledger
+        self.dropped = ledger.drop(ledger.expired(now_ns) if self.tokens is None else self.tokens)
+        return WriteResult()
+
+    def fields(self) -> list[Any]:
+        return [self.tokens]
+
+    @property
+    def size(self) -> int:
+        return 100 + 24 * len(self.tokens or ())
+
+
+_KINDS: dict[str, Callable[..., Operation]] = {
+    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
+}
+_KINDS["add_cascade"] = _KINDS["add_view"] = Derive
+_KINDS.update({kind: partial(Drop, kind) for kind in DROPS})
+_KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
+_KINDS[Retract.kind] = lambda payload: Retract(batch_from(payload))
+_KINDS[Update.kind] = lambda payload: Update(batch_from(payload))
+
+
+def signed(origin: Origin, command: Command[Any] | Operation) -> Origin:
+    """Return the origin with the digest of the command."""
+    assert isinstance(command, Command), f"no producer numbers a write of kind {command.kind}"
+    return replace(origin, digest=command.digest())
+
+
+def read(record: Sequence[Any], name: str) -> Write:
+    """Read a write from its record.
+
+    Args:
+        record: what `Write.record` returned.
+        name: name of the record, for errors.
+
+    Raises:
+        DataLoss: it is not a record.
+    """
+    try:
+        kind, now_ns, producer, sequence, *fields = record
+        origin = None if producer is None else Origin(producer, sequence)
+        if kind == _NUMBERED:
+            epoch, digest, kind, *fields = fields
+            origin = Origin(producer, sequence, epoch, digest)
+        return Write(_KINDS[kind](*fields), now_ns, origin)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataLoss(f"{name} holds no write that this version knows: {error}") from None

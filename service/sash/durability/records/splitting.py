@@ -1,0 +1,74 @@
+"""Bulks by shard: the rows of each shard in their order, in one vectorised pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sash_engine.monoids.base import Array
+from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_wire.placement import shards_of
+
+__all__ = ["none_of", "rows_of", "split", "split_keys"]
+
+
+def split(window: str, batch: AnyBatch, shards: int) -> dict[int, AnyBatch]:
+    """Return the parts of a bulk with keys, by shard, in ascending order; only of shards that get rows.
+
+    Args:
+        batch: it was checked.
+    """
+    keys = batch.keys
+    assert keys is not None, "a bulk without keys belongs to one shard"
+    of = shards_of(window, keys.dictionary, shards)[keys.codes]
+    if not len(of):
+        return {}
+    first = int(of[0])
+    if (of == first).all():
+        return {first: batch}
+    order = np.argsort(of, kind="stable")
+    bounds = np.cumsum(np.bincount(of, minlength=shards)).tolist()
+    return {
+        shard: rows_of(batch, order[start:stop])
+        for shard, (start, stop) in enumerate(zip([0, *bounds], bounds, strict=False))
+        if start < stop
+    }
+
+
+def none_of(batch: AnyBatch) -> AnyBatch:
+    """Return a bulk of the same columns without rows."""
+    return rows_of(batch, np.empty(0, np.int64))
+
+
+def split_keys(window: str, keys: Sequence[str], shards: int) -> dict[int, list[str]]:
+    """Return different keys by shard, each in the order given."""
+    names = list(dict.fromkeys(keys))
+    found: dict[int, list[str]] = {}
+    for name, shard in zip(names, shards_of(window, names, shards).tolist(), strict=True):
+        found.setdefault(shard, []).append(name)
+    return found
+
+
+def rows_of(batch: AnyBatch, rows: Array) -> AnyBatch:
+    """Return some rows of a bulk."""
+    keys = None if batch.keys is None else _taken(batch.keys, rows)
+    if isinstance(batch, PartialBatch):
+        partials = {name: tuple(part[rows] for part in parts) for name, parts in batch.partials.items()}
+        return PartialBatch(batch.times[rows], partials, batch.entries[rows], keys)
+    columns = {
+        name: _taken(column, rows) if isinstance(column, Coded) else column[rows]
+        for name, column in batch.columns.items()
+    }
+    return Batch(batch.times[rows], columns, keys)
+
+
+def _taken(column: Coded, rows: Array) -> Coded:
+    """Some rows of a column, with no more of the dictionary than they use."""
+    codes = column.codes[rows]
+    used = np.zeros(len(column.dictionary), np.bool_)
+    used[codes] = True
+    if used.all():
+        return Coded(column.dictionary, codes)
+    renumbered = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[codes]
+    return Coded([column.dictionary[i] for i in np.flatnonzero(used).tolist()], renumbered)

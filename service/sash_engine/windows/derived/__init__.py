@@ -1,0 +1,1 @@
+"""Windows that are made from a window: rollups, cascades, views."""

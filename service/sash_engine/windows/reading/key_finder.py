@@ -1,0 +1,132 @@
+"""The keys that a question is about: one, several by name, or all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+
+from sash_engine.errors import InvalidArgument
+from sash_engine.steps import Steps, spans_of
+from sash_engine.windows.batches.batch import check_key, check_parts
+from sash_engine.windows.keys.keys import UNKEYED
+from sash_engine.windows.keys.readable import Now, ReadableKeys
+from sash_engine.windows.questions import AllKeys, KeyList
+from sash_engine.windows.reading.costs import Costs
+from sash_engine.windows.spec.window import WindowSpec
+
+__all__ = ["KeyFinder", "Numbers"]
+
+_NAMES = 4_096
+"""Names that one step looks at: 1 ms."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+class KeyFinder:
+    """Finds the keys of questions about one window, and checks that there are not too many.
+
+    Args:
+        spec, keys: the window's.
+        slide: knows now. On wall time, entries also leave while nothing is written.
+        costs: limits the number of answers.
+    """
+
+    def __init__(self, spec: WindowSpec, keys: ReadableKeys, slide: Now, costs: Costs) -> None:
+        self._spec = spec
+        self._keys = keys
+        self._slide = slide
+        self._costs = costs
+
+    def name(self, key: str | None) -> str:
+        """Return the name of the one key of a question.
+
+        Raises:
+            InvalidArgument: a keyed window needs a key, another window takes none, or no key can have this name.
+        """
+        if not self._spec.keyed:
+            if key is not None:
+                raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="key")
+            return UNKEYED
+        if key is None:
+            raise InvalidArgument(f"window {self._spec.name!r} is keyed: say which key", field="key")
+        check_key(key)
+        if self._spec.keys is not None:
+            check_parts((key,), self._spec)
+        return key
+
+    def check_several(self, key: str | None) -> None:
+        """Check that a question may be about several keys."""
+        if key is not None:
+            raise InvalidArgument("give either one key or several", field="key")
+        if not self._spec.keyed:
+            raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="keys")
+
+    def names(self, keys: KeyList, lookbacks: int) -> Steps[list[str]]:
+        """Return the names of the keys of a question. All keys are those that have entries.
+
+        Raises:
+            InvalidArgument: there would be too many answers.
+        """
+        if not isinstance(keys, AllKeys):
+            self._costs.check_answers(len(keys), lookbacks)  # before a look at any of them
+            yield from _check_each(keys, self._spec)
+            return list(dict.fromkeys(keys))
+        if not self._slide.wall:
+            self._costs.check_answers(self._keys.filled, lookbacks)
+        floor, names = self._slide.late_through(), list[str]()
+        for some, numbers in self._keys.chunks(_NAMES):
+            names += compress(some, (self._keys.newest_each(numbers) > floor).tolist())
+            self._costs.check_answers(len(names), lookbacks)
+            yield
+        return names
+
+    def numbers(self, keys: KeyList) -> Steps[Numbers]:
+        """Return the numbers of the keys of a question, in its order, each once.
+
+        All keys include those without entries: their high-water marks count towards the now of all keys.
+        """
+        found = [np.empty(0, np.int64)]
+        if isinstance(keys, AllKeys):
+            for _, numbers in self._keys.chunks(_NAMES):
+                self._age(numbers)
+                found.append(numbers)
+                yield
+            return np.concatenate(found)
+        yield from _check_each(keys, self._spec)
+        seen = np.zeros(len(self._keys.now), np.bool_)
+        for a, b in spans_of(len(keys), _NAMES):
+            numbers = self._keys.find_each(keys[a:b])
+            numbers = numbers[numbers >= 0]
+            _, firsts = np.unique(numbers, return_index=True)
+            numbers = numbers[np.sort(firsts)]
+            numbers = numbers[~seen[numbers]]
+            seen[numbers] = True
+            self._age(numbers)
+            found.append(numbers)
+            yield
+        return np.concatenate(found)
+
+    def _age(self, numbers: Numbers) -> None:
+        """On wall time, evict entries by their age."""
+        if self._slide.wall:
+            self._slide.by_age_each(numbers)
+
+    def find(self, name: str) -> int | None:
+        """Return the number of a key, or None if it does not exist. On wall time, evict its old entries first."""
+        number = self._keys.find(name)
+        if number is not None and self._slide.wall:
+            self._slide.by_age(number)
+        return number
+
+
+def _check_each(names: Sequence[str], spec: WindowSpec) -> Steps[None]:
+    """Check the names of keys, a step at a time."""
+    for a, b in spans_of(len(names), _NAMES):
+        for name in names[a:b]:
+            check_key(name)
+        if spec.keys is not None:
+            check_parts(names[a:b], spec)
+        yield

@@ -1,0 +1,1 @@
+"""How a window slides: by count, age, period, sessions, or by itself."""

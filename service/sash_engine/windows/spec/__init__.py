@@ -1,0 +1,1 @@
+"""Specs of windows: read from text, checked, written back."""

@@ -1,0 +1,1 @@
+"""Writes to a window: their order, what they change."""
