@@ -20,7 +20,7 @@ from sash.durability import storage
 from sash.durability.images import blocks, checkpoint
 from sash.durability.journal import journal
 from sash_client.errors import SashClientError
-from sash_engine.windows import aggregate_spec
+from sash_engine.windows.spec import aggregates
 from tests.simulation.callers import PASSING, calls, creating, spec
 from tests.simulation.history import ANY
 from tests.simulation.loop import SimulatedLoop
@@ -145,7 +145,7 @@ def _limits(scenario: Scenario) -> Iterator[None]:
         patch.setattr(blocks, "CHUNK_BYTES", scenario.chunk_bytes)
         patch.setattr(checkpoint, "CHUNK_BYTES", scenario.chunk_bytes)
         patch.setattr(storage, "_LONG_BYTES", scenario.long_bytes)
-        patch.setattr(aggregate_spec, "inspect", _INSPECT)
+        patch.setattr(aggregates, "inspect", _INSPECT)
         yield
 
 
