@@ -1,16 +1,13 @@
 """How many connections there may be, and which one gives way to another."""
 
-from prometheus_client import CollectorRegistry
-
-from sash.rest.connections import SPARE, SPARE_PER_ADDRESS, Connections
-from sash.runtime.metrics import Metrics
+from sash.limits.connections import SPARE, SPARE_PER_ADDRESS, Connections
 
 PER_ADDRESS = "SASH_MAX_CONNECTIONS_PER_ADDRESS: 3"
 ALL = "SASH_MAX_CONNECTIONS: 5"
 
 
 def connections(most=5, most_per_address=3):
-    return Connections(most, most_per_address, 30, Metrics(CollectorRegistry(), "1"))
+    return Connections(most, most_per_address)
 
 
 class Half:
@@ -19,13 +16,12 @@ class Half:
     def __init__(self, limits, address):
         self.limits, self.address, self.place = limits, address, limits.admit(address)
         assert self.place is not None
-        limits.shaking(self, address)
+        limits.shaking(self.place, self.end)
 
     def over(self):
-        self.limits.shaken(self, self.address)
+        self.limits.shaken(self.place)
 
     def end(self):
-        self.over()
         self.limits.leave(self.place)
         self.place = None
 
