@@ -311,7 +311,7 @@ def test_every_error_has_a_code():
 @pytest.mark.parametrize("reads_first", [False, True], ids=["by gRPC", "by the service"])
 def test_a_refused_call_leaves_nothing_for_the_collector(reads_first, monkeypatch):
     """gRPC kept its exception, this its frames, and they the message: until the collector looked."""
-    frames = {method.__code__ for method in (_Guarded.unary, _Guarded._request, _Guarded._in_turn, _Guarded._refuse)}
+    frames = {method.__code__ for method in (_Guarded.unary, _Guarded._request, _Guarded._parsed, _Guarded._refuse)}
 
     def left():
         return [it for it in gc.get_objects() if type(it) is FrameType and it.f_code in frames]
