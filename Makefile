@@ -37,9 +37,14 @@ run: $(VENV)/.has-server ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and t
 
 # Users get the engine compiled, so all tests run on it; first, a sample of those of what is compiled runs as Python, so
 # that the last line says what all tests skipped. Spark's JVMs live for seconds here: what its second compiler makes of
-# them never pays.
-PYTEST := JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-test: setup ## all tests: Spark in local mode and real servers included
+# them never pays, and an archive of classes halves their start, see tests/support/spark_classes.py.
+CLASSES := build/spark.jsa
+JAVA := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off"
+PYTEST := $(JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+$(CLASSES): constraints.txt | $(VENV)/.has-dev
+	-command -v java >/dev/null && $(BIN)/python -m tests.support.spark_classes $@
+
+test: setup $(CLASSES) ## all tests: Spark in local mode and real servers included
 	engine=$$($(BIN)/python -m deploy.compile_engine) && \
 		if [ -n "$$engine" ]; then SASH_PROFILE=sample $(PYTEST) tests/laws tests/forest tests/windows; fi && \
 		PYTHONPATH=$$engine $(PYTEST)
@@ -47,9 +52,9 @@ test: setup ## all tests: Spark in local mode and real servers included
 # A pass of its own: following every line would double the time of the tests above. Few examples reach the same lines.
 # Left out is what follows no line: benchmarks, packages and images that are built and installed, the compiled engine. And
 # what dies or is given ten seconds to start: processes that tests kill, and Spark's cluster, its Connect and its versions.
-coverage: setup ## line and branch coverage of each room, from a shorter pass of the tests
+coverage: setup $(CLASSES) ## line and branch coverage of each room, from a shorter pass of the tests
 	@rm -rf build/coverage
-	JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile \
+	$(JAVA) SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile \
 		--ignore tests/bench --ignore tests/crash \
 		--ignore tests/e2e/test_compiled.py --ignore tests/e2e/test_image.py --ignore tests/e2e/test_wheel.py \
 		--ignore tests/spark/test_cluster.py --ignore tests/spark/test_connect.py --ignore tests/spark/test_versions.py

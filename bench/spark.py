@@ -77,10 +77,12 @@ class Size:
     width_s: int
     step_s: int
     files: int = 8
+    warming: int = 1
+    """Turns that are not counted: the first starts workers."""
     turns: int = 3
 
 
-SMOKE = Size(rows=5_000, over_s=120, width_s=20, step_s=1, files=2, turns=1)
+SMOKE = Size(rows=5_000, over_s=120, width_s=20, step_s=1, files=2, warming=0, turns=1)
 REAL = Size(rows=1_000_000, over_s=3_600, width_s=600, step_s=1)
 
 
@@ -220,11 +222,11 @@ def throughput(size: Size, cores: int, directory: Path) -> None:
                     for name, way in sinks.items()
                 }
                 taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-                for turn in range(1 + size.turns):
+                for turn in range(size.warming + size.turns):
                     for name, way in ways.items():
                         began, used = time.perf_counter(), processor_s(os.getpid())
                         way()
-                        if turn:  # the first starts workers
+                        if turn >= size.warming:
                             taken[name].append((time.perf_counter() - began, processor_s(os.getpid()) - used))
         finally:
             spark.stop()
@@ -363,6 +365,8 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.one:
         for case in arguments.cases:
             print("result", json.dumps(asdict(measure(case, size, arguments.cores, Path(arguments.one)))))
+        if arguments.smoke:
+            throughput(size, arguments.cores, Path(arguments.one))
         return 0
     print(
         f"{size.rows:,} rows over {size.over_s} s, the sum over {size.width_s} s every {size.step_s} s; "
@@ -387,7 +391,10 @@ def main(argv: list[str] | None = None) -> int:
                     f"{result.windows:9,} {result.wrong:6}",
                     flush=True,
                 )
-        throughput(size, arguments.cores, Path(name))
+        if arguments.smoke:
+            print(*(line for line in done.stdout.splitlines() if not line.startswith("result ")), sep="\n")
+        else:
+            throughput(size, arguments.cores, Path(name))
     sums = sorted(expected_sums(size).items())
     print("digest", hashlib.blake2b(repr(sums).encode(), digest_size=8).hexdigest())
     return 1 if wrong else 0

@@ -50,7 +50,7 @@ def pytest_report_header(config):
 def pytest_unconfigure(config):
     """Say last how many tests were skipped, and why: where a tool is missing, that is what did not run."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or hasattr(config, "workerinput"):
+    if reporter is None:  # in the processes of xdist
         return
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", ()))
     if reasons:

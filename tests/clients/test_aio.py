@@ -1,10 +1,12 @@
-"""The client for asyncio: what the other client answers, it answers; what the other raises, it raises."""
+"""The client for asyncio: what the other client answers, it answers; what the other raises, it raises.
+
+`test_retries.py` and `test_streams.py` run with both clients.
+"""
 
 import asyncio
 import contextlib
 import inspect
 
-import grpc
 import numpy as np
 import pytest
 
@@ -13,17 +15,14 @@ from sash_client import (
     AlreadyExists,
     Bulk,
     Client,
-    InvalidArgument,
     NotFound,
     SashClientError,
     Unavailable,
     Window,
-    WriteResult,
 )
 from sash_client.aio import AsyncClient, AsyncWindow
 from tests.support.connect_server import address, address_of, over_connect
-from tests.support.numbered import LOST, Numbered, serving
-from tests.support.recorder import status
+from tests.support.numbered import Numbered, serving
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import until
 
@@ -188,24 +187,7 @@ async def numbered(transport):
             yield servicer, client.window("w")
 
 
-@pytest.mark.parametrize("script", [[("before", LOST)] * 2, [("after", LOST)]])
-async def test_numbered_writes_are_sent_until_they_are_answered(numbered, script):
-    servicer, window = numbered
-    servicer.script += script
-    result = await window.bulk_insert(np.arange(25), np.zeros(25), producer="p", sequence=1)
-    assert (result.sequences, result.already_applied) == (3, script[0][0] == "after")
-    assert servicer.times() == list(range(25))
-
-
-async def test_a_write_without_a_number_is_sent_once(numbered):
-    servicer, window = numbered
-    servicer.script.append(("after", LOST))
-    with pytest.raises(Unavailable):
-        await window.insert(1, 1.0)
-    assert servicer.arrived == [("", 0)]
-
-
-async def test_a_stream_of_bulks_is_answered_bulk_by_bulk(numbered):
+async def test_a_stream_takes_bulks_that_are_awaited(numbered):
     servicer, window = numbered
 
     async def bulks():
@@ -216,26 +198,6 @@ async def test_a_stream_of_bulks_is_answered_bulk_by_bulk(numbered):
     results = [result async for result in window.insert_stream(bulks(), producer="p", sequence=1)]
     assert [(result.inserted, result.sequences) for result in results] == [(3, 1), (25, 3), (0, 1), (10, 1)]
     assert servicer.applied == {"p": 6}
-
-
-async def test_a_stream_ends_with_its_first_error(numbered):
-    servicer, window = numbered
-    servicer.script += [None, None, ("before", status(grpc.StatusCode.NOT_FOUND, "gone"))]
-    answers = window.insert_stream([Bulk([1], [1.0]), Bulk(np.arange(20), np.zeros(20))])
-    assert (await anext(answers)).inserted == 1
-    with pytest.raises(NotFound, match="gone") as caught:
-        await anext(answers)
-    assert caught.value.applied == WriteResult(inserted=10, durability="sync")
-
-
-async def test_a_bulk_that_cannot_be_sent_ends_a_stream_with_its_own_error(numbered):
-    servicer, window = numbered
-    answers = window.insert_stream([Bulk([1], [1.0]), Bulk([1, 2], [1.0])])
-    assert (await anext(answers)).inserted == 1
-    with pytest.raises(InvalidArgument) as caught:
-        await anext(answers)
-    assert caught.value.field == "value"
-    assert len(servicer.rows) == 1
 
 
 async def test_cancelling_a_task_is_no_error_of_the_service(numbered):

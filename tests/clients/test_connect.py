@@ -20,6 +20,7 @@ from sash_client.data import libraries
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
 from tests.support.connect_server import over_connect
+from tests.support.either_client import CLIENTS, opened
 from tests.support.numbered import Numbered
 from tests.support.recorder import Recorder, status
 from tests.support.servers import WAIT_S, running_service
@@ -60,21 +61,13 @@ def answering(*answers):
 
 def inserted(target, **options):
     """What both clients make of one insert: the result, or the error."""
-
-    async def awaited():
-        async with AsyncClient(target, **options) as client:
-            return await client.window("w").insert(1, 1.0)
-
-    def blocked():
-        with Client(target, **options) as client:
-            return client.window("w").insert(1, 1.0)
-
     found = []
-    for call in (blocked, lambda: asyncio.run(awaited())):
-        try:
-            found.append(call())
-        except SashClientError as error:
-            found.append(error)
+    for kind in CLIENTS:
+        with opened(kind, target, **options) as client:
+            try:
+                found.append(client.window("w").insert(1, 1.0))
+            except SashClientError as error:
+                found.append(error)
     return found
 
 

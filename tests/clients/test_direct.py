@@ -14,6 +14,7 @@ from sash_client.calls.owners import is_safe_elsewhere, targets_of
 from sash_client.direct import DirectClient
 from sash_client.errors import unreachable
 from sash_wire.placement import shard_of
+from tests.support.either_client import CLIENTS, opened
 from tests.support.servers import Running, running_service, service_process
 
 KEYS = [f"key-{i}" for i in range(30)]
@@ -33,19 +34,19 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture
-def sash(processes: Running) -> Iterator[DirectClient]:
-    with DirectClient(processes.grpc_target, timeout_s=120) as client:
+@pytest.fixture(params=CLIENTS)
+def sash(processes: Running, request: pytest.FixtureRequest) -> Iterator[Any]:
+    with opened(request.param, processes.grpc_target, direct=True, timeout_s=120) as client:
         client.create_window(SPEC)
         yield client
         client.delete_window("w")
 
 
-def entries(client: Client) -> dict[str | None, tuple[int, Any]]:
+def entries(client: Any) -> dict[str | None, tuple[int, Any]]:
     return {answer.key: (answer.entries, answer.aggregates["sum"]) for answer in client.window("w").query(keys=KEYS)}
 
 
-def test_calls_for_one_key_go_to_its_owner(sash: DirectClient, processes: Running) -> None:
+def test_calls_for_one_key_go_to_its_owner(sash: Any, processes: Running) -> None:
     window = sash.window("w")
     for time, key in enumerate(KEYS):
         assert window.insert(time, fields={"v": time, "s": "x"}, key=key).inserted == 1
@@ -59,7 +60,7 @@ def test_calls_for_one_key_go_to_its_owner(sash: DirectClient, processes: Runnin
         assert entries(other) == entries(sash)
 
 
-def test_a_producer_numbers_its_writes_for_each_shard(sash: DirectClient) -> None:
+def test_a_producer_numbers_its_writes_for_each_shard(sash: Any) -> None:
     window = sash.window("w")
     with window.producer("p", linger_s=60) as producer:
         for time in range(3):
@@ -84,7 +85,7 @@ def test_a_producer_numbers_its_writes_for_each_shard(sash: DirectClient) -> Non
     assert sum(map(len, raised.value.unapplied)) == 1
 
 
-def test_bulks_are_split_by_shard(sash: DirectClient) -> None:
+def test_bulks_are_split_by_shard(sash: Any) -> None:
     window = sash.window("w")
     keys = [KEYS[i * 7 % 30] for i in range(300)]
     columns = {"v": range(300), "s": [f"s{i % 5}" for i in range(300)]}
@@ -167,9 +168,10 @@ def test_where_processes_are() -> None:
     assert targets_of(Topology(3, processes), "10.0.0.1:7070") == {0: "10.0.0.1:5", 1: "b:1", 2: "10.0.0.1:7070"}
 
 
-def test_a_direct_client_needs_grpc() -> None:
-    with pytest.raises(InvalidArgument, match="gRPC"):
-        DirectClient("http://127.0.0.1:7071")
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_direct_client_needs_grpc(kind: str) -> None:
+    with pytest.raises(InvalidArgument, match="gRPC"), opened(kind, "http://127.0.0.1:7071", direct=True):
+        pass
 
 
 def test_a_write_that_may_have_arrived_is_not_sent_elsewhere() -> None:

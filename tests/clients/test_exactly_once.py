@@ -8,6 +8,7 @@ import pytest
 from sash_client import Bulk, Client, FailedPrecondition, InvalidArgument, Producer, ResourceExhausted, WriteResult
 from sash_client.aio import AsyncClient
 from sash_client.local import local_service
+from tests.support.either_client import CLIENTS, opened
 from tests.support.servers import running_service
 
 SPEC = {
@@ -87,42 +88,28 @@ class WithEpochs:
 WRITES = [getattr(WithEpochs, name) for name in ("insert", "bulk_insert", "insert_stream", "bulk_evict")]
 
 
+@pytest.mark.parametrize("kind", CLIENTS)
 @pytest.mark.parametrize("write", WRITES)
-def test_a_higher_epoch_takes_the_name_over(client, write):
-    window = client.create_window(SPEC)
-
-    def done(sequence, epoch):
-        found = write(window, sequence, epoch)
-        return found if isinstance(found, WriteResult) else next(found)
-
-    for epoch in (0, 7):
-        for sequence in (1, 2):
-            assert not done(sequence, epoch).already_applied
-            assert done(sequence, epoch).already_applied
-    with pytest.raises(FailedPrecondition, match="epoch 7 has taken the name over") as caught:
-        done(3, 6)
-    assert (caught.value.field, caught.value.limit) == ("epoch", "7")
-    for wrong in (-1, 2**63, 1.5, True):
-        with pytest.raises(InvalidArgument) as refused:
-            done(3, wrong)
-        assert refused.value.field == "epoch"
-
-
-@pytest.mark.parametrize("write", WRITES)
-async def test_a_higher_epoch_takes_the_name_over_awaited(client, address, write):
+def test_a_higher_epoch_takes_the_name_over(client, address, write, kind):
     client.create_window(SPEC)
-    async with AsyncClient(**address) as awaited:
-        window = awaited.window("w")
+    with opened(kind, **address) as other:
+        window = other.window("w")
 
-        async def done(sequence, epoch):
+        def done(sequence, epoch):
             found = write(window, sequence, epoch)
-            return await anext(found) if hasattr(found, "__aiter__") else await found
+            return found if isinstance(found, WriteResult) else next(found)
 
-        assert not (await done(1, 7)).already_applied
-        assert (await done(1, 7)).already_applied
-        assert not (await done(1, 8)).already_applied
-        with pytest.raises(FailedPrecondition, match="epoch 8 has taken the name over"):
-            await done(2, 7)
+        for epoch in (0, 7):
+            for sequence in (1, 2):
+                assert not done(sequence, epoch).already_applied
+                assert done(sequence, epoch).already_applied
+        with pytest.raises(FailedPrecondition, match="epoch 7 has taken the name over") as caught:
+            done(3, 6)
+        assert (caught.value.field, caught.value.limit) == ("epoch", "7")
+        for wrong in (-1, 2**63, 1.5, True):
+            with pytest.raises(InvalidArgument) as refused:
+                done(3, wrong)
+            assert refused.value.field == "epoch"
 
 
 def test_an_epoch_without_a_producer_is_refused(client):

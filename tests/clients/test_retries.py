@@ -23,6 +23,7 @@ from sash_client.calls.connection import OPTIONS
 from sash_client.calls.plans import Ask, Pause, asked_again, pauses_s
 from tests.support.clocks import Clock
 from tests.support.connect_server import address, over_connect
+from tests.support.either_client import CLIENTS, opened
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 
@@ -39,10 +40,18 @@ def where(served):
     return served[1]
 
 
+@pytest.fixture(params=CLIENTS)
+def kind(request):
+    return request.param
+
+
 @pytest.fixture
-def service(served, where):
-    with Client(**where, timeout_s=60) as client:
+def service(served, where, kind):
+    with opened(kind, **where, timeout_s=60) as client:
         yield served[0], client.window("w")
+
+
+BLOCKING = pytest.mark.parametrize("kind", ["blocking"])
 
 
 WRITES = [
@@ -89,10 +98,10 @@ def test_what_a_retry_cannot_mend_is_raised_at_once(service):
     assert servicer.arrived == [("p", 3)]
 
 
-def test_retries_end_with_the_time(service, where):
+def test_retries_end_with_the_time(service, where, kind):
     servicer, _ = service
     servicer.script += [("before", LOST)] * 100
-    with Client(**where, timeout_s=0.5) as hasty, pytest.raises(SashClientError) as caught:
+    with opened(kind, **where, timeout_s=0.5) as hasty, pytest.raises(SashClientError) as caught:
         hasty.window("w").insert(1, 1.0, producer="p", sequence=1)
     assert type(caught.value) in (Unavailable, DeadlineExceeded)
 
@@ -175,9 +184,9 @@ def test_what_no_retry_mends_is_not_sent_again(unconnected, error):
     assert len(performed(asked_again(unconnected, "Insert", None, clock), clock, error)) == 1
 
 
-def test_a_bulk_in_parts_has_a_number_for_each(service, where):
+def test_a_bulk_in_parts_has_a_number_for_each(service, where, kind):
     servicer, _ = service
-    with Client(**where, bulk_entries_max=10) as client:
+    with opened(kind, **where, bulk_entries_max=10) as client:
         small = client.window("w")
         servicer.script += [None, ("after", LOST)]
         result = small.bulk_insert(np.arange(35), np.zeros(35), producer="p", sequence=1)
@@ -212,10 +221,10 @@ def test_a_number_is_checked_before_anything_is_sent(service):
     assert servicer.arrived == []
 
 
-def test_parts_and_commits_are_sent_again(service, where):
+def test_parts_and_commits_are_sent_again(service, where, kind):
     servicer, window = service
     servicer.script += [("after", LOST), ("before", LOST)]
-    with Client(**where, bulk_entries_max=2) as client:
+    with opened(kind, **where, bulk_entries_max=2) as client:
         small = client.window("w")
         first = small.stage([1, 2, 3], [0.0] * 3, query="q", batch=0)
         second = small.stage([4], [0.0], query="q", batch=0)
@@ -237,19 +246,19 @@ def test_parts_and_commits_are_sent_again(service, where):
         assert caught.value.field == field
 
 
-def test_a_stream_of_bulks_is_answered_bulk_by_bulk(service, where):
+def test_a_stream_of_bulks_is_answered_bulk_by_bulk(service, where, kind):
     servicer, _ = service
-    with Client(**where, bulk_entries_max=10) as client:
+    with opened(kind, **where, bulk_entries_max=10) as client:
         bulks = (Bulk(np.arange(n), np.zeros(n)) for n in (3, 25, 0, 10))
         results = list(client.window("w").insert_stream(bulks, producer="p", sequence=1))
     assert [(result.inserted, result.sequences) for result in results] == [(3, 1), (25, 3), (0, 1), (10, 1)]
     assert servicer.applied == {"p": 6}
 
 
-def test_the_first_error_ends_a_stream(service, where):
+def test_the_first_error_ends_a_stream(service, where, kind):
     servicer, _ = service
     servicer.script += [None, None, ("before", status(grpc.StatusCode.NOT_FOUND, "gone"))]
-    with Client(**where, bulk_entries_max=10) as client:
+    with opened(kind, **where, bulk_entries_max=10) as client:
         answers = client.window("w").insert_stream([Bulk([1], [1.0]), Bulk(np.arange(20), np.zeros(20))])
         assert next(answers).inserted == 1
         with pytest.raises(SashClientError, match="gone") as caught:
@@ -316,6 +325,7 @@ def cable(to):
                 end.close()
 
 
+@BLOCKING
 def test_a_client_is_of_its_process(service):
     """After a fork gRPC's threads are not there: calls are refused instead of failing in ways of their own."""
     _, window = service
@@ -357,6 +367,7 @@ def test_pauses_double_and_differ():
         assert most / 2 <= pause <= most
 
 
+@BLOCKING
 def test_a_closed_client_is_not_asked_again(service):
     _, window = service
     window._client.close()

@@ -26,6 +26,7 @@ from sash_client.calls.streams import Patience
 from sash_client.windows import writes
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
+from tests.support.either_client import CLIENTS, opened
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S
@@ -45,15 +46,20 @@ def service():
 ENTRIES, EXPORT = [1, 2, 3], b"x" * 2500  # three messages each
 
 
-@pytest.fixture(params=["blocking", "awaited"])
-def read(request, service, tmp_path):
+@pytest.fixture(params=CLIENTS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def read(kind, service, tmp_path):
     """Functions that read a stream with one of the clients; each returns what arrived, and the error at its end."""
     _, target = service
     path = tmp_path / "w"
 
     def entries():
         found = []
-        with Client(target, timeout_s=WAIT_S) as client:
+        with opened(kind, target, timeout_s=WAIT_S) as client:
             try:
                 for bulk in client.window("w").entries():
                     found += bulk.times.tolist()
@@ -61,35 +67,15 @@ def read(request, service, tmp_path):
                 return found, error
         return found, None
 
-    async def entries_awaited():
-        found = []
-        async with AsyncClient(target, timeout_s=WAIT_S) as client:
-            try:
-                async for bulk in client.window("w").entries():
-                    found += bulk.times.tolist()
-            except SashClientError as error:
-                return found, error
-        return found, None
-
     def export():
-        with Client(target, timeout_s=WAIT_S) as client:
+        with opened(kind, target, timeout_s=WAIT_S) as client:
             try:
                 client.export_window("w", path)
             except SashClientError as error:
                 return path.exists(), error
         return path.read_bytes(), None
 
-    async def export_awaited():
-        async with AsyncClient(target, timeout_s=WAIT_S) as client:
-            try:
-                await client.export_window("w", path)
-            except SashClientError as error:
-                return path.exists(), error
-        return path.read_bytes(), None
-
-    if request.param == "blocking":
-        return {"entries": entries, "export": export}
-    return {"entries": lambda: asyncio.run(entries_awaited()), "export": lambda: asyncio.run(export_awaited())}
+    return {"entries": entries, "export": export}
 
 
 WHAT = pytest.mark.parametrize("what", ["entries", "export"])
@@ -322,62 +308,24 @@ async def test_an_awaited_stream_without_news_is_kept(service, patience):
         assert [answer.inserted async for answer in answers] == [1, 1]
 
 
-def test_a_stream_that_stands_still_is_given_up(service):
-    servicer, target = service
-    servicer.gate.clear()
-    try:
-        with Client(target, timeout_s=0.2) as client, pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"):
-            list(Window(client, "w", SPEC).insert_stream([Bulk([1], [1.0])]))
-    finally:
-        servicer.gate.set()
-
-
-async def test_an_awaited_stream_that_stands_still_is_given_up(service):
-    servicer, target = service
-    servicer.gate.clear()
-    try:
-        async with AsyncClient(target, timeout_s=0.2) as client:
-            with pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"):
-                async for _ in AsyncWindow(client, "w", SPEC).insert_stream([Bulk([1], [1.0])]):
-                    pass
-    finally:
-        servicer.gate.set()
-
-
 @pytest.mark.parametrize(
-    "read",
+    "call",
     [
-        lambda client: next(Window(client, "w", SPEC).entries()),
+        lambda client: list(client.window("w").insert_stream([Bulk([1], [1.0])])),
+        lambda client: next(client.window("w").entries()),
         lambda client: client.export_window("w", io.BytesIO()),
         lambda client: client.import_window(io.BytesIO(b"abc"), "new"),  # all of it is sent, and no answer comes
     ],
 )
-def test_a_file_or_entries_that_stand_still_are_given_up(service, read):
+def test_a_stream_that_stands_still_is_given_up(service, kind, call):
     servicer, target = service
     servicer.gate.clear()
     try:
-        with Client(target, timeout_s=0.2) as client, pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"):
-            read(client)
-    finally:
-        servicer.gate.set()
-    assert servicer.streams <= 1
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda client: anext(AsyncWindow(client, "w", SPEC).entries()),
-        lambda client: client.export_window("w", io.BytesIO()),
-        lambda client: client.import_window(io.BytesIO(b"abc"), "new"),
-    ],
-)
-async def test_an_awaited_file_or_entries_that_stand_still_are_given_up(service, read):
-    servicer, target = service
-    servicer.gate.clear()
-    try:
-        async with AsyncClient(target, timeout_s=0.2) as client:
-            with pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"):
-                await read(client)
+        with (
+            opened(kind, target, timeout_s=0.2) as client,
+            pytest.raises(DeadlineExceeded, match=r"stood still for 0\.2 s"),
+        ):
+            call(client)
     finally:
         servicer.gate.set()
     assert servicer.streams <= 1

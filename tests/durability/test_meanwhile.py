@@ -1,6 +1,7 @@
 """Windows that are deleted, recovered, exported and stored at the same time."""
 
 import asyncio
+import contextlib
 import itertools
 
 import pytest
@@ -155,4 +156,26 @@ async def test_what_was_deleted_while_an_export_held_it_goes_though_the_service_
     await storage.delete("w")
     await server.settled()
     assert not server.left
+    await storage.stop()
+
+
+async def test_a_window_that_is_created_while_its_deletion_waits_is_deleted_from_the_tier_too():
+    """The deletion finds no window, and waits for what is on its way; a window comes meanwhile."""
+    server = StorageServer(**QUIET)
+    storage = await server.start()
+    await storage.create(spec(name="other"))
+    server.tier.open_gate.clear()
+    writing = asyncio.create_task(storage.write("other", insert(1)))
+    await asyncio.sleep(0)
+    deleting = asyncio.create_task(storage.delete("w"))
+    await asyncio.sleep(0)
+    creating = asyncio.create_task(storage.create(spec()))
+    await asyncio.sleep(0)
+    server.tier.open_gate.set()
+    await asyncio.gather(writing, creating)
+    with contextlib.suppress(NotFound):
+        await deleting
+    there = "w" in storage.catalogue
+    storage = await server.crash()
+    assert ("w" in storage.catalogue) == there
     await storage.stop()

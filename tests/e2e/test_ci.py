@@ -42,7 +42,7 @@ def test_tests_run_on_the_compiled_engine_and_those_of_the_engine_as_python_too(
 
     def said(**further):
         (tmp_path / "said").write_text("")
-        command = ["make", "test", f"BIN={tmp_path}", f"STAMP={tmp_path}/stamp", "WORKERS=4"]
+        command = ["make", "test", f"BIN={tmp_path}", f"CLASSES={tmp_path}/stamp", "WORKERS=4"]
         done = subprocess.run(command, cwd=ROOT, env=environment | further, capture_output=True, text=True)
         return done.returncode == 0, (tmp_path / "said").read_text().splitlines()
 

@@ -5,6 +5,7 @@ in namespaces of its own, with the image's user, variables and command. It is sk
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from tests.support.servers import PLAIN, WAIT_S
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "image"
-"""The base, which takes minutes to make, stays there."""
+"""What takes minutes to make stays there: the base, also as an image, and the wheels."""
 
 CONTEXT = ("pyproject.toml", "constraints.txt", "README.md", ".dockerignore", "Dockerfile")
 FAST = (
@@ -65,9 +66,10 @@ def done(*command, **given):
 
 
 class Images:
-    """Images and containers in a directory of their own."""
+    """Images and containers in a store, and the name of the image that is tested."""
 
-    def __init__(self, path):
+    def __init__(self, path, name):
+        self.name = name
         self._command = ("buildah", "--root", str(path / "store"), "--runroot", str(path / "run"))
 
     def __call__(self, *arguments, **given):
@@ -76,7 +78,7 @@ class Images:
     @contextmanager
     def container(self):
         """A new container of the image: its root."""
-        name = self("from", "--pull-never", "sash")
+        name = self("from", "--pull-never", self.name)
         try:
             yield Path(self("mount", name))
         finally:
@@ -107,6 +109,10 @@ def base():
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     """What the image installs, as files: the build sees no index. Debian's Python is older than 3.11.3, see redis."""
+    wanted = b"".join((ROOT / name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
+    kept = KEPT / f"wheels-{hashlib.sha256(wanted).hexdigest()[:16]}"
+    if kept.exists():
+        return kept
     path = tmp_path_factory.mktemp("wheels")
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--dest", path, "--constraint", ROOT / "constraints.txt")
     ran = subprocess.run(
@@ -118,6 +124,11 @@ def wheels(tmp_path_factory):
     if ran.returncode:
         pytest.skip(f"packages cannot be had: {ran.stderr[-300:]}")
     (path / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n[install]\nno-compile = true\n")
+    for sources in path.glob("sash-*"):  # of this checkout: the image is made of those of its own context
+        sources.unlink()
+    with contextlib.suppress(OSError):  # another run was faster
+        shutil.copytree(path, part := KEPT / f"{kept.name}.{os.getpid()}")
+        part.rename(kept)
     return path
 
 
@@ -125,16 +136,19 @@ def wheels(tmp_path_factory):
 def images(tmp_path_factory, base, wheels):
     """The image, built as the Dockerfile says."""
     path = tmp_path_factory.mktemp("images")
-    made = Images(path)
+    made = Images(KEPT, f"sash-{os.getpid()}")
     # The image's Python loads what this one compiles, so the build finds the engine compiled; or it compiles it.
     compiled = path / "compiled"
     with contextlib.suppress(compile_engine.NoCompiler):
         kept = compile_engine.compiled()
         shutil.copytree(kept, compiled / kept.name)
     (name,) = set(re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
-    (path / "Dockerfile").write_text(f"FROM scratch\nADD {base.name} /\n")
     options = ("--isolation", "chroot", "--network", "host", "--format", "docker", "--pull-never")
-    made("bud", *options, "-f", path / "Dockerfile", "-t", f"docker.io/library/{name}", base.parent)
+    if not made("images", "--quiet", "--filter", f"reference=docker.io/library/{name}"):
+        (path / "Dockerfile").write_text("FROM scratch\nADD base.tar /\n")
+        (path / "base").mkdir()
+        os.link(base, path / "base" / "base.tar")
+        made("bud", *options, "-f", path / "Dockerfile", "-t", f"docker.io/library/{name}", path / "base")
     context = path / "context"
     context.mkdir()
     for each in CONTEXT:
@@ -144,14 +158,15 @@ def images(tmp_path_factory, base, wheels):
     volumes = [f"{wheels}:/wheels:ro", f"{wheels / 'pip.conf'}:/etc/pip.conf:ro"]
     if compiled.exists():
         volumes.append(f"{compiled}:/src/build/compiled")
-    made("bud", *options, *(f"--volume={each}" for each in volumes), "-t", "sash", context)
+    made("bud", *options, *(f"--volume={each}" for each in volumes), "-t", made.name, context)
     yield made
-    made("rmi", "--all", "--force")
+    made("rmi", "--force", made.name)
+    made("rmi", "--prune", "--force")
 
 
 @pytest.fixture(scope="module")
 def config(images):
-    return json.loads(images("inspect", "--type", "image", "sash"))["Docker"]["config"]
+    return json.loads(images("inspect", "--type", "image", images.name))["Docker"]["config"]
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Schemathesis with tokens: refusals are as the OpenAPI document says, whatever the request."""
+"""Schemathesis with tokens: refusals are as the OpenAPI document says, whatever the request.
+
+With all rights, `tests/rest/test_openapi.py` asks.
+"""
 
 import subprocess
 import sys
@@ -14,7 +17,7 @@ SETTINGS = Path(__file__).parents[1] / "rest" / "schemathesis.toml"
 TOKENS = {"root": {"role": "admin"}, "reader": {"role": "read"}, "stranger": {"windows": ["none"]}}
 
 
-@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("token", ["reader", "stranger"])
 def test_schemathesis_finds_nothing(tmp_path, token):
     with running_service(
         max_body_bytes=1 << 20, max_windows=50, tokens=write_tokens(tmp_path / "tokens.yaml", TOKENS), public=("docs",)
@@ -31,5 +34,4 @@ def test_schemathesis_finds_nothing(tmp_path, token):
         )
         assert done.returncode == 0, done.stdout + done.stderr
         after = http.get("/v1/windows", headers=root).json()
-    if token != "root":
-        assert before == after
+    assert before == after

@@ -201,6 +201,7 @@ class Cluster(World):
         self.redis.taken = self._taken
         self.redis.met = self.met
         self.redis.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "redis"}
+        self.redis.faults_of_fences = {fault.at: fault.kind for fault in scenario.faults if fault.place == "fence"}
         self.peers = Network(loop, random.Random(f"{scenario.seed} peers"), self.note, self.context, self.met)
         self.peers.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "peer"}
         self._at: dict[Caller, int] = {}
@@ -356,6 +357,7 @@ class Cluster(World):
         self.net.clear()
         self.kills.clear()
         self.redis.faults.clear()
+        self.redis.faults_of_fences.clear()
         self.redis.cut.clear()
         self.redis.slow_until_s = self.redis.replica_back_s = 0.0
         self.peers.faults.clear()

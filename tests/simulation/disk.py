@@ -15,12 +15,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
 from tests.simulation.loop import Killed
 
-__all__ = ["COMMIT_FAULTS", "Disk", "DiskTier"]
+__all__ = ["COMMITS_OF", "COMMIT_FAULTS", "Disk", "DiskTier"]
 
 Values = dict[bytes, bytes]
 
 COMMIT_FAULTS = ("refused", "full", "answer lost", "sync failed", "dies before", "dies unsynced", "dies after")
 """What can happen to a commit."""
+
+
+COMMITS_OF = frozenset(("pointer", "meta", "staged", "block", "deletes"))
+"""What commits are about that are rare, and have faults of their own."""
 
 
 class Disk:
@@ -30,6 +34,7 @@ class Disk:
         synced: the values that survive everything.
         unsynced: commits that a process sees and the disk has not, in order.
         faults: by number of a commit over all time: what happens to it.
+        faults_of: the same by what a commit is about (a kind of key, or "deletes"), and its number among those.
         failing_reads: numbers of reads that fail.
         synchronous: whether a commit is synced before it is answered. False: a planted fault.
     """
@@ -40,9 +45,11 @@ class Disk:
         self.values: Values = {}
         self.owner: DiskTier | None = None
         self.faults: dict[int, str] = {}
+        self.faults_of: dict[tuple[str, int], str] = {}
         self.failing_reads: set[int] = set()
         self.synchronous = True
         self.commits = 0
+        self.commits_of: Counter[str] = Counter()
         self.reads = 0
         self.met: Counter[str] = Counter()
 
@@ -114,6 +121,10 @@ class DiskTier:
         self._check_owner()
         disk.commits += 1
         fault = disk.faults.get(disk.commits)
+        kinds = {_kind(key) for key in values}
+        for kind in COMMITS_OF & (kinds | ({"deletes"} if gone and "group" not in kinds else set())):
+            disk.commits_of[kind] += 1
+            fault = disk.faults_of.get((kind, disk.commits_of[kind]), fault)
         self._note(f"commit {disk.commits} of {_kinds(values, gone)}{f': {fault}' if fault else ''}")
         if fault is not None:
             self._met(fault, b" ".join(sorted(values)))

@@ -120,7 +120,9 @@ class Server:
         self.fails: Callable[[BaseException], None] = lambda error: None
         self.taken: Callable[[bytes], None] = lambda fence: None
         """Is told of each prefix that another owner takes: from now on the one before commits nothing."""
-        self.commands = 0
+        self.commands = self.fenced = 0
+        self.faults_of_fences: dict[int, str] = {}
+        """By number of a command that takes a prefix, or commits."""
         self.era = 0
         self.met: Counter[str] = Counter()
         self.owners: dict[bytes, bytes] = {}
@@ -135,6 +137,9 @@ class Server:
         """Count a command that is sent; return what happens to it."""
         self.commands += 1
         fault = self.faults.get(self.commands)
+        if what == "EVAL of fence":
+            self.fenced += 1
+            fault = self.faults_of_fences.get(self.fenced, fault)
         if fault is None:
             return None
         self.met[f"redis: {fault} | {what}"] += 1

@@ -8,19 +8,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.simulation.disk import COMMIT_FAULTS
+from tests.simulation.disk import COMMIT_FAULTS, COMMITS_OF
 from tests.simulation.peers import PEER_FAULTS
 from tests.simulation.redis import REDIS_FAULTS
 
 __all__ = ["ClusterPart", "Fault", "Scenario", "cluster_of_seed", "of_seed", "smaller"]
 
+_DEATHS = ("refused", "answer lost", "dies before", "dies before", "dies unsynced", "dies after")
 _KINDS = {
     "commit": COMMIT_FAULTS,
     "read": ("failed",),
     "call": ("request lost", "answer lost", "delayed", "answer delayed"),
     "callback": ("kill", "kill", "power", "power", "stopped", "clock"),
+    "background": _DEATHS,
 }
-_REACH = {"commit": 250, "read": 400, "call": 200, "callback": 4000}
+_REACH = {"commit": 150, "read": 200, "call": 120, "callback": 2000, "background": 12}
 """About how many there are in a run, of what faults are counted by."""
 
 
@@ -87,8 +89,12 @@ def of_seed(seed: int) -> Scenario:
         place = draw.choice(places)
         at = int(math.exp(draw.uniform(0, math.log(_REACH[place]))))
         kind = draw.choice(_KINDS[place])
+        if place == "background":
+            place = draw.choice(sorted(COMMITS_OF))
         some = draw.choice([1, 1, 1, 3, 12]) if place == "commit" and kind in ("refused", "full", "sync failed") else 1
         faults |= {Fault(place, at + more, kind) for more in range(some)}
+        if some > 1 and draw.random() < 0.5:  # what waits for it, and is told more than that, shows
+            faults.add(Fault(place, at + some, draw.choice(["dies before", "dies unsynced"])))
     options = {
         "cache_bytes": draw.choice([0, 400, 1000, 10**6]),
         "checkpoint_bytes": draw.choice([400, 1000, 2000, 10**6]),
@@ -115,11 +121,12 @@ def of_seed(seed: int) -> Scenario:
 
 _CLUSTER_KINDS = {
     "redis": REDIS_FAULTS,
+    "fence": (*REDIS_FAULTS, "late", "late", "answer lost", "cut off"),
     "peer": PEER_FAULTS,
     "call": _KINDS["call"],
     "callback": ("kill", "kill", "kill", "stopped", "stopped", "clock", "ends"),
 }
-_CLUSTER_REACH = {"redis": 800, "peer": 1000, "call": 150, "callback": 8000}
+_CLUSTER_REACH = {"redis": 600, "fence": 150, "peer": 600, "call": 100, "callback": 5000}
 
 
 def cluster_of_seed(seed: int) -> Scenario:

@@ -27,6 +27,7 @@ class Single(World):
     async def compare(self) -> None:
         """Whatever has happened, all is well now, and stays so."""
         self.disk.faults.clear()
+        self.disk.faults_of.clear()
         self.disk.failing_reads.clear()
         self.net.clear()
         self.kills.clear()

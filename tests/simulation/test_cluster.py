@@ -34,23 +34,39 @@ def test_every_fault_can_be_planted_and_is_in_the_docs():
         assert f"| {name} |" in table
 
 
-def test_seeds_lose_nothing_and_meet_faults_in_every_state():
+MET = [
+    ("killed", "idle"),
+    ("stopped", ""),
+    ("stops", ""),
+    ("redis: late", "EVAL of fence"),
+    ("redis: answer lost", "EVAL of fence"),
+    ("redis: cut off", "EVAL of fence"),
+    ("redis: restarts", ""),
+    ("redis: fails over", ""),
+    ("between processes: cut", ""),
+    ("between processes: late", ""),
+    ("between processes: partition", ""),
+]
+"""Which faults meet which states in the seeds of the test below: where one never does, nothing tests it."""
+
+
+def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state():
     met = Counter[str]()
-    for seed in [*FOUND, *range(1, 16)]:
-        outcome = run(cluster_of_seed(seed))
-        assert outcome.failure is None, story(outcome)
-        assert not outcome.unchecked
-        met += outcome.met
-    faults = {each.partition(" | ")[0] for each in met}
-    assert faults >= {"killed", "stopped", "redis: restarts", "redis: cut off", "between processes: partition"}
-
-
-@pytest.mark.parametrize("seed", range(100, 102))
-def test_a_seed_replays_event_by_event(seed):
-    first, second = run(cluster_of_seed(seed)), run(cluster_of_seed(seed))
-    assert first.events == second.events
-    assert first.digest == second.digest
-    assert first.callbacks == second.callbacks
+    for seed in [*FOUND, *range(1, 13), 40]:
+        first = run(cluster_of_seed(seed))
+        assert first.failure is None, story(first)
+        assert not first.unchecked
+        met += first.met
+        if seed < 11:
+            second = run(cluster_of_seed(seed))
+            assert first.events == second.events
+            assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
+    never = [
+        (fault, state)
+        for fault, state in MET
+        if not any(each.partition(" | ")[0] == fault and state in each.partition(" | ")[2] for each in met)
+    ]
+    assert not never
 
 
 def test_nothing_asks_the_machine_for_its_clock_or_for_chance_and_nothing_starts_a_thread(monkeypatch):

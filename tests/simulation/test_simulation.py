@@ -23,38 +23,55 @@ from tests.simulation.run import run, shrunk, story
 from tests.simulation.scenario import Fault, of_seed
 from tests.simulation.world import World
 
-FOUND: list[int] = []
-"""Seeds that have found something, each with the mend that it was for."""
+FOUND = [15]
+"""Seeds that have found something, each with the mend that it was for.
+
+15: a window that was created while a deletion of its name waited was forgotten, and came back after a restart.
+"""
 
 
-def test_seeds_lose_nothing_and_meet_faults_in_every_state():
+MET = [
+    ("killed", "idle"),
+    ("killed", "committing"),
+    ("lost power", "idle"),
+    ("lost power", "committing"),
+    ("lost power", "image"),
+    ("stopped", "idle"),
+    ("clock jumped", "idle"),
+    ("refused", "group"),
+    ("refused", "pointer"),
+    ("refused", "meta"),
+    ("full", "group"),
+    ("sync failed", "group"),
+    ("answer lost", "group"),
+    ("dies before", "group"),
+    ("dies before", "staged"),
+    ("dies before", "pointer"),
+    ("dies unsynced", "group"),
+    ("dies after", "group"),
+    ("read failed", "block"),
+    ("request lost", ""),
+    ("fenced", "a write that is lost"),
+]
+"""Which faults meet which states in the seeds of the test below: where one never does, nothing tests it."""
+
+
+def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state():
     met = Counter[str]()
-    for seed in [*FOUND, *range(1, 31)]:
-        outcome = run(of_seed(seed))
-        assert outcome.failure is None, story(outcome)
-        assert not outcome.unchecked
-        met += outcome.met
-    faults = {each.partition(" | ")[0] for each in met}
-    assert faults >= {
-        "killed",
-        "lost power",
-        "stopped",
-        "refused",
-        "full",
-        "sync failed",
-        "dies unsynced",
-        "read failed",
-    }
-    states = {each.partition(" | ")[2] for each in met if each.startswith(("killed", "lost power"))}
-    assert states >= {"idle", "committing", "committing image"}
-
-
-@pytest.mark.parametrize("seed", range(100, 104))
-def test_a_seed_replays_event_by_event(seed):
-    first, second = run(of_seed(seed)), run(of_seed(seed))
-    assert first.events == second.events
-    assert first.digest == second.digest
-    assert first.callbacks == second.callbacks
+    for seed in [*FOUND, *range(16, 16 + 40), 62, 64, 79]:
+        first = run(of_seed(seed))
+        assert first.failure is None, story(first)
+        assert not first.unchecked
+        met += first.met
+        second = run(of_seed(seed))
+        assert first.events == second.events
+        assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
+    never = [
+        (fault, state)
+        for fault, state in MET
+        if not any(each.partition(" | ")[0] == fault and state in each.partition(" | ")[2] for each in met)
+    ]
+    assert not never
 
 
 def test_a_seed_replays_in_another_process():

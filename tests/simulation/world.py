@@ -31,7 +31,7 @@ from sash.runtime.metrics import Metrics
 from sash_client.aio import AsyncClient
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
 from sash_engine.errors import SashError
-from tests.simulation.disk import Disk, DiskTier
+from tests.simulation.disk import COMMITS_OF, Disk, DiskTier
 from tests.simulation.history import Entry, Op
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.scenario import Scenario
@@ -224,6 +224,9 @@ class World:
         self.clock = LoopClock(loop, random.Random(f"{scenario.seed} clock"), scenario.slow)
         self.disk = Disk()
         self.disk.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "commit"}
+        self.disk.faults_of = {
+            (fault.place, fault.at): fault.kind for fault in scenario.faults if fault.place in COMMITS_OF
+        }
         self.disk.failing_reads = {fault.at for fault in scenario.faults if fault.place == "read"}
         self.net = {fault.at: fault.kind for fault in scenario.faults if fault.place == "call"}
         self.kills = {fault.at: fault.kind for fault in scenario.faults if fault.place == "callback"}

@@ -239,10 +239,10 @@ class TierStorage:
         return window, created
 
     async def delete(self, name: str) -> Counts:
-        stored = self._windows.get(name)
+        if name not in self._windows and name not in self._catalogue:
+            await self._path.durable(self._path.last_record)  # the deletion may be on its way still
+        stored = self._windows.get(name)  # created meanwhile, it goes as every other one
         if stored is None:
-            if name not in self._catalogue:
-                await self._path.durable(self._path.last_record)  # the deletion may be on its way still
             return await self._memory.delete(name)
         remains = stored.remains()
         self.session.journal.check()
