@@ -169,7 +169,7 @@ def test_open_calls_have_the_memory_that_there_is(service, monkeypatch):
     share = server._HEALTH_SHARE if service.startswith("grpc") else 1
     monkeypatch.setattr(server, "_PENDING_MIN", 2 * FEW * share)  # of three quarters one caller has fewer than a few
     monkeypatch.setattr(server, "_PENDING_BYTES", 2**40)
-    monkeypatch.setattr(monitors, "_RECEIVED_S", 600.0)
+    monkeypatch.setattr(monitors, "_RECEIVED_S", 30.0)
     with running_service() as running, raw(running, FEW + 1) as slow:
         for each in slow[:FEW]:
             each.call(f"/{service}/Watch")
