@@ -26,14 +26,17 @@ setup: $(VENV)/.has-dev ## install everything into .venv, and, where it may, wha
 $(VENV)/.has-%: pyproject.toml constraints.txt deploy/setup.sh
 	PYTHON=$(PYTHON) VENV=$(VENV) deploy/setup.sh $*
 
+# The engine compiled, ahead of the same in Python: once, until its sources change. It says why where there is no compiler.
+ENGINE = PYTHONPATH=$$($(BIN)/python -m deploy.compile_engine)
+
 demo: $(VENV)/.has-demo ## real flights through Spark into windows, every answer compared with pandas (about two minutes)
-	$(BIN)/python -m sash_spark.demo
+	$(ENGINE) $(BIN)/python -m sash_spark.demo
 
 run: $(VENV)/.has-server ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
-	$(BIN)/sash serve
+	$(ENGINE) $(BIN)/sash serve
 
-# Users get the engine compiled, so all tests run on it, and a sample of those of what is compiled as Python, too.
-# PYTHONPATH is empty where there is no C compiler. Spark's JVMs live for seconds here: what its second compiler makes of
+# Users get the engine compiled, so all tests run on it; first, a sample of those of what is compiled runs as Python, so
+# that the last line says what all tests skipped. Spark's JVMs live for seconds here: what its second compiler makes of
 # them never pays, and an archive of classes halves their start, see tests/support/spark_classes.py.
 CLASSES := build/spark.jsa
 JAVA := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -42,8 +45,9 @@ $(CLASSES): constraints.txt | $(VENV)/.has-dev
 	-command -v java >/dev/null && $(BIN)/python -m tests.support.spark_classes $@
 
 test: setup $(CLASSES) ## all tests: Spark in local mode and real servers included
-	engine=$$($(BIN)/python -m deploy.compile_engine) && PYTHONPATH=$$engine $(PYTEST) && \
-		if [ -n "$$engine" ]; then SASH_PROFILE=sample $(PYTEST) tests/laws tests/forest tests/windows; fi
+	engine=$$($(BIN)/python -m deploy.compile_engine) && \
+		if [ -n "$$engine" ]; then SASH_PROFILE=sample $(PYTEST) tests/laws tests/forest tests/windows; fi && \
+		PYTHONPATH=$$engine $(PYTEST)
 
 # A pass of its own: following every line would double the time of the tests above. Few examples reach the same lines.
 # Left out is what follows no line: benchmarks, packages and images that are built and installed, the compiled engine. And

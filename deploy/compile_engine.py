@@ -16,10 +16,11 @@ Left out, and why; microseconds of processor time, the lowest of several runs in
                 It takes a third more time to compile, two thirds more memory, and closes classes that others
                 derive from; `PageAllocator` refers to a method weakly.
 
-`compiled` keeps what it has built in build/compiled until a source changes. `make test` and benchmarks call it, and so
-does the build of a wheel where `COMPILE_SASH=1` is set, as `make wheel` does.
+`compiled` keeps what it has built in build/compiled until a source changes. `make run`, `make demo`, `make test` and
+benchmarks call it, and so does the build of a wheel where `COMPILE_SASH=1` is set, as `make wheel` does.
 
-The compiler is `cc`, or what CC says, or that of the package ziglang.
+The compiler is `cc`, or what CC says, or that of the package ziglang. An environment without
+mypy, such as that of `make run`, gets it for the time of compiling.
 """
 
 from __future__ import annotations
@@ -95,12 +96,22 @@ def compile_into(out: Path) -> None:
     environment = os.environ | {"CC": compiler(), "CFLAGS": os.environ.get("CFLAGS", "-O2 -g0")}
     with tempfile.TemporaryDirectory() as work:
         shutil.copytree(SOURCES / LIBRARY, Path(work) / LIBRARY, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        if not importlib.util.find_spec("mypy"):
+            environment["PYTHONPATH"] = _fetched(Path(work, "tools"))
         arguments = json.dumps([LIBRARY, str(out), KERNELS, modules()])
         ran = subprocess.run(
             [sys.executable, "-c", SETUP, arguments], cwd=work, env=environment, capture_output=True, text=True
         )
     if ran.returncode:
         raise RuntimeError(f"the engine could not be compiled:\n{ran.stdout}{ran.stderr}")
+
+
+def _fetched(tools: Path) -> str:
+    """Install what compiling needs into a directory, and return its name."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(tools)]
+    if subprocess.run([*pip, "--constraint", str(ROOT / "constraints.txt"), *requires()]).returncode:
+        raise NoCompiler(f"{' and '.join(requires())} cannot be installed")
+    return str(tools)
 
 
 def compiled() -> Path:
@@ -128,6 +139,7 @@ def once(kept: Path, make: Callable[[Path], None]) -> Path:
 
 def _make(kept: Path) -> None:
     compiler()
+    print("the engine is compiled, which takes about a minute, once", file=sys.stderr)
     for old in kept.parent.glob("[0-9a-f]" * 16):
         shutil.rmtree(old)
     with tempfile.TemporaryDirectory(dir=kept.parent) as part:

@@ -20,7 +20,7 @@ import numpy as np
 
 from loadtest.options import Options
 from sash_client import TLS, Client, SashClientError
-from sash_client.wire import from_answer, to_spec
+from sash_client.data.wire import from_answer, to_spec
 from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = ["TROUBLE", "Busy", "Edge", "Failed", "connect_to", "grpc_client"]

@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and how files are distributed over processes.
+"""Hypothesis profiles, how files are distributed over processes, and a last line that counts what was skipped.
 
 Profiles, by SASH_PROFILE: `dev` by default, with other examples in each run; `ci` in .ci/run, with the same ones in
 each; `coverage` in its pass; `sample` where what has been tested compiled runs as Python; `soak` for hours.
@@ -45,6 +45,17 @@ LONG = (
 
 def pytest_report_header(config):
     return f"engine: {version.engine()}"
+
+
+def pytest_unconfigure(config):
+    """Say last how many tests were skipped, and why: where a tool is missing, that is what did not run."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reporter.stats.get("skipped", ()))
+    if reasons:
+        told = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        reporter.write_line(f"{reasons.total()} tests were skipped: {told}")
 
 
 @pytest.fixture(params=("grpc", "connect"))

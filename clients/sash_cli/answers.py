@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import typer
 
+from sash_cli.options import Shown
 from sash_cli.output import cell, fail, instant, instants, json_line, table
 from sash_client import Answer, Series, Window
 
@@ -62,10 +63,11 @@ class View:
         return short_form(value, self.unit)
 
 
-def view_of(window: Window, as_json: bool, ticks: bool, only: list[str] | None) -> View:
+def view_of(window: Window, shown: Shown) -> View:
     """Return how to show answers of a window; exit with a message if it lacks one of the aggregates."""
-    if as_json and not only:
-        return View(as_json)
+    only = shown.aggregate
+    if shown.as_json and not only:
+        return View(as_json=True)
     known = window.spec["aggregates"]
     for name in only or []:
         if name not in known:
@@ -75,8 +77,8 @@ def view_of(window: Window, as_json: bool, ticks: bool, only: list[str] | None) 
         for name, aggregate in known.items()
         if aggregate["function"] in _RETURNING and aggregate.get("returns", "time") == "time"
     }
-    unit = "none" if ticks else window.spec["time_unit"]
-    return View(as_json, unit, list(dict.fromkeys(only)) if only else None, returned)
+    unit = "none" if shown.ticks else window.spec["time_unit"]
+    return View(shown.as_json, unit, list(dict.fromkeys(only)) if only else None, returned)
 
 
 def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:

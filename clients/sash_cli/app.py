@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sash_cli import questions, windows, writes
 from sash_cli.load import load
-from sash_cli.options import LOGIN, login_of
+from sash_cli.options import LOGIN, Login, spelled
 from sash_cli.output import drop_output, fail
 from sash_cli.top import top
 from sash_client import SashClientError
 
 __all__ = ["app", "run"]
 
+_NOBODY = Login()
 app = typer.Typer(
     name="sash",
     no_args_is_help=True,
@@ -36,46 +36,18 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def sash(
     _: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
     ] = False,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SASH_TOKEN",
-            show_envvar=True,
-            help="The token to call with. Others on this machine can see it here; prefer the variable, or a file.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(envvar="SASH_TOKEN_FILE", metavar="FILE", help="A file with the token.")
-    ] = None,
-    tls: Annotated[
-        bool | None,
-        typer.Option(
-            "--tls/--no-tls",
-            envvar="SASH_TLS",
-            help="Use TLS; --no-tls sends a token in the clear, even to another machine.",
-        ),
-    ] = None,
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(envvar="SASH_TLS_CA", metavar="FILE", help="Use TLS, with the authorities of this file (PEM)."),
-    ] = None,
-    cert: Annotated[
-        Path | None,
-        typer.Option(envvar="SASH_CLIENT_CERT", metavar="FILE", help="Use TLS, with this certificate of one's own."),
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option(envvar="SASH_CLIENT_KEY", metavar="FILE", help="The private key of --cert.")
-    ] = None,
+    login: Login = _NOBODY,
 ) -> None:
     """Sliding-window aggregates as a service."""
     LOGIN.clear()
-    LOGIN.update(login_of(token=token, token_file=token_file, tls=tls, tls_ca=tls_ca, cert=cert, key=key))
+    LOGIN.update(login.arguments())
 
+
+app.callback()(spelled(sash))
 
 _COMMANDS: dict[str, Callable[..., None]] = {
     "create": windows.create,
@@ -103,7 +75,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "move": windows.move,
 }
 for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
+    app.command(_name)(spelled(_command))
 
 
 def run() -> None:

@@ -8,39 +8,37 @@ letters, digits and some signs.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from sash_cli.output import fail
 from sash_client import TLS, Client, Unavailable
-from sash_client.keys import Grouping
+from sash_client.windows.keys import Grouping
 
 __all__ = [
     "LOCAL",
     "LOGIN",
-    "Aggregates",
-    "Ascending",
-    "Bys",
-    "Havings",
+    "Grouped",
     "Json",
     "Key",
     "Keys",
+    "Login",
     "Lookbacks",
-    "N",
     "Name",
+    "Shown",
     "Sparklines",
     "Target",
     "Ticks",
-    "TopBy",
     "Wheres",
     "connected",
-    "grouping_of",
-    "login_of",
+    "spelled",
 ]
 
 LOCAL = "127.0.0.1:7070"
@@ -67,10 +65,13 @@ def complete_keys(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _asked(ctx: typer.Context, ask: Callable[[Client], list[str]]) -> list[str]:
     given = ctx.find_root().params
-    paths = {name: Path(given[name]) if given.get(name) else None for name in ("token_file", "tls_ca", "cert", "key")}
+    login = {each.name: given.get(each.name) for each in fields(Login)}
+    login |= {
+        name: Path(path) if (path := given.get(name)) else None for name in ("token_file", "tls_ca", "cert", "key")
+    }
     with contextlib.suppress(Exception, SystemExit), contextlib.redirect_stderr(io.StringIO()):
-        login = login_of(token=given.get("token"), tls=given.get("tls"), **paths)
-        with Client(ctx.params.get("target") or LOCAL, timeout_s=TIMEOUT_S, **login) as sash:
+        who = Login(**login).arguments()
+        with Client(ctx.params.get("target") or LOCAL, timeout_s=TIMEOUT_S, **who) as sash:
             return [name for name in ask(sash) if _is_plain(name)]
     return []
 
@@ -130,52 +131,116 @@ Havings = Annotated[
 ]
 
 
-def grouping_of(
-    where: list[str] | None,
-    by: list[str] | None,
-    top: str | None,
-    n: int,
-    ascending: bool,
-    having: list[str] | None,
-) -> Grouping:
-    """How a question selects and groups keys."""
-    found: Grouping = {}
-    if where:
-        found["where"] = where
-    if by:
-        found["by"] = by
-    if top is not None:
-        found |= {"top": top, "n": n, "order": "asc" if ascending else "desc"}
-    if having:
-        found["having"] = having
-    return found
+@dataclass(frozen=True)
+class Grouped:
+    """The options that select and group keys."""
+
+    where: Wheres = None
+    by: Bys = None
+    top: TopBy = None
+    n: N = 10
+    ascending: Ascending = False
+    having: Havings = None
+
+    def grouping(self) -> Grouping:
+        """Return them as arguments of a question."""
+        found: Grouping = {}
+        if self.where:
+            found["where"] = self.where
+        if self.by:
+            found["by"] = self.by
+        if self.top is not None:
+            found |= {"top": self.top, "n": self.n, "order": "asc" if self.ascending else "desc"}
+        if self.having:
+            found["having"] = self.having
+        return found
 
 
-def login_of(
-    *,
-    token: str | None,
-    token_file: Path | None,
-    tls: bool | None,
-    tls_ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
-) -> dict[str, Any]:
-    """Return arguments of `Client`; exit with a message where options exclude each other or a file cannot be read."""
-    login: dict[str, Any] = {}
-    if token is None and token_file is not None:
-        try:
-            token = token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            fail(f"cannot read {token_file}: {error}")
-    if token is not None:
-        login["token"] = token
-    if any(path is not None for path in (tls_ca, cert, key)):
-        if tls is False:
-            fail("give either --no-tls, or files for TLS")
-        login["tls"] = TLS(tls_ca, cert, key)
-    elif tls is not None:
-        login["tls"] = tls
-    return login
+@dataclass(frozen=True)
+class Shown:
+    """The options that say how answers are shown."""
+
+    aggregate: Aggregates = None
+    ticks: Ticks = False
+    as_json: Json = False
+
+
+@dataclass(frozen=True)
+class Login:
+    """The options that say who calls."""
+
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SASH_TOKEN",
+            show_envvar=True,
+            help="The token to call with. Others on this machine can see it here; prefer the variable, or a file.",
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None, typer.Option(envvar="SASH_TOKEN_FILE", metavar="FILE", help="A file with the token.")
+    ] = None
+    tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls/--no-tls",
+            envvar="SASH_TLS",
+            help="Use TLS; --no-tls sends a token in the clear, even to another machine.",
+        ),
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(envvar="SASH_TLS_CA", metavar="FILE", help="Use TLS, with the authorities of this file (PEM)."),
+    ] = None
+    cert: Annotated[
+        Path | None,
+        typer.Option(envvar="SASH_CLIENT_CERT", metavar="FILE", help="Use TLS, with this certificate of one's own."),
+    ] = None
+    key: Annotated[
+        Path | None, typer.Option(envvar="SASH_CLIENT_KEY", metavar="FILE", help="The private key of --cert.")
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return them as arguments of `Client`; exit with a message if they exclude each other or cannot be read."""
+        found: dict[str, Any] = {}
+        token = self.token
+        if token is None and self.token_file is not None:
+            try:
+                token = self.token_file.read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                fail(f"cannot read {self.token_file}: {error}")
+        if token is not None:
+            found["token"] = token
+        if any(path is not None for path in (self.tls_ca, self.cert, self.key)):
+            if self.tls is False:
+                fail("give either --no-tls, or files for TLS")
+            found["tls"] = TLS(self.tls_ca, self.cert, self.key)
+        elif self.tls is not None:
+            found["tls"] = self.tls
+        return found
+
+
+def spelled(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with an option for each field of a parameter that is a class of options, in its place."""
+    kinds: dict[str, Any] = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+
+    def run(**given: Any) -> None:
+        made = {
+            name: kind(**{each.name: given.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
+        }
+        command(**given, **made)
+
+    parameters = []
+    for name, one in inspect.signature(command).parameters.items():
+        group = groups.get(name)
+        for each in inspect.signature(group).parameters.values() if group else [one]:
+            kind = get_type_hints(group or command, include_extras=True)[each.name]
+            parameters.append(each.replace(annotation=kind, kind=each.KEYWORD_ONLY))
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 @contextmanager

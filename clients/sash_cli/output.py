@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from types import FrameType
@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from sash_client import SashClientError
+from sash_client import InvalidArgument, SashClientError
+from sash_client.data.times import read_time
 
 __all__ = [
     "Progress",
@@ -126,14 +127,9 @@ def instant(tick: int | None, unit: str) -> str | None:
 def time_of(text: str) -> int | datetime:
     """Return a time that was written as ticks or as ISO 8601; exit with a message if it is neither."""
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"{text!r} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)")
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return read_time(text)
+    except InvalidArgument as error:
+        fail(error.message)
 
 
 def summed_up(found: Mapping[str, SashClientError | None], done: str) -> None:

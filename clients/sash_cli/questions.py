@@ -10,28 +10,24 @@ import typer
 from sash_cli.answers import show, show_series, view_of
 from sash_cli.options import (
     LOCAL,
-    Aggregates,
-    Ascending,
-    Bys,
-    Havings,
+    Grouped,
     Json,
     Key,
     Keys,
     Lookbacks,
-    N,
     Name,
+    Shown,
     Sparklines,
     Target,
-    Ticks,
-    TopBy,
     Wheres,
     connected,
-    grouping_of,
 )
 from sash_cli.output import cell, fail, interrupts, json_line, time_of
 from sash_client import ALL_KEYS, Answer
 
 __all__ = ["keys", "query", "series", "watch"]
+
+_GROUPED, _SHOWN = Grouped(), Shown()
 
 
 def query(
@@ -44,19 +40,12 @@ def query(
         str | None,
         typer.Option(metavar="TIME", help="End of the lookbacks: ticks, or ISO 8601. [now]"),
     ] = None,
-    where: Wheres = None,
-    by: Bys = None,
-    top: TopBy = None,
-    n: N = 10,
-    ascending: Ascending = False,
-    having: Havings = None,
-    aggregate: Aggregates = None,
-    ticks: Ticks = False,
+    groups: Grouped = _GROUPED,
+    shown: Shown = _SHOWN,
     target: Target = LOCAL,
-    as_json: Json = False,
 ) -> None:
     """Show the aggregates of one or more lookbacks, of keys or of groups of them."""
-    grouping = grouping_of(where, by, top, n, ascending, having)
+    grouping = groups.grouping()
     if all_keys and key:
         fail("give either --key or --all-keys")
     several = all_keys or combine or len(key or []) > 1
@@ -64,7 +53,7 @@ def query(
     end = None if as_of is None else time_of(as_of)
     with connected(target) as sash:
         window = sash.window(name)
-        view = view_of(window, as_json, ticks, aggregate)
+        view = view_of(window, shown)
         answers = window.query(
             key=one,
             keys=(keys or None) if several else None,
@@ -85,37 +74,30 @@ def series(
     gap: Annotated[str | None, typer.Option(metavar="DURATION", help="Instead: sessions that end with it.")] = None,
     width: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a bucket is. [step]")] = None,
     key: Key = None,
-    where: Wheres = None,
-    by: Bys = None,
-    top: TopBy = None,
-    n: N = 10,
-    ascending: Ascending = False,
-    having: Havings = None,
-    aggregate: Aggregates = None,
-    ticks: Ticks = False,
+    groups: Grouped = _GROUPED,
+    shown: Shown = _SHOWN,
     sparkline: Sparklines = None,
     target: Target = LOCAL,
-    as_json: Json = False,
 ) -> None:
     """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
-    grouping, first, last = grouping_of(where, by, top, n, ascending, having), time_of(start), time_of(end)
+    first, last = time_of(start), time_of(end)
     drawn = sys.stdout.isatty() if sparkline is None else sparkline
     with connected(target) as sash:
         window = sash.window(name)
-        view = view_of(window, as_json, ticks, aggregate)
-        if by or top or having:
+        view = view_of(window, shown)
+        if groups.by or groups.top or groups.having:
             if key is not None or step is None:
                 fail("give --step, and either --key, or --by, --top and --having")
-            groups = window.series_groups(first, last, step=step, width=width, **grouping, **view.asked)
-            for i, group in enumerate(groups):
-                if not as_json:
+            found = window.series_groups(first, last, step=step, width=width, **groups.grouping(), **view.asked)
+            for i, group in enumerate(found):
+                if not shown.as_json:
                     typer.echo(
                         ("\n" if i else "") + ", ".join(f"{k} {cell(v)}" for k, v in (group.parts or {}).items())
                     )
                 show_series(group, view, drawn)
             return
-        found = window.series(first, last, step=step, width=width, gap=gap, key=key, where=where, **view.asked)
-    show_series(found, view, drawn)
+        one = window.series(first, last, step=step, width=width, gap=gap, key=key, where=groups.where, **view.asked)
+    show_series(one, view, drawn)
 
 
 def keys(
@@ -138,30 +120,23 @@ def watch(
     lookback: Lookbacks = None,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
     times: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks. [never]")] = None,
-    where: Wheres = None,
-    by: Bys = None,
-    top: TopBy = None,
-    n: N = 10,
-    ascending: Ascending = False,
-    having: Havings = None,
-    aggregate: Aggregates = None,
-    ticks: Ticks = False,
+    groups: Grouped = _GROUPED,
+    shown: Shown = _SHOWN,
     target: Target = LOCAL,
-    as_json: Json = False,
 ) -> None:
     """Show the aggregates again whenever they have changed."""
-    shown: list[Answer] | None = None
-    grouping = grouping_of(where, by, top, n, ascending, having)
+    before: list[Answer] | None = None
+    grouping = groups.grouping()
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
-        view = view_of(window, as_json, ticks, aggregate)
+        view = view_of(window, shown)
         looks = 0
         while True:
             answers = window.query(key=key, lookbacks=lookback or [], **grouping, **view.asked)
             # As text, because NaN is not equal to itself.
-            if shown is None or repr(answers) != repr(shown):
+            if before is None or repr(answers) != repr(before):
                 show(answers, view, by_key=bool(grouping))
-                shown = answers
+                before = answers
             looks += 1
             if looks == times:
                 return

@@ -20,8 +20,8 @@ import typer
 from sash_cli.options import LOCAL, LOGIN, Json, Target
 from sash_cli.output import cell, fail, interrupts, json_line, size_text, table
 from sash_client import TLS
-from sash_client.credentials import check_clear_token, token_of
-from sash_client.targets import to_target
+from sash_client.calls.credentials import check_clear_token, token_of
+from sash_client.calls.targets import to_target
 
 __all__ = ["Activity", "activity", "fetch", "metrics_url", "samples", "top"]
 

@@ -16,7 +16,7 @@ from sash_client import WindowInfo
 from sash_client import backup as write_backup
 from sash_client import restore as read_backup
 from sash_client.answers import Topology
-from sash_client.resharding import reshard as copy_all
+from sash_client.backups.resharding import reshard as copy_all
 
 __all__ = [
     "backup",

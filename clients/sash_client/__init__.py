@@ -12,12 +12,12 @@ Arrays and data frames go in (NumPy, pandas, Polars, Arrow), answers and data fr
 """
 
 from sash_client.answers import Answer, Counts, Staged, WindowInfo, WriteResult
-from sash_client.archive import backup, restore
-from sash_client.bloom import BloomFilter
-from sash_client.bulks import Bulk
+from sash_client.backups.archive import backup, restore
+from sash_client.calls.credentials import TLS
+from sash_client.calls.metadata import request_id, trace_calls
 from sash_client.client import Client, Window
-from sash_client.count_min import CountMin
-from sash_client.credentials import TLS
+from sash_client.data.bulks import Bulk
+from sash_client.data.tables import Answers, Entries, Series
 from sash_client.errors import (
     AlreadyExists,
     DataLoss,
@@ -32,12 +32,12 @@ from sash_client.errors import (
     Unavailable,
     Unsupported,
 )
-from sash_client.keys import ALL_KEYS
-from sash_client.naive_bayes import NaiveBayes
-from sash_client.producer import Producer
-from sash_client.requests import request_id, trace_calls
-from sash_client.tables import Answers, Entries, Series
-from sash_client.theta import ThetaSketch
+from sash_client.sketches.bloom import BloomFilter
+from sash_client.sketches.count_min import CountMin
+from sash_client.sketches.naive_bayes import NaiveBayes
+from sash_client.sketches.theta import ThetaSketch
+from sash_client.windows.keys import ALL_KEYS
+from sash_client.windows.producer import Producer
 
 __all__ = [
     "ALL_KEYS",

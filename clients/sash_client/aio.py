@@ -9,7 +9,7 @@
         async for answers in window.watch(key="JFK", lookbacks=["1h"]):
             ...
 
-Requests and answers are made by the same code (`handle`, `writes`, `questions`); this module awaits the calls.
+Requests and answers are made by the same code (`operations`); this module awaits the calls.
 Cancelling a task cancels its call; a write that was under way may have been applied. Retries are those of `Client`.
 """
 
@@ -23,43 +23,41 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterable,
     Mapping,
     Sequence,
 )
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
-from functools import wraps
 from threading import Thread
 from types import TracebackType
-from typing import Any, BinaryIO, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, BinaryIO, ClassVar, Self, TypeVar, Unpack, cast
 
 import grpc
 
-from sash_client import questions, windows, writes
-from sash_client.answers import Answer, Topology, WindowInfo, WriteResult
-from sash_client.bulks import Bulk
-from sash_client.calls import Patience, stood_still
-from sash_client.connect import AsyncCalls
-from sash_client.connection import READS, Connection
+from sash_client.answers import Topology, WindowInfo, WriteResult
+from sash_client.calls.connect import AsyncCalls
+from sash_client.calls.connection import READS, Connection
+from sash_client.calls.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.calls.streams import Patience, stood_still
+from sash_client.calls.targets import Endpoint
+from sash_client.data.bulks import Bulk, Rows
+from sash_client.data.tables import AsyncAnswers, AsyncEntries
+from sash_client.data.times import TimeLike
+from sash_client.data.wire import from_info, new_name
 from sash_client.errors import FailedPrecondition, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.keys import Key
-from sash_client.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
-from sash_client.producer import Producer
-from sash_client.tables import AsyncAnswers, AsyncEntries
-from sash_client.targets import Endpoint
-from sash_client.times import TimeLike
-from sash_client.windows import Handle
-from sash_client.wire import from_info, new_name
-from sash_client.writes import BulkStream
+from sash_client.windows import handle
+from sash_client.windows.handle import Handle
+from sash_client.windows.keys import Key
+from sash_client.windows.operations import Awaits, Operations
+from sash_client.windows.producer import Producer
+from sash_client.windows.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
 
 __all__ = ["AsyncClient", "AsyncProducer", "AsyncWindow"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -102,16 +100,16 @@ class AsyncClient(Connection):
 
     async def create_window(self, spec: Mapping[str, Any] | str) -> AsyncWindow:
         """Create a window; as `Client.create_window`."""
-        made = await self._perform(windows.created(spec))
+        made = await self._perform(handle.created(spec))
         return AsyncWindow(self, made.name, made)
 
     async def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
-        return await self._perform(windows.listed())
+        return await self._perform(handle.listed())
 
     async def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
-        return await self._perform(windows.topology())
+        return await self._perform(handle.topology())
 
     async def move_shard(self, shard: int, process: int) -> Topology:
         """Have a process take a shard, where processes share them by leases; returns when it has it.
@@ -121,11 +119,11 @@ class AsyncClient(Connection):
             Unavailable: the process does not have it in time.
             Unsupported: shards stay where they are.
         """
-        return await self._perform(windows.moved(shard, process))
+        return await self._perform(handle.moved(shard, process))
 
     async def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return await self._perform(windows.deleted(name))
+        return await self._perform(handle.deleted(name))
 
     def window(self, name: str) -> AsyncWindow:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
@@ -237,6 +235,14 @@ class AsyncClient(Connection):
                     pause_s = restarts.pause_s(error)
                 await asyncio.sleep(pause_s)
 
+    async def _streamed(self, plan: Plan[AskStream[R]]) -> AsyncGenerator[R, None]:
+        """Perform a plan whose answer is a stream; yield what it reads."""
+        ask = await self._perform(plan)
+        patience = Patience(None if ask.waits else self.timeout_s)
+        async with aclosing(self._stream(ask.method, ask.request, patience)) as messages:
+            async for message in messages:
+                yield ask.read(message)
+
     async def _stream(self, method: str, request: Any, patience: Patience) -> AsyncGenerator[Any, None]:
         """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
         restarts = Restarts(self)
@@ -306,103 +312,14 @@ class AsyncClient(Connection):
             await asyncio.sleep(pause_s)
 
 
-def _performed(
-    plan: Callable[Concatenate[Handle, P], Plan[R]],
-) -> Callable[Concatenate[AsyncWindow, P], Coroutine[Any, Any, R]]:
-    """Return the method that performs an operation."""
-
-    @wraps(plan)
-    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._client._perform(plan(self, *args, **kwargs))
-
-    return method
-
-
-def _streamed(
-    plan: Callable[Concatenate[Handle, P], Plan[AskStream[R]]],
-) -> Callable[Concatenate[AsyncWindow, P], AsyncGenerator[R, None]]:
-    """Return the method that performs an operation whose answer is a stream."""
-
-    @wraps(plan)
-    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
-        client = self._client
-        ask = await client._perform(plan(self, *args, **kwargs))
-        patience = Patience(None if ask.waits else client.timeout_s)
-        async with aclosing(client._stream(ask.method, ask.request, patience)) as messages:
-            async for message in messages:
-                yield ask.read(message)
-
-    return method
-
-
-def _answered(
-    plan: Callable[Concatenate[Handle, P], Plan[list[Answer]]],
-) -> Callable[Concatenate[AsyncWindow, P], Coroutine[Any, Any, AsyncAnswers]]:
-    """Return the method for an operation that answers with a list of answers."""
-
-    @wraps(plan)
-    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncAnswers:
-        return AsyncAnswers(await self._client._perform(plan(self, *args, **kwargs)), self._spec)
-
-    return method
-
-
-def _watched(
-    plan: Callable[Concatenate[Handle, P], Plan[AskStream[list[Answer]]]],
-) -> Callable[Concatenate[AsyncWindow, P], AsyncIterator[AsyncAnswers]]:
-    """Return the method for an operation whose answer is a stream of lists of answers."""
-    streamed = _streamed(plan)
-
-    @wraps(plan)
-    async def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[AsyncAnswers]:
-        async with aclosing(streamed(self, *args, **kwargs)) as lists:
-            async for answers in lists:
-                yield AsyncAnswers(answers, self._spec)
-
-    return method
-
-
-def _read(
-    plan: Callable[Concatenate[Handle, P], Plan[AskStream[Bulk]]],
-) -> Callable[Concatenate[AsyncWindow, P], AsyncEntries]:
-    """Return the method for an operation whose answer is a stream of entries."""
-    streamed = _streamed(plan)
-
-    @wraps(plan)
-    def method(self: AsyncWindow, /, *args: P.args, **kwargs: P.kwargs) -> AsyncEntries:
-        return AsyncEntries(streamed(self, *args, **kwargs), self._spec)
-
-    return method
-
-
-class AsyncWindow(Handle):
+class AsyncWindow(Operations, Awaits):
     """A handle on one named window; get it from `AsyncClient.window` or `AsyncClient.create_window`.
 
     Methods are those of `Window`, awaited, or iterated over with `async for`. Its spec is in what `describe` returns.
     """
 
     _client: AsyncClient
-
-    describe = _performed(windows.describe)
-    add_aggregates = _performed(windows.add_aggregates)
-    keys = _performed(windows.keys)
-
-    insert = _performed(writes.insert)
-    bulk_insert = _performed(writes.bulk_insert)
-    bulk_evict = _performed(writes.bulk_evict)
-    retract = _performed(writes.retract)
-    update = _performed(writes.update)
-    punctuate = _performed(writes.punctuate)
-    stage = _performed(writes.stage)
-    commit = _performed(writes.commit)
-
-    query = _answered(questions.query)
-    range_query = _performed(questions.range_query)
-    range_groups = _answered(questions.range_groups)
-    series = _performed(questions.series)
-    series_groups = _performed(questions.series_groups)
-    watch = _watched(questions.watch)
-    entries = _read(questions.entries)
+    _answers, _entries = AsyncAnswers, AsyncEntries
 
     def producer(self, name: str, **options: Any) -> AsyncProducer:
         """Return a producer of this window; as `Window.producer`, see `AsyncProducer`."""
@@ -440,7 +357,7 @@ class AsyncWindow(Handle):
             await asyncio.gather(feeding, return_exceptions=True)
 
     async def _spec(self) -> pb.WindowSpec:
-        return await self._client._perform(windows.known(self))
+        return await self._client._perform(handle.known(self))
 
 
 async def _fed(call: Any, bulks: Iterable[Bulk] | AsyncIterable[Bulk], stream: BulkStream) -> None:
@@ -531,20 +448,9 @@ class AsyncProducer:
         if not at._inserted(time, value, fields, key, waits=False):
             await _in_thread(lambda: at.insert(time, value, fields=fields, key=key))
 
-    async def bulk_insert(
-        self,
-        times: Any,
-        columns: Any = None,
-        *,
-        keys: Any = None,
-        partials: Mapping[str, Any] | None = None,
-        entries: Any = None,
-        time: str | None = None,
-        key: str | None = None,
-    ) -> None:
+    async def bulk_insert(self, times: Any, columns: Any = None, **rows: Unpack[Rows]) -> None:
         """Take n entries, or a data frame, in a thread; as `Producer.bulk_insert`."""
         inner = await self._producer()
-        rows = {"keys": keys, "partials": partials, "entries": entries, "time": time, "key": key}
         await _in_thread(lambda: inner.bulk_insert(times, columns, **rows))
 
     async def flush(self, timeout_s: float | None = None) -> WriteResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy.typing as npt
@@ -48,6 +48,7 @@ def page_of(answers: Sequence[T], message: Any) -> Page[T]:
     return page
 
 
+_NOT_ADDED = ("already_applied", "durability")
 _STRENGTHS = {"memory": 0, "interval": 1, "sync": 2}
 
 
@@ -115,20 +116,11 @@ class WriteResult:
 
     def __add__(self, other: WriteResult) -> WriteResult:
         """Return the result of two writes together; its durability is the weaker one."""
-        return WriteResult(
-            self.inserted + other.inserted,
-            self.late + other.late,
-            self.evicted + other.evicted,
-            self.duplicates + other.duplicates,
-            self.answers + other.answers,
-            self.already_applied or other.already_applied,
-            min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0)),
-            self.sequences + other.sequences,
-            self.ahead + other.ahead,
-            self.retracted + other.retracted,
-            self.corrected + other.corrected,
-            self.missing + other.missing,
-        )
+        added = [each.name for each in fields(self) if each.name not in _NOT_ADDED]
+        both = {name: getattr(self, name) + getattr(other, name) for name in added}
+        already_applied = self.already_applied or other.already_applied
+        durability = min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0))
+        return WriteResult(**both, already_applied=already_applied, durability=durability)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,39 +11,41 @@ caller decides: a write without a reply may have been applied.
 from __future__ import annotations
 
 import os
-import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
-from functools import wraps
 from types import TracebackType
-from typing import Any, BinaryIO, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
-import grpc
-
-from sash_client import questions, windows, writes
-from sash_client.answers import Answer, Topology, WindowInfo, WriteResult
-from sash_client.bulks import Bulk
-from sash_client.calls import Feed, Patience, answered, received
-from sash_client.connect import BlockingCalls
-from sash_client.connection import READS, Connection
+from sash_client.answers import Topology, WindowInfo, WriteResult
+from sash_client.calls.connection import READS, Connection
+from sash_client.calls.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.calls.streams import Feed, Patience, answered, received
+from sash_client.calls.targets import Endpoint
+from sash_client.data.bulks import Bulk
+from sash_client.data.tables import Answers, Entries
+from sash_client.data.wire import from_info, new_name, spec_document
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
-from sash_client.producer import Producer
-from sash_client.tables import Answers, Entries
-from sash_client.targets import Endpoint
-from sash_client.windows import Handle, spec_of
-from sash_client.wire import from_info, new_name, spec_document
-from sash_client.writes import BulkStream
+from sash_client.windows import handle
+from sash_client.windows.handle import spec_of
+from sash_client.windows.operations import Blocks, Operations
+from sash_client.windows.producer import Producer
+from sash_client.windows.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
 
+if TYPE_CHECKING:
+    import ssl
+
+    import grpc
+
+    from sash_client.calls.connect import BlockingCalls
+
 __all__ = ["Client", "Window"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -94,6 +96,8 @@ class Client(Connection):
         if self._http is not None:
             self._wait_for_connect(wait_s)
             return
+        import grpc
+
         ready = grpc.channel_ready_future(self._channel)
         try:
             ready.result(timeout=wait_s)
@@ -123,16 +127,16 @@ class Client(Connection):
             InvalidArgument: names the offending part of the spec in `field`.
             AlreadyExists: a window of that name has another spec.
         """
-        made = self._perform(windows.created(spec))
+        made = self._perform(handle.created(spec))
         return Window(self, made.name, made)
 
     def list_windows(self) -> list[WindowInfo]:
         """Show all windows."""
-        return self._perform(windows.listed())
+        return self._perform(handle.listed())
 
     def topology(self) -> Topology:
         """Show which processes serve the windows, and which shards each has."""
-        return self._perform(windows.topology())
+        return self._perform(handle.topology())
 
     def move_shard(self, shard: int, process: int) -> Topology:
         """Have a process take a shard, where processes share them by leases; returns when it has it.
@@ -142,11 +146,11 @@ class Client(Connection):
             Unavailable: the process does not have it in time.
             Unsupported: shards stay where they are.
         """
-        return self._perform(windows.moved(shard, process))
+        return self._perform(handle.moved(shard, process))
 
     def delete_window(self, name: str) -> int:
         """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return self._perform(windows.deleted(name))
+        return self._perform(handle.deleted(name))
 
     def window(self, name: str) -> Window:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
@@ -208,11 +212,15 @@ class Client(Connection):
     # ---------------------------------------------------------------- calls
 
     def _opened(self, target: str, options: list[tuple[str, Any]]) -> grpc.Channel:
+        import grpc
+
         if self._credentials is None:
             return grpc.insecure_channel(target, options=options)
         return grpc.secure_channel(target, self._credentials, options=options)
 
     def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> BlockingCalls:
+        from sash_client.calls.connect import BlockingCalls
+
         return BlockingCalls(endpoint, context, name)
 
     def _perform(self, plan: Plan[R]) -> R:
@@ -264,6 +272,8 @@ class Client(Connection):
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         if self._http is not None and target is None:
             return self._over_connect(method, request, timeout_s)
+        import grpc
+
         try:
             return self._started(method, request, timeout=timeout_s, target=target, shard=shard)
         except grpc.RpcError as error:
@@ -283,6 +293,12 @@ class Client(Connection):
                     pause_s = restarts.pause_s(error)
                 time.sleep(pause_s)
 
+    def _streamed(self, plan: Plan[AskStream[R]]) -> Iterator[R]:
+        """Perform a plan whose answer is a stream; yield what it reads."""
+        ask = self._perform(plan)
+        for message in self._stream(ask.method, ask.request, Patience(None if ask.waits else self.timeout_s)):
+            yield ask.read(message)
+
     def _stream(self, method: str, request: Any, patience: Patience) -> Iterator[Any]:
         """Make a read that answers with a stream, and retry it as `Restarts` allows; yield its messages."""
         restarts = Restarts(self)
@@ -297,71 +313,7 @@ class Client(Connection):
             time.sleep(pause_s)
 
 
-def _performed(plan: Callable[Concatenate[Handle, P], Plan[R]]) -> Callable[Concatenate[Window, P], R]:
-    """Return the method that performs an operation."""
-
-    @wraps(plan)
-    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._client._perform(plan(self, *args, **kwargs))
-
-    return method
-
-
-def _streamed(
-    plan: Callable[Concatenate[Handle, P], Plan[AskStream[R]]],
-) -> Callable[Concatenate[Window, P], Iterator[R]]:
-    """Return the method that performs an operation whose answer is a stream."""
-
-    @wraps(plan)
-    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        client = self._client
-        ask = client._perform(plan(self, *args, **kwargs))
-        for message in client._stream(ask.method, ask.request, Patience(None if ask.waits else client.timeout_s)):
-            yield ask.read(message)
-
-    return method
-
-
-def _answered(
-    plan: Callable[Concatenate[Handle, P], Plan[list[Answer]]],
-) -> Callable[Concatenate[Window, P], Answers]:
-    """Return the method for an operation that answers with a list of answers."""
-
-    @wraps(plan)
-    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Answers:
-        return Answers(self._client._perform(plan(self, *args, **kwargs)), self._spec)
-
-    return method
-
-
-def _watched(
-    plan: Callable[Concatenate[Handle, P], Plan[AskStream[list[Answer]]]],
-) -> Callable[Concatenate[Window, P], Iterator[Answers]]:
-    """Return the method for an operation whose answer is a stream of lists of answers."""
-    streamed = _streamed(plan)
-
-    @wraps(plan)
-    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Answers]:
-        for answers in streamed(self, *args, **kwargs):
-            yield Answers(answers, self._spec)
-
-    return method
-
-
-def _read(
-    plan: Callable[Concatenate[Handle, P], Plan[AskStream[Bulk]]],
-) -> Callable[Concatenate[Window, P], Entries]:
-    """Return the method for an operation whose answer is a stream of entries."""
-    streamed = _streamed(plan)
-
-    @wraps(plan)
-    def method(self: Window, /, *args: P.args, **kwargs: P.kwargs) -> Entries:
-        return Entries(streamed(self, *args, **kwargs), self._spec)
-
-    return method
-
-
-class Window(Handle):
+class Window(Operations, Blocks):
     """A handle on one named window; get it from `Client.window` or `Client.create_window`.
 
     It is cheap and holds no data. The window's spec, which says how times and values travel, is fetched once,
@@ -371,32 +323,12 @@ class Window(Handle):
     """
 
     _client: Client
+    _answers, _entries = Answers, Entries
 
     @property
     def spec(self) -> Mapping[str, Any]:
         """The window's spec as a plain document."""
         return spec_document(self._spec())
-
-    describe = _performed(windows.describe)
-    add_aggregates = _performed(windows.add_aggregates)
-    keys = _performed(windows.keys)
-
-    insert = _performed(writes.insert)
-    bulk_insert = _performed(writes.bulk_insert)
-    bulk_evict = _performed(writes.bulk_evict)
-    retract = _performed(writes.retract)
-    update = _performed(writes.update)
-    punctuate = _performed(writes.punctuate)
-    stage = _performed(writes.stage)
-    commit = _performed(writes.commit)
-
-    query = _answered(questions.query)
-    range_query = _performed(questions.range_query)
-    range_groups = _answered(questions.range_groups)
-    series = _performed(questions.series)
-    series_groups = _performed(questions.series_groups)
-    watch = _watched(questions.watch)
-    entries = _read(questions.entries)
 
     def insert_stream(
         self, bulks: Iterable[Bulk], *, producer: str | None = None, sequence: int | None = None, epoch: int = 0

@@ -17,21 +17,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, Unpack
 
 from sash_client.aio import AsyncClient, AsyncProducer, AsyncWindow
 from sash_client.answers import WriteResult
-from sash_client.bulks import bulk_of, checked
+from sash_client.calls.connection import Connection
+from sash_client.calls.owners import Owners
+from sash_client.calls.plans import Ask, Plan
 from sash_client.client import Client, Window
-from sash_client.connection import Connection
+from sash_client.data.bulks import Rows, bulk_of, checked
+from sash_client.data.times import TimeLike
 from sash_client.errors import FailedPrecondition, InvalidArgument, SashClientError
-from sash_client.keys import Key, text
-from sash_client.owners import Owners
-from sash_client.plans import Ask, Plan
-from sash_client.producer import Producer
-from sash_client.times import TimeLike
-from sash_client.windows import Handle, created, parts_joined, spec_of
-from sash_client.writes import messages_of
+from sash_client.windows.handle import Handle, created, parts_joined, spec_of
+from sash_client.windows.keys import Key, text
+from sash_client.windows.producer import Producer
+from sash_client.windows.writes import messages_of
+from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.placement import shard_of, shards_of
 
 __all__ = [
@@ -42,9 +43,6 @@ __all__ = [
     "DirectProducer",
     "DirectWindow",
 ]
-
-
-R = TypeVar("R")
 
 
 class _DirectConnection(Connection):
@@ -167,20 +165,10 @@ class DirectProducer:
         """Take one entry, to be sent soon; as `Producer.insert`."""
         self._at(key).insert(time, value, fields=fields, key=key)
 
-    def bulk_insert(
-        self,
-        times: Any,
-        columns: Any = None,
-        *,
-        keys: Any = None,
-        partials: Mapping[str, Any] | None = None,
-        entries: Any = None,
-        time: str | None = None,
-        key: str | None = None,
-    ) -> None:
+    def bulk_insert(self, times: Any, columns: Any = None, **rows: Unpack[Rows]) -> None:
         """Take n entries, or a data frame; as `Producer.bulk_insert`. Each shard gets its entries in their order."""
         self._client._check_process()
-        bulk = checked(bulk_of(times, columns, keys, partials, entries, time, key), self._spec)
+        bulk = checked(bulk_of(times, columns, **rows), self._spec)
         if bulk.keys is None:
             parts = [(shard_of(self._window.name, None, self._shards), bulk)]
         else:
@@ -227,9 +215,9 @@ class DirectProducer:
             if self._closed:
                 raise FailedPrecondition(f"producer {self._name!r} is closed")
             if shard not in self._producers:
-                handle = Handle(_OneShard(self._client, shard), self._window.name, self._spec)
+                window = Handle(self._client, self._window.name, self._spec)
                 start = self._start.get(shard, 0)
-                self._producers[shard] = Producer(handle, self._name, start=start, **self._options)
+                self._producers[shard] = _ShardProducer(shard, window, self._name, start=start, **self._options)
             return self._producers[shard]
 
 
@@ -244,27 +232,16 @@ class AsyncDirectProducer(AsyncProducer):
     _made = DirectProducer
 
 
-class _OneShard:
-    """What a producer needs of its client, for writes to one shard."""
+class _ShardProducer(Producer):
+    """Sends its messages to one shard, wherever that is."""
 
-    def __init__(self, client: Client, shard: int) -> None:
-        self._client, self._shard = client, shard
-        self.timeout_s = client.timeout_s
-        self.bulk_entries_max, self.bulk_bytes_max = client.bulk_entries_max, client.bulk_bytes_max
+    def __init__(self, shard: int, window: Handle, name: str, **options: Any) -> None:
+        self._shard = shard
+        super().__init__(window, name, **options)
 
-    @property
-    def _is_closed(self) -> bool:
-        return self._client._is_closed
-
-    def _check_process(self) -> None:
-        self._client._check_process()
-
-    def _perform(self, plan: Plan[R]) -> R:
-        return self._client._perform(plan)
-
-    def _call(self, method: str, request: Any) -> Any:
-        return self._client._perform(_asked(Ask(method, request, owner=self._shard, alone=True)))
+    def _asked(self, message: pb.BulkInsertRequest) -> Any:
+        return self._window._client._perform(_alone(Ask("BulkInsert", message, owner=self._shard, alone=True)))
 
 
-def _asked(ask: Ask) -> Plan[Any]:
+def _alone(ask: Ask) -> Plan[Any]:
     return (yield ask)

@@ -12,14 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from sash_client.answers import WriteResult
 from sash_wire.errors import raising
+
+if TYPE_CHECKING:
+    import grpc
 
 __all__ = [
     "AlreadyExists",
@@ -198,8 +200,7 @@ def described(code: str, message: str, details: Iterable[Any]) -> SashClientErro
         message: the service's own.
         details: standard details, each packed into a `google.protobuf.Any`.
     """
-    reason, field, limit, retry_after_s, unchanged = None, None, None, None, False
-    request_id: str | None = None
+    facts: dict[str, Any] = {}
     for detail in details:
         bad_request, info, retry, request = (
             error_details_pb2.BadRequest(),
@@ -209,26 +210,17 @@ def described(code: str, message: str, details: Iterable[Any]) -> SashClientErro
         )
         with suppress(DecodeError):  # a proxy's garbage must not hide the error itself
             if detail.Unpack(bad_request) and bad_request.field_violations:
-                field = bad_request.field_violations[0].field or None
+                facts["field"] = bad_request.field_violations[0].field or None
             elif detail.Unpack(info):
-                reason = (info.reason or None) if info.domain == _DOMAIN else None
-                field = field or info.metadata.get("field")
-                limit = info.metadata.get("limit")
-                unchanged = info.metadata.get("unchanged") == "true"
+                facts["reason"] = (info.reason or None) if info.domain == _DOMAIN else None
+                facts["field"] = facts.get("field") or info.metadata.get("field")
+                facts["limit"] = info.metadata.get("limit")
+                facts["unchanged"] = info.metadata.get("unchanged") == "true"
             elif detail.Unpack(retry):
-                retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
+                facts["retry_after_s"] = retry.retry_delay.ToTimedelta().total_seconds()
             elif detail.Unpack(request):
-                request_id = request.request_id or None
-    return _BY_STATUS.get(code, SashClientError)(
-        message,
-        code=code,
-        reason=reason,
-        field=field,
-        limit=limit,
-        retry_after_s=retry_after_s,
-        unchanged=unchanged,
-        request_id=request_id,
-    )
+                facts["request_id"] = request.request_id or None
+    return _BY_STATUS.get(code, SashClientError)(message, code=code, **facts)
 
 
 def _details(error: grpc.RpcError) -> list[Any]:

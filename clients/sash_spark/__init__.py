@@ -9,7 +9,7 @@ departures.writeStream.foreachBatch(
 register(spark)
 spark.read.format("sash").option("target", "127.0.0.1:7070").option("window", "departure_delay").load()
 
-`sash_spark.sliding` has sliding windows inside Spark; it needs the package `sash` on the executors.
+`sash_spark.sliding.aggregate` has sliding windows inside Spark; it needs the package `sash` on the executors.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sash_spark.login import Login
-    from sash_spark.sink import BatchReport, SashSink, sash_sink
     from sash_spark.source import SashDataSource, register
+    from sash_spark.writing.sink import BatchReport, SashSink, sash_sink
 
 __all__ = ["BatchReport", "Login", "SashDataSource", "SashSink", "register", "sash_sink"]
 
 _HOMES = {
     "Login": "login",
-    **dict.fromkeys(("BatchReport", "SashSink", "sash_sink"), "sink"),
+    **dict.fromkeys(("BatchReport", "SashSink", "sash_sink"), "writing.sink"),
     **dict.fromkeys(("SashDataSource", "register"), "source"),
 }
 

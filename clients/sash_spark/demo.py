@@ -34,7 +34,7 @@ from sash_spark.config import PipelineConfig, load
 from sash_spark.flights import load_flights, write_feed
 from sash_spark.pipeline import Pipeline
 from sash_spark.session import local_session
-from sash_spark.sink import BatchReport
+from sash_spark.writing.sink import BatchReport
 
 __all__ = ["Row", "Verdict", "accounting", "differences", "expected_rows", "expected_top", "flights_config", "main"]
 

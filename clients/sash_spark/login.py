@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sash_client import TLS, Client, InvalidArgument
-from sash_client.credentials import Token
+from sash_client.calls.credentials import Token
+from sash_client.calls.targets import to_endpoint
 from sash_client.direct import DirectClient
-from sash_client.targets import to_endpoint
 from sash_spark.options import Options
 
 __all__ = ["LOGIN_OPTIONS", "Login"]

@@ -11,7 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["meant"]
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+__all__ = ["meant", "named", "quoted"]
+
+
+def quoted(name: str) -> str:
+    """Return a name as it stands in an expression of SQL. A dot in it is a dot, not a path."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def named(name: str) -> Column:
+    """Return the column of that name."""
+    return F.col(quoted(name))
 
 
 def meant(name: str, names: Iterable[str]) -> list[str]:

@@ -36,11 +36,11 @@ from pyspark.sql import functions as F
 
 from sash_client import InvalidArgument, SashClientError
 from sash_spark.config import PipelineConfig, Target, load
-from sash_spark.parts import QUERY_ID
-from sash_spark.preaggregate import check_preaggregation
 from sash_spark.records import AT, LEFT_OUT, RECORD, VERDICT, TargetColumns, judged, read
 from sash_spark.session import local_session
-from sash_spark.sink import BatchReport, SashSink, sash_sink
+from sash_spark.writing.preaggregate import check_preaggregation
+from sash_spark.writing.route import QUERY_ID
+from sash_spark.writing.sink import BatchReport, SashSink, sash_sink
 
 __all__ = ["Pipeline", "Progress", "main"]
 

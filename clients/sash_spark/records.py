@@ -18,8 +18,9 @@ from pyspark.sql.types import DataType, DecimalType, TimestampType
 
 from sash_client import InvalidArgument
 from sash_spark.config import FileSource, KafkaSource, PipelineConfig, RateSource, Target
-from sash_spark.parts import Nulls
-from sash_spark.row_columns import as_field
+from sash_spark.names import named, quoted
+from sash_spark.writing.casts import as_field
+from sash_spark.writing.route import Nulls
 
 __all__ = ["AT", "LEFT_OUT", "RECORD", "VERDICT", "Judged", "TargetColumns", "judged", "parsed", "read"]
 
@@ -232,7 +233,7 @@ def _target_columns(
     elif spec["keyed"]:
         field = f"{place}.key" if target.key else "key"
         key = expressions.column(f"cast(({key_text}) as string)", field, f"key ({key_text}) is null")
-    texts = target.fields if target.fields is not None else {name: _quoted(name) for name in spec["fields"]}
+    texts = target.fields if target.fields is not None else {name: quoted(name) for name in spec["fields"]}
     fields, nullable = {}, spec.get("nullable") or ()
     for name, text in texts.items():
         field = f"{place}.fields.{name}"
@@ -248,7 +249,7 @@ def _part_columns(
     expressions: _Expressions, config: PipelineConfig, place: str, target: Target, known: Sequence[str]
 ) -> Mapping[str, str]:
     path = "parts" if target.parts is None else f"{place}.parts"
-    texts = {name: _quoted(name) for name in known}
+    texts = {name: quoted(name) for name in known}
     for name, text in ((config.parts if target.parts is None else target.parts) or {}).items():
         if name in known:
             texts[name] = text
@@ -283,12 +284,8 @@ def _verdict(
 
 def _record(names: Sequence[str]) -> Column:
     """Return a record as text: its own if it failed to parse, else its columns as JSON."""
-    record = F.to_json(F.struct(*(F.col(_quoted(name)) for name in names if name != _CORRUPT)))
+    record = F.to_json(F.struct(*(named(name) for name in names if name != _CORRUPT)))
     return F.coalesce(F.col(_CORRUPT), record) if _CORRUPT in names else record
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _type_of(rows: DataFrame, text: str, field: str) -> DataType:

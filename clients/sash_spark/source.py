@@ -6,8 +6,9 @@
     df.write.format("sash").mode("append").option(…).save()
     df.writeStream.format("sash").option(…).start()
 
-Reading is in `reading.py`, of streams in `stream_reader.py`. Writing is exactly once, as with `sash_sink`: tasks stage
-their rows as Arrow columns and send the driver the names of the parts, the driver commits them (`parts.py`).
+Reading is in `reading/reader.py`, of streams in `stream_reader.py`. Writing is exactly once, as with `sash_sink`:
+tasks stage their rows as Arrow columns and send the driver the names of the stages, the driver commits them
+(`writing/route.py`).
 
     writeStream    (query id, batch id)     Spark's own ids; a repeated batch changes nothing
     write          (a new name, 0)          every save() is a new write, however often its tasks run
@@ -20,11 +21,9 @@ since Spark 4.1.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -33,16 +32,15 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
-    WriterCommitMessage,
 )
 from pyspark.sql.types import IntegralType, StringType, StructType
 
 from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
-from sash_spark.parts import Route, check_nulls, sort_columns
-from sash_spark.paths import find
-from sash_spark.staged import Staged, staged_parts
+from sash_spark.writing.paths import find
+from sash_spark.writing.route import Route, check_nulls, sort_columns
+from sash_spark.writing.writers import BatchWriter
 
 __all__ = ["SashDataSource", "register"]
 
@@ -88,7 +86,7 @@ class SashDataSource(DataSource):
     Options to read: `target`, `window`; `what` (entries, the default, answers or series); `keys` (comma-separated);
     `combine` (true: one answer over all keys); `lookback` (comma-separated) and `as_of` for answers; `start` and `end`
     (ticks, or ISO 8601) for entries and series; `step` and `width` for series; `aggregates` (comma-separated; all where
-    omitted); `partitions`; `pushdown` (true: use Spark's filters; `reading.py` says why it is off by default);
+    omitted); `partitions`; `pushdown` (true: use Spark's filters; `reading/reader.py` says why it is off by default);
     `timeout_s`.
 
     Options to read a stream: `target`, `window`, `what` (entries or series), `keys`, `combine`, `start`, `step`,
@@ -108,14 +106,14 @@ class SashDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a read; `schema(…)` may name some of them."""
-        from sash_spark.question import Question
+        from sash_spark.reading.question import Question
 
         return Question.of(Options(self.options)).schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader."""
-        from sash_spark.question import Question  # imported here, because tasks that write do not need it
-        from sash_spark.reading import PushedReader, Reader
+        from sash_spark.reading.question import Question  # imported here, because tasks that write do not need it
+        from sash_spark.reading.reader import PushedReader, Reader
 
         options = Options(self.options)
         kind = PushedReader if options.flag("pushdown") else Reader
@@ -123,8 +121,8 @@ class SashDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a streaming query."""
-        from sash_spark.question import Question
-        from sash_spark.stream_reader import StreamReader
+        from sash_spark.reading.question import Question
+        from sash_spark.reading.stream_reader import StreamReader
 
         return StreamReader(Question.of(Options(self.options)), schema)
 
@@ -136,12 +134,12 @@ class SashDataSource(DataSource):
         query = options.text("query")
         if query is None and batch:
             raise InvalidArgument("a batch is one of a query: name it, too", field="query")
-        return _BatchWriter(_route(options, schema, overwrite, waits=False), query or f"save-{uuid.uuid4()}", batch)
+        return BatchWriter(_route(options, schema, overwrite, waits=False), query or f"save-{uuid.uuid4()}", batch)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of a streaming query."""
         try:
-            from sash_spark.stream_writer import StreamWriter
+            from sash_spark.writing.stream_writer import StreamWriter
         except ImportError:
             raise ImportError(
                 'writeStream.format("sash") needs Spark 4.1; foreachBatch(sash_sink(…)) works with this version'
@@ -149,26 +147,6 @@ class SashDataSource(DataSource):
         options = Options(self.options)
         options.only(_OPTIONS - {"batch"} | {"checkpointlocation", "queryname"})  # Spark passes these, too
         return StreamWriter(_route(options, schema, overwrite, waits=True), options.text("query"))
-
-
-@dataclass(frozen=True)
-class _BatchWriter(DataSourceArrowWriter):
-    """Pickled: the tasks and the commit have the same name of the query."""
-
-    route: Route
-    query: str
-    batch: int
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage a task's rows."""
-        return Staged(self.query, self.batch, self.route.stage(iterator, self.query, self.batch))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit once."""
-        self.route.commit(self.query, self.batch, [staged.part for staged in staged_parts(messages)])
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave the parts to expire: another attempt stages its own."""
 
 
 def _route(options: Options, schema: StructType, overwrite: bool, *, waits: bool) -> Route:

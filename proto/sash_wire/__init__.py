@@ -1,4 +1,4 @@
-"""What the clients, the service and the engine share: the forms in which specs, values and columns travel.
+"""The forms in which specs, values and columns travel, for clients, service and engine.
 
     durations, documents, coded      need no protobuf; the engine uses them, too
     values, columns, specs           between Python and the messages of `sash.v1`

@@ -1,4 +1,4 @@
-"""What this package raises. Its users turn it into an error of their own."""
+"""The error of this package. Its users turn it into an error of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a value is in CSV and NDJSON, for bodies of REST and for `sash load` alike.
+"""Values in CSV and NDJSON, for bodies of REST and for `sash load` alike.
 
     CSV       4.5   NaN   Infinity   true                  a value that is missing: nothing, NA, NULL …
     NDJSON    4.5   "NaN"   "Infinity"   "-Infinity"       a value that is missing: null

@@ -11,10 +11,12 @@ Source: W3C Trace Context (the headers `traceparent` and `tracestate`), OpenTele
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     *(
@@ -225,9 +227,10 @@ def _of_call(method: str, target: str, metadata: _Metadata, system: str) -> tupl
 def _ended(span: Any, call: Any) -> None:
     """End the span of a call: a future of the blocking client, or a call of the one that awaits."""
     code = call.code()
-    if not asyncio.iscoroutine(code):
+    if not isinstance(code, Coroutine):
         _end(span, code)
         return
+    import asyncio  # only its users have imported it
 
     async def finish() -> None:
         _end(span, await code)

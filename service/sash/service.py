@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from sash import ui
 from sash.access.build import access_of, certificates_of, check_exposure
-from sash.access.http import HttpAccess, http_admit
+from sash.admission import Admission
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
@@ -32,12 +32,11 @@ from sash.plane import Plane
 from sash.prometheus.app import PREFIX as PROMETHEUS
 from sash.prometheus.app import PrometheusApp
 from sash.prometheus.remote_write import RemoteWrite
-from sash.rest.access import METRICS, open_paths, refusal
+from sash.rest.access import METRICS, open_paths, refusal, rights_of
 from sash.rest.app import create_app
-from sash.rest.front import Front
-from sash.rest.quick import Lane
+from sash.rest.entrance import Door, Entrance
+from sash.rest.guards import Guard
 from sash.rest.server import RestServer
-from sash.rpc.gate import Gate
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.runtime.clock import SystemClock
@@ -140,32 +139,41 @@ class Service:
         self.taken = asyncio.Event()
         """Set when another service has taken the store over, if this one may then become its standby."""
         is_open = open_paths(settings.public, ui.PATHS)
-        rest = create_app(
-            self.plane, settings, registry, metrics, self._not_ready, http_admit(self._access, is_open), collected
-        )
+        turns = self.plane.turns
+        http = Admission(self._access, memory, turns, _places(settings))
+        rights = rights_of(http, is_open) if http.asks_who_calls else None
+        rest = create_app(self.plane, settings, registry, metrics, self._not_ready, rights, collected)
         rest.router.routes.extend(ui.routes(lambda: self.grpc_port))
         self._rpc = RpcServer(
             self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1
         )
         closing = rest.edge.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
-        gate = Gate(_places(settings), closing)
-        connect = ConnectApp(operations, metrics, gate, settings.max_body_bytes, memory)
-        front = partial(Front, settings.max_body_bytes, memory, self.plane.turns, metrics)
-        places = _places(settings)
-        guarded = HttpAccess(front(rest, places), self._access, refusal(metrics), is_open, METRICS)
+        connect = ConnectApp(operations, metrics, settings.max_body_bytes, memory)
         remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
         prometheus = PrometheusApp(self.plane, metrics, clock, remote_write, memory)
-        guarded_connect = HttpAccess(front(connect), self._access, connect.refuse)
-        ahead = {
-            PREFIX: guarded_connect,
-            PROMETHEUS: HttpAccess(front(prometheus, places), self._access, prometheus.refuse),
-        }
+        doors = (
+            Door(
+                prefix=PREFIX,
+                app=connect,
+                refuse=connect.refuse,
+                admission=Admission(self._access, memory, turns, _places(settings), closing),
+                at_once=connect.at_once,
+            ),
+            Door(prefix=PROMETHEUS, app=prometheus, refuse=prometheus.refuse, admission=http),
+            Door(
+                prefix="",
+                app=rest,
+                refuse=refusal(metrics),
+                admission=http,
+                at_once=rest.at_once,
+                is_open=is_open,
+                of_every_window=METRICS,
+            ),
+        )
+        entrance = Entrance(doors, Guard(settings), settings.max_body_bytes, metrics, shards == 1)
         context = None if self._certificates is None else self._certificates.context
-        # Calls of other processes need a task from the beginning.
-        lanes = [Lane(PREFIX, connect, guarded_connect, memory), Lane("/v1/", rest, guarded, memory, places)]
-        lanes = lanes if shards == 1 else []
-        self._rest = RestServer(guarded, closing, settings, metrics, ahead, context, shared, self.plane.turns, lanes)
+        self._rest = RestServer(entrance, closing, settings, metrics, context, shared)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property

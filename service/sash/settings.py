@@ -311,7 +311,7 @@ class Settings(BaseSettings):
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
-    """What to say of variables that look like settings and are none; in order."""
+    """Return a sentence for each variable that looks like a setting and is none, in order."""
     known = {f"SASH_{name.upper()}" for name in Settings.model_fields}
     said = []
     for name, value in sorted(environment.items()):

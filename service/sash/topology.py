@@ -31,7 +31,7 @@ class ServingProcess:
 
 
 def shown(shards: int, processes: Sequence[ServingProcess], access: Access) -> Topology:
-    """What the caller of this call may see: the sizes are those of all windows together."""
+    """Return the topology that the caller of this call may see: sizes count all windows, so not all may see them."""
     return Topology(shards, processes if access.sees_every_window else [replace(one, sizes={}) for one in processes])
 
 

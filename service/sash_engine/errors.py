@@ -119,7 +119,7 @@ class Unavailable(SashError):
 
 
 class DataLoss(SashError):
-    """What was stored is there no more, or is damaged: the message names the value; no answer is made up from it."""
+    """A stored value is lost or damaged. The message names it; no answer is made up from it."""
 
 
 def refuse(field: str, why: str, limit: str | None = None) -> NoReturn:

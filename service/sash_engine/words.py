@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in words for whoever wrote the document and need not know what it was checked with."""
+"""Errors of pydantic in plain words, for the author of a document, who need not know what checks it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sash_client import (
     backup,
     restore,
 )
-from sash_client.archive import backed_up
+from sash_client.backups.archive import backed_up
 from tests.support.servers import running_service
 
 COMMON = {

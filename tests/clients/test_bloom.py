@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_client import BloomFilter, InvalidArgument, bloom
+from sash_client import BloomFilter, InvalidArgument
+from sash_client.sketches import bloom
 from sash_engine import monoids
 
 VALUES = {

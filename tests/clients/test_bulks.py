@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import Bulk, InvalidArgument, WriteResult
-from sash_client.bulks import checked, from_bulk, from_partials
-from sash_client.wire import from_answer
+from sash_client.data.bulks import checked, from_bulk, from_partials
+from sash_client.data.wire import from_answer
 from sash_proto.v1 import windows_pb2 as pb
 
 SPEC = pb.WindowSpec(name="w", keyed=True, fields={"delay": "float64", "n": "int64", "carrier": "string", "on": "bool"})

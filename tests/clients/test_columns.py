@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.columns import to_coded, to_column
+from sash_client.data.columns import to_coded, to_column
 from sash_wire.coded import Coded
 
 TEXTS = ["UA", "AA", "UA", "", "Zürich"]
@@ -216,8 +216,8 @@ WITHOUT_ARROW = """
 import sys
 sys.modules["pyarrow"] = None
 import numpy as np, pandas as pd, polars as pl
-from sash_client.columns import to_column
-from sash_client.times import to_ticks
+from sash_client.data.columns import to_column
+from sash_client.data.times import to_ticks
 for values in (["a", "b"], np.array(["a", "b"]), pd.Series(["a", "b"]), pl.Series(["a", "b"]),
                pl.Series(["a", "b"], dtype=pl.Categorical), pd.Series(["a", "b"], dtype="category")):
     assert to_column(values, "string", "x").decode().tolist() == ["a", "b"], values

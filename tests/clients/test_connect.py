@@ -13,9 +13,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sash_client import Client, DeadlineExceeded, NotFound, SashClientError, Unavailable, libraries
+from sash_client import Client, DeadlineExceeded, NotFound, SashClientError, Unavailable
 from sash_client.aio import AsyncClient
-from sash_client.connect import CONNECTIONS_MAX
+from sash_client.calls.connect import CONNECTIONS_MAX
+from sash_client.data import libraries
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
 from tests.support.connect_server import over_connect

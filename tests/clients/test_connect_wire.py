@@ -11,11 +11,11 @@ import threading
 import pytest
 
 from sash_client import TLS, Client, DeadlineExceeded, InvalidArgument, Unavailable
-from sash_client import connect as connect_module
 from sash_client.aio import AsyncClient
-from sash_client.connect import BlockingCalls, _BlockingWire
-from sash_client.credentials import ssl_context
-from sash_client.targets import Endpoint
+from sash_client.calls import connect as connect_module
+from sash_client.calls.connect import BlockingCalls, _BlockingWire
+from sash_client.calls.credentials import ssl_context
+from sash_client.calls.targets import Endpoint
 from sash_proto.v1 import windows_pb2 as pb
 from tests.clients.test_connect import OK, answering, inserted
 from tests.support.certificates import Authority

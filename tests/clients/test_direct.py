@@ -10,9 +10,9 @@ import pytest
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, Unavailable
 from sash_client.answers import ServingProcess, Topology
+from sash_client.calls.owners import is_safe_elsewhere, targets_of
 from sash_client.direct import DirectClient
 from sash_client.errors import unreachable
-from sash_client.owners import is_safe_elsewhere, targets_of
 from sash_wire.placement import shard_of
 from tests.support.either_client import CLIENTS, opened
 from tests.support.servers import Running, running_service, service_process

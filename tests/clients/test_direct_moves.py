@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_client import producer as producer_module
-from sash_client.bulks import from_bulk
+from sash_client.calls.owners import Owners
+from sash_client.calls.plans import Ask, Plan
+from sash_client.data.bulks import from_bulk
 from sash_client.direct import DirectProducer
 from sash_client.errors import FailedPrecondition, SashClientError, Unavailable, unreachable
-from sash_client.owners import Owners
-from sash_client.plans import Ask, Plan
-from sash_client.windows import Handle
+from sash_client.windows import producer as producer_module
+from sash_client.windows.handle import Handle
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.placement import shard_of
 

@@ -19,7 +19,7 @@ from sash_client import (
     backup,
     restore,
 )
-from sash_client.archive import backed_up
+from sash_client.backups.archive import backed_up
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status
 

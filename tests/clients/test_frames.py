@@ -13,8 +13,8 @@ import pytest
 from sash_client import Bulk, InvalidArgument, Series, Unsupported
 from sash_client.aio import AsyncClient
 from sash_client.answers import Answer
-from sash_client.bulks import from_frame
-from sash_client.tables import Answers, AsyncEntries, Entries
+from sash_client.data.bulks import from_frame
+from sash_client.data.tables import Answers, AsyncEntries, Entries
 from sash_proto.v1 import windows_pb2 as pb
 
 HOUR = 3_600_000_000

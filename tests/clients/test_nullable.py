@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sash_client import InvalidArgument
-from sash_client.columns import to_nullable
+from sash_client.data.columns import to_nullable
 from sash_wire.nulls import with_nulls
 
 CODED = pa.array(["a", None, "b", "a"]).dictionary_encode()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from sash_client import DeadlineExceeded, FailedPrecondition, PermissionDenied, SashClientError, Unavailable
-from sash_client.bulks import Columns
+from sash_client.calls.owners import Owners
+from sash_client.calls.plans import Ask, Pause, Plan, Together
+from sash_client.data.bulks import Columns
 from sash_client.errors import unreachable
-from sash_client.owners import Owners
-from sash_client.plans import Ask, Pause, Plan, Together
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.placement import shard_of

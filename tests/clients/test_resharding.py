@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from sash.main import app
 from sash_client import AlreadyExists, Client, FailedPrecondition
+from sash_client.backups.resharding import reshard
 from sash_client.direct import DirectClient
-from sash_client.resharding import reshard
 from tests.support.servers import running_service
 
 KEYS = [f"key-{i}" for i in range(50)]

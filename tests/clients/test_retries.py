@@ -19,8 +19,8 @@ from sash_client import (
     Unavailable,
     WriteResult,
 )
-from sash_client.connection import OPTIONS
-from sash_client.plans import Ask, Pause, asked_again, pauses_s
+from sash_client.calls.connection import OPTIONS
+from sash_client.calls.plans import Ask, Pause, asked_again, pauses_s
 from tests.support.clocks import Clock
 from tests.support.connect_server import address, over_connect
 from tests.support.either_client import CLIENTS, opened

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import sash_client.count_min
-import sash_client.naive_bayes
-import sash_client.theta
 from sash_client import CountMin, InvalidArgument, NaiveBayes, ThetaSketch
+from sash_client.sketches import count_min, naive_bayes, theta
 from sash_engine import monoids
 
 RANDOM = np.random.default_rng(29)
@@ -221,6 +219,7 @@ def test_features_that_the_model_does_not_have_are_refused(features):
         lambda data: data[:-1],
         lambda data: data[:16] + bytes(8) + data[24:],  # no hash is below 0
         lambda data: data[:16] + struct.pack("<Q", 2**63) + data[24:],  # more than all hashes
+        lambda data: data[:8] + bytes(16),  # of no hashes, all that are below 0
         lambda data: data[:-8] + data[16:24],  # a hash that theta leaves out
         lambda data: data[:1] + b"\x09" + data[2:],
         lambda data: b"\x04" + data[1:],
@@ -236,7 +235,7 @@ def test_damaged_theta_sketches_are_refused(change):
         ThetaSketch(change(data))
 
 
-@pytest.mark.parametrize("module", [sash_client.count_min, sash_client.theta, sash_client.naive_bayes])
+@pytest.mark.parametrize("module", [count_min, theta, naive_bayes])
 def test_the_examples_run(module):
     failed, ran = doctest.testmod(module)
     assert failed == 0

@@ -18,12 +18,12 @@ from sash_client import (
     SashClientError,
     Unavailable,
     Window,
-    writes,
 )
 from sash_client.aio import AsyncClient, AsyncWindow
-from sash_client.calls import Patience
-from sash_client.connection import OPTIONS
-from sash_client.plans import READ_ATTEMPTS, Restarts
+from sash_client.calls.connection import OPTIONS
+from sash_client.calls.plans import READ_ATTEMPTS, Restarts
+from sash_client.calls.streams import Patience
+from sash_client.windows import writes
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
 from tests.support.either_client import CLIENTS, opened

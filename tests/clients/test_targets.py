@@ -3,7 +3,7 @@
 import pytest
 
 from sash_client import Client, InvalidArgument, Unavailable
-from sash_client.targets import to_endpoint, to_target
+from sash_client.calls.targets import to_endpoint, to_target
 from tests.support.connect_server import address
 from tests.support.servers import running_service
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.times import to_duration, to_tick, to_ticks
+from sash_client.data.times import read_time, to_duration, to_tick, to_ticks
 
 INSTANT = np.datetime64("2013-01-01T10:15", "m")
 AWARE = datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
@@ -182,3 +182,25 @@ def test_lookbacks():
     for wrong in (True, 1.5, None, np.timedelta64("NaT"), np.timedelta64(1, "M"), np.timedelta64(1, "ps"), pd.NaT):
         with pytest.raises(InvalidArgument):
             to_duration(wrong, "lookbacks")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("55", 55),
+        ("-7", -7),
+        ("2013-01-01T10:15", AWARE),
+        ("2013-01-01T10:15Z", AWARE),
+        ("2013-01-01T11:15+01:00", AWARE),
+    ],
+)
+def test_times_as_text(text, found):
+    assert read_time(text) == found
+    assert not isinstance(found, datetime) or read_time(text).tzinfo is not None
+
+
+@pytest.mark.parametrize("text", ["noon", "", "5m", "2013-13-01"])
+def test_a_text_that_is_no_time_is_refused(text):
+    with pytest.raises(InvalidArgument, match="is not a time") as refused:
+        read_time(text, "as_of")
+    assert refused.value.field == "as_of"

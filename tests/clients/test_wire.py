@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
-from sash_client.wire import from_answer, spec_document, to_aggregates, to_spec
+from sash_client.data.wire import from_answer, spec_document, to_aggregates, to_spec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.values import fill_value, from_value
 

@@ -23,7 +23,7 @@ from sash_engine.errors import Unavailable
 from sash_wire.placement import shard_of
 from tests.support.deployments import KEYS, SHARDS, Deployment, Process, Producer, check, made
 from tests.support.links import links
-from tests.support.redis_servers import BINARIES, redis_server
+from tests.support.redis_servers import BINARIES, RedisServer, redis_server
 from tests.support.servers import PLAIN, WAIT_S, running_service
 from tests.support.waiting import wait_until
 
@@ -285,6 +285,34 @@ def test_leases_survive_a_store_that_takes_three_seconds_to_answer() -> None:
             return all(len(seen) > 15 for seen in rows.values())
 
         wait_until(beaten, look_s=0.1)
+
+
+def test_what_an_idle_process_asks_of_redis_does_not_grow_with_its_shards() -> None:
+    """It renewed a lease for each."""
+    shards = 64
+    with redis_server(BINARIES["valkey"], "appendfsync no") as redis, contextlib.ExitStack() as stack:
+        process = Process(redis.url, "--shards", str(shards))
+        stack.callback(process.end)
+        wait_until(lambda: process.shards() == {0: [*range(shards)]} and process.serves())
+        beats, looks = set[bytes](), 0
+
+        def beaten() -> bool:
+            nonlocal looks
+            looks += 1
+            table = redis.ask("HGETALL", "{sash}:table")
+            (row,) = [value for field, value in zip(table[::2], table[1::2], strict=True) if field.startswith(b"p:")]
+            beats.add(row)
+            return len(beats) > 10
+
+        before = commands(redis)
+        wait_until(beaten, look_s=0.01)
+        asked = commands(redis) - before - looks
+        assert asked / (len(beats) - 1) < shards / 2
+
+
+def commands(redis: RedisServer) -> int:
+    """How many a server has carried out."""
+    return int(redis.ask("INFO", "stats").split(b"total_commands_processed:")[1].split()[0])
 
 
 def ready(process: Process) -> str:

@@ -47,11 +47,35 @@ def test_tests_run_on_the_compiled_engine_and_those_of_the_engine_as_python_too(
         return done.returncode == 0, (tmp_path / "said").read_text().splitlines()
 
     all_tests = "-m pytest -n 4 --dist loadfile"
-    lines = [f"{engine} ci: {all_tests}", f" sample: {all_tests} tests/laws tests/forest tests/windows"][:passes]
+    lines = [f" sample: {all_tests} tests/laws tests/forest tests/windows", f"{engine} ci: {all_tests}"][-passes:]
     assert said(FAILS="none") == (True, lines)
-    assert said(FAILS="") == (False, lines[:1])
+    assert said(FAILS="") == (False, lines)
     if passes == 2:
-        assert said(FAILS="tests/forest") == (False, lines)
+        assert said(FAILS="tests/forest") == (False, lines[:1])
+
+
+def test_the_last_line_counts_what_was_skipped_by_reason(tmp_path):
+    """On a fresh machine it says what is missing."""
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_runs(): pass\n"
+        "@pytest.mark.parametrize('n', range(3))\n"
+        "def test_asks(n): pytest.skip('there is no chromium')\n"
+        "@pytest.mark.skipif(True, reason='an image needs buildah')\n"
+        "def test_image(): pass\n"
+    )
+
+    def last_line(*chosen):
+        command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p"]
+        command += ["no:cacheprovider", f"--confcutdir={tmp_path}", *chosen, str(tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()[-1]
+
+    expected = "4 tests were skipped: 3 there is no chromium; 1 an image needs buildah"
+    assert last_line() == expected
+    assert last_line("-n", "2") == expected
+    assert "1 passed, 4 deselected" in last_line("-k", "test_runs")
 
 
 def test_a_table_of_rooms(tmp_path):

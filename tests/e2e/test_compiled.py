@@ -129,6 +129,18 @@ def test_without_a_compiler_there_is_none_and_one_line_says_so(monkeypatch, caps
     assert said.err.count("\n") == 1
 
 
+def test_what_compiles_is_fetched_where_it_is_missing(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(compile_engine, "once", lambda _, make: make(tmp_path / "compiled"))
+    monkeypatch.setattr(compile_engine, "compiler", lambda: "cc")
+    monkeypatch.setattr(compile_engine.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # as without a network
+    compile_engine.main()
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.search(r"runs as Python: mypy.* and setuptools.* cannot be installed\n$", said.err)
+    assert not (tmp_path / "compiled").exists()
+
+
 def test_processes_run_the_engine_that_the_tests_run(tmp_path):
     """Wherever they start, and with all that `service_process` gives them."""
     program = "import sash_engine; print(sash_engine.compiled(), sash_engine.__file__)"

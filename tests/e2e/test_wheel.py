@@ -58,7 +58,7 @@ print(window.query()[0].aggregates["q"])
 EXECUTOR = """
 import sys
 sys.path.append(sys.argv[1])
-import sash_spark.parts, sash_spark.reading, sash_spark.sink, sash_spark.sliding_operator, sash_spark.source
+import sash_spark.writing.sink, sash_spark.reading.reader, sash_spark.sliding.operator, sash_spark.source
 from sash_client import Client
 from sash_engine import Batch, Window, WindowSpec
 import pandas as pd

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sash.rest import quick
+from sash.rest.connection import Connection
 from tests.support.servers import Running, running_service
 
 
@@ -57,13 +57,13 @@ def unchanged(http: httpx.Client, window: str, typed: str) -> Iterator[str]:
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each request was answered quickly, in order."""
+    """Whether the answer to each small request began without a task, in order."""
     found = list[bool]()
-    answer = quick.Quick.answer
+    may = Connection._may_begin_at_once
 
-    def noted(self: quick.Quick, *given: Any) -> bool:
-        found.append(answer(self, *given))
+    def noted(self: Connection, exchange: Any) -> bool:
+        found.append(may(self, exchange))
         return found[-1]
 
-    monkeypatch.setattr(quick.Quick, "answer", noted)
+    monkeypatch.setattr(Connection, "_may_begin_at_once", noted)
     return found

@@ -1,4 +1,4 @@
-"""Requests that may not be answered while they are read: the limits of the long way are theirs."""
+"""Requests that are answered while they are read have the limits of all others."""
 
 import socket
 
@@ -7,8 +7,9 @@ import pytest
 
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.rest import quick
-from sash.rest.connections import Connection
+from sash.rest import connection
+from sash.rest.connection import Connection
+from sash_engine.errors import Unavailable
 from tests.rest.test_quick import INSERT, QUERY, SPEC, entry, post
 from tests.rest.test_whole import ask as ask_at_once
 from tests.rest.test_whole import request
@@ -50,13 +51,13 @@ def service():
 def test_another_host_is_refused(service, answered):
     (found,) = ask(service, QUESTION.replace(b"host: localhost", b"host: example.org"))
     assert found[0].startswith(b"HTTP/1.1 421")
-    assert answered == [False]
+    assert answered == [True]
 
 
 def test_a_large_body_has_memory_set_aside(service, answered):
-    (found,) = ask(service, post(INSERT, entry(5) + b" " * quick.BYTES_MAX))
+    (found,) = ask(service, post(INSERT, entry(5) + b" " * connection.SMALL_BYTES))
     assert found[0].startswith(b"HTTP/1.1 200")
-    assert answered == []
+    assert True not in answered
 
 
 def test_who_reads_no_answers_gets_no_more_of_them(service, answered, made):
@@ -64,8 +65,8 @@ def test_who_reads_no_answers_gets_no_more_of_them(service, answered, made):
         wait_until(lambda: made)
         service.on_loop(made[0].pause_writing)  # as the transport does when its buffer is full
         client.sendall(QUESTION)
-        wait_until(lambda: made[0].cycle is not None)
-        assert answered == []
+        wait_until(lambda: made[0]._exchanges)
+        assert answered == [False]
         service.on_loop(made[0].resume_writing)
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
 
@@ -80,9 +81,9 @@ def test_a_connection_that_waits_takes_nothing_more(service, made):
             wait_until(lambda: made and made[0]._waiting)
 
             def received_more():
-                made[0].flow.resume_reading()
+                made[0].read_on()
                 made[0].data_received(QUESTION)
-                return made[0].flow.read_paused
+                return made[0]._read_paused
 
             assert service.on_loop(received_more)
             service.on_loop(lambda: held.__exit__(None, None, None))
@@ -105,26 +106,36 @@ def test_a_connection_beyond_the_limit_is_for_monitors(answered):
             answered.clear()
             (found,) = ask(running, QUESTION)
         assert found[0].startswith(b"HTTP/1.1 503")
-        assert answered == []
+        assert answered == [False]
 
 
 def test_a_question_without_a_place_is_refused(monkeypatch, answered):
     with running_service() as running:
         ask(running, post("/v1/windows", orjson.dumps(SPEC)))
         ask(running, QUESTION)
-        monkeypatch.setattr(Places, "has_room", lambda *_: False)
+
+        def full(self, caller):
+            raise Unavailable("there is no place", retry_after_s=1.0)
+
+        monkeypatch.setattr(Places, "enter", full)
         answered.clear()
-        assert ask(running, QUESTION)[0][0].startswith(b"HTTP/1.1 200")
-        assert answered == [False]
+        assert ask(running, QUESTION)[0][0].startswith(b"HTTP/1.1 503")
+        assert answered == [True]
 
 
 def test_a_quick_question_corrects_what_its_caller_was_charged(service, answered, monkeypatch):
     asked = []
-    monkeypatch.setattr(Turns, "asked", lambda self, name, spent_s: asked.append((name, spent_s > 0)))
+    metered = Turns.metered
+
+    async def noted(self, name, work):
+        asked.append(name)
+        return await metered(self, name, work)
+
+    monkeypatch.setattr(Turns, "metered", noted)
     monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
     answered.clear()
     ask(service, QUESTION)
-    assert (answered, asked) == ([True], [("127.0.0.1", True)])
+    assert (answered, asked) == ([True], ["127.0.0.1"])
 
 
 def test_quick_answers_have_the_date_of_their_second(service, answered, made, monkeypatch):
@@ -134,7 +145,7 @@ def test_quick_answers_have_the_date_of_their_second(service, answered, made, mo
         for date in (b"the first", b"the second"):
 
             def headers_are(date=date):
-                made[0].server_state.default_headers = [(b"date", date)]
+                made[0].date = b"date: %b\r\n" % date
                 made[0].data_received(QUESTION)
 
             answered.clear()

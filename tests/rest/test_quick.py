@@ -1,4 +1,4 @@
-"""Small requests are answered while they are read, as they would be answered the long way."""
+"""Small requests are answered while they are read, as they would be answered by a task."""
 
 import socket
 
@@ -7,8 +7,8 @@ import pytest
 
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.rest import refusals
-from sash.rest.connections import Connection
+from sash.rest import connection
+from sash.rest.connection import Connection
 from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rest.test_whole import ask, request
@@ -95,7 +95,7 @@ QUICK = {
     "no message": post(CALL + "Insert", b"\xff", PROTO),
     "no time": post(CALL + "Insert", pb.InsertRequest(window="w", key="a", value=1).SerializeToString(), PROTO),
 }
-LONG = {
+OTHERS = {
     "another version of HTTP": request("GET", QUERY + "?key=a", version="1.0"),
     "the last request": request("GET", QUERY + "?key=a", further=b"connection: close\r\n"),
     "another method": request("DELETE", QUERY),
@@ -116,31 +116,53 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("case", [*QUICK, *LONG])
-def test_a_quick_answer_is_that_of_the_long_way(service, answered, monkeypatch, case):
-    data = same(QUICK[case] if case in QUICK else LONG[case])
-    monkeypatch.setattr(refusals, "new_id", lambda: "of a head that is none")
-    ask(service, data)  # a host is known from its first request on, and an entry is applied
-    if case in QUICK:
-        found = quickly(service, answered, data)
-    else:
-        answered.clear()
-        found = ask(service, data)
-        assert answered in ([], [False])
-    monkeypatch.setattr(Connection, "_may_be_quick", lambda _: False)
+@pytest.mark.parametrize("case", [*QUICK, *OTHERS])
+def test_a_quick_answer_is_that_of_a_task(service, answered, monkeypatch, case):
+    data = same(QUICK[case] if case in QUICK else OTHERS[case])
+    monkeypatch.setattr(connection, "new_id", lambda: "of a head that is none")
+    ask(service, data)  # an entry is applied
+    found = quickly(service, answered, data) if case in QUICK else ask(service, data)
+    monkeypatch.setattr(Connection, "_may_begin_at_once", lambda *_: False)
     assert found == ask(service, data)
 
 
-def test_a_body_in_parts_takes_the_long_way(service, answered, monkeypatch):
-    released = []
-    release = Connection._release
-    monkeypatch.setattr(Connection, "_release", lambda self: (released.append(self), release(self)))
+@pytest.mark.parametrize("case", ["insert", "query", "insert by Connect", "query by Connect"])
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_a_request_in_parts_is_answered_the_same(service, case, size):
+    """Its head and its body end anywhere in what is received."""
+    data = same(QUICK[case])
+    (found,) = ask(service, data)
+    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for a in range(0, len(data), size):
+            client.sendall(data[a : a + size])
+        received = b""
+        while not received.endswith(found[2]):
+            received += client.recv(65536)
+    assert received.startswith(found[0])
+
+
+@pytest.mark.parametrize("case", ["insert", "query", "insert by Connect", "query by Connect"])
+def test_requests_behind_each_other_are_answered_the_same(service, case):
+    data = same(QUICK[case])
+    (found,) = ask(service, data)
+    assert ask(service, data * 200, 200) == [found] * 200
+
+
+def test_a_body_in_parts_has_a_task(service, answered, monkeypatch):
+    begin, begun = Connection._begin_in_task, []
+
+    def noted(self, exchange):
+        begin(self, exchange)
+        begun.append(exchange)
+
+    monkeypatch.setattr(Connection, "_begin_in_task", noted)
     data = post(INSERT, entry(5))
-    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as connection:
-        connection.sendall(data[:-9])
-        wait_until(lambda: released)
-        connection.sendall(data[-9:])
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
+        client.sendall(data[:-9])
+        wait_until(lambda: begun)
+        client.sendall(data[-9:])
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
     assert not answered
 
 
@@ -157,7 +179,6 @@ def test_a_call_that_waits_for_its_turn_is_answered_the_same(service, answered, 
 
 @pytest.mark.parametrize("case", ["insert", "query", "insert by Connect", "query by Connect"])
 def test_a_call_that_waits_for_its_turn_is_charged_the_same(service, monkeypatch, case):
-    """The long way left out the length of a body, so whoever sent long ones did not pay for them."""
     data = same(QUICK[case])
     ask(service, data)  # its host is known from now on
     charged = []
@@ -170,14 +191,13 @@ def test_a_call_that_waits_for_its_turn_is_charged_the_same(service, monkeypatch
     monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
     monkeypatch.setattr(Turns, "turn", noted)
     ask(service, data)
-    monkeypatch.setattr(Connection, "_may_be_quick", lambda _: False)
+    monkeypatch.setattr(Connection, "_may_begin_at_once", lambda *_: False)
     ask(service, data)
     quickly_charged, charged_the_long_way = charged
     assert quickly_charged == charged_the_long_way == (len(data.partition(b"\r\n\r\n")[2]), case == "query")
 
 
 def test_a_call_for_which_there_is_no_place_after_its_turn_is_refused(service, answered, monkeypatch):
-    """As one that takes the long way is."""
     data = same(QUICK["query"])
     quickly(service, answered, data)
     monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
@@ -185,12 +205,12 @@ def test_a_call_for_which_there_is_no_place_after_its_turn_is_refused(service, a
     def full(self, caller):
         raise Unavailable("there is no place", retry_after_s=1.0)
 
-    monkeypatch.setattr(Places, "check", full)
+    monkeypatch.setattr(Places, "enter", full)
     answered.clear()
     (found,) = ask(service, data)
     assert found[0].startswith(b"HTTP/1.1 503")
     assert answered == [True]
-    monkeypatch.setattr(Connection, "_may_be_quick", lambda _: False)
+    monkeypatch.setattr(Connection, "_may_begin_at_once", lambda *_: False)
     assert ask(service, data) == [found]
 
 
@@ -216,7 +236,7 @@ def test_quick_requests_are_answered_in_order_between_others(service):
             post(INSERT, entry(-5000)),
             QUICK["query"],
             request("GET", "/v1/windows/v/query"),
-            LONG["another route"],
+            OTHERS["another route"],
             QUICK["query by Connect"],
         ]
     )
@@ -252,7 +272,6 @@ def test_tokens_and_quotas_hold_for_quick_calls(tmp_path, answered):
         question = request("GET", QUERY + "?key=a", further=bearer["reader"])
         answered.clear()
         assert ask(running, question)[0][0].startswith(b"HTTP/1.1 200")
-        assert answered == [False]  # the token was not known
         assert quickly(running, answered, question)[0][0].startswith(b"HTTP/1.1 200")
         (refused,) = quickly(running, answered, post(INSERT, entry(5), further=bearer["reader"]))
         assert refused[0].startswith(b"HTTP/1.1 403")

@@ -237,7 +237,7 @@ def app_with(admit):
 async def test_a_right_is_asked_for_before_the_body_is_read(route):
     asked, read = [], []
 
-    def admit(right, window):
+    def admit(scope, right, window):
         asked.append((right, window))
         raise PermissionDenied("not you")
 
@@ -259,7 +259,7 @@ async def test_a_right_is_asked_for_before_the_body_is_read(route):
 
 
 async def test_health_needs_no_right():
-    def admit(right, window):
+    def admit(scope, right, window):
         raise PermissionDenied("not you")
 
     transport = httpx.ASGITransport(app_with(admit))

@@ -1,10 +1,11 @@
-"""Answers in one piece are the answers that uvicorn would make."""
+"""Answers in one piece are the answers that messages of ASGI would make."""
 
 import socket
 
 import pytest
 
-from sash.rest import connections
+from sash.rest.connection import Connection
+from sash.rest.exchange import Exchange
 from tests.support.servers import WAIT_S, running_service
 
 SPEC = b'{"name": "w", "time_unit": "s", "aggregates": {"all": {"function": "collect"}}}'
@@ -71,13 +72,24 @@ CASES = [
 
 @pytest.mark.parametrize("data", CASES)
 def test_an_answer_in_one_piece_is_the_same(service, monkeypatch, data):
-    monkeypatch.setattr(connections.Connection, "_may_be_quick", lambda _: False)
-    offered = []
-    made = connections.offer
-    monkeypatch.setattr(connections, "offer", lambda *given: (offered.append(given), made(*given)))
+    monkeypatch.setattr(Connection, "_may_begin_at_once", lambda *_: False)
+    answer_now, pieces = Exchange.answer_now, []
+
+    def noted(self, whole):
+        pieces.append(answer_now(self, whole))
+        return pieces[-1]
+
+    async def in_messages(self, whole):
+        headers = [(b"content-type", whole.kind), (b"content-length", b"%d" % len(whole.body))]
+        await self.send({"type": "http.response.start", "status": whole.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": whole.body})
+
+    monkeypatch.setattr(Exchange, "answer_now", noted)
     (whole,) = ask(service, data)
-    assert len(offered) == (not data.startswith(b"HEAD"))
-    monkeypatch.setattr(connections, "offer", lambda *_: None)
+    is_response = b" 200 " not in whole[0] or data.startswith(b"POST /v1/windows HTTP")
+    assert (True in pieces) == (not is_response and not data.startswith(b"HEAD"))
+    monkeypatch.setattr(Exchange, "answer_now", lambda *_: False)
+    monkeypatch.setattr(Exchange, "answer", in_messages)
     (apart,) = ask(service, data)
     for _, headers, _ in (whole, apart):
         if b"x-request-id" in headers:

@@ -1,17 +1,22 @@
 """Every way to be wrong: the right code, details that name field and limit, and nothing has changed."""
 
+import gc
+from types import FrameType
+
 import grpc
 import numpy as np
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from sash.rpc.server import _Guarded
 from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.errors import ERRORS
 from tests.support.messages import bulk, float64, int64, strings
 from tests.support.rpc_errors import refuse
 from tests.support.servers import running_service
+from tests.support.waiting import wait_until
 
 COUNT = {"n": pb.AggregateSpec(function="count")}
 
@@ -301,3 +306,26 @@ def test_every_error_has_a_code():
     kinds = set(ERRORS[1:])
     assert kinds == set(CODES)
     assert kinds <= set(STATUSES)
+
+
+@pytest.mark.parametrize("reads_first", [False, True], ids=["by gRPC", "by the service"])
+def test_a_refused_call_leaves_nothing_for_the_collector(reads_first, monkeypatch):
+    """gRPC kept its exception, this its frames, and they the message: until the collector looked."""
+    frames = {method.__code__ for method in (_Guarded.unary, _Guarded._request, _Guarded._in_turn, _Guarded._refuse)}
+
+    def left():
+        return [it for it in gc.get_objects() if type(it) is FrameType and it.f_code in frames]
+
+    with running_service() as running:
+        if reads_first:
+            monkeypatch.setattr("sash.limits.receiving.Receiving.lease", lambda _: None)
+        stub = running.stub()
+        gc.collect()
+        gc.disable()
+        earlier = left()  # of other tests
+        try:
+            for _ in range(5):
+                refuse(stub.BulkInsert, pb.BulkInsertRequest(window="none", time=bytes(8000)), "NOT_FOUND", "window")
+            wait_until(lambda: all(any(it is one for one in earlier) for it in left()))
+        finally:
+            gc.enable()

@@ -8,7 +8,7 @@ from grpc._cython import cygrpc
 
 from sash.rpc import server
 from sash.shards import peers
-from sash_client import connection
+from sash_client.calls import connection
 from tests.support.servers import running_service
 
 KNOWN = Path(cygrpc.__file__).read_bytes()

@@ -5,12 +5,12 @@ import inspect
 
 import pytest
 
+from sash.admission import Admission, Lease
 from sash.calls import resumed, shielded, unbroken
-from sash.limits.caller import caller as named
-from sash.limits.memory import MemoryBudget
+from sash.limits.memory import MemoryBudget, unlimited
 from sash.limits.places import Places
-from sash.limits.unfinished import is_going_on, when_over
-from sash.rpc.gate import Gate
+from sash.limits.turns import Turns
+from sash.limits.unfinished import is_going_on
 from sash_engine.errors import Unavailable
 from tests.support.waiting import turns, until
 
@@ -91,17 +91,18 @@ async def test_an_error_before_it_waits_is_the_caller_s():
 async def test_what_a_write_takes_is_given_back_when_it_is_over(wait_for):
     """Its place and its memory were given back with its caller: who sent and called off had as many as it liked."""
     go, left = asyncio.Event(), []
-    places = Places(2, 1)
-    reserved = MemoryBudget(10**9, {"bodies": (10**9, "")}, used=lambda: 0).reservation("a")
-    reserved.take(10**6)
+    memory = MemoryBudget(10**9, {"bodies": (10**9, "")}, used=lambda: 0)
+    admission = Admission(None, memory, Turns(), Places(2, 1))
+    leases = []
 
     async def call():
-        named.set("a")
+        leases.append(Lease(admission, "a"))
+        leases[0].memory.take(10**6)
         try:
-            with Gate(places, asyncio.Event()):
+            with leases[0]:
                 await wait_for(go.wait())
         finally:
-            when_over(reserved.release)
+            leases[0].close()
             left.append(is_going_on())
 
     task = asyncio.create_task(call())
@@ -110,22 +111,21 @@ async def test_what_a_write_takes_is_given_back_when_it_is_over(wait_for):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert left == [True]
-    assert reserved.held == 10**6
+    assert leases[0].memory.held == 10**6
     with pytest.raises(Unavailable):
-        places.check("a")
+        admission.places.check("a")
     go.set()
-    await until(lambda: not reserved.held)
-    places.check("a")
+    await until(lambda: not leases[0].memory.held)
+    admission.places.check("a")
 
 
 async def test_a_call_whose_write_is_over_gives_back_at_once():
-    places = Places(2, 1)
+    admission = Admission(None, unlimited(), Turns(), Places(2, 1))
 
     async def call():
-        named.set("a")
-        with Gate(places, asyncio.Event()):
+        with Lease(admission, "a"):
             await unbroken(asyncio.sleep(0))
-        places.check("a")
+        admission.places.check("a")
         assert not is_going_on()
 
     await asyncio.create_task(call())

@@ -4,7 +4,7 @@ import pytest
 
 from sash.durability import formats as values
 from sash_client import Client, InvalidArgument, NotFound, PermissionDenied, backup, restore
-from sash_client.archive import backed_up
+from sash_client.backups.archive import backed_up
 from tests.support.damage import flipped
 from tests.support.lmdb_values import change, stored
 from tests.support.servers import running_service

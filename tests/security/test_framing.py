@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from sash.rest.connections import Connection
+from sash.rest.connection import Connection, Receiving
 from tests.support.servers import json_head, running_service, service_process
 from tests.support.tokens import write_tokens
 from tests.support.waiting import wait_until
@@ -150,15 +150,15 @@ def test_a_request_that_begins_behind_many_others_is_read(monkeypatch, inside):
 @pytest.mark.parametrize("protocol", [b"HTTP", b"RTSP"])
 def test_few_requests_wait_for_others_on_a_connection(monkeypatch, protocol):
     """Each took 8 KB while it waited, so 256 KB that arrived at once took 80 MB, without a token."""
-    begin, most = Connection._begin, []
+    begin, most = Connection.on_headers_complete, []
 
     def began(self):
         begin(self)
-        most.append(len(self.pipeline))
+        most.append(len(self._exchanges))
 
     asked = b"GET /v1/windows/w " + protocol + b"/1.1\r\nhost:localhost\r\nx-request-id: %d\r\n\r\n"
     many = b"".join(asked % number for number in range(3000))
-    monkeypatch.setattr(Connection, "_begin", began)
+    monkeypatch.setattr(Connection, "on_headers_complete", began)
     with running_service() as running:
         received_in(monkeypatch, len(many) - 100, 100)
         with connected(running) as connection:
@@ -188,10 +188,10 @@ def test_a_head_is_not_slow_while_the_service_does_not_read(monkeypatch):
         running.on_loop(held.__enter__)
         with connected(running) as connection:
             connection.sendall(several[:-100])
-            wait_until(lambda: found and found[0].pipeline and found[0]._head_bytes)
+            wait_until(lambda: found and found[0]._receiving is Receiving.HEAD)
             connection.sendall(several[-100:])
-            running.on_loop(lambda: found[0].look(found[0]._looked_s + 1000, 30))
-            assert not running.on_loop(found[0].transport.is_closing)
+            running.on_loop(lambda: found[0].look(found[0]._looked_s + 1000))
+            assert not running.on_loop(found[0].is_closing)
             running.on_loop(lambda: held.__exit__(None, None, None))
             with connection.makefile("rb") as answers:
                 assert {next_of(answers)[0] for _ in range(3)} == {b"HTTP/1.1 200 OK\r\n"}
@@ -220,7 +220,6 @@ def test_an_insert_with_a_long_address_changes_nothing(monkeypatch):
 
 
 def test_a_body_that_stalls_behind_its_refusal_is_not_waited_for(locked):
-    """uvicorn's timer for idle connections ends with the first byte of it."""
     with connected(locked) as connection:
         connection.sendall(json_head("/v1/windows/w/insert", 1000))
         assert answer(connection).startswith(b"HTTP/1.1 401 ")
@@ -358,11 +357,11 @@ def test_a_request_that_stalls_behind_others_is_refused_behind_their_answers(lat
         with connected(running) as connection, connection.makefile("rb") as answers:
             with busy(running):
                 connection.sendall(query + late)
-                wait_until(lambda: made and (made[0]._head_bytes or made[0].pipeline))
-                running.on_loop(lambda: setattr(made[0].flow, "read_paused", False))
+                wait_until(lambda: made and made[0]._receiving in (Receiving.HEAD, Receiving.BODY))
+                running.on_loop(lambda: setattr(made[0], "_read_paused", False))
                 for _ in range(2):
-                    running.on_loop(lambda: made[0].look(made[0]._looked_s + 1000, 30))
-                assert not running.on_loop(made[0].transport.is_closing)
+                    running.on_loop(lambda: made[0].look(made[0]._looked_s + 1000))
+                assert not running.on_loop(made[0].is_closing)
             assert next_of(answers)[0] == b"HTTP/1.1 200 OK\r\n"
             assert next_of(answers)[0].startswith(b"HTTP/1.1 408 ")
             assert answers.read() == b""
@@ -430,7 +429,7 @@ def test_a_client_that_sends_no_more_gets_its_answers(sent, made):
                 assert next_of(answers)[0] == b"HTTP/1.1 200 OK\r\n"
             assert answers.read() == b""
         assert running.http().get("/v1/windows/w").json()["entries"] == whole.count(SLOW)
-        wait_until(lambda: not [each for each in made[0]._limits._open if each._no_more])
+        wait_until(lambda: not [each for each in made[0]._port.open if each._no_more])
 
 
 def test_a_client_that_sends_no_more_is_waited_for(made):
@@ -440,10 +439,10 @@ def test_a_client_that_sends_no_more_is_waited_for(made):
         with connected(running) as connection:
             with busy(running):
                 connection.sendall(query)
-                wait_until(lambda: made and made[0].cycle)
+                wait_until(lambda: made and made[0]._exchanges)
                 connection.shutdown(socket.SHUT_WR)
                 wait_until(lambda: made[0]._no_more)
-                running.on_loop(lambda: made[0].look(made[0]._looked_s + 1000, 30))
+                running.on_loop(lambda: made[0].look(made[0]._looked_s + 1000))
             assert rest_of(connection).startswith(b"HTTP/1.1 200 OK\r\n")
 
 

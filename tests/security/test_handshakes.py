@@ -12,7 +12,8 @@ import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sash.rest import connections
+from sash.limits.connections import SPARE_PER_ADDRESS
+from sash.rest import handshake
 from tests.support.certificates import Authority
 from tests.support.servers import running_service, service_process
 from tests.support.waiting import wait_until
@@ -89,7 +90,7 @@ def test_they_do_not_take_all_files(files):
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00"], ids=["nothing", "a part"])
 def test_one_that_does_not_go_on_is_closed(files, sent, monkeypatch):
-    monkeypatch.setattr(connections, "HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(handshake, "HANDSHAKE_S", 0.1)
     with running_service(**files[0]) as running, half(running.rest_port, 3, sent=sent) as made:
         wait_until(lambda: all(map(is_closed, made)))
         assert https(running, files[1]).get("/healthz").status_code == 200
@@ -139,7 +140,7 @@ def test_connections_beyond_all_limits_are_closed_before_their_handshakes(files)
     with running_service(**files[0], max_connections=1) as running:
         client = https(running, files[1])
         assert client.get("/v1/windows").status_code == 200
-        monitors = [https(running, files[1]) for _ in range(connections.SPARE_PER_ADDRESS)]
+        monitors = [https(running, files[1]) for _ in range(SPARE_PER_ADDRESS)]
         assert {monitor.get("/healthz").status_code for monitor in monitors} == {200}
         with half(running.rest_port, 1) as (one_more,):
             wait_until(lambda: is_closed(one_more))

@@ -1,5 +1,6 @@
 """What a caller learns about windows that it may not see, and what it may use."""
 
+from sash.rest.lines import PART_ENTRIES
 from sash_client import Client
 from sash_engine.clock import ManualClock
 from tests.security.conftest import SPEC
@@ -47,3 +48,18 @@ def test_a_bulk_beyond_a_quota_is_paid_for_afterwards(tmp_path):
         refused = http.post("/v1/windows/w/bulk-insert", content=lines, headers=headers)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "50")
         assert refused.json()["applied"]["entries"] == 0
+
+
+def test_of_a_long_body_no_second_part_passes_a_quota(tmp_path):
+    """It is paid for before it is applied; the refusal says which entries came before."""
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin", "entries_per_s": 100}})
+    lines = b"".join(b'{"time": %d, "key": "a", "value": 1}\n' % time for time in range(3 * PART_ENTRIES))
+    headers = {**bearer("root"), "content-type": "application/x-ndjson"}
+    with running_service(ManualClock(), tokens=tokens) as running:
+        http = running.http()
+        http.post("/v1/windows", json={"name": "w", **SPEC}, headers=bearer("root")).raise_for_status()
+        refused = http.post("/v1/windows/w/bulk-insert", content=lines, headers=headers)
+        applied = refused.json()["applied"]["entries"]
+        assert (refused.status_code, int(refused.headers["retry-after"])) == (429, applied // 100)
+        assert 0 < applied < 2 * PART_ENTRIES
+        assert http.get("/v1/windows/w", headers=bearer("root")).json()["entries"] == applied

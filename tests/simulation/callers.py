@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any
 
 from sash_client.aio import AsyncWindow
 from sash_client.errors import DataLoss, DeadlineExceeded, NotFound, SashClientError, Unavailable
-from tests.simulation.history import ANY, GONE, Entry, Op, State
+from tests.simulation.history import ANY, GONE, Applied, Entries, Entry, Op, State
 from tests.simulation.world import Caller, World
 
 __all__ = ["KEPT", "KEYS", "PASSING", "PLAIN", "calls", "compared", "creating", "spec"]
@@ -46,14 +46,18 @@ def spec(name: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- what calls do
 
 
-def _on_window(change: Callable[[frozenset[Entry]], tuple[State, Hashable]]) -> Callable[[State], Any]:
+def _on_window(change: Callable[[int], tuple[State, Hashable]]) -> Applied:
     return lambda state: (None, GONE) if state is None else change(state)
 
 
 def inserting(entries: Sequence[Entry]) -> Op:
     """Entries arrive."""
-    new = frozenset(entries)
-    return Op(f"insert {list(entries)}", _on_window(lambda state: (state | new, len(new))), _split(inserting, entries))
+
+    def bound(known: Entries) -> Applied:
+        new = known.bits(entries)
+        return _on_window(lambda state: (state | new, len(entries)))
+
+    return Op(f"insert {list(entries)}", bound, _split(inserting, entries), adds=lambda known: known.bits(entries))
 
 
 def _split(op: Callable[[Sequence[Entry]], Op], entries: Sequence[Entry]) -> Callable[[str], Op | None]:
@@ -67,47 +71,67 @@ def _split(op: Callable[[Sequence[Entry]], Op], entries: Sequence[Entry]) -> Cal
 def evicting(start: int, end: int, key: str | None) -> Op:
     """Entries leave."""
 
-    def change(state: frozenset[Entry]) -> tuple[State, Hashable]:
-        left = frozenset(each for each in state if not (start <= each[1] <= end and key in (None, each[0])))
-        return left, len(state) - len(left)
+    def bound(known: Entries) -> Applied:
+        gone = known.where(lambda each: start <= each[1] <= end and key in (None, each[0]))
+        return _on_window(lambda state: (state & ~gone(), (state & gone()).bit_count()))
 
     return Op(
         f"evict {start} to {end} of {key or 'all'}",
-        _on_window(change),
+        bound,
         lambda one: evicting(start, end, one) if key in (None, one) else None,
+        takes=lambda known: known.bits(
+            each for each in known.all if start <= each[1] <= end and key in (None, each[0])
+        ),
     )
 
 
 def retracting(entries: Sequence[Entry]) -> Op:
     """Single entries leave."""
-    gone = frozenset(entries)
-    change = _on_window(lambda state: (state - gone, len(state & gone)))
-    return Op(f"retract {list(entries)}", change, _split(retracting, entries))
+
+    def bound(known: Entries) -> Applied:
+        gone = known.bits(entries)
+        return _on_window(lambda state: (state & ~gone, (state & gone).bit_count()))
+
+    return Op(f"retract {list(entries)}", bound, _split(retracting, entries), takes=lambda known: known.bits(entries))
 
 
 def creating() -> Op:
     """The window comes."""
-    return Op("create", lambda state: (frozenset(), True) if state is None else (state, False), lambda _: creating())
+    return Op("create", lambda _: lambda state: (0, True) if state is None else (state, False), lambda _: creating())
 
 
 def deleting() -> Op:
     """The window goes."""
-    return Op("delete", _on_window(lambda state: (None, len(state))), lambda _: deleting())
+    return Op("delete", lambda _: _on_window(lambda state: (None, state.bit_count())), lambda _: deleting())
 
 
 def reading(start: int, end: int, keys: Sequence[str]) -> Op:
     """A question, whose answer is a fold of what is there."""
+
+    def bound(known: Entries) -> Applied:
+        asked = known.where(lambda each: each[0] in keys and start <= each[1] <= end)
+        answers: dict[int, Hashable] = {}
+
+        def answer(state: int) -> tuple[State, Hashable]:
+            bits = state & asked()
+            found = answers.get(bits)
+            if found is None:
+                found = answers[bits] = folded(known.of(bits), keys)
+            return state, found
+
+        return _on_window(answer)
+
     return Op(
         f"read {keys} {start} to {end}",
-        _on_window(lambda state: (state, folded(state, start, end, keys))),
+        bound,
         lambda key: reading(start, end, [key]) if key in keys else None,
+        writes=False,
     )
 
 
-def folded(state: frozenset[Entry], start: int, end: int, keys: Sequence[str]) -> Hashable:
-    """The plain fold of a range."""
-    found = sorted((time, keys.index(key), value) for key, time, value in state if key in keys and start <= time <= end)
-    values = [value for _, _, value in found]
+def folded(entries: Iterable[Entry], keys: Sequence[str]) -> Hashable:
+    """The plain fold of entries."""
+    values = [value for _, _, value in sorted((time, keys.index(key), value) for key, time, value in entries)]
     return len(values), tuple(values), max(values, default=None), sum(values)
 
 
@@ -256,7 +280,7 @@ class _Calls:
                 if gives_up:
                     # As a client that ends, and begins again with a higher epoch: it does not know either.
                     world.met["fenced | a write that is lost"] += 1
-                    world.checked(history.lost, op)
+                    world.lost(history, op, self.client)
                     numbers_.given_up.append(op)
                     numbers_.epoch, numbers_.sequence = epoch + 1, 0
                     return
@@ -365,6 +389,7 @@ class _Calls:
     def _begin(self, history: Any, op: Op, how: str = "") -> None:
         name = next(name for name, each in self.world.histories.items() if each is history)
         self.world.note(f"caller {self.number}: {name}: {op.what}{how} …")
+        self.client.sent.clear()
         self.world.checked(history.begin, op)
 
     def _end(self, history: Any, op: Op, result: Hashable) -> None:
@@ -375,8 +400,10 @@ class _Calls:
         if isinstance(error, DataLoss):
             self.world.fail(error)
         self._say(op, f"{type(error).__name__}: {error.message}")
-        perhaps = not reads and isinstance(error, Unavailable | DeadlineExceeded) and not error.unchanged
-        self.world.checked(history.lost if perhaps else history.refused, op)
+        if not reads and isinstance(error, Unavailable | DeadlineExceeded) and not error.unchanged:
+            self.world.lost(history, op, self.client)
+        else:
+            self.world.checked(history.refused, op)
 
     def _say(self, op: Op, said: str) -> None:
         self.world.note(f"caller {self.number}: … {op.what[:40]}: {said}")

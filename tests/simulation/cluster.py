@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -85,14 +86,7 @@ class Member(Served):
 
     async def _serve(self) -> None:
         world, part = self.world, self.world.part
-        settings = Settings(
-            data="redis://redis:6379",
-            redis_prefix="s",
-            shards=part.shards,
-            lease_s=part.lease_s,
-            address=f"node{self.process.machine}",
-            redis_wait_replicas=part.replicas,
-        )
+        settings = _settings(f"node{self.process.machine}", part.shards, part.lease_s, part.replicas)
         try:
             shards = await asyncio.to_thread(shards_of_store, settings)
             pool = Pool(settings.data, 1.0, 32)
@@ -204,6 +198,7 @@ class Cluster(World):
         self.redis = Server(loop, random.Random(f"{scenario.seed} redis"), self.note, _EPOCH_NS, part.replicas)
         self.redis.world = self.context
         self.redis.fails = self.fail
+        self.redis.taken = self._taken
         self.redis.met = self.met
         self.redis.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "redis"}
         self.peers = Network(loop, random.Random(f"{scenario.seed} peers"), self.note, self.context, self.met)
@@ -223,6 +218,13 @@ class Cluster(World):
 
     def made(self) -> None:
         self.redis.in_use = True
+
+    def _taken(self, fence: bytes) -> None:
+        """What the owner before had in memory only is lost."""
+        prefix = fence.decode().rpartition("{")[2].partition("}")[0]
+        shard = int(prefix.rpartition("/")[2])
+        for name, history in self.histories.items():
+            self.checked(history.forgot, lambda key, name=name: shard_of(name, key, self.part.shards) == shard)
 
     def knows(self, name: str, entries: Sequence[Entry]) -> None:
         self.histories[name].knows(entries)
@@ -366,16 +368,16 @@ class Cluster(World):
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
-        for ending in ("killed", "stopped"):
-            for member in self.slots:
-                if member is not None:
-                    if ending == "killed":
-                        member.die()
-                    else:
-                        await member.stop()
-            await asyncio.sleep(1.0)
-            await self.all_served()
-            await compared(self, f"after all were {ending}")
+        ending = self.random.choice(["killed", "stopped"])
+        for member in self.slots:
+            if member is not None:
+                if ending == "killed":
+                    member.die()
+                else:
+                    await member.stop()
+        await asyncio.sleep(1.0)
+        await self.all_served()
+        await compared(self, f"after all were {ending}")
         await self._emptied()
 
     async def _emptied(self) -> None:
@@ -398,6 +400,19 @@ class Cluster(World):
         )
         if left:
             raise AssertionError(f"the windows are deleted, and Redis has still {left[:8]}")
+
+
+@functools.cache
+def _settings(address: str, shards: int, lease_s: float, replicas: int) -> Settings:
+    """The settings of a process; each start would read them from its environment."""
+    return Settings(
+        data="redis://redis:6379",
+        redis_prefix="s",
+        shards=shards,
+        lease_s=lease_s,
+        address=address,
+        redis_wait_replicas=replicas,
+    )
 
 
 def _keys(shards: int) -> list[str]:

@@ -1,11 +1,16 @@
 """What a window may hold, given the calls so far: a checker of linearizability that follows a run.
 
     calls     insert 1 ├──────┤ ok      insert 2 ├─────── lost          read ├──┤ {1, 2}
-    may be    {} ──────▶ {1} ─────────▶ {1} or {1, 2}? ───────────────▶ {1, 2}
+    may be    {} ──────▶ {1} ─────────▶ {1} or {1, 2}? ───────────────▶ {1, 2}, of which 2 may not be durable
 
 Each call takes effect at one moment between its beginning and its end, or, if its answer is lost, at any later one
 until its process dies, or never. A *case* is what the window holds, with the calls that have taken effect and are not
 answered yet. An answer keeps the cases that it fits; if none is left, no order of the calls explains what was seen.
+
+Readers may see a write before it is durable, so a case also says what is durable, and in which order the rest came. An
+answered write is durable, and so is all that came before it. Memory that is lost takes the rest, from some call on.
+
+Sets of entries are integers, with a bit for each entry.
 
 Source: Lowe, "Testing for linearizability", 2017 (just-in-time linearization).
 """
@@ -14,15 +19,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["ANY", "GONE", "THERE", "Contradiction", "Entry", "History", "KeyedHistory", "Op", "State", "TooMany"]
+__all__ = [
+    "ANY",
+    "GONE",
+    "THERE",
+    "Applied",
+    "Contradiction",
+    "Entries",
+    "Entry",
+    "History",
+    "KeyedHistory",
+    "Op",
+    "State",
+    "TooMany",
+]
 
 Entry = tuple[str, int, int]
 """Key, time, value. Values are unique, and are the identities."""
 
-State = frozenset[Entry] | None
-"""None: there is no such window."""
+State = int | None
+"""What a window holds, as bits of `Entries`; None: there is no such window."""
 
 GONE = "gone"
 ANY = "any result"
@@ -39,25 +57,102 @@ class TooMany(Exception):
     """There are more cases than are looked at."""
 
 
+class Entries:
+    """The entries that a window may hold, each with its bit."""
+
+    def __init__(self) -> None:
+        self.all: list[Entry] = []
+        self._bits: dict[Entry, int] = {}
+
+    def bits(self, entries: Iterable[Entry]) -> int:
+        """Return the set of these."""
+        found = 0
+        for entry in entries:
+            bit = self._bits.get(entry)
+            if bit is None:
+                bit = self._bits[entry] = 1 << len(self.all)
+                self.all.append(entry)
+            found |= bit
+        return found
+
+    def of(self, bits: int) -> list[Entry]:
+        """Return the entries of a set, in order of time."""
+        found = []
+        while bits:
+            lowest = bits & -bits
+            found.append(self.all[lowest.bit_length() - 1])
+            bits ^= lowest
+        return sorted(found, key=lambda each: (each[1], each[2]))
+
+    def where(self, holds: Callable[[Entry], bool]) -> Callable[[], int]:
+        """Return what returns the set of all for which something holds, whatever comes later."""
+        looked = found = 0
+
+        def bits() -> int:
+            nonlocal looked, found
+            for at in range(looked, len(self.all)):
+                if holds(self.all[at]):
+                    found |= 1 << at
+            looked = len(self.all)
+            return found
+
+        return bits
+
+
+Applied = Callable[[State], tuple[State, Hashable]]
+"""What a call does to what a window holds; with its result."""
+
+
 @dataclass(eq=False)
 class Op:
     """A call.
 
     Args:
         what: it does, for people.
-        apply: returns what the window then holds, and the result.
+        bound: returns what it does to a window of these entries.
         of_key: returns the part of it that is about a key; None if none is.
+        writes: whether it changes anything.
+        adds, takes: return which entries it adds and takes away; None: it concerns the window as a whole.
         answered: False once the answer is lost for good.
     """
 
     what: str
-    apply: Callable[[State], tuple[State, Hashable]]
+    bound: Callable[[Entries], Applied]
     of_key: Callable[[str], Op | None] = lambda key: None
+    writes: bool = True
+    adds: Callable[[Entries], int] | None = None
+    takes: Callable[[Entries], int] | None = None
     answered: bool = True
     number: int = 0
+    apply: Applied = lambda state: (state, None)
+
+    def passes(self, other: Op, entries: Entries) -> bool:
+        """Whether it leads to the same entries before and after another one."""
+        if (self.adds is None and self.takes is None) or (other.adds is None and other.takes is None):
+            return False
+        for one, two in ((self, other), (other, self)):
+            if one.adds is not None and two.takes is not None and one.adds(entries) & two.takes(entries):
+                return False
+        return True
 
 
-Case = tuple[State, frozenset[tuple[int, Hashable]]]
+Chain = tuple[tuple[int, ...], ...]
+"""Calls that are not known to be durable, in order; those of one link in any. An empty last link: it is closed."""
+
+
+class Case(NamedTuple):
+    """See above.
+
+    Args:
+        durable: what survives the loss of memory.
+        state: what the window holds: that, with the calls of the chain.
+        done: the numbers of calls that have taken effect and are not answered yet, with what they found.
+    """
+
+    durable: State
+    state: State
+    chain: Chain
+    done: frozenset[tuple[int, Hashable]]
 
 
 class History:
@@ -69,7 +164,8 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.cases: set[Case] = {(None, frozenset())}
+        self.entries = Entries()
+        self.cases: set[Case] = {Case(None, None, (), frozenset())}
         self.pending: dict[int, Op] = {}
         self.most = 1
         self._next = 1
@@ -77,31 +173,52 @@ class History:
     def begin(self, op: Op) -> None:
         """A call begins."""
         op.number = self._next
+        op.apply = op.bound(self.entries)
         self._next += 1
         self.pending[op.number] = op
 
     def end(self, op: Op, result: Hashable) -> None:
         """A call is answered."""
         found: set[Case] = set()
-        for state, done in self._closure(op.number):
-            for number, got in done:
+        durable = op.writes and result != GONE
+        for case in self._closure(op.number):
+            for number, got in case.done:
                 if number == op.number and (result in (got, ANY) or (result == THERE and got != GONE)):
-                    found.add((state, done - {(number, got)}))
+                    left = case._replace(done=case.done - {(number, got)})
+                    found.update(self._durable(left, number) if durable else [self._without(left, number)])
         del self.pending[op.number]
-        self._keep(found, f"{op.what} answers {_short(result)}")
+        self._keep(found, f"{op.what} answers {result}")
 
     def refused(self, op: Op) -> None:
         """A call has changed nothing."""
         del self.pending[op.number]
-        self._keep({case for case in self.cases if not any(number == op.number for number, _ in case[1])}, op.what)
+        self._keep({case for case in self.cases if not any(number == op.number for number, _ in case.done)}, op.what)
 
     def lost(self, op: Op) -> None:
         """Nobody will say what became of a call; it may take effect later."""
         op.answered = False
 
+    def forgot(self) -> None:
+        """Memory is lost, and with it what was not durable; who sent it may send it again."""
+        self._forgot(set(), "memory is lost")
+
+    def _forgot(self, lost: set[int], what: str) -> None:
+        found = set()
+        for before in self._closure(None):
+            for case in self._prefixes(before):
+                found.add(case._replace(done=frozenset(each for each in case.done if each[0] not in lost)))
+        for number in lost:
+            del self.pending[number]
+        self._keep(found, what)
+
     def died(self) -> None:
         """The process died: calls whose answers are lost have taken effect by now, or never will."""
-        self._over({op.number for op in self.pending.values() if not op.answered}, "a process died")
+        self._forgot({op.number for op in self.pending.values() if not op.answered}, "a process died")
+
+    def settled(self) -> None:
+        """Whatever was lost has taken effect by now, or never will; and all is durable."""
+        self._over({op.number for op in self.pending.values() if not op.answered}, "all is settled")
+        self._keep({case._replace(durable=case.state, chain=()) for case in self.cases}, "all is settled")
 
     def fenced(self, op: Op) -> None:
         """A call whose answer is lost has taken effect by now, or never will: its producer is fenced."""
@@ -109,25 +226,69 @@ class History:
             self._over({op.number}, "a producer is fenced")
 
     def _over(self, lost: set[int], what: str) -> None:
-        found = set()
-        for state, done in self._closure(None):  # others that go on may have been before them
-            found.add((state, frozenset(each for each in done if each[0] not in lost)))
+        found: set[Case] = set()
+        for case in self._closure(None):  # others that go on may have been before them
+            cases = {case._replace(done=frozenset(each for each in case.done if each[0] not in lost))}
+            for number in lost:
+                cases = {after for each in cases for after in self._durable(each, number)}
+            found |= cases
         for number in lost:
             del self.pending[number]
         self._keep(found, what)
 
-    def holds(self, state: State, what: str) -> None:
-        """This is what the window holds, while no call is in progress."""
-        op = Op(what, lambda state: (state, state))
-        self.begin(op)
-        self.end(op, state)
+    # ---------------------------------------------------------------- what is durable
+
+    def _replayed(self, state: State, numbers: Iterable[int]) -> State:
+        for number in numbers:
+            state, _ = self.pending[number].apply(state)
+        return state
+
+    def _durable(self, case: Case, number: int) -> list[Case]:
+        """A call of the chain is durable, and so is what came before it."""
+        for at, link in enumerate(case.chain):
+            if number in link:
+                before = [each for earlier in case.chain[:at] for each in earlier]
+                durable = self._replayed(case.durable, [*before, number])
+                left = tuple(each for each in link if each != number)
+                return [case._replace(durable=durable, chain=((left,) if left else ()) + case.chain[at + 1 :])]
+        return [case]
+
+    @staticmethod
+    def _without(case: Case, number: int) -> Case:
+        """A call that has changed nothing, and is answered, is followed no more."""
+        chain = tuple(left for link in case.chain if (left := tuple(n for n in link if n != number)) or not link)
+        return case if chain == case.chain else case._replace(chain=chain)
+
+    def _prefixes(self, case: Case) -> Iterable[Case]:
+        """What may be left of a case when memory is lost; calls that are undone may take effect again."""
+        yield case._replace(durable=case.state, chain=())
+        gone = {number for link in case.chain for number in link}
+        durable = case.durable
+        for link in case.chain:
+            some: list[int] = []
+            for choice in range(2 ** len(link) - 1):
+                some = [number for at, number in enumerate(link) if choice >> at & 1]
+                state = self._replayed(durable, some)
+                left = gone.difference(some)
+                yield Case(state, state, (), frozenset(each for each in case.done if each[0] not in left))
+            durable = self._replayed(durable, link)
+            gone.difference_update(link)
+
+    def _linked(self, chain: Chain, op: Op) -> Chain:
+        if not chain or not chain[-1]:
+            return (*chain[:-1], (op.number,))
+        if all(op.passes(self.pending[number], self.entries) for number in chain[-1]):
+            return (*chain[:-1], tuple(sorted((*chain[-1], op.number))))
+        return (*chain, (op.number,))
+
+    # ---------------------------------------------------------------- cases
 
     def _closure(self, target: int | None) -> Iterable[Case]:
         """All cases that pending calls lead to; none goes on once the target has taken effect."""
         seen = set(self.cases)
         todo = list(seen)
         while todo:
-            state, done = todo.pop()
+            durable, state, chain, done = todo.pop()
             began = {number for number, _ in done}
             if target in began:
                 continue
@@ -135,7 +296,9 @@ class History:
                 if number in began:
                     continue
                 after, result = op.apply(state)
-                case = after, done | {(number, result)}
+                changes = after != state or (op.writes and chain)
+                linked = self._linked(chain, op) if changes else chain
+                case = Case(durable, after, linked, done | {(number, result)})
                 if case not in seen:
                     seen.add(case)
                     todo.append(case)
@@ -146,12 +309,52 @@ class History:
     def _keep(self, cases: set[Case], what: str) -> None:
         # A lost call has no answer to compare, so what it would have answered does not matter.
         lost = {op.number for op in self.pending.values() if not op.answered}
-        found = {(state, frozenset((n, ANY if n in lost else got) for n, got in done)) for state, done in cases}
-        if not found:
-            few = sorted((_short(state) for state, _ in self.cases), key=len)[:4]
+        groups: dict[tuple[State, frozenset[tuple[int, Hashable]]], set[tuple[State, Chain]]] = {}
+        for durable, state, chain, done in cases:
+            if lost:
+                done = frozenset((n, ANY if n in lost else got) for n, got in done)
+            closed = (*chain, ()) if chain and chain[-1] else () if chain == ((),) else chain
+            groups.setdefault((state, done), set()).add((durable, closed))
+        if not groups:
+            few = sorted((self._said(case.state) for case in self.cases), key=len)[:4]
             raise Contradiction(f"{what}; but the window held one of {len(self.cases)} states, such as {few}")
-        self.cases = found
-        self.most = max(self.most, len(found))
+        self.cases = {
+            Case(durable, state, chain, done)
+            for (state, done), group in groups.items()
+            for durable, chain in (group if len(group) == 1 else _widest(group))
+        }
+        self.most = max(self.most, len(self.cases))
+
+    def _said(self, state: State) -> str:
+        if state is None:
+            return "no window"
+        entries = self.entries.of(state)
+        return f"{len(entries)} entries: {', '.join(f'{key}@{time}={number}' for key, time, number in entries)}"
+
+
+def _widest(group: set[tuple[State, Chain]]) -> list[tuple[State, Chain]]:
+    """Leave out what allows nothing that another one does not allow: less is durable there, or in any order."""
+    found: list[tuple[State, Chain]] = []
+    for each in sorted(group, key=lambda each: (-sum(map(len, each[1])), len(each[1]))):
+        if not any(_within(each[1], wider) for _, wider in found):
+            found.append(each)
+    return found
+
+
+def _within(chain: Chain, wider: Chain) -> bool:
+    place = {number: at for at, link in enumerate(wider) for number in link}
+    own = {number for link in chain for number in link}
+    if not own <= place.keys():
+        return False
+    last = max((at for number, at in place.items() if number not in own), default=-1)
+    for link in chain:
+        if not link:
+            continue
+        places = {place[number] for number in link}
+        if len(places) > 1 or min(places) < last:
+            return False
+        last = max(places)
+    return True
 
 
 class KeyedHistory:
@@ -215,12 +418,16 @@ class KeyedHistory:
         for key, part in self._parts[op].items():
             self._step(key, "fenced", part)
 
+    def forgot(self, of: Callable[[str], bool]) -> None:
+        """See `History`: of the keys for which something holds."""
+        for key in self.of_key:
+            if of(key):
+                self._step(key, "forgot")
+
     def settled(self) -> None:
-        """Whatever was lost has taken effect by now, or never will."""
-        for key, history in self.of_key.items():
-            if key not in self.unchecked:
-                self._step(key, "died")
-            history.most = max(history.most, len(history.cases))
+        """See `History`."""
+        for key in self.of_key:
+            self._step(key, "settled")
 
     def _step(self, key: str, step: str, *args: Any) -> None:
         if key in self.unchecked:
@@ -231,10 +438,3 @@ class KeyedHistory:
             self.unchecked.add(key)
         except Contradiction as error:
             raise Contradiction(f"key {key!r}: {error}") from None
-
-
-def _short(value: object) -> str:
-    if isinstance(value, frozenset):
-        value = sorted(value)
-        return f"{len(value)} entries: {', '.join(f'{key}@{time}={number}' for key, time, number in value)}"
-    return str(value)

@@ -44,13 +44,13 @@ class Process:
         self.callbacks = 0
         self.stopped_until_s = 0.0
         """As by SIGSTOP: until then nothing of it runs."""
-        self.held: list[asyncio.Handle] = []
+        self.held: list[_Handle] = []
         """What it will run then."""
         self.blocked_s = 0.0
         """How long the callback that runs has blocked the loop."""
         self.blocked_until_s = 0.0
         """Until then nothing of it runs but its threads."""
-        self.waiting: list[asyncio.Handle] = []
+        self.waiting: list[_Handle] = []
         """What its loop will run then."""
         self._loop = loop
         self._tasks: list[asyncio.Task[Any]] = []
@@ -75,6 +75,34 @@ def running() -> Process | None:
     return _PROCESS.get()
 
 
+class _Handle:
+    """A callback that is to run; for timers, too."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_loop", "_process")
+
+    def __init__(self, loop: SimulatedLoop, callback: Any, args: tuple[Any, ...], context: contextvars.Context) -> None:
+        self._loop, self._callback, self._args, self._context = loop, callback, args, context
+        self._process: Process | None = context.get(_PROCESS)
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def _run(self) -> None:
+        try:
+            self._context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._loop.call_exception_handler(
+                {"message": f"exception in {self._callback}", "exception": error, "handle": self}
+            )
+
+
 class SimulatedLoop(VirtualLoop):
     """See above.
 
@@ -89,13 +117,16 @@ class SimulatedLoop(VirtualLoop):
     """
 
     def __init__(self, random_: random.Random, shuffled: bool) -> None:
+        self._todo: list[_Handle] = []
+        self._timers: list[tuple[float, int, _Handle]] = []
+        self._made_timers = 0
         super().__init__()
         self._random, self._shuffled = random_, shuffled
         self.after_each: Callable[[Process], None] = lambda process: None
         self.in_thread: Callable[[asyncio.Future[Any], Callable[[], Any]], None] | None = None
         """Runs a call in a thread that can wait; None: calls take place at one moment."""
         self.dead: list[Process] = []
-        self._kept: list[Any] = []
+        self._kept: list[_Handle] = []
         self.ran = 0
         self.late_until_s = 0.0
         """Until then something that was held back may still happen."""
@@ -135,23 +166,24 @@ class SimulatedLoop(VirtualLoop):
         return future
 
     def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
-        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when <= self._now_s or not ready):
-            timer = heapq.heappop(scheduled)
-            timer._scheduled = False
-            if not timer._cancelled:
-                process = timer._context.get(_PROCESS)
-                if process is None or process.alive:
-                    self._now_s = max(self._now_s, timer._when)
-                    ready.append(timer)
-        if not ready:
-            raise Stuck("nothing is ready and nothing is due: whoever waits, waits for ever")
-        at = self._random.randrange(len(ready)) if self._shuffled and len(ready) > 1 else 0
-        handle = ready[at]
-        del ready[at]
-        if handle._cancelled:
-            return
-        process = handle._context.get(_PROCESS)
+        todo, timers = self._todo, self._timers
+        while not self._stopping:  # type: ignore[attr-defined]
+            while timers and (timers[0][2]._cancelled or timers[0][0] <= self._now_s or not todo):
+                when_s, _, timer = heapq.heappop(timers)
+                if not timer._cancelled:
+                    process = timer._process
+                    if process is None or process.alive:
+                        self._now_s = max(self._now_s, when_s)
+                        todo.append(timer)
+            if not todo:
+                raise Stuck("nothing is ready and nothing is due: whoever waits, waits for ever")
+            # As `randrange`, in a tenth of the time.
+            handle = todo.pop(int(self._random.random() * len(todo)) if self._shuffled and len(todo) > 1 else 0)
+            if not handle._cancelled:
+                self._step(handle)
+
+    def _step(self, handle: _Handle) -> None:
+        process = handle._process
         if process is None:
             self.ran += 1
             handle._run()
@@ -174,12 +206,31 @@ class SimulatedLoop(VirtualLoop):
             if process.alive:
                 self.after_each(process)
 
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+        """See `asyncio`: without its checks, which cost as much as the callbacks of a simulation."""
+        handle = _Handle(self, callback, args, contextvars.copy_context() if context is None else context)
+        self._todo.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+        """See `asyncio`."""
+        handle = _Handle(self, callback, args, contextvars.copy_context() if context is None else context)
+        self._made_timers += 1
+        heapq.heappush(self._timers, (when, self._made_timers, handle))
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> Any:
+        """See `asyncio`."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
     def _go_on(self, process: Process) -> None:
-        self._ready.extend(process.held)  # type: ignore[attr-defined]
+        self._todo.extend(process.held)
         process.held = []
 
     def _free(self, process: Process) -> None:
-        self._ready.extend(process.waiting)  # type: ignore[attr-defined]
+        self._todo.extend(process.waiting)
         process.waiting = []
 
     def late(self, seconds: float) -> float:

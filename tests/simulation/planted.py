@@ -171,7 +171,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "if record < stored.through:",
     ),
     "the client sends any write again": (
-        "sash_client.plans",
+        "sash_client.calls.plans",
         "again = may_pass(error) if idempotent else",
         "again = may_pass(error) if True else",
     ),

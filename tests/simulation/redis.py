@@ -118,6 +118,8 @@ class Server:
         self.ahead_ns = 0
         self.faults: dict[int, str] = {}
         self.fails: Callable[[BaseException], None] = lambda error: None
+        self.taken: Callable[[bytes], None] = lambda fence: None
+        """Is told of each prefix that another owner takes: from now on the one before commits nothing."""
         self.commands = 0
         self.era = 0
         self.met: Counter[str] = Counter()
@@ -228,11 +230,13 @@ class Server:
 
     def _look_at(self, keys: list[bytes], argv: list[bytes], answer: Any) -> None:
         """Whoever writes must be who took the prefix last."""
-        if not keys or not keys[0].endswith(b"}:fence") or self.went_back:
+        if not keys or not keys[0].endswith(b"}:fence"):
             return
         if len(keys) == 2 and keys[1].endswith(b"}:owner") and answer == [] and len(argv) == 4 and b"{" in argv[1]:
-            self.owners[keys[0]] = argv[0]  # it is taken
-        elif answer in (b"DONE", b"FULL") and self.owners.get(keys[0], argv[0]) != argv[0]:
+            if self.owners.get(keys[0]) != argv[0]:
+                self.owners[keys[0]] = argv[0]
+                self.taken(keys[0])
+        elif not self.went_back and answer in (b"DONE", b"FULL") and self.owners.get(keys[0], argv[0]) != argv[0]:
             self.fails(AssertionError(f"{argv[0][:6]!r} writes to {keys[0]!r}, which another process has taken"))
 
     def _get(self, key: bytes) -> Any:

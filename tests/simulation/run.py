@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
+import inspect
 import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +20,7 @@ from sash.durability import storage
 from sash.durability.images import blocks, checkpoint
 from sash.durability.journal import journal
 from sash_client.errors import SashClientError
+from sash_engine.windows import aggregate_spec
 from tests.simulation.callers import PASSING, calls, creating, spec
 from tests.simulation.history import ANY
 from tests.simulation.loop import SimulatedLoop
@@ -27,6 +31,9 @@ from tests.simulation.world import Caller, World
 __all__ = ["Outcome", "run", "shrunk", "story"]
 
 Setup = Callable[[World], None]
+
+_INSPECT = SimpleNamespace(signature=functools.cache(inspect.signature))
+"""Each recovery of a window looks at the classes of its aggregates again."""
 
 _LATEST_S = 60_000.0
 """Virtual seconds after which somebody waits for ever."""
@@ -138,6 +145,7 @@ def _limits(scenario: Scenario) -> Iterator[None]:
         patch.setattr(blocks, "CHUNK_BYTES", scenario.chunk_bytes)
         patch.setattr(checkpoint, "CHUNK_BYTES", scenario.chunk_bytes)
         patch.setattr(storage, "_LONG_BYTES", scenario.long_bytes)
+        patch.setattr(aggregate_spec, "inspect", _INSPECT)
         yield
 
 

@@ -97,7 +97,7 @@ def of_seed(seed: int) -> Scenario:
         "block": draw.choice([2, 4, 4, 16]),
     }
     callers = tuple(range(draw.choice([1, 2, 3, 3])))
-    steps, shuffled = draw.choice([8, 15, 30, 60]), draw.random() < 0.6
+    steps, shuffled = draw.choice([6, 12, 24, 48]), draw.random() < 0.6
     return Scenario(
         seed,
         callers,
@@ -140,7 +140,7 @@ def cluster_of_seed(seed: int) -> Scenario:
     return replace(
         base,
         callers=tuple(range(draw.choice([1, 2, 3]))),
-        steps=draw.choice([8, 15, 30, 45]),
+        steps=draw.choice([6, 10, 16, 30]),
         faults=tuple(sorted(faults)),
         cluster=ClusterPart(
             draw.choice([2, 2, 3]), draw.choice([2, 3, 3]), draw.choice([2.0, 5.0, 10.0]), draw.random() < 0.3, replicas

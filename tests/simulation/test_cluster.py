@@ -17,8 +17,11 @@ from tests.simulation.planted import CLUSTER, PLANTED
 from tests.simulation.run import run, story
 from tests.simulation.scenario import cluster_of_seed
 
-FOUND: list[int] = []
-"""Seeds that have found something, each with the mend that it was for."""
+FOUND = [106, 207]
+"""Seeds that have found something, each with the mend that it was for.
+
+106, 207: the checker did not know that a reader may see a write that is not durable, and that is lost with the shard.
+"""
 
 
 def test_every_fault_can_be_planted_and_is_in_the_docs():

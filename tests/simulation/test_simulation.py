@@ -172,6 +172,77 @@ def test_what_is_fenced_may_have_come_after_a_call_that_still_goes_on():
     history.end(read, seen(ONE))
 
 
+def asked(history, result):
+    (read,) = began(history, reading(0, 9, ["a"]))
+    history.end(read, result)
+
+
+def test_what_a_reader_saw_before_it_was_durable_may_be_lost_with_memory_and_come_again():
+    for again in (False, True):
+        history = window()
+        (insert,) = began(history, inserting([ONE]))
+        asked(history, seen(ONE))
+        history.forgot()
+        asked(history, seen())
+        if again:
+            history.end(insert, 1)
+        else:
+            history.lost(insert)
+            history.died()
+        asked(history, seen(*[ONE] * again))
+
+
+def test_what_is_acknowledged_is_never_lost_with_memory_nor_what_came_before_it():
+    history = window()
+    lost, insert = began(history, inserting([ONE]), inserting([TWO]))
+    history.lost(lost)
+    (read,) = began(history, reading(0, 1, ["a"]))
+    history.end(read, seen(ONE))
+    history.end(insert, 1)
+    history.forgot()
+    asked(history, seen(TWO))  # the one that is not acknowledged may have come after it
+
+    history = window()
+    (lost,) = began(history, inserting([ONE]))
+    history.lost(lost)
+    asked(history, seen(ONE))
+    (insert,) = began(history, inserting([TWO]))
+    history.end(insert, 1)
+    history.forgot()
+    (read,) = began(history, reading(0, 9, ["a"]))
+    with pytest.raises(Contradiction):
+        history.end(read, seen(TWO))
+
+
+def test_memory_loses_what_came_last():
+    for between in (False, True):
+        history = window()
+        for op in began(history, inserting([ONE]), inserting([TWO])):
+            history.lost(op)
+        if between:
+            asked(history, seen(ONE))
+        asked(history, seen(ONE, TWO))
+        history.died()
+        (read,) = began(history, reading(0, 9, ["a"]))
+        if between:
+            with pytest.raises(Contradiction):
+                history.end(read, seen(TWO))
+        else:
+            history.end(read, seen(TWO))
+
+
+def test_what_is_settled_is_durable():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.lost(insert)
+    asked(history, seen(ONE))
+    history.settled()
+    history.forgot()
+    (read,) = began(history, reading(0, 9, ["a"]))
+    with pytest.raises(Contradiction):
+        history.end(read, seen())
+
+
 def test_calls_at_the_same_time_may_have_either_order_and_no_other():
     history = window()
     insert, evict = began(history, inserting([ONE]), evicting(0, 9, None))

@@ -32,7 +32,7 @@ from sash_client.aio import AsyncClient
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
 from sash_engine.errors import SashError
 from tests.simulation.disk import Disk, DiskTier
-from tests.simulation.history import Entry
+from tests.simulation.history import Entry, Op
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.scenario import Scenario
 
@@ -69,7 +69,7 @@ class Served:
         self.world = world
         self.process = Process(world.loop, number)
         self.ended: asyncio.Future[str] = world.loop.create_future()
-        self.calls: dict[asyncio.Future[Any], None] = {}
+        self.calls: dict[asyncio.Future[Any], int] = {}
         self.storage: Storage | None = None
         self.plane: Plane | None = None
         self.methods: Any = None
@@ -186,6 +186,8 @@ class Caller(AsyncClient):
         self._world = world
         self.delay_s = 0.0
         """How much longer requests are on their way."""
+        self.sent: list[int] = []
+        """The numbers of the calls that its user has made for the present step."""
         super().__init__("127.0.0.1:1", timeout_s=timeout_s)
         self._now_s = world.loop.time  # type: ignore[method-assign]
         self._uniform = random.Random(f"{world.scenario.seed} pauses {name}").uniform  # type: ignore[method-assign]
@@ -238,6 +240,8 @@ class World:
         self.restarts = 0
         self.failed_starts = 0
         self._calls = 0
+        self._under_way: set[int] = set()
+        self._lost: list[tuple[set[int], Any, Op]] = []
         self._callbacks = 0
         self.over = False
         self.ended = False
@@ -351,6 +355,7 @@ class World:
         """Make a call of a process."""
         self._calls += 1
         number, fault = self._calls, self.net.get(self._calls)
+        caller.sent.append(number)
         data = request.SerializeToString(deterministic=True)
         reply: asyncio.Future[Any] = self.loop.create_future()
         delay_s = caller.delay_s + self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
@@ -364,6 +369,7 @@ class World:
         if fault == "request lost":
             self.loop.call_later(delay_s, self._answer, reply, None)
         else:
+            self._under_way.add(number)
             self.loop.call_later(delay_s, self._arrives, target, method, data, reply, number)
         try:
             async with asyncio.timeout(timeout_s):
@@ -388,15 +394,34 @@ class World:
     ) -> None:
         if target is None or not target.process.alive:
             self._answer(reply, None if target is not None else unreachable("refused"))
+            self._served(number)
         elif target.methods is None:
             self._answer(reply, unreachable("refused"))
+            self._served(number)
         else:
-            target.calls[reply] = None
+            target.calls[reply] = number
             target.process.spawn(target.answered(method, data, reply, number))
+
+    def lost(self, history: Any, op: Op, caller: Caller) -> None:
+        """Take note that nobody will say what became of a call."""
+        self.checked(history.lost, op)
+        self._lost.append((self._under_way.intersection(caller.sent), history, op))
+        self._served(0)
+
+    def _served(self, number: int) -> None:
+        """A process has done what it will for a call: one whose answer is lost has taken effect, or never will."""
+        self._under_way.discard(number)
+        if self._lost and not self.moves:  # in a cluster, another process may go on with it
+            for left, history, op in self._lost:
+                left.discard(number)
+                if not left:
+                    self.checked(history.fenced, op)
+            self._lost = [each for each in self._lost if each[0]]
 
     def reply(self, served: Served, reply: asyncio.Future[Any], answer: Any, number: int) -> None:
         """Send an answer back."""
         served.calls.pop(reply, None)
+        self._served(number)
         delay_s = self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
         fault = self.net.get(number)
         if fault == "answer lost":
@@ -408,7 +433,8 @@ class World:
 
     def broken_off(self, served: Served) -> None:
         """Tell those who have called a process that is dead; some never hear of it."""
-        for reply in list(served.calls):
+        for reply, number in list(served.calls.items()):
+            self._served(number)
             if self.random.random() < 0.8:
                 self.loop.call_later(0.001, self._answer, reply, None, context=self.context)
 

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sash_client import FailedPrecondition, InvalidArgument, SashClientError, Window
 from sash_spark import register, sash_sink
-from sash_spark.parts import Part
+from sash_spark.writing.route import Outcome
 
 pytestmark = pytest.mark.spark
 
@@ -190,7 +190,7 @@ def test_options_that_do_not_go_with_changes(target, options):
 
 
 def test_a_task_without_rows(route):
-    assert route().stage(iter(()), "q", 0) == Part(0, ())
+    assert route().stage(iter(()), "q", 0) == Outcome(0, ())
 
 
 def test_through_spark(spark, client, target, window):

@@ -24,7 +24,7 @@ from sash_spark.demo import (
     table,
 )
 from sash_spark.flights import load_flights, write_feed
-from sash_spark.parts import gathered
+from sash_spark.writing.route import gathered
 
 ROWS = [
     Row(("EWR",), "1h", 3, 1.5, 2.5, 9.0),

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 import sash_client
 from sash_client import Client
-from sash_spark import parts, register, sash_sink
-from sash_spark.parts import Route
+from sash_spark import register, sash_sink
+from sash_spark.writing.route import Outcome, Route
 from tests.support.clients import client_of
 from tests.support.ports import free_port
 from tests.support.servers import running_service
@@ -73,7 +73,7 @@ def test_attempts_that_spark_gave_up(spark, window, sink):
     one(frame, 0)
     assert_fold(window, frame.toPandas())
     late = other.stage(iter(frame.toArrow().to_batches()), "q", 0)
-    assert late == parts.Part(0, (), committed=True)
+    assert late == Outcome(0, (), committed=True)
     assert other.commit("q", 0, [late]).already_applied
     one(frame, 0)
     assert one.total.already_applied
@@ -220,7 +220,7 @@ def test_micro_batches_without_rows(stream, window, sink):
 
 def test_a_part_that_has_expired_fails_the_batch(spark, window, sink, monkeypatch):
     commit = Route.commit
-    lost = [parts.Part(1, ("0123456789abcdef",))]
+    lost = [Outcome(1, ("0123456789abcdef",))]
     monkeypatch.setattr(
         Route, "commit", lambda self, query, batch, _, streaming: commit(self, query, batch, lost, streaming)
     )

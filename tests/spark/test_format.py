@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from sash_client import InvalidArgument, Unavailable
 from sash_spark import register
-from sash_spark.parts import Part, Route
 from sash_spark.source import SashDataSource
+from sash_spark.writing.route import Outcome, Route
 from tests.support.spark_streams import KEYED, Stream, assert_fold, killer, rows, staged_parts
 
 pytestmark = pytest.mark.spark
@@ -173,11 +173,11 @@ def test_integers_are_keys_times_and_values_and_parts_keep_their_order(spark, cl
         pa.RecordBatch.from_pylist([{"t": 5, "k": -7, "v": i + j} for j in range(4)], arrow) for i in range(0, 48, 4)
     ]
     staged = writer.write(iter(batches))
-    assert (staged.part.arrived, len(staged.part.stages)) == (48, 5)
+    assert (staged.outcome.arrived, len(staged.outcome.stages)) == (48, 5)
     writer.commit([staged])
     (answer,) = window.query(key="-7")
     assert answer.aggregates["all"] == list(range(48)), "equal times: the order of arrival"
-    assert writer.write(iter(batches)).part == Part(0, (), committed=True)
+    assert writer.write(iter(batches)).outcome == Outcome(0, (), committed=True)
 
 
 def test_a_missing_value_fails_the_task_and_names_the_column(spark, window, options):
@@ -268,6 +268,6 @@ def test_what_is_saved_to_a_wrong_target_fails_on_the_driver(options):
 def test_names_of_parts_are_what_is_committed(client, window, target):
     route = Route(target, "w", "at", "k", None, 10, 20.0)
     with pytest.raises(Exception, match="no part 'gone' is staged"):
-        route.commit("q", 0, [Part(1, ("gone",))])
-    assert route.commit("q", 0, [Part(1, ("gone",)), Part(0, (), committed=True)]).already_applied
+        route.commit("q", 0, [Outcome(1, ("gone",))])
+    assert route.commit("q", 0, [Outcome(1, ("gone",)), Outcome(0, (), committed=True)]).already_applied
     assert window.describe().counts.inserted == 0

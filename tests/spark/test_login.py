@@ -8,7 +8,7 @@ from sash_client import InvalidArgument, PermissionDenied, Unauthenticated
 from sash_spark import Login, register, sash_sink
 from sash_spark.config import parse
 from sash_spark.options import Options
-from sash_spark.question import Question
+from sash_spark.reading.question import Question
 from tests.security.conftest import TOKENS, with_windows
 from tests.support.servers import running_service
 from tests.support.tokens import write_tokens

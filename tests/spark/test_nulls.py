@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from sash_client import InvalidArgument
 from sash_spark import BatchReport, register, sash_sink
 from sash_spark.pipeline import Pipeline
-from sash_spark.preaggregate import check_preaggregation
+from sash_spark.writing.preaggregate import check_preaggregation
 from tests.support.pipelines import SPEC, config_in, feed, record
 
 pytestmark = pytest.mark.spark

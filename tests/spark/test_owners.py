@@ -11,7 +11,7 @@ import pytest
 
 from sash_client.direct import DirectClient
 from sash_spark import sash_sink
-from sash_spark.parts import Route
+from sash_spark.writing.route import Route
 from tests.support.servers import Running, service_process
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from sash_client import InvalidArgument
 from sash_spark import register, sash_sink
 from sash_spark.config import parse
-from sash_spark.paths import find
 from sash_spark.pipeline import Pipeline
+from sash_spark.writing.paths import find
 
 pytestmark = pytest.mark.spark
 

@@ -26,7 +26,7 @@ from sash_spark.demo import (
 from sash_spark.flights import load_flights, write_feed
 from sash_spark.pipeline import Pipeline, Progress, main
 from sash_spark.records import judged, parsed
-from sash_spark.sink import BatchReport
+from sash_spark.writing.sink import BatchReport
 from tests.support.pipelines import DDL, DOCUMENT, SPEC, config_in, feed, record
 from tests.support.servers import running_service
 

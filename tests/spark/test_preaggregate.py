@@ -4,6 +4,7 @@ import datetime as dt
 import math
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
@@ -12,7 +13,8 @@ from pyspark.sql import functions as F
 from sash_client import InvalidArgument
 from sash_engine.monoids.laws import close
 from sash_spark import sash_sink
-from sash_spark.preaggregate import check_preaggregation, partials_of, preaggregate
+from sash_spark.writing.preaggregate import check_preaggregation, partials_of, preaggregate
+from tests.support.far_from_zero import variance_and_error
 
 pytestmark = pytest.mark.spark
 
@@ -187,6 +189,17 @@ def test_moments_of_equal_values_are_those_of_equal_values(spark, client, target
     panes(spark.createDataFrame(rows, SCHEMA).repartition(3), 0)
     found = client.window("panes").query()[0].aggregates
     assert (found["variance"], found["skewness"], found["kurtosis"]) == (0, None, None)
+
+
+@pytest.mark.parametrize("offset", [1e6, -1e9, 1e12])
+def test_of_a_variance_far_from_zero_no_more_is_lost_than_is_said(spark, client, target, offset):
+    """Spark adds the rows of a pane one by one; they rise, so the roundings of the means are on one side."""
+    values = (np.sort(np.random.default_rng(7).normal(size=2000)) + offset).tolist()
+    _, panes = twins(client, target, keyed=False, aggregates={"variance": ROUNDED["variance"]})
+    rows = [(EPOCH + dt.timedelta(seconds=j // 10), "", x, j, "s", True) for j, x in enumerate(values)]
+    panes(spark.createDataFrame(rows, SCHEMA).coalesce(1), 0)
+    variance, error = variance_and_error(values, len(values))
+    assert client.window("panes").query()[0].aggregates["variance"] == pytest.approx(variance, abs=error)
 
 
 @pytest.mark.parametrize("top", [2**63 - 1, 7], ids=["beyond int64", "within it"])

@@ -11,12 +11,13 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, No
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from sash_client import ALL_KEYS, InvalidArgument, Unsupported
-from sash_spark import planning, register
-from sash_spark.columns import AnswerColumn, instants
+from sash_spark import register
 from sash_spark.options import Options
-from sash_spark.planning import Share
-from sash_spark.question import Question
-from sash_spark.reading import PushedReader
+from sash_spark.reading import planning
+from sash_spark.reading.answer_columns import AnswerColumn, instants
+from sash_spark.reading.planning import Share
+from sash_spark.reading.question import Question
+from sash_spark.reading.reader import PushedReader
 
 pytestmark = pytest.mark.spark
 
@@ -373,7 +374,7 @@ def test_what_cannot_be_read_says_so(client, reader, read):
     with pytest.raises(Unsupported, match="panes instead of entries"):
         reader()
     assert read(what="answers").collect()[0]["n"] == 2
-    with pytest.raises(AnalysisException, match="neither ticks nor a time"):
+    with pytest.raises(AnalysisException, match="is not a time"):
         read(what="series", step="10s", start="soon").collect()
 
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from sash_client import InvalidArgument
 from sash_spark.sliding import sliding_aggregate
-from sash_spark.sliding_keys import exact
+from sash_spark.sliding.keys import exact
 from tests.support.spark_streams import settled
 
 pytestmark = pytest.mark.spark

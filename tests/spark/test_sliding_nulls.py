@@ -11,8 +11,8 @@ from sash_client import InvalidArgument
 from sash_engine.monoids import IgnoresNulls, catalogue
 from sash_engine.monoids.base import NUMPY_TYPES
 from sash_spark.sliding import sliding_aggregate
-from sash_spark.sliding_plan import Plan, columns_of
-from sash_spark.sliding_stream import entries_of
+from sash_spark.sliding.plan import Plan, columns_of
+from sash_spark.sliding.stream import entries_of
 from tests.spark.test_sliding_state import SCHEMA, plan_of
 
 SOME = {"float64": [1.0, -2.5, 4.0], "int64": [3, -1, 7], "string": ["b", "a", "c"], "bool": [True, False, True]}

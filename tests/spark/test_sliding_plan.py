@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import sash_spark
 from sash_client import InvalidArgument
-from sash_spark.sliding_plan import Plan
+from sash_spark.sliding.plan import Plan
 from tests.spark.test_sliding_state import AGGREGATES, SCHEMA, plan_of
 
 
@@ -69,9 +69,9 @@ def test_what_does_not_fit_is_named(changed, field):
     ("module", "without"),
     [
         ("sash_spark", {"pyspark", "pyarrow", "grpc"}),
-        ("sash_spark.sliding", {"grpc", "pandas", "pydantic", "sash_client"}),
-        ("sash_spark.sliding_operator", {"numpy", "pyarrow", "sash", "sash_client"}),
-        ("sash_spark.source", {"pandas", "sash_spark.reading", "sash_spark.preaggregate"}),
+        ("sash_spark.sliding.aggregate", {"grpc", "pandas", "pydantic", "sash_client"}),
+        ("sash_spark.sliding.operator", {"numpy", "pyarrow", "sash", "sash_client"}),
+        ("sash_spark.source", {"pandas", "sash_spark.reading.reader", "sash_spark.writing.preaggregate"}),
     ],
 )
 def test_python_workers_import_what_they_use(module, without):

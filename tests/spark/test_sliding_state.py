@@ -11,10 +11,12 @@ from pyspark.sql import Row
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 from sash_client import DataLoss, FailedPrecondition
-from sash_spark import sliding_chunk, sliding_fold, sliding_state
-from sash_spark.sliding_plan import NEVER, Plan, record_batch_of
-from sash_spark.sliding_state import Bucket
-from sash_spark.sliding_stream import StreamBuckets, _murmur3, spread
+from sash_spark.sliding import chunk as sliding_chunk
+from sash_spark.sliding import fold as sliding_fold
+from sash_spark.sliding import state as sliding_state
+from sash_spark.sliding.plan import NEVER, Plan, record_batch_of
+from sash_spark.sliding.state import Bucket
+from sash_spark.sliding.stream import StreamBuckets, _murmur3, spread
 
 SCHEMA = StructType(
     [

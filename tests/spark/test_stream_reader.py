@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from sash_client import DataLoss, FailedPrecondition, InvalidArgument
 from sash_spark import register
 from sash_spark.options import Options
-from sash_spark.question import Question
+from sash_spark.reading.question import Question
 from sash_spark.source import SashDataSource
 from tests.support.clients import client_of
 from tests.support.servers import service_process

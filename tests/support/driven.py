@@ -14,8 +14,9 @@ import queue
 import threading
 from contextlib import contextmanager, suppress
 
-from sash_client import Producer, SashClientError, Unavailable, Window, producer
-from sash_client.bulks import from_bulk
+from sash_client import Producer, SashClientError, Unavailable, Window
+from sash_client.data.bulks import from_bulk
+from sash_client.windows import producer
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sash.rpc import translate
 from sash_client import InvalidArgument
-from sash_client.wire import spec_document, to_spec
+from sash_client.data.wire import spec_document, to_spec
 from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import documents

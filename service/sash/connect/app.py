@@ -33,14 +33,14 @@ from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, p
 from sash.limits.memory import MemoryBudget, mine
 from sash.requests import HEADER, request_id
 from sash.rest.bodies import parsed_bytes
-from sash.rest.whole import Whole, answer_whole
-from sash.rpc.gate import Gate
+from sash.rest.entrance import BODY
+from sash.rest.exchange import Whole, answer_whole
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
 from sash.rpc.parsing import LONG_BYTES
 from sash.rpc.parts import Parts
 from sash.runtime.metrics import Metrics
-from sash_engine.errors import InvalidArgument, TooLarge, Unauthenticated, Unsupported
+from sash_engine.errors import TooLarge, Unauthenticated, Unavailable, Unsupported
 from sash_engine.steps import Steps, spans_of
 from sash_wire import traces
 
@@ -77,17 +77,13 @@ class ConnectApp:
     Args:
         operations: run on the event loop that serves the app.
         metrics: counts failed calls.
-        gate: limits the number of calls in progress.
         body_bytes_max: most bytes of a message, also when it is unpacked.
         memory: where memory for messages is reserved that were compressed.
     """
 
-    def __init__(
-        self, operations: Operations, metrics: Metrics, gate: Gate, body_bytes_max: int, memory: MemoryBudget
-    ) -> None:
+    def __init__(self, operations: Operations, metrics: Metrics, body_bytes_max: int, memory: MemoryBudget) -> None:
         self._memory = memory
         self._metrics = metrics
-        self._gate = gate
         self._bytes_max = body_bytes_max
         self._in_slices = operations.parsed
         self._parser = ThreadPoolExecutor(1, "json")
@@ -118,29 +114,9 @@ class ConnectApp:
 
     # ---------------------------------------------------------------- one message in, one out
 
-    def begin(self, scope: Scope, body: bytes) -> Coroutine[Any, Any, Any] | None:
-        """Return what answers a small unary call; see `sash.rest.quick.Edge`."""
-        method = self._unary_methods.get(scope["path"])
-        if method is None or scope["method"] != "POST" or len(body) > self._bytes_max:
-            return None
-        headers = dict(scope["headers"])
-        kind = headers.get(b"content-type", b"")
-        if kind not in _UNARY or headers.get(b"connect-protocol-version", b"1") != b"1":
-            return None
-        timeout_s = None
-        if b"connect-timeout-ms" in headers:
-            try:
-                timeout_s = timeout_of(headers)
-            except InvalidArgument:
-                return None
-        return self._answered(method, scope["path"], kind, timeout_s, body, False)
-
-    async def finish(self, answer: Any, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send an answer, or the error of a call."""
-        if type(answer) is Whole:
-            await answer_whole(scope, send, answer)
-        else:
-            await self._refuse(send, answer, self._methods[scope["path"]].name)
+    def at_once(self, scope: Scope) -> bool:
+        """Whether the answer to a small request may begin without a task: a unary call's may."""
+        return scope["path"] in self._unary_methods
 
     async def _unary(self, method: Method, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -155,21 +131,22 @@ class ConnectApp:
             return
         try:
             timeout_s = timeout_of(headers)
-            self._gate.check()
             if read:
                 codec, data, packed = of_query(scope["query_string"])
                 kind = b"application/" + codec
             else:
                 packed = is_packed(headers, b"content-encoding")
-                data = await self._body(headers, receive)
+                data = await self._body(scope, headers, receive)
         except Gone:
             raise
         except Exception as error:
             await self._refuse(send, error, method.name)
             return
-        await self.finish(
-            await self._answered(method, scope["path"], kind, timeout_s, data, packed), scope, receive, send
-        )
+        answer = await self._answered(method, scope["path"], kind, timeout_s, data, packed)
+        if isinstance(answer, Exception):
+            await self._refuse(send, answer, method.name)
+        else:
+            await answer_whole(scope, send, answer)
 
     async def _answered(
         self, method: Method, path: str, kind: bytes, timeout_s: float | None, data: bytes, packed: bool
@@ -183,17 +160,16 @@ class ConnectApp:
         """
         codec = _UNARY[kind]
         try:
-            with self._gate:
-                request = await self._read(codec, method, data, packed)
-                if path in self._waits:
-                    call = method.call(request)
-                    response = await _within(timeout_s, call if method.reads_only else unbroken(call))
-                else:
-                    response = method.call(request)
-                if isinstance(response, Parts):
-                    body = await _within(timeout_s, response.written(codec))
-                else:
-                    body = codec.write(response)
+            request = await self._read(codec, method, data, packed)
+            if path in self._waits:
+                call = method.call(request)
+                response = await _within(timeout_s, call if method.reads_only else unbroken(call))
+            else:
+                response = method.call(request)
+            if isinstance(response, Parts):
+                body = await _within(timeout_s, response.written(codec))
+            else:
+                body = codec.write(response)
         except Exception as error:
             return error
         return Whole(200, kind, body)
@@ -222,8 +198,10 @@ class ConnectApp:
         made = await self._in_slices(codec.steps(method.request, data))
         return await asyncio.get_running_loop().run_in_executor(self._parser, made) if is_json else made()
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
+    async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
         """Read the whole body. A body with a `Content-Length` that is too large is not read."""
+        if BODY in scope and len(scope[BODY]) <= self._bytes_max:
+            return scope[BODY]  # type: ignore[no-any-return]
         if int(headers.get(b"content-length", 0)) > self._bytes_max:
             raise self._too_large()
         parts, size, more = list[bytes](), 0, True
@@ -240,7 +218,13 @@ class ConnectApp:
 
     async def refuse(self, scope: Scope, _: Receive, send: Send, error: Exception) -> None:
         """Answer a request with an error without reading it."""
-        await self._refuse(send, error, scope["path"])
+        method, kind = self._methods.get(scope["path"]), media_type(dict(scope["headers"]))
+        is_stream = method is not None and method.streams_responses != method.streams_requests
+        if is_stream and kind in _STREAM and isinstance(error, Unavailable):
+            await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": [(b"content-type", kind)]})
+            await self._end(send, error, scope["path"])
+        else:
+            await self._refuse(send, error, scope["path"])
 
     async def _refuse(self, send: Send, error: Exception, method: str, status: int | None = None) -> None:
         """Answer with an error, and the HTTP status of its code, unless there is another one."""
@@ -267,21 +251,27 @@ class ConnectApp:
             return
         codec = _STREAM[kind]
         await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": [(b"content-type", kind)]})
-        end: dict[str, Any] = {}
+        failed = None
         try:
             timeout_s = timeout_of(headers)
             packed = is_packed(headers, b"connect-content-encoding")
-            with self._gate:
-                messages = self._messages(method, codec, receive, packed)
-                if method.streams_requests:
-                    response = await _within(timeout_s, shielded(method.call(messages)))
-                    await _send_part(send, sealed(codec.write(response)))
-                else:
-                    await _within(timeout_s, self._answers(method, codec, messages, receive, send))
+            messages = self._messages(method, codec, receive, packed)
+            if method.streams_requests:
+                response = await _within(timeout_s, shielded(method.call(messages)))
+                await _send_part(send, sealed(codec.write(response)))
+            else:
+                await _within(timeout_s, self._answers(method, codec, messages, receive, send))
         except Gone:
             raise
         except Exception as error:
-            code, end["error"] = document_of(error, method.name)
+            failed = error
+        await self._end(send, failed, method.name)
+
+    async def _end(self, send: Send, error: Exception | None, method: str) -> None:
+        """End a stream of answers."""
+        end: dict[str, Any] = {}
+        if error is not None:
+            code, end["error"] = document_of(error, method)
             self._metrics.count_rejected("connect", code.name)
         await _send_part(send, sealed(orjson.dumps(end), END), more=False)
 

@@ -119,7 +119,7 @@ def staged_key(window: int, part: int) -> bytes:
 
 
 class Name(NamedTuple):
-    """What a key says about its value.
+    """The parts of a key.
 
     Args:
         kind: kind of the value, as for `seal`.

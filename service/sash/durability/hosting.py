@@ -1,4 +1,4 @@
-"""What `Storage` needs of the place that keeps its windows: memory (memory_storage.py) or a tier (tier_storage.py).
+"""The place that keeps the windows of a `Storage`: memory (memory_storage.py) or a tier (tier_storage.py).
 
 Storage ──▶ WindowStorage ── admit ──▶ HostedWindow ── apply, stage, settled
                  │                          │
@@ -37,7 +37,7 @@ def never(ledger: Ledger) -> bool:
 
 @dataclass(slots=True)
 class StorageStatus:
-    """What metrics show of a storage."""
+    """The state of a storage, for metrics."""
 
     tier: str
     error: str | None

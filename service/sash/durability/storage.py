@@ -336,7 +336,7 @@ class Storage:
             return await self.slices.run(told(window.reader), before_each)
 
     def _told(self, name: str, question: Question[A], answer: Any) -> A:
-        """What is answered, of what a reader answers; there must be memory for it."""
+        """Return the answer to send for that of a reader; raise ResourceExhausted if there is no memory for it."""
         if isinstance(question, EntriesQuery):
             # The window's values are kept until they are read.
             columns = 2 + len(self._catalogue.find(name).spec.columns)

@@ -43,7 +43,7 @@ _Puts = Callable[[], Mapping[bytes, bytes]]
 
 
 class WritePath:
-    """What the writes to all stored windows of a service share.
+    """The state that the writes to all stored windows of a service share.
 
     Args:
         session: the tier.

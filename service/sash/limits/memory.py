@@ -178,10 +178,11 @@ class Reservation:
 
     def release(self) -> None:
         """Give everything back."""
-        self.keep(0)
-        self._budget.hold(BODIES, -self._unread)
-        self._unread = 0
         self._is_over = True
+        if self.held:
+            self.keep(0)
+            self._budget.hold(BODIES, -self._unread)
+            self._unread = 0
         if _mine.get() is self:
             _mine.set(None)
 

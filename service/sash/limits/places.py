@@ -33,15 +33,13 @@ class Places:
                 retry_after_s=1.0,
             )
 
-    def has_room(self, caller: str) -> bool:
-        """Whether there is a place for a call of a caller."""
-        return self._calls < self._calls_max and self._callers.get(caller, 0) < self._of_caller_max
-
     def enter(self, caller: str) -> None:
         """Take a place; raises as `check`."""
-        self.check(caller)
+        has = self._callers.get(caller, 0)
+        if self._calls >= self._calls_max or has >= self._of_caller_max:
+            self.check(caller)
         self._calls += 1
-        self._callers[caller] = self._callers.get(caller, 0) + 1
+        self._callers[caller] = has + 1
 
     def leave(self, caller: str) -> None:
         """Give a place back."""

@@ -120,7 +120,7 @@ class PrometheusApp:
 
         async def called() -> Answer:
             given = await parameters_of(scope, receive)
-            if scope["method"] == "POST":  # `Front` meters reads with GET
+            if scope["method"] == "POST":  # `Entrance` meters reads with GET
                 return await self._plane.turns.metered(caller_of(), _awaited(handler(given)))
             return await handler(given)
 

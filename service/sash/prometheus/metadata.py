@@ -89,7 +89,7 @@ class Metadata:
         return _some(found, given)
 
     def metadata(self, given: Parameters) -> dict[str, list[dict[str, str]]]:
-        """What each metric is."""
+        """The type and help text of each metric."""
         name, limit = given.text("metric", ""), given.whole("limit")
         found = dict[str, list[dict[str, str]]]()
         for spec in self._specs():

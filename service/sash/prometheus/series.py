@@ -385,7 +385,7 @@ def _series_at_once(spec: WindowSpec, names: Sequence[str], count: int) -> int:
 
 
 def plain(monoid: Monoid) -> Monoid:
-    """What an aggregate of a nullable field does with the values that are there."""
+    """Return the aggregate of the values that are not null."""
     return monoid.inner if isinstance(monoid, IgnoresNulls) else monoid
 
 

@@ -45,7 +45,7 @@ SERVED = frozenset((*RANGES, *OF_VALUES, *DATES, *_OTHERS))
 
 
 class Queryable(Protocol):
-    """What is asked: all that the evaluator knows of where samples are."""
+    """The port that an expression is evaluated over: all that the evaluator knows of where samples are."""
 
     room: Room
     """What the expression may take."""
@@ -122,7 +122,7 @@ class Evaluator:
         raise BadData(f"{type(expr).__name__} is not supported", field="query")
 
     async def _values(self, parts: Sequence[Any]) -> list[Value]:
-        """What some parts are worth, one after the other; each waits for those behind it."""
+        """Evaluate some parts, one after the other; the memory of each is held until all are done."""
         found = list[Value]()
         with ExitStack() as waiting:
             for part in parts:

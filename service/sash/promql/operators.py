@@ -82,7 +82,7 @@ class Matching:
 
     @classmethod
     def of(cls, modifier: promql_parser.BinModifier | None) -> Matching:
-        """What the parser found."""
+        """Return the matching that a parsed modifier asks for."""
         if modifier is None:
             return cls()
         fill = modifier.fill_values
@@ -220,8 +220,7 @@ def _vectors(operator: str, left: Vector, right: Vector, matching: Matching) -> 
 
 
 def _both_there(left: Vector, right: Vector) -> tuple[Vector, Vector]:
-    """What both sides have at the times at which both have something: at all others nothing matches, and nothing is
-    wrong."""
+    """Return both sides, with only the times at which both have samples; at others nothing can match."""
     times = left.there.any(0) & right.there.any(0)
     found = []
     for side in (left, right):

@@ -300,7 +300,7 @@ def spread(vector: Vector, count: int) -> Vector:
 
 
 class Room:
-    """What one expression takes.
+    """The memory that one expression takes.
 
     Args:
         memory: of the service.

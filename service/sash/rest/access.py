@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from sash.access.http import Refuse
+from sash.access.rights import Right
+from sash.admission import Admission
+from sash.rest.entrance import Refuse
 from sash.rest.problems import of_error
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
-__all__ = ["METRICS", "open_paths", "refusal"]
+__all__ = ["METRICS", "open_paths", "refusal", "rights_of"]
 
 METRICS = "/metrics"
 _HEALTH = ("/healthz", "/readyz")
@@ -42,3 +45,18 @@ def refusal(metrics: Metrics) -> Refuse:
         await response(scope, receive, send)
 
     return refuse
+
+
+def rights_of(admission: Admission, is_open: Callable[[str], bool]) -> Callable[[Scope, Any, str | None], None]:
+    """Return what checks a right of a request's caller on a window, before the body is read.
+
+    Args:
+        is_open: whether a path needs no token.
+    """
+    rights = {str(right): right for right in Right}
+
+    def require(scope: Scope, right: str, window: str | None) -> None:
+        if not is_open(scope["path"]):
+            admission.require(f"{scope['method']} {scope['path']}", rights[right], window)
+
+    return require

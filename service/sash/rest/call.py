@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope
 from sash.calls import joined
 from sash.plane import Plane
 from sash.rest.bodies import JSON, YAML, parse_json
+from sash.rest.entrance import BODY
 from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
@@ -24,8 +25,8 @@ from sash_engine.windows.spec.text import read_yaml
 __all__ = ["SAFE", "Admit", "Call", "Collect", "Edge", "Gone"]
 
 Collect = Callable[[], Awaitable[CollectorRegistry]]
-Admit = Callable[[Any, str | None], None]
-"""Raises if the caller lacks a right on a window; None: the route names no window."""
+Admit = Callable[[Scope, Any, str | None], None]
+"""Raises if the caller of a request lacks a right on a window; None: the route names no window."""
 
 SAFE = frozenset(("GET", "HEAD"))
 """The methods that change nothing."""
@@ -72,14 +73,11 @@ class Edge:
 class Call(Request):
     """One request."""
 
-    def __init__(
-        self, edge: Edge, scope: Scope, receive: Receive, kinds: Sequence[str] = (), whole: bytes | None = None
-    ) -> None:
+    def __init__(self, edge: Edge, scope: Scope, receive: Receive, kinds: Sequence[str] = ()) -> None:
         """Look at the head of a request.
 
         Args:
             kinds: the media types that the route takes; none: it takes no body.
-            whole: the body, where that is there already, and not too large.
 
         Raises:
             UnsupportedMediaType: the body is none that the route takes.
@@ -87,7 +85,7 @@ class Call(Request):
         self.scope, self._receive = scope, receive  # all that FastAPI's class needs; its constructor takes 1 µs
         self.edge = edge
         self.plane = edge.plane
-        self._whole = whole
+        self._whole: bytes | None = scope.get(BODY)
         self._bytes_max = edge.settings.max_body_bytes
         self.kind: str | None = None
         """The media type of the body; None where the route takes no body."""

@@ -31,9 +31,9 @@ from sash.rest.answers import json_bytes
 from sash.rest.bodies import JSON
 from sash.rest.call import SAFE, Call, Edge, Gone
 from sash.rest.documents import Problem, reference
+from sash.rest.exchange import Whole
 from sash.rest.models import Document, Parameters
 from sash.rest.problems import MEDIA_TYPE, of_error, of_status
-from sash.rest.whole import Whole
 from sash_engine.errors import NotFound
 from sash_wire import traces
 
@@ -138,24 +138,21 @@ class Route(APIRoute):
         if scope["method"] != self.method:
             await app.finish(wrong_method(scope, app.methods(self.path)), scope, receive, send)
             return
-        if traces.tracer is not None:
-            traces.rename(f"{scope['method']} {self.path}")
         name = scope["path_params"].get("name")
         await app.finish(await self.answered(app.edge, scope, receive, name), scope, receive, send)
 
-    async def answered(
-        self, edge: Edge, scope: Scope, receive: Receive, name: str | None, body: bytes | None = None
-    ) -> Whole | Response | None:
+    async def answered(self, edge: Edge, scope: Scope, receive: Receive, name: str | None) -> Whole | Response | None:
         """Call the handler; return its answer. None: the caller has gone.
 
         Args:
             name: the window's.
-            body: all of it, where it is there already.
         """
+        if traces.tracer is not None:
+            traces.rename(f"{scope['method']} {self.path}")
         try:
             if edge.admit is not None and self.right is not None:
-                edge.admit(self.right, name)
-            call = Call(edge, scope, receive, self.kinds, body)
+                edge.admit(scope, self.right, name)
+            call = Call(edge, scope, receive, self.kinds)
             given: dict[str, Any] = {self._call: call}
             if name is not None:
                 given["name"] = name
@@ -173,7 +170,7 @@ class Route(APIRoute):
         except Gone:
             return None
         except Exception as error:
-            if isinstance(error, NotFound) and "app" in scope and (taken := scope["app"].methods(scope["path"])):
+            if isinstance(error, NotFound) and (taken := scope["app"].methods(scope["path"])):
                 return wrong_method(scope, taken)  # a window may be called `import`, but none is
             return of_error(error, scope["method"], scope["path"])
         return found  # type: ignore[no-any-return]

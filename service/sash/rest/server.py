@@ -1,21 +1,23 @@
-"""Serves the HTTP port with uvicorn on a running event loop: the REST app, and the apps ahead of it."""
+"""Listens on the HTTP port, and ends connections in good order."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
+import os
 import socket
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+import time
+from email.utils import formatdate
+from typing import Any, cast
 
-import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from sash.limits.turns import Turns
-from sash.rest.connections import Connections
-from sash.rest.guards import Guard
-from sash.rest.quick import Lane, Quick
+from sash.limits.connections import Connections
+from sash.rest.connection import Connection, Port
+from sash.rest.entrance import Entrance
+from sash.rest.handshake import Handshake
 from sash.rest.traced import traced
 from sash.runtime.metrics import Metrics
 from sash.settings import Settings
@@ -23,56 +25,45 @@ from sash_engine.errors import InvalidArgument
 
 __all__ = ["RestServer"]
 
+_GRACE_S_MIN = 1.0
+_WAIT_S = 0.05
+_log = logging.getLogger("sash")
+
 
 class RestServer:
-    """Serves an app over HTTP.
+    """Serves the edges over HTTP.
 
     Args:
-        app: what to serve.
+        entrance: passes requests on to them.
         closing: is set when the server closes, which ends all watches.
-        settings: host and port, and the hosts and origins that may call.
-        metrics: counts the requests that are refused ahead of the app.
-        ahead: apps that get the requests under a path prefix, without passing through `app`.
+        settings: host and port, and limits of connections.
+        metrics: counts the requests that are refused ahead of the edges.
         tls: the context for TLS; without it where None.
         shared: other processes of this service listen on the port, too.
-        turns: who goes first when the service is busy.
-        lanes: the edges whose small requests are answered while they are read.
     """
 
     def __init__(
         self,
-        app: ASGIApp,
+        entrance: Entrance,
         closing: asyncio.Event,
         settings: Settings,
         metrics: Metrics,
-        ahead: Mapping[str, ASGIApp] | None = None,
         tls: ssl.SSLContext | None = None,
         shared: bool = False,
-        turns: Turns | None = None,
-        lanes: Sequence[Lane] = (),
     ) -> None:
         self._shared = shared
         self._closing = closing
         self._settings = settings
-        self.connections = Connections(
-            settings.max_connections, settings.max_connections_per_address, settings.body_timeout_s, metrics, tls
-        )
-        guard = Guard(_by_prefix(ahead or {}, app), settings, metrics)
-        if turns is not None and lanes:
-            self.connections.quick = Quick(guard, turns, lanes)
-        config = uvicorn.Config(
-            traced(guard),
-            http=cast("type[asyncio.Protocol]", self.connections.protocol),
-            timeout_keep_alive=settings.idle_timeout_s,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-        )
-        self._config = config
-        self._server = _Server(config, self.connections)
-        self._task: asyncio.Task[None] | None = None
+        self._tls = tls
+        places = Connections(settings.max_connections, settings.max_connections_per_address)
+        app = traced(entrance)
+        # Of proxies that may say where a request comes from: by default, of those on this machine.
+        trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+        forwarded = cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), trusted))
+        timeout_s, idle_s = settings.body_timeout_s, settings.idle_timeout_s
+        self.connections = Port(app, forwarded, entrance.at_once, places, timeout_s, idle_s, metrics)
+        self._server: asyncio.Server | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self.port = 0
         """The port it listens on, once started."""
 
@@ -95,52 +86,37 @@ class RestServer:
                 f"cannot listen on {host}, port {port} for REST: {error.strerror}", field="rest_port"
             ) from None
         self.port = listening.getsockname()[1]
-        self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
-        up = asyncio.create_task(self._server.up.wait())
-        await asyncio.wait([self._task, up], return_when=asyncio.FIRST_COMPLETED)
-        up.cancel()
-        if self._task.done():
-            await self._task  # raises the error
+        self._sweep()
+        self._sweeping = asyncio.create_task(self._every_second())
+        self._server = await asyncio.get_running_loop().create_server(self._accepted, sock=listening, backlog=1024)
 
     async def stop(self, grace_s: float) -> None:
         """Take no new requests, end all watches, let the rest finish for `grace_s` seconds, close."""
         self._closing.set()
-        if self._task is not None:
-            # uvicorn counts in whole seconds, and takes 0 for no limit.
-            self._config.timeout_graceful_shutdown = max(1, round(grace_s))
-            self._server.should_exit = True
-            self.connections.end_handshakes()
-            await self._task
+        if self._server is None or self._sweeping is None:
+            return
+        port, loop = self.connections, asyncio.get_running_loop()
+        self._server.close()
+        port.places.end_handshakes()
+        for connection in list(port.open):
+            connection.shutdown()
+        until_s = loop.time() + max(grace_s, _GRACE_S_MIN)
+        while (port.open or port.tasks) and loop.time() < until_s:
+            await asyncio.sleep(_WAIT_S)
+        self._sweeping.cancel()
+        if port.tasks:
+            _log.error("%d requests are cut off: they took longer than the service gives them", len(port.tasks))
+        for task in list(port.tasks):
+            task.cancel()
 
+    def _accepted(self) -> asyncio.Protocol:
+        return Connection(self.connections) if self._tls is None else Handshake(self.connections, self._tls)
 
-def _by_prefix(ahead: Mapping[str, ASGIApp], rest: ASGIApp) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        for prefix, before in ahead.items():
-            if scope["path"].startswith(prefix):
-                await before(scope, receive, send)
-                return
-        await rest(scope, receive, send)
+    def _sweep(self) -> None:
+        self.connections.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
+        self.connections.sweep(asyncio.get_running_loop().time())
 
-    return app
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, but signals are the caller's, `up` is set when it accepts connections, and slow clients are ended."""
-
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-        self._connections = connections
-
-    async def on_tick(self, counter: int) -> bool:
-        if counter % 10 == 0:  # uvicorn ticks every 100 ms
-            self._connections.sweep(asyncio.get_running_loop().time())
-        return await super().on_tick(counter)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    async def _every_second(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            self._sweep()

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sash.requests import of_scope, request_id
-from sash.rest.front import ALWAYS
+from sash.rest.entrance import ALWAYS
 from sash_wire import traces
 
 __all__ = ["traced"]

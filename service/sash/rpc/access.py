@@ -10,12 +10,12 @@ from urllib.parse import unquote
 
 import grpc
 
-from sash.access.access import Access
-from sash.access.caller import CALLER, PEER
+from sash.access.caller import PEER
 from sash.access.tls import Certificates, Pem, is_name
+from sash.admission import Admission
 from sash.limits.refusals import Refusals
 from sash.requests import REQUEST, of_metadata
-from sash.rpc.errors import status_of
+from sash.rpc.errors import end_with, status_of
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
@@ -28,14 +28,16 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
     """Lets calls through that have a valid token, or a certificate with rights.
 
     Args:
-        access: who may come in.
+        admission: finds out who calls.
         metrics: counts refusals.
         refusals: when calls are refused.
         guard: handles what is refused before anybody asks who calls.
     """
 
-    def __init__(self, access: Access, metrics: Metrics, refusals: Refusals, guard: grpc.GenericRpcHandler) -> None:
-        self._access = access
+    def __init__(
+        self, admission: Admission, metrics: Metrics, refusals: Refusals, guard: grpc.GenericRpcHandler
+    ) -> None:
+        self._admission = admission
         self._metrics = metrics
         self._refusals = refusals
         self._guard = guard
@@ -48,10 +50,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         REQUEST.set(of_metadata(lambda: details.invocation_metadata))
         if not details.method.startswith(_OPEN):
             values = [value for name, value in details.invocation_metadata or () if name == "authorization"]
-            if self._access.asks_for_certificate(values):
+            if self._admission.goes_by_certificate(values):
                 return self._certified(await continuation(details), details.method)
             try:
-                CALLER.set(await self._access.caller_of([_bytes(value) for value in values]))
+                await self._admission.identify([_bytes(value) for value in values])
             except SashError as error:
                 return self._refusing(error, details.method)
         return await continuation(details)
@@ -76,7 +78,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         async def admit(context: Any) -> None:
             note_peer(context)
             try:
-                CALLER.set(self._access.caller_with(_names_of(context)))
+                await self._admission.identify((), _names_of(context))
             except SashError as error:
                 await self._abort(error, method, context)
 
@@ -96,10 +98,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
 
     async def _abort(self, error: SashError, method: str, context: Any) -> None:
         await self._refusals.turn()
-        self._access.audit_entry(method, error)
+        self._admission.refused(method, error)
         status = status_of(error, method)
         self._metrics.count_rejected("grpc", status.code.name)
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
 def server_credentials(

@@ -7,8 +7,10 @@ to blame, a RetryInfo where trying again may help, a RequestInfo with the id of 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -20,7 +22,7 @@ from grpc_status import rpc_status
 from sash.requests import request_id
 from sash_engine import errors
 
-__all__ = ["CODES", "DOMAIN", "described", "status_of"]
+__all__ = ["CODES", "DOMAIN", "described", "end_with", "status_of"]
 
 DOMAIN = "sash"
 
@@ -46,6 +48,27 @@ CODES: Mapping[type[errors.SashError], grpc.StatusCode] = {
 TEXT_CHARACTERS_MAX = 500
 
 _log = logging.getLogger(__name__)
+
+
+async def end_with(context: Any, code: grpc.StatusCode, details: str, metadata: Any = ()) -> None:
+    """End the call of this task with a status; raises what gRPC ends calls with.
+
+    gRPC keeps that exception with the call, and the exception the frames that it came through, which know the call. So
+    each call that was refused stayed until the collector looked, with its message: 156 MiB of 280, when one client had
+    cancelled bulks of 2 MB for ten seconds.
+    """
+    try:
+        await context.abort(code, details, metadata)
+    except Exception as error:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(partial(_forget, error))
+        raise
+
+
+def _forget(error: Exception, _: object) -> None:
+    """Forget where an exception was raised, and what it was raised for."""
+    error.__traceback__ = error.__context__ = None
 
 
 def status_of(error: Exception, method: str, applied: int | None = None) -> grpc.Status:

@@ -26,7 +26,7 @@ from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
 from sash.limits.receiving import Receiving
 from sash.rpc.access import note_peer
-from sash.rpc.errors import status_of
+from sash.rpc.errors import end_with, status_of
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument, NotFound
 
@@ -132,7 +132,7 @@ class Health(grpc.ServiceRpcHandler):
     async def _refuse(self, error: Exception, context: Context) -> None:
         status = status_of(error, "health")
         self._metrics.count_rejected("grpc", status.code.name)
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
@@ -164,7 +164,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
         except Exception as error:
             status = status_of(error, "reflection")
             self._metrics.count_rejected("grpc", status.code.name)
-            await context.abort(status.code, status.details, status.trailing_metadata)
+            await end_with(context, status.code, status.details, status.trailing_metadata)
         try:
             await _while_open(answer(), self._closing)
         finally:

@@ -26,22 +26,21 @@ from google.protobuf.message import DecodeError, Message
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from sash.access.access import Access
-from sash.access.caller import name_or
 from sash.access.tls import Certificates
+from sash.admission import Admission, Lease
 from sash.calls import ONLY_SHARD, unbroken
-from sash.limits.caller import address_of_peer, caller, caller_of
-from sash.limits.memory import MemoryBudget, mine, unlimited
+from sash.limits.caller import address_of_peer
+from sash.limits.memory import MemoryBudget, unlimited
 from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
-from sash.limits.receiving import Lease, Receiving
+from sash.limits.receiving import Lease as Room
+from sash.limits.receiving import Receiving
 from sash.limits.refusals import Refusals
-from sash.limits.turns import Turns
-from sash.limits.unfinished import is_going_on, when_over
+from sash.limits.unfinished import is_going_on
 from sash.plane import Plane
 from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
-from sash.rpc.errors import status_of
-from sash.rpc.gate import Gate
+from sash.rpc.errors import end_with, status_of
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.monitors import HEALTH, Health, Reflection
 from sash.rpc.operations import Operations
@@ -134,11 +133,11 @@ class RpcServer:
         refusals = Refusals()
         pending = min(max(memory.limit_bytes // _PENDING_SHARE // _PENDING_BYTES, _PENDING_MIN), _PENDING_MAX)
         self._closing = asyncio.Event()
+        places = Places(settings.max_concurrent_calls, settings.calls_per_address)
+        admission = Admission(access, memory, plane.turns, places, self._closing)
         guard = Unacknowledged(lambda: (self.port, self.own_port), self._closing, metrics)
         self._server = grpc.aio.server(
-            interceptors=[AccessInterceptor(access, metrics, refusals, guard)]
-            if access is not None and access.is_on
-            else (),
+            interceptors=[AccessInterceptor(admission, metrics, refusals, guard)] if admission.asks_who_calls else (),
             options=[
                 ("grpc.max_receive_message_length", message_bytes_max),
                 # An answer may be larger than any request: collect over a whole window.
@@ -174,11 +173,9 @@ class RpcServer:
         self._health = Health(("", SERVICE), beside, _open_calls(settings), self._closing, metrics)
         operations = Operations(plane, settings.max_entries_per_write, self._closing)
         limits = _Limits(
-            Gate(Places(settings.max_concurrent_calls, settings.calls_per_address), self._closing),
+            admission,
             Receiving(max(_PLACES_MIN, memory.most("bodies") // message_bytes_max), settings.body_timeout_s),
             _open_calls(settings),
-            memory,
-            plane.turns,
             operations.parsed,
             routed,
         )
@@ -262,8 +259,8 @@ class _Handlers(grpc.ServiceRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         path = handler_call_details.method
         guarded = self._unary.get(path)
-        if guarded is not None and (lease := self._receiving.lease()) is not None:
-            return _UnaryCall(guarded, lease)
+        if guarded is not None and (room := self._receiving.lease()) is not None:
+            return _UnaryCall(guarded, room)
         return self._streams.get(path)
 
 
@@ -274,16 +271,16 @@ class _UnaryCall(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in
     request_deserializer = None
     unary_stream = stream_unary = stream_stream = None
 
-    def __init__(self, guarded: _Guarded, lease: Lease) -> None:
+    def __init__(self, guarded: _Guarded, room: Room) -> None:
         self._guarded = guarded
-        self._lease = lease
+        self._room = room
 
     @staticmethod
     def response_serializer(message: Message | bytes) -> bytes:
         return _serialize(message)
 
     async def unary_unary(self, data: bytes, context: Context) -> Any:  # type: ignore[override]  # the stubs': not aio's
-        self._lease.end()
+        self._room.end()
         return await self._guarded.unary(data, context)
 
 
@@ -305,11 +302,9 @@ def _serialize(message: Message | bytes) -> bytes:
 class _Limits:
     """What all methods share."""
 
-    gate: Gate
+    admission: Admission
     receiving: Receiving
     open_calls: OpenCalls
-    memory: MemoryBudget
-    turns: Turns
     parsed: Callable[[Steps[Message]], Coroutine[Any, Any, Message]]
     routed: bool
 
@@ -321,31 +316,33 @@ class _Guarded:
         self._method = method
         self._metrics = metrics
         self._limits = limits
-        self._gate = limits.gate
-        self._turns = limits.turns
         self._waits = inspect.iscoroutinefunction(method.call)
 
     async def unary(self, data: Any, context: Context) -> Any:
         note_peer(context)
+        lease = None
         try:
             with self._limits.open_calls.call(context.peer()):
-                request = await self._request(data, context)
-                with self._gate:
+                lease = self._lease(context)
+                request = await self._request(data, lease, context)
+                with lease:
                     if self._method.reads_only:
-                        return await self._turns.metered(caller_of(), self._called(request))
+                        return await lease.metered(self._called(request))
                     return await unbroken(self._method.call(request))
         except Exception as error:
             return await self._refuse(error, context)
         finally:
-            _release(context)
+            _close(lease, context)
 
     async def stream(self, stream: Any, context: Context) -> AsyncGenerator[Any, None]:
         answered = 0
         note_peer(context)
+        lease = None
         try:
             with self._limits.open_calls.call(context.peer()):
-                request = await self._request(stream, context)
-                with self._gate:
+                lease = self._lease(context)
+                request = await self._request(stream, lease, context)
+                with lease:
                     async with aclosing(self._method.call(request)) as responses:
                         async for response in responses:
                             yield response
@@ -353,35 +350,34 @@ class _Guarded:
         except Exception as error:
             await self._refuse(error, context, answered if self._method.streams_requests else None)
         finally:
-            _release(context)
+            _close(lease, context)
 
     async def _called(self, request: Any) -> Any:
         response = await self._method.call(request) if self._waits else self._method.call(request)
         return await response.written(PROTO) if isinstance(response, Parts) else response
 
-    async def _request(self, data: bytes | AsyncIterator[bytes], context: Context) -> Any:
+    def _lease(self, context: Context) -> Lease:
+        return Lease(self._limits.admission, address_of_peer(context.peer()))
+
+    async def _request(self, data: bytes | AsyncIterator[bytes], lease: Lease, context: Context) -> Any:
         """What the method takes: its message, or an iterator of its messages."""
-        name = name_or(address_of_peer(context.peer()))
-        caller.set(name)
-        self._limits.memory.reservation(name)
         if self._limits.routed:
             ONLY_SHARD.set(_shard_of(context))
         if isinstance(data, bytes):
-            return await self._in_turn(name, data)
-        self._gate.check()
+            return await self._parsed(data, lease)
+        lease.check()
         if self._method.streams_requests:
-            return self._requests(data)
-        message = await self._limits.receiving.message(name, context.read)
+            return self._requests(data, lease)
+        message = await self._limits.receiving.message(lease.name, context.read)
         if message is grpc.aio.EOF:
             raise InvalidArgument(f"{self._method.name} takes one message, not none", field="request")
-        return await self._in_turn(name, message)
+        return await self._parsed(message, lease)
 
-    async def _in_turn(self, name: str, data: bytes) -> Message:
-        """Parse a message when it is its caller's turn. It has memory while it waits for that."""
-        if len(data) > _LARGE_BYTES and (reserved := mine()) is not None:
-            reserved.take(_PARSED * len(data))
-        if self._turns.pays(name, len(data), self._method.reads_only):
-            await self._turns.turn(name, len(data), self._method.reads_only)
+    async def _parsed(self, data: bytes, lease: Lease) -> Message:
+        """Parse a message when it is its caller's turn."""
+        size, reads = len(data), self._method.reads_only
+        if lease.must_wait(size, _PARSED * size if size > _LARGE_BYTES else 0, reads):
+            await lease.turn(size, reads)
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
             if len(data) <= LONG_BYTES:
@@ -390,31 +386,28 @@ class _Guarded:
         except DecodeError:
             raise InvalidArgument(f"the request is no message of {self._method.name}", field="request") from None
 
-    async def _requests(self, stream: AsyncIterator[bytes]) -> AsyncIterator[Message]:
-        reserved = mine()
-        assert reserved is not None
+    async def _requests(self, stream: AsyncIterator[bytes], lease: Lease) -> AsyncIterator[Message]:
         async for data in stream:
-            with reserved.apart():
-                yield await self._in_turn(caller_of(), data)
+            with lease.memory.apart():
+                yield await self._parsed(data, lease)
 
     async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
         status = status_of(error, self._method.name, applied)
         self._metrics.count_rejected("grpc", status.code.name)
-        await context.abort(status.code, status.details, status.trailing_metadata)
+        await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
-def _release(context: Context) -> None:
-    """Give back what a call has reserved; for a large answer when the call has ended, and not while it is sent."""
-    reserved = mine()
-    if reserved is None or not reserved.held:
+def _close(lease: Lease | None, context: Context) -> None:
+    """Give back what a call has; memory for a large answer when the call has ended, and not while it is sent."""
+    if lease is None:
         return
-    if is_going_on():
-        when_over(reserved.release)
+    if not lease.memory.held or is_going_on():
+        lease.close()
         return
-    try:
-        context.add_done_callback(lambda _: reserved.release())  # type: ignore[arg-type]  # the stubs' argument is none
-    except RuntimeError:  # it has ended
-        reserved.release()
+    task = asyncio.current_task()
+    assert task is not None
+    # gRPC's own callbacks know their call, and it knows them: both would stay until the collector looks.
+    task.add_done_callback(lambda _: lease.close())
 
 
 class _Traced(_Guarded):

@@ -26,6 +26,7 @@ import grpc
 
 from sash.calls import start
 from sash.limits.caller import address_of_peer
+from sash.rpc.errors import end_with
 from sash.runtime.memory import give_back
 from sash.runtime.metrics import Metrics
 
@@ -76,7 +77,7 @@ class Unacknowledged(grpc.GenericRpcHandler):
         self._bar(context.peer())
         code = grpc.StatusCode.RESOURCE_EXHAUSTED
         self._metrics.count_rejected("grpc", code.name)
-        await context.abort(code, f"headers take more than {_BYTES_MAX} bytes")
+        await end_with(context, code, f"headers take more than {_BYTES_MAX} bytes")
 
     def _bar(self, peer: str) -> None:
         address = address_of_peer(peer)

@@ -1,1 +1,1 @@
-"""What every part of a process runs on: its clocks, memory, turns on the loop, metrics and log."""
+"""The base of every process: clocks, memory, turns on the loop, metrics and log."""

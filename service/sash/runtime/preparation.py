@@ -1,4 +1,4 @@
-"""What comes before a service: the settings as they are used, its memory, and the line that says that it serves.
+"""The steps before a service starts: settings as they are used, memory, and the line that says that it serves.
 
 The first of several processes needs no more than this, and starts the others at once. To import what they import would
 take as long as they take.

@@ -70,7 +70,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a process should do now: take free shards, and give some of its own to others."""
+    """The next moves of a process: free shards to take, and shards of its own to give to others."""
 
     take: Sequence[int] = ()
     give: Sequence[int] = ()
@@ -119,6 +119,6 @@ def decide(table: Table, me: str, shards: int) -> Decision:
 
 
 def _wanted(table: Table, shard: int) -> str | None:
-    """Who shall have a shard, if it can take it."""
+    """Return the process that should have a shard, if it can take it."""
     member = table.members.get(table.wishes.get(shard, ""))
     return member.id if member is not None and member.alive and member.pinned is None else None

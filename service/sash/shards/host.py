@@ -82,7 +82,7 @@ class Host:
         return range(self._share.processes)
 
     async def ask(self, process: int, operation: str) -> Any:
-        """What another process says of itself; None if it does not answer."""
+        """Return the description that another process gives of itself; None if it does not answer."""
         if process == self._share.number:
             return await self.serving.operations[operation]()
         return await self.serving.asked(self._share.address_of(process), operation)

@@ -122,7 +122,7 @@ class Lives:
         """By field: the row, since when it says that, and until when it counts."""
 
     def now_s(self) -> float:
-        """What the clock says."""
+        """Return the time of the clock, in seconds."""
         return self._clock()
 
     def look(self, rows: Mapping[str, tuple[bytes, float]], asked_s: float | None = None) -> set[str]:

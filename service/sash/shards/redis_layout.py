@@ -40,12 +40,12 @@ def deployment_key(prefix: str) -> str:
 
 
 def table_key(prefix: str) -> str:
-    """Where Redis has the lease table."""
+    """Return the key of the lease table in Redis."""
     return f"{{{prefix}}}:table"
 
 
 def lost_data(key: str) -> str:
-    """What is said of a deployment that Redis has lost."""
+    """Return the message of the error for a deployment that Redis has lost."""
     return (
         "Redis has lost what was stored for all shards: it was emptied, or went back to an early state. Processes that "
         "still run have their entries in memory: export the windows from there. To begin anew, stop all processes, and "

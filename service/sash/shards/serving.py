@@ -50,7 +50,7 @@ Open = Callable[[int], tuple[Catalogue, Storage]]
 
 
 class Serving:
-    """What a process serves its shards with. A host decides which shards it has.
+    """The means by which a process serves its shards. A host decides which shards it has.
 
     Args:
         count: how many shards the deployment has.
@@ -205,7 +205,7 @@ class Serving:
             self.spawn(self._peers.pop(address).close())
 
     async def asked(self, address: str, operation: str) -> Any:
-        """What another process says of itself; None if it does not answer."""
+        """Return the description that another process gives of itself; None if it does not answer."""
         try:
             async with asyncio.timeout(_WAIT_S):
                 return await self.peer(address).call(_PROCESS, operation)

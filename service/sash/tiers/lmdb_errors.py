@@ -1,4 +1,4 @@
-"""What errors of LMDB and of the system mean for the user of a data directory."""
+"""Errors of LMDB and of the system, in words for the user of a data directory."""
 
 from __future__ import annotations
 

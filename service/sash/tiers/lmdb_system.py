@@ -1,4 +1,4 @@
-"""What a data directory asks of the system."""
+"""The calls of the system that a data directory needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What errors of Redis mean for the user of a tier; the keys of a prefix."""
+"""Errors of Redis, in words for the user of a tier; the keys of a prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forest is restored from: all it has but the columns of its sealed blocks, which are stored under their ids."""
+"""The image of a forest: everything but the columns of its sealed blocks, which are stored under their ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all forests of one window share: columns, aggregates and the block size."""
+"""The layout of all forests of one window: columns, aggregates and the block size."""
 
 from __future__ import annotations
 

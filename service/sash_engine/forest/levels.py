@@ -221,7 +221,7 @@ class Levels:
                     self._combine_pair(i, position)
 
     def _unpaired(self) -> list[tuple[int, int]]:
-        """What is there of the nodes that new ones will be made of."""
+        """Return the nodes that new ones will be made of, as (level, position)."""
         first, tail, head = self._done, self._directory.tail, self._directory.head
         found, i = [(0, position) for position in range(max(first, head), tail)], 0
         while tail >> i + 1 > first >> i + 1:

@@ -83,7 +83,7 @@ class PaneLayout(Layout):
         return self.renamed(dict(zip(names, names, strict=True)))
 
     def counting(self) -> Layout:
-        """What counts the entries of panes, and no more."""
+        """The layout that only counts the entries of panes."""
         counting = self._counting
         if counting is None:
             counting = self._counting = self.only([0])

@@ -23,7 +23,7 @@ STRIDE = 32
 
 
 class Folds(Protocol):
-    """What suffix folds need of an aggregate; every `Monoid` has it."""
+    """The part of a `Monoid` that suffix folds use."""
 
     def reduce(self, values: Values) -> Partial:
         """Fold rows."""

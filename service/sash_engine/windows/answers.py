@@ -108,7 +108,7 @@ class Series:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of all entries a window was ever sent: `inserted - evicted - retracted` of them are in it.
+    """The counts of all entries that a window was ever sent: `inserted - evicted - retracted` of them are in it.
 
     `corrected` counts corrections: an entry may have had several.
     """

@@ -72,14 +72,14 @@ Comparison = Literal["=", "!=", "<", "<=", ">", ">="]
 
 
 class Question(Generic[A]):
-    """What is asked of a window; the answer is an A."""
+    """A question to a window; its answer is an A."""
 
     __slots__ = ()
     name: ClassVar[str]
 
     @property
     def operation(self) -> str:
-        """What rights and metrics call it."""
+        """Its name among rights and in metrics."""
         return self.name
 
     @property

@@ -134,7 +134,7 @@ class Window:
         self._use_layout(spec, self.layout)
 
     def _rollup(self, parts: Sequence[str]) -> Rollup:
-        """What keeps the groups by some parts; it uses the same clock, and blocks in the same place."""
+        """Make the rollup by some parts. It uses the same clock, and keeps blocks in the same place."""
         spec = WindowSpec.parse(document_of(self.spec.document(), parts))
         window = Window(spec, _ANY, self.block, self.pages, self._clock, self.cold)
         return Rollup(self.spec, self.keys, parts, window)
@@ -345,7 +345,7 @@ class Window:
         return [view for window in self.family for view in window.derived.views.values()]
 
     def find(self, name: str) -> Window | View | None:
-        """What is called so among it, and all that is derived from it."""
+        """Return the window or view of this name: itself, or one that is derived from it; None if there is none."""
         found: dict[str, Window | View] = {each.spec.name: each for each in self.family}
         return (found | {view.spec.name: view for view in self.views}).get(name)
 

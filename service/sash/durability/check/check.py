@@ -64,7 +64,7 @@ class Damage:
 
 @dataclass(slots=True)
 class CheckedDerived:
-    """What a check found of a window that is stored with another one: a cascade or a view.
+    """The findings about a window that is stored with another one: a cascade or a view.
 
     Args:
         name, of: its name, and that of the window that feeds it, or whose entries it shows.
@@ -84,7 +84,7 @@ class CheckedDerived:
 
 @dataclass(slots=True)
 class CheckedWindow:
-    """What a check found of a window.
+    """The findings about a window.
 
     Args:
         number, name: of the window.
@@ -119,7 +119,7 @@ class CheckedWindow:
 
 @dataclass(slots=True)
 class Found:
-    """What a check found.
+    """The findings of a check.
 
     Attributes:
         values, size: how many values there are, and how many bytes they have.
@@ -355,7 +355,7 @@ class _Windows:
         found.derived = self._derived(partial, lacks)
 
     def _derived(self, partial: PartialWindow, lacks: Mapping[str, int]) -> list[CheckedDerived]:
-        """What was found of the windows that are stored with a window: all that are listed, and no others.
+        """Return the findings about the windows that are stored with a window: exactly those that are listed.
 
         A window may be in a state before some came, and others went.
         """
@@ -429,4 +429,4 @@ class _ReadOnly:
         raise AssertionError("what is looked through is not changed")
 
     def close(self) -> None:
-        """Whoever opened the view closes it."""
+        """Do nothing: the view is closed by its opener."""

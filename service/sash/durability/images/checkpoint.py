@@ -194,7 +194,7 @@ class _ImageWriter:
         self._checksum = xxhash.xxh3_64()
 
     def next_parts(self) -> Callable[[], Mapping[bytes, bytes]]:
-        """What makes the next parts. It may be called again: a commit is tried until it succeeds."""
+        """Return a function that makes the next parts. It may be called again: a commit is tried until it succeeds."""
         made: list[Mapping[bytes, bytes]] = []
 
         def puts() -> Mapping[bytes, bytes]:
@@ -205,7 +205,7 @@ class _ImageWriter:
         return puts
 
     def stored_image(self, through: int) -> StoredImage:
-        """What the pointer says of the image."""
+        """Return the fields of the pointer to the image."""
         draft, checksum = self.draft, self._checksum.digest()
         numbers = draft.next_block, draft.staged, through
         return StoredImage(draft.version, self.parts, self.size, *numbers, self._blocks, checksum)

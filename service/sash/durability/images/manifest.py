@@ -38,7 +38,7 @@ Ranges = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class Remains:
-    """What the tier has of a window that is being deleted, or imported: an entry of `discarded` in `meta`.
+    """The values of a window that is being deleted, or imported: an entry of `discarded` in `meta`.
 
     Args:
         blocks: ranges that cover the blocks that may exist. No number behind the last range was ever used.
@@ -102,7 +102,7 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """What the pointer of a window says.
+    """The fields of the pointer of a window.
 
     Args:
         version: version of the image; 0 if there is none yet.
@@ -295,7 +295,7 @@ class Manifest:
             self._garbage += parts
 
     def remains(self, next_part: int) -> Remains:
-        """What has to be deleted with the window.
+        """The values to delete with the window.
 
         Args:
             next_part: the ledger's next number of a staged part.

@@ -57,7 +57,7 @@ _RETRY_AFTER_S = 1.0
 
 
 class State(enum.Enum):
-    """What a stored window does; the module draws it."""
+    """The state of a stored window; the module draws the transitions."""
 
     SERVING = "serving"
     SNAPSHOTTING = "snapshotting"
@@ -143,7 +143,7 @@ class StoredWindow:
 
     @property
     def cold(self) -> Cold:
-        """What the forests of the window know of its stored blocks."""
+        """The stored blocks, as the forests of the window see them."""
         return self.blocks.cold
 
     @property
@@ -418,7 +418,7 @@ class StoredWindow:
         return forest_of(window, made_of)
 
     def remains(self) -> Remains:
-        """What the tier has of the window, or is about to have."""
+        """The values of the window that the tier has, or is about to have."""
         remains = self.manifest.remains(self.window.ledger.next_part)
         return remains.with_later(self._session, self.number) if self._unknown else remains
 

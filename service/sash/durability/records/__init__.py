@@ -1,1 +1,1 @@
-"""What a journal keeps of a command, as columns."""
+"""Commands, and the records that a journal keeps of them."""

@@ -89,7 +89,7 @@ class Command(Generic[R]):
 
     @property
     def operation(self) -> str:
-        """What rights and metrics call it."""
+        """Its name among rights and in metrics."""
         return self.kind
 
     @property

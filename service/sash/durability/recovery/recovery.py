@@ -36,7 +36,7 @@ Make = Callable[[int, WindowSpec, Durability], StoredWindow]
 
 @dataclass(slots=True)
 class RecoveredTier:
-    """What a tier has.
+    """The windows that a tier has.
 
     Args:
         windows: all windows, including lost ones.

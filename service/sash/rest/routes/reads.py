@@ -17,6 +17,7 @@ from sash.rest import arrow, documents
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
+from sash.rest.exchange import Whole
 from sash.rest.long import answers_json, series_groups_json, series_json
 from sash.rest.models import ABSENT, Int64, Texts
 from sash.rest.route import STORED, Problems, Route, needs, told
@@ -24,7 +25,6 @@ from sash.rest.routes.common import BINARY, NO_VALUES, Name, begun, streamed
 from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
-from sash.rest.whole import Whole
 from sash_engine.windows.answers import Page
 from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.questions import EntriesQuery, KeysQuery, RangeQuery, SeriesQuery

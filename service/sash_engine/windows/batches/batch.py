@@ -45,7 +45,7 @@ MAX_COUNTED = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who sends a write, and its number among all writes of that producer to the window.
+    """The producer of a write, and the number of the write among all of this producer to the window.
 
     Args:
         producer: its name.

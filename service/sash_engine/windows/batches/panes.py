@@ -107,7 +107,7 @@ class Panes:
         return row
 
     def rows(self, times: Array, columns: Sequence[Array], partials: bool) -> list[Array]:
-        """What `checked` of a batch gives, as `folded` takes it once it is sorted: pane starts first.
+        """Return the columns of `checked` in the form that `folded` takes once they are sorted: pane starts first.
 
         Args:
             times: n >= 1 times.

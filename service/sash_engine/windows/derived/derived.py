@@ -1,4 +1,4 @@
-"""What is derived from a window, and written by the same call: its rollups, cascades and views.
+"""Windows that are derived from a window, and written by the same call: its rollups, cascades and views.
 
     write ──▶ keys      JFK|AA  [ ....... ]     LGA|AA  [ .... ]     JFK|B6  [ ......... ]        entries of 10 minutes
         ├───▶ rollup [carrier]  AA  [ ........... ]                      B6  [ ......... ]        of groups of keys
@@ -187,7 +187,7 @@ class Cascade:
         self.window.derived.check(rows)
 
     def rows(self, sent: Rows, partials: bool) -> Rows:
-        """What was sent, as rows of this window: by key, then pane."""
+        """Return the rows of this window for the rows that were sent, by key, then pane."""
         columns = sent.columns
         if partials:
             found = [self._panes.floors(columns[0]), columns[1], *(columns[i] for i in self._columns)]
@@ -204,7 +204,7 @@ class Cascade:
 
 
 class Derived:
-    """What is derived from one window.
+    """The windows that are derived from one window.
 
     Args:
         keys, slide, counts: of the window.

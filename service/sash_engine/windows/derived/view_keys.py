@@ -38,7 +38,7 @@ _LAST = 2**63 - 1
 
 
 class ViewSlide:
-    """What a view shows of each key; now is that of its source.
+    """The slide of a view: the part of each key that it shows. Now is that of its source.
 
     Args:
         spec: of the view.

@@ -95,7 +95,7 @@ class View:
 
     @property
     def counts(self) -> Counts:
-        """What became of the entries that the source was sent; those that are not in the view count as evicted."""
+        """The counts of the entries that the source was sent; those that are not in the view count as evicted."""
         return self.info().counts
 
     def info(self) -> WindowInfo:

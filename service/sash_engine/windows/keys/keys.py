@@ -221,7 +221,7 @@ class Keys:
     # ---------------------------------------------------------------- stores
 
     def store(self, number: int) -> KeyStore:
-        """What keeps the entries of a key: its own store, or a view of the pages.
+        """Return the store of a key: its own, or a view of the pages.
 
         Entries may leave it, but enter it by `insert` and `bulk_insert` of the keys only.
         """

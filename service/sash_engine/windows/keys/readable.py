@@ -1,4 +1,4 @@
-"""What questions need of keys and of a slide: those of a window, or of a view, which shows a part of a window.
+"""Keys and slides as questions see them: those of a window, or of a view, which shows a part of a window.
 
 Reader, GroupReader, …  ──▶ ReadableKeys ──▶ Keys                    all entries
                         └─▶ Now          └─▶ ViewKeys ──▶ Keys       the newest ones of each key (view_keys.py)
@@ -121,7 +121,7 @@ class ReadableKeys(Protocol):
 
 
 class Now(Protocol):
-    """What now is, and what leaves while nothing is written; see `Slide`."""
+    """The part of a `Slide` that questions need: now, and the entries that leave while nothing is written."""
 
     @property
     def wall(self) -> bool:

@@ -1,4 +1,4 @@
-"""What keeps the entries of one key.
+"""Stores of the entries of one key.
 
     store         kept as                                             made for
     Forest        column blocks with a tree of partials               keys with many rows

@@ -86,7 +86,7 @@ def _check_name(name: str, monoids: Mapping[str, Monoid], field: str) -> None:
 
 
 def names_compared(selection: Grouped | None) -> list[str]:
-    """What `top` and `having` of a question compare: names of aggregates, and `entries`."""
+    """Return the names that `top` and `having` of a question compare: of aggregates, and `entries`."""
     if selection is None:
         return []
     names = dict.fromkeys(having.aggregate for having in selection.having)
@@ -94,7 +94,7 @@ def names_compared(selection: Grouped | None) -> list[str]:
 
 
 class Column:
-    """What is compared of n answers, exactly as it is.
+    """The values of n answers that are compared, exactly.
 
     Attributes:
         values: int64 or float64 (n,); objects where integers are too large for the one and not all in the other.
@@ -146,7 +146,7 @@ def _has_float(number: Any) -> bool:
 
 
 class Compared:
-    """What a question compares.
+    """The aggregates that a question compares.
 
     Args:
         selection: has `top` or `having`.
@@ -165,7 +165,7 @@ class Compared:
         self.slots = sorted({*counting, *(slot for slot in self._slot_of.values() if slot >= 0)})
 
     def columns(self, totals: Totals) -> Steps[dict[str, Column]]:
-        """What is compared, by name: n answers each."""
+        """Return the columns to compare, by name; each has the values of n answers."""
         there, n = np.flatnonzero(totals.there), len(totals.there)
         out = dict[str, Column]()
         for name, slot in self._slot_of.items():
@@ -259,7 +259,7 @@ def chosen(top: Top, column: Column, among: Numbers, name: Callable[[int], str |
 
 
 def chosen_answers(selection: Grouped, answers: Sequence[Answer], each: int) -> Steps[list[Answer]]:
-    """Those of some answers that `having` and `top` leave, in order.
+    """Return the answers that pass `having` and `top`, in order.
 
     Args:
         answers: `each` of every group, or key, one after the other; the first of them is compared.

@@ -59,7 +59,7 @@ class Condition(Protocol):
     """The only keys for which it may hold, sorted; None: it does not say."""
 
     def kept(self, numbers: Numbers) -> Steps[Numbers]:
-        """Those of some keys for which it holds."""
+        """Return the keys, of some, for which it holds."""
 
 
 def only_of(conditions: Sequence[Condition]) -> Numbers | None:

@@ -187,7 +187,7 @@ def _fold_some(
 
 
 class _Stores:
-    """What the keys with a store of their own add to their groups."""
+    """Folds of the keys with a store of their own, by group."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

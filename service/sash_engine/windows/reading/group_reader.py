@@ -280,7 +280,7 @@ class GroupReader:
         return int(found.names.searchsorted(wanted, "left"))
 
     def _compared(self, selection: Grouped, found: Chosen, bounds: Bounds | None) -> Steps[Chosen]:
-        """Those of the groups that `having` and `top` leave."""
+        """Return the groups that pass `having` and `top`."""
         compared = Compared(selection, self._whole, self._monoids)
         self._costs.check_compared(len(found), [self._whole.monoids[slot] for slot in compared.slots])
         totals = yield from fold_groups(

@@ -1,1 +1,1 @@
-"""What a window is asked to be: its spec, read from text, checked, written back."""
+"""Specs of windows: read from text, checked, written back."""

@@ -1,4 +1,4 @@
-"""What a spec says of derived windows: `rollups`, `from` and `of`; and which windows can have them (derived.py).
+"""Derived windows in a spec: `rollups`, `from` and `of`; and which windows can have them (derived.py).
 
     source   max_age 1h     (now - 1h ........................ now]
     view     max_age 5m                              (now - 5m  now]      inside, whatever now is

@@ -1,4 +1,4 @@
-"""What leaves from the middle of a window, or is corrected there: ranges of time, and single entries.
+"""Changes in the middle of a window: ranges of time that leave, and single entries that leave or are corrected.
 
 Single entries are named by key, time and identity.
 

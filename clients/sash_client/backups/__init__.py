@@ -1,0 +1,1 @@
+"""Windows as files, of one service or between two."""

@@ -1,0 +1,1 @@
+"""How calls are made: connections, retries, and the way to the owner of a key."""

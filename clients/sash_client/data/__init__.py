@@ -1,0 +1,1 @@
+"""What people pass and get, converted to and from what travels."""

@@ -1,0 +1,205 @@
+"""Times of many kinds into int64 ticks of a window's unit: exactly, or not at all.
+
+    2013-01-01T05:17 (datetime64[m])  --x 60,000,000-->  1357017420000000 us
+    1357017420000001 us               --/ 1,000,000--->  InvalidArgument: not a whole number of ticks (s)
+
+Integers are ticks already. Instants (NumPy datetime64, pandas, Polars, Arrow timestamps, aware datetimes)
+count from the Unix epoch in UTC; NumPy, pandas, Polars and Arrow instants without a zone are taken for UTC, as those
+libraries do. A
+naive `datetime.datetime`, which Python takes for local time, is refused.
+
+Cost: no copy for int64 and for instants of the window's unit; one vectorised pass otherwise.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sash_client.data.libraries import imported, is_arrow, is_pandas, is_polars, refuse_missing
+from sash_client.errors import InvalidArgument
+from sash_wire.durations import NANOSECONDS, spell_duration
+
+__all__ = ["Duration", "TimeLike", "read_time", "to_duration", "to_tick", "to_ticks"]
+
+Ticks = npt.NDArray[np.int64]
+TimeLike = int | np.integer[Any] | np.datetime64 | datetime
+"""One instant: ticks, or anything of which `to_ticks` takes an array."""
+
+Duration = str | int | timedelta | np.timedelta64
+"""A length of time: "5m", ticks, or a timedelta of Python, NumPy or pandas."""
+
+# NumPy's units: those of the service, but for D and W.
+_NANOSECONDS = {{"d": "D", "w": "W"}.get(unit, unit): length for unit, length in NANOSECONDS.items()}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_TICK_LIMIT = "-2^63 < time < 2^63"
+
+
+def to_ticks(times: Any, unit: str, field: str = "time") -> Ticks:
+    """Return times as an int64 array (n,) of ticks.
+
+    Args:
+        times: n integers, or n instants: NumPy, pandas (Series, Index), Polars, Arrow (Array, ChunkedArray and
+            whatever speaks Arrow's C stream), or a sequence of ints or aware datetimes.
+        unit: the window's time unit: "ns", "us", "ms", "s", or "none", which takes integers only.
+        field: what to call it in an error.
+
+    Raises:
+        InvalidArgument: a missing time, one that is not a whole number of ticks or out of range, or no time at all.
+    """
+    if is_pandas(times):
+        times = _from_pandas(times, field)
+    elif is_polars(times):
+        refuse_missing(np.asarray(times.is_null().to_numpy()), field)
+        times = times.to_numpy()
+    elif is_arrow(times):
+        times = _from_arrow(times, field)
+    array = np.asarray(times)
+    if array.ndim != 1:
+        raise InvalidArgument(f"{field} must be one-dimensional, not of shape {array.shape}", field=field)
+    if array.dtype == object or (array.size == 0 and not isinstance(times, np.ndarray)):
+        array = _from_objects(array, field)
+    if array.dtype.kind == "M":
+        return _from_instants(array, unit, field)
+    if array.dtype.kind not in "iu":
+        raise InvalidArgument(f"{field} must be integer ticks or instants, not {array.dtype}", field=field)
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise InvalidArgument(f"{field} {array.max()} is out of range", field=field, limit=_TICK_LIMIT)
+    return np.ascontiguousarray(array, dtype="<i8")
+
+
+def to_tick(time: TimeLike, unit: str, field: str = "time") -> int:
+    """Return one time in ticks; takes and raises as `to_ticks`."""
+    # NumPy takes a timedelta64 for an integer.
+    if isinstance(time, int | np.integer) and not isinstance(time, bool | np.timedelta64):
+        tick = int(time)
+        if not -(2**63) <= tick < 2**63:
+            raise InvalidArgument(f"{field} {tick} is out of range", field=field, limit=_TICK_LIMIT)
+        return tick
+    if hasattr(time, "to_datetime64"):  # pandas.Timestamp: nanoseconds, which its base class datetime would lose
+        time = time.to_datetime64()
+    if isinstance(time, np.datetime64 | datetime):
+        values = np.array([time], dtype=object) if isinstance(time, datetime) else np.array([time])
+        return int(to_ticks(values, unit, field)[0])
+    raise InvalidArgument(f"{field} must be ticks or an instant, not {time!r}", field=field)
+
+
+def read_time(text: str, field: str = "time") -> int | datetime:
+    """Read a time that was written as ticks, or in ISO 8601: in UTC, unless it has an offset.
+
+    Raises:
+        InvalidArgument: it is neither.
+
+    >>> read_time("55"), read_time("2013-01-01T06:00")
+    (55, datetime.datetime(2013, 1, 1, 6, 0, tzinfo=datetime.timezone.utc))
+    """
+    with suppress(ValueError):
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{field}: {text!r:.80} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)", field=field
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def to_duration(duration: Duration, field: str) -> str:
+    """Return a duration as the service reads it: "5m" and 90 stay, a timedelta is spelled: 1h30m."""
+    if hasattr(duration, "to_timedelta64"):  # pandas.Timedelta: nanoseconds, which its base class timedelta would lose
+        duration = duration.to_timedelta64()
+    if isinstance(duration, np.timedelta64):
+        return _of_timedelta64(duration, field)
+    if isinstance(duration, timedelta):
+        return spell_duration(duration // _MICROSECOND * 1000)
+    if isinstance(duration, bool) or not isinstance(duration, str | int | np.integer):
+        raise InvalidArgument(
+            f"{field}: a duration ('5m'), ticks or a timedelta is wanted, not {duration!r}", field=field
+        )
+    return str(duration)
+
+
+def _of_timedelta64(duration: np.timedelta64, field: str) -> str:
+    unit, count = np.datetime_data(duration.dtype)
+    if np.isnat(duration) or unit not in _NANOSECONDS:
+        raise InvalidArgument(f"{field}: {duration!r} is not a whole number of nanoseconds", field=field)
+    return spell_duration(int(duration.astype(np.int64)) * count * _NANOSECONDS[unit])
+
+
+def _from_pandas(times: Any, field: str) -> Any:
+    if getattr(times.dtype, "tz", None) is not None:
+        return (times.dt if hasattr(times, "dt") else times).tz_convert(None).to_numpy()
+    if not isinstance(times.dtype, np.dtype):
+        refuse_missing(np.asarray(times.isna()), field)
+        # Nullable integers come out as objects unless told; Arrow-backed instants come out as datetime64.
+        return times.to_numpy(dtype=np.int64) if times.dtype.kind in "iu" else times.to_numpy()
+    return times.to_numpy()
+
+
+def _from_arrow(times: Any, field: str) -> Any:
+    pa = imported("pyarrow", f"the column {field!r}, a {type(times).__name__},")
+    array = times if isinstance(times, pa.Array) else pa.chunked_array(times).combine_chunks()
+    if array.null_count:
+        refuse_missing(array.is_null().to_numpy(zero_copy_only=False), field)
+    if pa.types.is_timestamp(array.type):
+        return array.view(pa.int64()).to_numpy().view(f"datetime64[{array.type.unit}]")
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _from_objects(array: npt.NDArray[Any], field: str) -> npt.NDArray[Any]:
+    items = array.tolist()
+    if all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+        try:
+            return np.array(items, dtype=np.int64)
+        except OverflowError:
+            raise InvalidArgument(f"{field} is out of range", field=field, limit=_TICK_LIMIT) from None
+    microseconds = np.empty(len(items), dtype=np.int64)
+    for i, item in enumerate(items):
+        if item is None:
+            refuse_missing(np.array([each is None for each in items]), field)
+        if not isinstance(item, datetime):
+            raise InvalidArgument(f"{field} must be integer ticks or instants, not {item!r}", field=field)
+        if item.tzinfo is None:
+            raise InvalidArgument(f"{field} {item} has no time zone", field=field)
+        microseconds[i] = (item - _EPOCH) // _MICROSECOND
+    return microseconds.view("datetime64[us]")
+
+
+def _from_instants(array: npt.NDArray[Any], unit: str, field: str) -> Ticks:
+    if unit == "none":
+        raise InvalidArgument(f"{field} is an instant, but the window counts logical ticks", field=field)
+    refuse_missing(np.isnat(array), field)
+    found, count = np.datetime_data(array.dtype)
+    if found in ("Y", "M"):
+        array, found, count = array.astype("datetime64[D]"), "D", 1
+    if found not in _NANOSECONDS:
+        raise InvalidArgument(f"{field} in {array.dtype} is finer than a nanosecond", field=field)
+    ticks: Ticks = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).view("<i8")
+    return _rescale(ticks, count * _NANOSECONDS[found], _NANOSECONDS[unit], unit, field)
+
+
+def _rescale(ticks: Ticks, found_ns: int, wanted_ns: int, unit: str, field: str) -> Ticks:
+    if found_ns % wanted_ns == 0:
+        factor = found_ns // wanted_ns
+        bound = (2**63 - 1) // factor
+        if factor > 1 and ticks.size and not -bound <= int(ticks.min()) <= int(ticks.max()) <= bound:
+            raise InvalidArgument(f"{field} is out of range in {unit}", field=field, limit=_TICK_LIMIT)
+        scaled: Ticks = ticks if factor == 1 else ticks * factor
+        return scaled
+    # A multiple of the finer unit need not divide the coarser one (datetime64[7ms] into s): go through the finer.
+    common = np.gcd(found_ns, wanted_ns).item()
+    fine = _rescale(ticks, found_ns, common, unit, field)
+    factor = wanted_ns // common
+    coarse: Ticks = fine // factor
+    broken = np.flatnonzero(coarse * factor != fine)
+    if broken.size:
+        raise InvalidArgument(
+            f"{field}[{broken[0]}] is not a whole number of ticks ({unit}); round it first if that is meant",
+            field=field,
+        )
+    return coarse

@@ -1,0 +1,1 @@
+"""Readers of answers that are sketches or models."""

@@ -1,0 +1,1 @@
+"""The operations of a window: plans, which the clients perform."""

@@ -1,0 +1,132 @@
+"""The operations of a window, declared once: methods of the client that blocks and of the one that awaits.
+
+                  of a Window            of an AsyncWindow
+    performed     R                      Coroutine[R]
+    answered      Answers                Coroutine[AsyncAnswers]
+    watched       Iterator[Answers]      AsyncIterator[AsyncAnswers]
+    entries       Entries                AsyncEntries
+
+A method makes a plan (see `plans`), and the client performs it: `_perform` of the client for asyncio is a coroutine
+function, so what the method returns is awaited there. `Blocks` and `Awaits` tell type checkers which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import replace
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+
+from sash_client.answers import Answer
+from sash_client.calls.plans import AskStream, Plan
+from sash_client.data.bulks import Bulk
+from sash_client.data.tables import Answers, AsyncAnswers, AsyncEntries, Entries
+from sash_client.windows import handle, questions, writes
+from sash_client.windows.handle import Handle
+
+__all__ = ["Awaits", "Blocks", "Operations"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+B = TypeVar("B", covariant=True)
+A = TypeVar("A", covariant=True)
+
+
+class Blocks:
+    """What belongs to a client that blocks."""
+
+
+class Awaits:
+    """What belongs to a client for asyncio."""
+
+
+class _Method(Protocol[P, B, A]):
+    @overload
+    def __get__(self, window: Blocks, kind: type) -> Callable[P, B]: ...
+
+    @overload
+    def __get__(self, window: Awaits, kind: type) -> Callable[P, A]: ...
+
+
+def _performed(plan: Callable[Concatenate[Handle, P], Plan[R]]) -> _Method[P, R, Coroutine[Any, Any, R]]:
+    """Return the method that performs an operation."""
+
+    @wraps(plan)
+    def method(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._client._perform(plan(self, *args, **kwargs))
+
+    return cast("_Method[P, R, Coroutine[Any, Any, R]]", method)
+
+
+def _answered(
+    plan: Callable[Concatenate[Handle, P], Plan[list[Answer]]],
+) -> _Method[P, Answers, Coroutine[Any, Any, AsyncAnswers]]:
+    """Return the method for an operation that answers with a list of answers."""
+
+    @wraps(plan)
+    def tabular(window: Any, /, *args: P.args, **kwargs: P.kwargs) -> Plan[Any]:
+        return window._answers((yield from plan(window, *args, **kwargs)), window._spec)
+
+    return cast("_Method[P, Answers, Coroutine[Any, Any, AsyncAnswers]]", _performed(tabular))
+
+
+def _watched(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[list[Answer]]]],
+) -> _Method[P, Iterator[Answers], AsyncIterator[AsyncAnswers]]:
+    """Return the method for an operation whose answer is a stream of lists of answers."""
+
+    def tabular(window: Operations, of: Plan[AskStream[list[Answer]]]) -> Plan[AskStream[Any]]:
+        ask = yield from of
+        return replace(ask, read=lambda message: window._answers(ask.read(message), window._spec))
+
+    @wraps(plan)
+    def method(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._client._streamed(tabular(self, plan(self, *args, **kwargs)))
+
+    return cast("_Method[P, Iterator[Answers], AsyncIterator[AsyncAnswers]]", method)
+
+
+def _read(
+    plan: Callable[Concatenate[Handle, P], Plan[AskStream[Bulk]]],
+) -> _Method[P, Entries, AsyncEntries]:
+    """Return the method for an operation whose answer is a stream of entries."""
+
+    @wraps(plan)
+    def method(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._entries(self._client._streamed(plan(self, *args, **kwargs)), self._spec)
+
+    return cast("_Method[P, Entries, AsyncEntries]", method)
+
+
+class Operations(Handle):
+    """The operations that both clients have by the same names.
+
+    Attributes:
+        _answers, _entries: the classes of results that are tables, of this client.
+        _spec: returns the window's spec, which is fetched once; awaited by the client for asyncio.
+    """
+
+    _answers: ClassVar[Any]
+    _entries: ClassVar[Any]
+    _spec: Callable[[], Any]
+
+    describe = _performed(handle.describe)
+    add_aggregates = _performed(handle.add_aggregates)
+    keys = _performed(handle.keys)
+
+    insert = _performed(writes.insert)
+    bulk_insert = _performed(writes.bulk_insert)
+    bulk_evict = _performed(writes.bulk_evict)
+    retract = _performed(writes.retract)
+    update = _performed(writes.update)
+    punctuate = _performed(writes.punctuate)
+    stage = _performed(writes.stage)
+    commit = _performed(writes.commit)
+
+    query = _answered(questions.query)
+    range_query = _performed(questions.range_query)
+    range_groups = _answered(questions.range_groups)
+    series = _performed(questions.series)
+    series_groups = _performed(questions.series_groups)
+    watch = _watched(questions.watch)
+    entries = _read(questions.entries)

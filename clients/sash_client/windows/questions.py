@@ -1,0 +1,342 @@
+"""Questions as plans: how each is asked, and how its answer is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Unpack
+
+from sash_client.answers import Answer, page_of
+from sash_client.calls.plans import Ask, AskStream, Plan
+from sash_client.data.bulks import Bulk, from_bulk
+from sash_client.data.tables import Series
+from sash_client.data.times import Duration, TimeLike, to_duration
+from sash_client.data.wire import from_answer, from_series
+from sash_client.errors import InvalidArgument
+from sash_client.windows.handle import Handle, key_text, keys_texts, known, tick_of
+from sash_client.windows.keys import (
+    ALL_KEYS,
+    AllKeys,
+    Grouping,
+    Key,
+    fill_aggregates,
+    fill_grouping,
+    fill_where,
+    set_keys,
+)
+from sash_proto.v1 import windows_pb2 as pb
+
+__all__ = ["entries", "query", "range_groups", "range_query", "series", "series_groups", "to_lookbacks", "watch"]
+
+
+def query(
+    window: Handle,
+    *,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
+    lookbacks: Sequence[Duration] = (),
+    as_of: TimeLike | None = None,
+    combine: bool = False,
+    partials: bool = False,
+    partial: str = "",
+    **grouping: Unpack[Grouping],
+) -> Plan[list[Answer]]:
+    """Answer over trailing lookbacks: `as_of - lookback < time <= as_of`, one answer each.
+
+    The answers are a list; `to_pandas`, `to_polars` and `to_arrow` of it return a table, see `Answers`.
+
+    Args:
+        key: the key, in a keyed window; where keys have parts also these, by name.
+        keys: several keys, or `ALL_KEYS`, instead of `key`: the answers of one key after those of the other.
+        lookbacks: durations ("5m", timedelta) or ticks; without any, one answer over the whole window.
+        as_of: ticks, or an instant. If None, a lookback is `now - lookback < time`. Now is the key's high-water mark,
+            the newest time that was ever inserted into it; with `combine` the newest mark of all the keys; or wall time
+            if that is the window's clock.
+        combine: with `keys`: one answer over the entries of all of them.
+        partials: also answer with partials.
+        partial: "allow": answer also if some shards are away; `missing_shards` of the answers says which.
+        grouping: `where`, `by`, `top`, `n`, `order`, `having`, `limit`, `position` and `aggregates`, as
+            `Grouping` describes them.
+            With a limit, `next` of the answers is the position to go on at; None after the last ones.
+
+    Raises:
+        Unsupported: `combine` or `by`, if an aggregate depends on the order of entries.
+    """
+    request = yield from _question(window, key, keys, lookbacks, combine, partials, grouping)
+    if as_of is not None:
+        request.as_of = yield from tick_of(window, as_of, "as_of")
+    request.partial = partial
+    message = yield Ask("Query", request)
+    return _answers(message, partials)
+
+
+def watch(
+    window: Handle,
+    *,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
+    lookbacks: Sequence[Duration] = (),
+    combine: bool = False,
+    partials: bool = False,
+    every_s: float = 1.0,
+    **grouping: Unpack[Grouping],
+) -> Plan[AskStream[list[Answer]]]:
+    """Yield the answers of `query`, and again whenever they have changed, until the caller or the service stops.
+
+    Args:
+        key, keys, lookbacks, combine, partials, grouping: as in `query`.
+        every_s: seconds between two looks.
+
+    Raises:
+        Unavailable: the service is gone, or shuts down.
+    """
+    query = yield from _question(window, key, keys, lookbacks, combine, partials, grouping)
+    request = pb.WatchRequest(query=query, interval_ms=max(round(every_s * 1000), 1))
+    return AskStream("Watch", request, partial(_answers, partials=partials), waits=True)
+
+
+def range_query(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    *,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
+    partials: bool = False,
+    end_exclusive: bool = False,
+    where: Any = None,
+    partial: str = "",
+    aggregates: str | Sequence[str] | None = None,
+) -> Plan[Answer]:
+    """Answer over `start <= time <= end`, in ticks or instants.
+
+    Args:
+        start, end: the first and the last time.
+        key: the key, in a keyed window.
+        keys: several keys, or `ALL_KEYS`, instead of `key`: one answer over the entries of all of them.
+        partials: also answer with partials.
+        end_exclusive: answer over `start <= time < end` instead, so that ranges that meet share no entry. The
+            answer's `end` is the last tick that it includes.
+        where: conditions on parts of keys, as of `query`: one answer over the entries of all keys that fit.
+        partial: as in `query`.
+        aggregates: names: only these aggregates are computed and answered; all if None or empty.
+
+    Raises:
+        Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
+    """
+    request = yield from _range(window, start, end, key, keys, partials, end_exclusive)
+    fill_where(request, where)
+    fill_aggregates(request, aggregates)
+    request.partial = partial
+    return from_answer((yield Ask("RangeQuery", request)), partials)
+
+
+def range_groups(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    *,
+    keys: Sequence[Key] | AllKeys | None = None,
+    partials: bool = False,
+    end_exclusive: bool = False,
+    **grouping: Unpack[Grouping],
+) -> Plan[list[Answer]]:
+    """Answer as `range_query` for each group of keys, which `by` names.
+
+    Args:
+        start, end, partials, end_exclusive: as in `range_query`.
+        keys: only keys among these.
+        grouping: as in `query`; `by` is needed.
+
+    Raises:
+        Unsupported: an aggregate depends on the order of entries, and groups have several keys.
+    """
+    request = yield from _range(window, start, end, None, keys, partials, end_exclusive)
+    fill_grouping(request, grouping)
+    _check_by(request)
+    message = yield Ask("RangeQuery", request)
+    return page_of([from_answer(answer, partials) for answer in message.groups], message)
+
+
+def _range(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    key: Key | None,
+    keys: Sequence[Key] | AllKeys | None,
+    partials: bool,
+    end_exclusive: bool,
+) -> Plan[pb.RangeQueryRequest]:
+    first = yield from tick_of(window, start, "start")
+    last = yield from tick_of(window, end, "end")
+    request = pb.RangeQueryRequest(
+        window=window.name, start=first, end=last, partials=partials, end_exclusive=end_exclusive
+    )
+    yield from _set_keys(window, request, key, keys)
+    return request
+
+
+def series(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    *,
+    step: Duration | None = None,
+    width: Duration | None = None,
+    gap: Duration | None = None,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
+    where: Any = None,
+    partial: str = "",
+    aggregates: str | Sequence[str] | None = None,
+) -> Plan[Series]:
+    """Answer over the buckets `t <= time < t + width` for t = start, start + step, … < end.
+
+    The answers are arrays; `to_pandas`, `to_polars` and `to_arrow` return a table, see `Series`.
+
+    Args:
+        start: where the first bucket starts: ticks, or an instant.
+        end: every bucket starts before it.
+        step: from one bucket's start to the next: a duration ("1s", timedelta) or ticks.
+        width: how long a bucket is; `step` if None. If it is larger than `step`, buckets overlap.
+        gap: in the place of `step`: buckets are sessions of one key. A session ends where no entry follows within the
+            gap. `times` and `last` of the result say where each begins and ends.
+        key, keys, where, partial, aggregates: as in `range_query`.
+
+    Raises:
+        Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
+    """
+    request = yield from _buckets(window, start, end, step, width, key, keys, gap)
+    fill_where(request, where)
+    fill_aggregates(request, aggregates)
+    request.partial = partial
+    message = yield Ask("Series", request)
+    return from_series(message, (yield from known(window)).time_unit or "us", sessions=gap is not None)
+
+
+def series_groups(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    *,
+    step: Duration,
+    width: Duration | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
+    **grouping: Unpack[Grouping],
+) -> Plan[list[Series]]:
+    """Answer as `series` for each group of keys, which `by` names.
+
+    Args:
+        start, end, step, width: as in `series`.
+        keys: only keys among these.
+        grouping: as in `query`; `by` is needed. `top` and `having` compare the answer over all buckets.
+
+    Raises:
+        Unsupported: an aggregate depends on the order of entries, and groups have several keys.
+    """
+    request = yield from _buckets(window, start, end, step, width, None, keys)
+    fill_grouping(request, grouping)
+    _check_by(request)
+    message = yield Ask("Series", request)
+    unit = (yield from known(window)).time_unit or "us"
+    return page_of([from_series(group, unit, message) for group in message.groups], message)
+
+
+def _check_by(request: Any) -> None:
+    if not request.by:
+        raise InvalidArgument("say by which parts of keys to group", field="by")
+
+
+def _buckets(
+    window: Handle,
+    start: TimeLike,
+    end: TimeLike,
+    step: Duration | None,
+    width: Duration | None,
+    key: Key | None,
+    keys: Sequence[Key] | AllKeys | None,
+    gap: Duration | None = None,
+) -> Plan[pb.SeriesRequest]:
+    first = yield from tick_of(window, start, "start")
+    last = yield from tick_of(window, end, "end")
+    request = pb.SeriesRequest(
+        window=window.name,
+        start=first,
+        end=last,
+        step="" if step is None else to_duration(step, "step"),
+        width="" if width is None else to_duration(width, "width"),
+        gap="" if gap is None else to_duration(gap, "gap"),
+    )
+    yield from _set_keys(window, request, key, keys)
+    return request
+
+
+def entries(
+    window: Handle,
+    start: TimeLike | None = None,
+    end: TimeLike | None = None,
+    *,
+    key: Key | None = None,
+    keys: Sequence[Key] | AllKeys | None = None,
+    end_exclusive: bool = False,
+    where: Any = None,
+) -> Plan[AskStream[Bulk]]:
+    """Yield the entries with `start <= time <= end` as of now, by key and time, as bulks of bounded size.
+
+        for bulk in window.entries():
+            other.bulk_insert(bulk.times, bulk.columns, keys=bulk.keys)
+
+        frame = window.entries().to_pandas()
+
+    `to_pandas`, `to_polars` and `to_arrow` of what it returns give all entries as one table, see `Entries`.
+
+    Args:
+        start, end: ticks or instants; None: no bound.
+        key, keys: one key, or several; without either, all keys.
+        end_exclusive: as in `range_query`; without `end` it changes nothing.
+        where: conditions on parts of keys, as of `query`.
+
+    Raises:
+        Unsupported: the window's algorithm keeps no values.
+    """
+    request = pb.EntriesRequest(window=window.name, end_exclusive=end_exclusive)
+    if start is not None:
+        request.start = yield from tick_of(window, start, "start")
+    if end is not None:
+        request.end = yield from tick_of(window, end, "end")
+    everything = key is None and keys is None and (yield from known(window)).keyed
+    yield from _set_keys(window, request, key, ALL_KEYS if everything else keys)
+    fill_where(request, where)
+    return AskStream("Entries", request, from_bulk)
+
+
+def _question(
+    window: Handle,
+    key: Key | None,
+    keys: Sequence[Key] | AllKeys | None,
+    lookbacks: Sequence[Duration],
+    combine: bool,
+    partials: bool,
+    grouping: Grouping,
+) -> Plan[pb.QueryRequest]:
+    texts = to_lookbacks(lookbacks)
+    request = pb.QueryRequest(window=window.name, lookbacks=texts, combine=combine, partials=partials)
+    yield from _set_keys(window, request, key, keys)
+    fill_grouping(request, grouping)
+    return request
+
+
+def _set_keys(window: Handle, request: Any, key: Key | None, keys: Sequence[Key] | AllKeys | None) -> Plan[None]:
+    one = yield from key_text(window, key)
+    set_keys(request, one, (yield from keys_texts(window, keys)))
+
+
+def _answers(message: pb.QueryResponse, partials: bool) -> list[Answer]:
+    return page_of([from_answer(answer, partials) for answer in message.answers], message)
+
+
+def to_lookbacks(lookbacks: Sequence[Duration]) -> list[str]:
+    """Return lookbacks as they travel; raises InvalidArgument."""
+    if isinstance(lookbacks, str):
+        raise InvalidArgument("lookbacks is a list: ['5m', '1h']", field="lookbacks")
+    return [to_duration(item, "lookbacks") for item in lookbacks]

@@ -1,0 +1,1 @@
+"""Windows as tables and streams of Spark."""

@@ -1,0 +1,1 @@
+"""Tables and streams of Spark into windows, exactly once."""

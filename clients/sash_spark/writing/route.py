@@ -1,0 +1,445 @@
+"""Writes a batch to a window exactly once: tasks stage its rows, and the driver commits the stages.
+
+    driver      is the batch committed? ──┐                                    ┌── commit(query, batch, a1 b2)
+    task a                                ├─ rows ─▶ stage ─▶ a1 ──────────────┤
+    task b, first attempt, lost           ├─ rows ─▶ stage ─▶ b1 ─▶ ✗          │   nobody names b1: it stays invisible
+    task b, second attempt                └─ rows ─▶ stage ─▶ b2 ──────────────┘
+
+A stage is invisible until a commit names it, and the service commits each (query, batch) once. The driver names only
+the stages of the attempts whose results Spark took. So tasks may run any number of times, and Spark may give some up.
+The service applies the stages in the order of partitions, as one write.
+
+The next commit of the query drops the stages that nobody named. Without one, they expire after an hour.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
+from sash_spark.login import Login
+from sash_spark.writing.bad_rows import Columns, good_rows
+from sash_spark.writing.changes import Changes, apply_changes, net_changes
+from sash_spark.writing.keys import fitted_parts, key_values
+from sash_spark.writing.paths import find, flat
+
+__all__ = [
+    "BATCH_ID",
+    "Nulls",
+    "Outcome",
+    "QUERY_ID",
+    "Route",
+    "batch_name",
+    "check_nulls",
+    "gathered",
+    "named_fields",
+    "sort_columns",
+]
+
+_log = logging.getLogger("sash_spark")
+_T = TypeVar("_T")
+Nulls: TypeAlias = Literal["fail", "ignore"]
+_NULLS: tuple[Nulls, ...] = ("fail", "ignore")
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Local properties of Spark: the ids of the streaming query (stored in its checkpoint) and of the micro-batch."""
+
+
+_NO_ROWS = pa.table({})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a task.
+
+    Args:
+        arrived: rows that reached the task; for panes, the rows that they fold.
+        stages: the names of what it staged, in order.
+        committed: whether the service has committed the batch already; the task then stages nothing more.
+        staged: rows or panes that it staged.
+        bad: rows that it dropped because the window would refuse them.
+        merged: rows that became part of a later row of the same entry, in a change feed.
+        changes: the updates and deletions of a change feed, for the driver; see `changes.py`.
+    """
+
+    arrived: int
+    stages: tuple[str, ...]
+    committed: bool = False
+    staged: int = 0
+    bad: int = 0
+    merged: int = 0
+    changes: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class Route:
+    """The window that rows go to, and how their columns map to its fields; pickled to the executors.
+
+    Args:
+        target: host and port of the gRPC edge, as the executors reach it.
+        window: its name.
+        time: the column with the time: a timestamp, or integers (ticks).
+        key: the column with the key, for a keyed window; None where columns have its parts.
+        fields: field -> column; None: all of the window's fields, by their own names.
+        rows_per_call: rows that a task gathers before it sends them.
+        timeout_s: seconds that one call may take.
+        panes: whether rows come from `preaggregate`; `fields` are then ignored.
+        drops_bad_rows: whether to drop and count rows that the window would refuse; else they fail the task.
+        sort: columns that a task sorts its rows by before it stages them; it then holds them all in memory.
+        names: the columns' names in the DataFrame, where those differ.
+        login: the credentials for the service.
+        parts: part of the key -> column; other parts of the window's keys are columns of their own name.
+        op: the column that says what becomes of the entry, in a change feed; None: each row is an entry to insert.
+        identity: with `op`: the field that is the window's identity.
+        paths: name of a column -> its path in the DataFrame; empty where rows have the columns by these names.
+        nulls: "ignore" writes nulls of fields that may be null; "fail" takes them for bad rows.
+        nullable: the fields that may be null; None where that is not known yet.
+    """
+
+    target: str
+    window: str
+    time: str
+    key: str | None
+    fields: Mapping[str, str] | None
+    rows_per_call: int
+    timeout_s: float
+    panes: bool = False
+    drops_bad_rows: bool = False
+    sort: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    login: Login = field(default_factory=Login)
+    parts: Mapping[str, str] | None = None
+    op: str | None = None
+    identity: str = ""
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    nulls: Nulls = "fail"
+    nullable: tuple[str, ...] | None = None
+
+    def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
+        """Check it against the window and the DataFrame, and return it with all fields named.
+
+        Args:
+            schema: the DataFrame's.
+            as_rows: whether rows are written as they are; then the types of fields are checked, too.
+
+        Raises:
+            InvalidArgument: names the column or the option that does not fit.
+            NotFound: there is no such window.
+        """
+        with self.client() as client:
+            return _fitted(self, client.window(self.window).describe().spec, schema, as_rows)
+
+    def client(self) -> Client:
+        """A connection."""
+        return self.login.client(self.target, self.timeout_s)
+
+    def columns(self, time_unit: str) -> Columns:
+        """The columns that a window of this time unit reads of a table."""
+        nullable = self.nullable if self.nulls == "ignore" else None
+        return Columns(self.time, self.key, self.parts or {}, self.fields or {}, time_unit, self.names, nullable)
+
+    def is_committed(self, query: str, batch: int) -> bool:
+        """Whether the service has a batch, or a later one of its query: it then refuses even an empty stage of it."""
+        with self.client() as client:
+            window = client.window(self.window)
+            nothing: dict[str, list[Any]] = {name: [] for name in window.spec["fields"]}
+            keys: list[str] | None = [] if window.spec["keyed"] else None
+            return _staged(window, [], {"columns": nothing}, keys, query, batch) is None
+
+    def check_last(self, query: str, batch: int) -> None:
+        """Check that a committed batch of a streaming query is the last one, as Spark replays no other.
+
+        Raises:
+            FailedPrecondition: later batches are committed. The checkpoint is not the one that they came from, so the
+                rows of this batch may be others, and were not written.
+        """
+        if self.is_committed(query, batch + 1):
+            raise FailedPrecondition(
+                f"batch {batch} of query {query!r} was not written to window {self.window!r}: later batches of this "
+                "query are there already. The checkpoint is older than the window, or belongs to another run. Go on "
+                "with the checkpoint that wrote the later batches, or write everything again with a new name, query=…, "
+                "into a new window",
+                field="query",
+            )
+        _log.info("%s: batch %d was applied already", self.window, batch)
+
+    def stage(self, batches: Iterator[pa.RecordBatch], query: str, batch: int) -> Outcome:
+        """Stage the rows of a task: some are on their way while Spark makes the next ones.
+
+        Raises:
+            InvalidArgument: the window cannot take a row, and `drops_bad_rows` is not set.
+        """
+        arrived, staged, bad, stages = 0, 0, 0, list[str]()
+        if self.paths:
+            batches = (flat(each, self.paths) for each in batches)
+        batches, changes = self._sorted(batches), None
+        with self.client() as client:
+            window = client.window(self.window)
+            if self.op is not None:
+                changes = self._net_changes(window, batches)
+                batches = iter(changes.inserts.to_batches())
+            calls = (
+                partial(self._stage_table, window, table, query, batch)
+                for table in gathered(batches, self.rows_per_call)
+            )
+            for outcome in _one_ahead(calls):
+                if outcome.committed:
+                    return outcome
+                arrived, staged, bad = arrived + outcome.arrived, staged + outcome.staged, bad + outcome.bad
+                stages += outcome.stages
+        if changes is None:
+            return Outcome(arrived, tuple(stages), staged=staged, bad=bad)
+        arrived += changes.bad + changes.merged + changes.changed
+        return Outcome(arrived, tuple(stages), False, staged, bad + changes.bad, changes.merged, changes.others)
+
+    def _net_changes(self, window: Any, batches: Iterator[pa.RecordBatch]) -> Changes:
+        """Join the changes of each entry of a task."""
+        known = self.known(window)
+        assert known.op is not None
+        table = pa.Table.from_batches(held, held[0].schema) if (held := list(batches)) else None
+        if table is None:
+            return Changes(_NO_ROWS, _NO_ROWS, 0, 0)
+        columns = known.columns(window.spec["time_unit"])
+        return net_changes(table, known.op, known.identity, columns, self.drops_bad_rows)
+
+    def _sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task in the order that was asked for; those that are equal stay as they came."""
+        if not self.sort:
+            return batches
+        all_batches = [batch for batch in batches if batch.num_rows]
+        if not all_batches:
+            return iter(())
+        table = pa.Table.from_batches(all_batches)
+        return iter(table.sort_by([(column, "ascending") for column in self.sort]).to_batches())
+
+    def _stage_table(self, window: Any, table: Any, query: str, batch: int) -> Outcome:
+        """Stage some rows."""
+        rows = table.num_rows
+        if not self.panes:
+            table, refusal = good_rows(table, self.known(window).columns(window.spec["time_unit"]))
+            if refusal is not None and not self.drops_bad_rows:
+                raise refusal
+        content, entries = self._content(table, window)
+        keys = key_values(table, self.key, self.known(window).parts or {})
+        stages = _staged(window, table[self.time], content, keys, query, batch)
+        if stages is None:
+            return Outcome(0, (), committed=True)
+        bad = rows - table.num_rows
+        return Outcome(entries + bad, tuple(stages), staged=table.num_rows, bad=bad)
+
+    def known(self, window: Any) -> Route:
+        """The route with all columns named. One that was made while the service was away has to ask for them."""
+        asked = self.nullable is not None or self.nulls == "fail"
+        if asked and self.fields is not None and self.parts is not None and (self.identity or self.op is None):
+            return self
+        spec = window.spec
+        parts = fitted_parts(spec, self.window, self.key, self.parts)
+        fields = self.fields or {name: name for name in spec["fields"]}
+        nullable = tuple(spec.get("nullable") or ())
+        return replace(self, fields=fields, parts=parts, identity=spec.get("identity") or "", nullable=nullable)
+
+    def _content(self, table: Any, window: Any) -> tuple[dict[str, Any], int]:
+        """What `Window.stage` is given of rows besides times and keys, and how many entries that is."""
+        if self.panes:
+            from sash_spark.writing.preaggregate import partials_of  # here, as most tasks do without
+
+            content = partials_of(table)
+            return content, int(content["entries"].sum())
+        fields = self.known(window).fields or {}
+        return {"columns": {name: table[column] for name, column in fields.items()}}, table.num_rows
+
+    def commit(self, query: str, batch: int, outcomes: Sequence[Outcome], streaming: bool = False) -> WriteResult:
+        """Commit a batch whose tasks have all staged their rows; outcomes are in the order of partitions.
+
+        Args:
+            streaming: the batch is one of a streaming query, whose checkpoint numbers its batches.
+
+        Raises:
+            FailedPrecondition: a stage has expired; or as `check_last`.
+        """
+        if any(each.committed for each in outcomes):
+            # Others had staged nothing, or what no commit needs any more.
+            done = WriteResult(already_applied=True)
+        else:
+            with self.client() as client:
+                window = client.window(self.window)
+                changed = self._change(window, query, batch, [each.changes for each in outcomes])
+                done = window.commit(query, batch, [s for each in outcomes for s in each.stages])
+                done = replace(done + changed, already_applied=done.already_applied)
+        arrived = sum(each.arrived for each in outcomes)
+        if done.already_applied and streaming:
+            self.check_last(query, batch)
+        elif done.already_applied:
+            _log.info("%s: batch %d was applied already", self.window, batch)
+        else:
+            _log.info(
+                "%s: batch %d, %d rows from %d tasks: %d inserted, %d late, "
+                "%d duplicates, %d ahead, %d bad, %d evicted",
+                *(self.window, batch, arrived, len(outcomes), done.inserted, done.late),
+                *(done.duplicates, done.ahead, sum(each.bad for each in outcomes), done.evicted),
+            )
+        return done
+
+    def _change(self, window: Any, query: str, batch: int, changes: Sequence[bytes]) -> WriteResult:
+        """Apply the updates and deletions of a batch, before it is committed."""
+        if not any(changes):
+            return WriteResult(durability="sync")  # takes nothing away from that of the commit
+        known = self.known(window)
+        columns = known.columns(window.spec["time_unit"])
+        return apply_changes(window, columns, known.identity, query, batch, changes)
+
+
+def batch_name(streaming: str | None, query: str | None) -> str:
+    """What the service knows the maker of batches by.
+
+    Args:
+        streaming: the id of the streaming query, where there is one.
+        query: a name that was given, which tells several sinks of one streaming query apart.
+
+    Raises:
+        InvalidArgument: there is neither.
+    """
+    if streaming is None and not query:
+        raise InvalidArgument(
+            "there is no streaming query here whose id could tell batches apart: name their maker with query=…",
+            field="query",
+        )
+    return "/".join(name for name in (streaming, query) if name)
+
+
+def named_fields(fields: Mapping[str, str] | Iterable[str] | str | None) -> Mapping[str, str] | None:
+    """Fields by name: as they are, or each with the column of its own name."""
+    if fields is None or isinstance(fields, Mapping):
+        return fields
+    return {name: name for name in ([fields] if isinstance(fields, str) else fields)}
+
+
+def sort_columns(sort: bool | str | Iterable[str], time: str) -> tuple[str, ...]:
+    """The columns to sort by: those that are named, or the time."""
+    if isinstance(sort, bool):
+        return (time,) if sort else ()
+    return (sort,) if isinstance(sort, str) else tuple(sort)
+
+
+def check_nulls(nulls: str) -> Nulls:
+    """Return what to do with nulls; raises InvalidArgument for anything else."""
+    for known in _NULLS:
+        if nulls == known:
+            return known
+    raise InvalidArgument(f"nulls is 'fail' or 'ignore', not {nulls!r}", field="nulls", limit="fail or ignore")
+
+
+def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[Any]:
+    """Yield the rows of small batches as tables of `rows` rows; the last one may be shorter."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            some = batch.slice(start, rows - count)
+            held.append(some)
+            start, count = start + some.num_rows, count + some.num_rows
+            if count == rows:
+                yield pa.Table.from_batches(held)
+                held, count = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _one_ahead(calls: Iterable[Callable[[], _T]]) -> Iterator[_T]:
+    """Yield what each call returns, in order; while one runs, in a thread, the next is got ready."""
+    with ThreadPoolExecutor(1) as thread:
+        running: Future[_T] | None = None
+        for call in calls:
+            if running is not None:
+                yield running.result()
+            running = thread.submit(call)
+        if running is not None:
+            yield running.result()
+
+
+def _staged(window: Any, times: Any, content: Any, keys: Any, query: str, batch: int) -> list[str] | None:
+    """Stage some rows; None where their batch is committed already."""
+    try:
+        return [staged.stage for staged in window.stage(times, keys=keys, query=query, batch=batch, **content)]
+    except FailedPrecondition as error:
+        if error.field != "batch":
+            raise
+        return None
+
+
+_FITTING: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "float64": ((DoubleType, FloatType, IntegralType), "double"),
+    "int64": ((IntegralType,), "bigint"),
+    "string": ((StringType,), "string"),
+    "bool": ((BooleanType,), "boolean"),
+}
+"""Field type -> the Spark types that it takes, and the type to cast others to. Numbers are widened."""
+
+
+def _fitted(route: Route, spec: Mapping[str, Any], schema: StructType, as_rows: bool) -> Route:
+    """Return the route with all fields named; takes and raises as `Route.fitted`."""
+    known = list(spec["fields"])
+    fields = dict(route.fields) if route.fields is not None else {name: name for name in known}
+    parts = fitted_parts(spec, route.window, route.key, route.parts)
+    if set(fields) != set(known):
+        raise InvalidArgument(
+            f"window {route.window!r} has the fields {', '.join(known)}, not {', '.join(fields)}", field="fields"
+        )
+    nullable = tuple(spec.get("nullable") or ())
+    if route.nulls == "ignore" and not nullable:
+        raise InvalidArgument(
+            f"nulls='ignore': no field of window {route.window!r} may be null. A window says which may be when it is "
+            f"created, such as nullable: [{', '.join(known)}]",
+            field="nulls",
+        )
+    columns: dict[str, DataType] = {}
+    paths: dict[str, tuple[str, ...]] = {}
+    keys = [route.key] if route.key else parts.values()
+    identity = spec.get("identity") or ""
+    if route.op is not None and not identity:
+        raise InvalidArgument(
+            f"window {route.window!r} has no identity, so its entries cannot be updated and deleted", field="op"
+        )
+    for wanted in [route.time, *keys, *fields.values(), *route.sort, *([route.op] if route.op else [])]:
+        paths[wanted], columns[wanted] = find(schema, wanted)
+    kind = columns[route.time]
+    if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
+        raise InvalidArgument(
+            f"column {route.time!r} is a {kind.simpleString()}: cast it to a timestamp, or to ticks",
+            field=route.time,
+        )
+    if spec["time_unit"] == "none" and not isinstance(kind, IntegralType):
+        raise InvalidArgument(
+            f"window {route.window!r} has logical time: column {route.time!r} is a {kind.simpleString()}, "
+            "integers are wanted",
+            field=route.time,
+        )
+    for name, column in fields.items() if as_rows else ():
+        types, cast = _FITTING[spec["fields"][name]]
+        if not isinstance(columns[column], types):
+            raise InvalidArgument(
+                f"column {column!r} is a {columns[column].simpleString()}, field {name!r} of window "
+                f"{route.window!r} takes {spec['fields'][name]}: cast it to {cast}",
+                field=column,
+            )
+    return replace(route, fields=fields, parts=parts, identity=identity, paths=paths, nullable=nullable)

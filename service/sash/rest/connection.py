@@ -1,0 +1,536 @@
+"""One connection of the HTTP port: a protocol of asyncio over the parser httptools, and its limits.
+
+    receiving   IDLE ──▶ HEAD ──▶ BODY ──▶ IDLE …              DEAF: what still arrives is dropped
+                          │        └ stalled, or slower than 16 KiB/s: 408; 64 KiB of it that are no content: 400
+                          └ longer than 64 KiB: 431; not whole in time: 408; neither HTTP/1.0 nor HTTP/1.1: 505
+    exchanges   [is answered] [waits] …                        what follows is parsed when one of them is answered
+                 └ nothing read for a minute: closed
+
+What arrives is parsed in small parts, and the rest of a body of known length in one: 256 KiB may have 10,000 requests,
+and each that waits takes kilobytes. A small request that has arrived whole is answered while it is parsed, if its app
+says that the answer may begin without a task. All others have a task from their heads on. It runs the same coroutine.
+
+A refusal of what arrives is sent behind the answers to the requests before it. Slow clients are looked for once a
+second, so that others pay for no timers. A client is not slow while the service itself does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from enum import Enum
+from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import unquote
+
+import httptools
+import orjson
+from starlette.types import ASGIApp
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr
+
+from sash.access.tls import CERTIFIED, names_in
+from sash.calls import resumed
+from sash.limits.connections import SPARE_S, Connections, Place
+from sash.requests import HEADER, new_id
+from sash.rest.exchange import Exchange
+from sash.rest.joined import Joined
+from sash.rest.problems import MEDIA_TYPE
+from sash.runtime.metrics import Metrics
+
+__all__ = ["FORWARDED", "HEAD_BYTES_MAX", "LIMIT", "Connection", "Port"]
+
+HEAD_BYTES_MAX = 65_536
+PART_BYTES = 4096
+"""So much is parsed in one go of what is not the body of one request."""
+
+BYTES_PER_S_MIN = 16_384
+UNREAD_S = 60.0
+"""For so long a client may read nothing of an answer."""
+
+SMALL_BYTES = 65_536
+"""Larger bodies need memory that is set aside: their requests have a task. So much of a body is held for an app."""
+
+LIMIT = "sash.limit"
+"""In the scope of a request: the limit that its connection is beyond."""
+
+FORWARDED = "sash.forwarded"
+"""In the scope of a request: whether a proxy says where it comes from."""
+
+_WATCHES = "/watch", "/Watch"
+"""How the paths of calls end whose answers have no end."""
+
+_INVALID = HTTPStatus.BAD_REQUEST, "this is no valid HTTP/1.1"
+_HEAD_TOO_LONG = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head may have {HEAD_BYTES_MAX // 1024} KiB"
+_OTHER_VERSION = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are spoken here"
+_FRAMING = HTTPStatus.BAD_REQUEST, "the body has trailers or extensions of chunks that are too long"
+_PROXY = b"x-forwarded-for", b"x-forwarded-proto"
+
+
+class Port:
+    """What all connections of one server share.
+
+    Args:
+        app: answers their requests.
+        forwarded: the same, for requests of which a proxy says where they come from.
+        at_once: whether the answer to a request may begin without a task.
+        places: how many connections there may be.
+        timeout_s: how long a head, or a part of a body, may take.
+        idle_s: how long a connection may be idle.
+        metrics: counts refusals.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        forwarded: ASGIApp,
+        at_once: Callable[[dict[str, Any]], bool],
+        places: Connections,
+        timeout_s: float,
+        idle_s: float,
+        metrics: Metrics,
+    ) -> None:
+        self.app = app
+        self.forwarded = forwarded
+        self.at_once = at_once
+        self.places = places
+        self.timeout_s = timeout_s
+        self.idle_s = idle_s
+        self._metrics = metrics
+        self.open: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Those that answer."""
+        self.now_s = 0.0
+        """When it was looked for slow clients last: a clock that costs nothing, and is a second late at most."""
+        self.date = b""
+        """The line of answers with the date."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many bytes of answers wait for clients to read them."""
+        return sum(each.unsent_bytes() for each in self.open)
+
+    def refused(self, status: HTTPStatus) -> None:
+        """Count a refusal."""
+        self._metrics.count_rejected("rest", str(int(status)))
+
+    def sweep(self, now_s: float) -> None:
+        """Close the connections of slow clients; to be called about once a second."""
+        self.now_s = now_s
+        for connection in list(self.open):
+            connection.look(now_s)
+
+
+class Receiving(Enum):
+    """What a connection receives."""
+
+    IDLE = "nothing: no request has begun"
+    HEAD = "the head of a request"
+    BODY = "the body of the newest exchange"
+    DEAF = "nothing any more: what arrives is dropped"
+
+
+class Connection(asyncio.Protocol):
+    """One connection.
+
+    Args:
+        port: what it shares with the others.
+    """
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self.date = port.date
+        """The line of answers with the date."""
+        self._loop = asyncio.get_running_loop()
+        self._parser: Any = httptools.HttpRequestParser(self)
+        # Else the parser takes what follows a request with `Connection: close` for a part of it.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._transport: Joined | None = None
+        self._place: Place | None = None
+        # The transport's own, so that they cost one call: writes at the end of this iteration of the loop, many of them
+        # at once; writes an answer that is whole; closes behind what has been written.
+        self.write: Callable[[bytes], None]
+        self.write_now: Callable[[bytes, bytes], None]
+        self.break_off: Callable[[], None]
+        self.is_closing: Callable[[], bool]
+        self.unsent_bytes: Callable[[], int]
+        self._base: dict[str, Any] = {}
+        """What the scopes of all requests have."""
+        self._tls = False
+        self._receiving = Receiving.IDLE
+        self._exchanges: deque[Exchange] = deque()
+        """Those that are not answered. The first one is being answered."""
+        self._newest: Exchange | None = None
+        """The one whose body arrives, or arrived last."""
+        self._waiting = b""
+        """What has arrived, and is not parsed yet."""
+        self._is_parsing = False
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._asks_to_continue = self._is_forwarded = False
+        self._head_bytes = self._body_bytes = self._body_left = self._framing_bytes = 0
+        """Of the head; of the body; of a body of known length that are to come; since there was content."""
+        self._has_content = False
+        self._refusal = _INVALID
+        """Of what the parser does not read on."""
+        self._last = b""
+        """What is sent behind the answers to all requests, before the connection is closed."""
+        self._no_more = False
+        """Whether the client sends no more."""
+        self._since_s = self._heard_s = self._looked_s = port.now_s
+        self._unsent, self._unsent_since_s = 0, 0.0
+        self._read_paused = self.write_paused = False
+        self._readable = asyncio.Event()
+
+    # ---------------------------------------------------------------- life
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        peer = get_remote_addr(transport)
+        address = peer[0] if peer else ""
+        place = self._port.places.admit(address)
+        if place is not None:
+            self.begin(transport, place)
+            return
+        self._port.refused(HTTPStatus.SERVICE_UNAVAILABLE)
+        detail = f"there are too many connections ({self._port.places.limit(address)})"
+        transport.write(_raw(HTTPStatus.SERVICE_UNAVAILABLE, detail, self.date))
+        transport.close()
+
+    def begin(self, transport: asyncio.Transport, place: Place) -> None:
+        """Serve a connection, which is encrypted now where it is to be."""
+        self._place = place
+        self._transport = joined = Joined(transport, self._loop)
+        self.write, self.write_now, self.break_off = joined.write, joined.write_now, joined.close
+        self.is_closing, self.unsent_bytes = transport.is_closing, joined.get_write_buffer_size
+        self._port.open.add(self)
+        secured = transport.get_extra_info("ssl_object")
+        self._tls = secured is not None
+        self._base = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "server": get_local_addr(transport),
+            "client": get_remote_addr(transport),
+            "scheme": "https" if self._tls else "http",
+            "root_path": "",
+            CERTIFIED: names_in(secured.getpeercert() or {}) if secured is not None else [],
+            LIMIT: place.limit,
+        }
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None or self._place is None:
+            return  # it has not begun
+        self._port.open.discard(self)
+        self._port.places.leave(self._place)
+        self._waiting, self._receiving = b"", Receiving.DEAF
+        if self._exchanges:
+            self._exchanges[0].leave()
+        self._exchanges.clear()
+        self._newest = self._parser = None  # the collector of garbage, which would find the circles, does not look
+        self.resume_writing()
+        self._transport.close()
+
+    def eof_received(self) -> bool:
+        """Answer what has arrived, although the client sends no more. TLS closes, whatever this returns."""
+        if self._tls or not self._exchanges or self._exchanges[0].scope["path"].endswith(_WATCHES):
+            return False  # the answer of a watch ends when the client goes
+        if self._receiving is Receiving.BODY:
+            if self._newest is not self._exchanges[-1] or len(self._exchanges) == 1:
+                return False
+            self._exchanges.pop()  # it has not begun
+            self._receiving = Receiving.IDLE
+        self._no_more = True
+        return True
+
+    def shutdown(self) -> None:
+        """End the connection when its answers are complete, because the service ends."""
+        assert self._transport is not None
+        if self._exchanges:
+            self._exchanges[-1].keeps = False
+        elif self._tls and not self.unsent_bytes():
+            self._transport.abort()  # an idle client need not read, and TLS would wait for its word
+        else:
+            self._transport.close()
+
+    # ---------------------------------------------------------------- receiving
+
+    def data_received(self, data: bytes) -> None:
+        if self._receiving is Receiving.DEAF:
+            return
+        self._waiting = self._waiting + data if self._waiting else data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Parse what has arrived, until a request waits for the one before it."""
+        data, at, size = self._waiting, 0, len(self._waiting)
+        self._is_parsing = True
+        while (
+            at < size and len(self._exchanges) < 2 and self._receiving is not Receiving.DEAF and not self.is_closing()
+        ):
+            known = self._body_left if self._receiving is Receiving.BODY else 0
+            end = min(at + max(known, PART_BYTES), size)
+            self._parse_part(data if end - at == size else data[at:end])
+            at = end
+        self._is_parsing = False
+        self._waiting = b"" if self._receiving is Receiving.DEAF else data[at:]
+        self._settle()
+
+    def _parse_part(self, part: bytes) -> None:
+        before, self._has_content = self._receiving, False
+        self._heard_s = self._port.now_s
+        self._body_bytes += len(part)
+        try:
+            self._parser.feed_data(part)
+        except httptools.HttpParserUpgrade:
+            # The parser ends here. Where a proxy sees a body, it must not see another request.
+            self._receiving = Receiving.DEAF
+            return
+        except httptools.HttpParserError:
+            self._refuse(*self._refusal)
+            return
+        if self._receiving is Receiving.BODY:
+            if self._exchanges and not self._exchanges[0].begun:
+                self._begin_in_task(self._exchanges[0])  # the rest of its body has not arrived
+            self._framing_bytes = 0 if self._has_content else self._framing_bytes + len(part)
+            if self._framing_bytes > HEAD_BYTES_MAX:
+                self._refuse(*_FRAMING)
+        elif self._receiving is Receiving.HEAD and before is Receiving.HEAD:
+            self._head_bytes += len(part)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(*_HEAD_TOO_LONG)
+
+    def _settle(self) -> None:
+        """Pause or read on, and close where nothing can follow."""
+        if self._exchanges or self._read_paused or self._waiting or self._last or self._no_more:
+            self._pause_or_read()
+            self._end_when_answered()
+
+    def _pause_or_read(self) -> None:
+        """Receive no more while what has arrived cannot be taken."""
+        newest = self._newest
+        is_full = newest is not None and newest.unread > SMALL_BYTES
+        pause = bool(self._waiting or self._last or is_full or len(self._exchanges) > 1)
+        if pause != self._read_paused and not self.is_closing():
+            self._read_paused = pause
+            assert self._transport is not None
+            (self._transport.pause_reading if pause else self._transport.resume_reading)()
+
+    def read_on(self) -> None:
+        """Receive more, which somebody waits for: a part of a body, or that the client goes."""
+        if self._read_paused and not (self._last or self.is_closing()):
+            self._read_paused = False
+            assert self._transport is not None
+            self._transport.resume_reading()
+
+    # What is raised in the methods that the parser calls ends the connection with `_refusal`.
+
+    def on_message_begin(self) -> None:
+        self._receiving, self._since_s, self._head_bytes = Receiving.HEAD, self._heard_s, 0
+        self._url, self._headers, self._body_left = b"", [], 0
+        self._asks_to_continue = self._is_forwarded = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._receiving is Receiving.BODY:
+            return  # it is a trailer, which nobody reads
+        name, value = name.lower(), value.rstrip(b" \t")  # the parser leaves it in front only
+        if name == b"content-length":
+            self._body_left = int(value)
+        elif name == b"expect":
+            self._asks_to_continue = value.lower() == b"100-continue"
+        elif name in _PROXY:
+            self._is_forwarded = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        url, headers, parser = self._url, self._headers, self._parser
+        # A head that came in one part is short enough.
+        if self._head_bytes and len(url) + sum(len(name) + len(value) for name, value in headers) > HEAD_BYTES_MAX:
+            self._refusal = _HEAD_TOO_LONG
+            raise ValueError("the head is too long")
+        version = parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            self._refusal = _OTHER_VERSION
+            raise ValueError("another version of HTTP")
+        raw_path, _, query = url.partition(b"?")
+        if b"#" in url or not url.startswith(b"/"):
+            parsed = httptools.parse_url(url)
+            raw_path, query = parsed.path, parsed.query or b""
+        path = raw_path.decode("ascii")
+        scope = {
+            **self._base,
+            "http_version": version,
+            "method": parser.get_method().decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": headers,
+            FORWARDED: self._is_forwarded,
+        }
+        keeps = version == "1.1" and parser.should_keep_alive() and not parser.should_upgrade()
+        self._newest = Exchange(self, scope, keeps, self._asks_to_continue)
+        self._exchanges.append(self._newest)
+        self._receiving, self._since_s, self._body_bytes, self._framing_bytes = Receiving.BODY, self._heard_s, 0, 0
+
+    def on_body(self, body: bytes) -> None:
+        assert self._newest is not None
+        self._has_content = True
+        self._body_left -= len(body)
+        self._newest.feed(body)
+
+    def on_message_complete(self) -> None:
+        assert self._newest is not None
+        self._receiving = Receiving.IDLE
+        exchange = self._newest
+        exchange.complete()
+        if not exchange.begun and exchange is self._exchanges[0]:
+            self._begin(exchange)
+
+    # ---------------------------------------------------------------- answering
+
+    def _begin(self, exchange: Exchange) -> None:
+        """Have a request answered that has arrived whole: now, as far as that needs no task."""
+        if not self._may_begin_at_once(exchange):
+            self._begin_in_task(exchange)
+            return
+        exchange.begun = True
+        work, context = exchange.run(self._port.app), copy_context()
+        try:
+            waits_for = context.run(work.send, None)
+        except StopIteration:
+            return
+        task = self._loop.create_task(resumed(work, waits_for), context=context)
+        self._port.tasks.add(task)
+        task.add_done_callback(self._port.tasks.discard)
+
+    def _may_begin_at_once(self, exchange: Exchange) -> bool:
+        return not self.write_paused and exchange.unread <= SMALL_BYTES and self._port.at_once(exchange.scope)
+
+    def _begin_in_task(self, exchange: Exchange) -> None:
+        exchange.begun = True
+        app = self._port.forwarded if exchange.scope[FORWARDED] else self._port.app
+        task = self._loop.create_task(exchange.run(app))
+        self._port.tasks.add(task)
+        task.add_done_callback(self._port.tasks.discard)
+
+    def answered(self, exchange: Exchange) -> None:
+        """Go on behind an answer that is complete."""
+        if not self._exchanges or self._exchanges[0] is not exchange:
+            return
+        self._exchanges.popleft()
+        self._since_s = self._port.now_s
+        if not exchange.keeps:
+            self.break_off()
+        if self.is_closing():
+            return
+        if self._exchanges:
+            self._begin_in_task(self._exchanges[0])
+        if self._waiting and not self._is_parsing:
+            self._loop.call_soon(self._parse)
+        elif not self._is_parsing:
+            self._settle()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        self._readable.clear()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._readable.set()
+
+    async def drained(self) -> None:
+        """Wait until the client has read most of what was written."""
+        await self._readable.wait()
+
+    # ---------------------------------------------------------------- refusals and ends
+
+    def _refuse(self, status: HTTPStatus, detail: str) -> None:
+        """Refuse what is being received, behind the answers to the requests before it, and close."""
+        if self._receiving is Receiving.DEAF or self.is_closing():
+            return
+        arriving = self._newest if self._receiving is Receiving.BODY else None
+        current = self._exchanges[0] if self._exchanges else None
+        self._waiting, self._receiving = b"", Receiving.DEAF
+        self._port.refused(status)
+        answer = _raw(status, detail, self.date)
+        if arriving is not None and (arriving.done or arriving is current):
+            if not arriving.started:
+                self.write(answer)
+            self.break_off()
+        elif current is None:
+            self.write(answer)
+            self.break_off()
+        else:
+            if arriving is not None:
+                self._exchanges.pop()  # it has not begun
+            self._last = answer
+            self._pause_or_read()
+
+    def _end_when_answered(self) -> None:
+        """Close once all requests are answered, where nothing can follow."""
+        nothing_follows = self._last or (self._no_more and not self._waiting)
+        if nothing_follows and not (self._exchanges or self.is_closing()):
+            self.write(self._last)
+            self.break_off()
+
+    # ---------------------------------------------------------------- slow clients
+
+    def look(self, now_s: float) -> None:
+        """Close the connection if its client is too slow."""
+        assert self._transport is not None
+        assert self._place is not None
+        passed_s, self._looked_s = now_s - self._looked_s, now_s
+        self.date = self._port.date
+        if self.is_closing():
+            return
+        unsent = self.unsent_bytes()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._unsent_since_s = unsent, now_s
+        elif now_s - self._unsent_since_s > UNREAD_S:
+            self._transport.abort()
+            return
+        if self._receiving is Receiving.DEAF or self._no_more:
+            return
+        timeout_s, is_spare = self._port.timeout_s, self._place.limit is not None
+        if self._read_paused:
+            self._since_s += passed_s
+            self._heard_s = now_s
+        elif self._receiving is Receiving.HEAD:
+            if now_s - self._since_s > (SPARE_S if is_spare else timeout_s):
+                self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the head did not arrive in time")
+        elif self._receiving is Receiving.IDLE:
+            idle_s = now_s - max(self._heard_s, self._since_s)
+            if not self._exchanges and idle_s > (SPARE_S if is_spare else self._port.idle_s):
+                self.break_off()
+        elif cast("Exchange", self._newest).done:
+            if now_s - self._since_s > timeout_s:
+                self.break_off()  # it was refused by its head, and its body does not end
+        elif now_s - max(self._heard_s, self._since_s) > timeout_s:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"no part of the body arrived for {timeout_s:g} s")
+        elif now_s - self._since_s > timeout_s + self._body_bytes / BYTES_PER_S_MIN:
+            slow = f"the body arrives at less than {BYTES_PER_S_MIN // 1024} KiB a second"
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, slow)
+
+
+def _raw(status: HTTPStatus, detail: str, date: bytes) -> bytes:
+    """A problem document as the bytes of an answer, to requests that no app sees."""
+    # The head may not have arrived, so the id is always a new one.
+    request = new_id()
+    body = orjson.dumps(
+        {
+            "type": "about:blank",
+            "title": status.phrase,
+            "status": int(status),
+            "detail": detail,
+            "request_id": request,
+        }
+    )
+    retry = "retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
+    head = (
+        f"HTTP/1.1 {int(status)} {status.phrase}\r\n{date.decode()}"
+        f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        f"{retry}{HEADER}: {request}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,106 @@
+"""How many connections there may be, and which one gives way to another."""
+
+from sash.limits.connections import SPARE, SPARE_PER_ADDRESS, Connections
+
+PER_ADDRESS = "SASH_MAX_CONNECTIONS_PER_ADDRESS: 3"
+ALL = "SASH_MAX_CONNECTIONS: 5"
+
+
+def connections(most=5, most_per_address=3):
+    return Connections(most, most_per_address)
+
+
+class Half:
+    """A connection whose handshake is not complete."""
+
+    def __init__(self, limits, address):
+        self.limits, self.address, self.place = limits, address, limits.admit(address)
+        assert self.place is not None
+        limits.shaking(self.place, self.end)
+
+    def over(self):
+        self.limits.shaken(self.place)
+
+    def end(self):
+        self.limits.leave(self.place)
+        self.place = None
+
+
+def is_empty(limits):
+    return (limits._count, limits._by_address, limits._spare, limits._handshakes) == (0, {}, {}, {})
+
+
+def test_connections_beyond_a_limit_have_spare_places():
+    limits = connections()
+    places = [limits.admit("a") for _ in range(3 + SPARE_PER_ADDRESS)]
+    assert [place.limit for place in places] == [None] * 3 + [PER_ADDRESS] * SPARE_PER_ADDRESS
+    assert limits.admit("a") is None
+    # The address is at its own limit; others see that of all.
+    places.append(limits.admit("b"))
+    assert places[-1].limit == ALL
+    for place in places:
+        limits.leave(place)
+    assert is_empty(limits)
+
+
+def test_one_address_does_not_take_all_spare_places():
+    limits = connections(most=2, most_per_address=1000)
+    places = [limits.admit("a") for _ in range(2 + SPARE_PER_ADDRESS)]
+    assert places[-1].limit == "SASH_MAX_CONNECTIONS: 2"
+    assert limits.admit("a") is None
+    assert limits.admit("b").limit == "SASH_MAX_CONNECTIONS: 2"
+
+
+def test_spare_places_have_an_end():
+    limits = connections(most=0)
+    for number in range(SPARE):
+        assert limits.admit(f"{number}").limit == "SASH_MAX_CONNECTIONS: 0"
+    assert limits.admit("one more") is None
+
+
+def test_a_place_that_is_left_is_free_for_another():
+    limits = connections()
+    places = [limits.admit("a") for _ in range(4)]
+    limits.leave(places[0])
+    limits.leave(places[3])
+    assert limits.admit("a").limit is None
+    assert limits.admit("a").limit == PER_ADDRESS
+
+
+def test_the_oldest_handshake_of_an_address_gives_way_to_its_next_connection():
+    limits = connections()
+    other, *halves = (Half(limits, address) for address in "baaa")
+    assert limits.admit("a").limit is None
+    assert [half.place is None for half in (other, *halves)] == [False, True, False, False]
+    halves[1].over()  # it is complete now
+    assert limits.admit("a").limit is None
+    assert [half.place is None for half in (other, *halves)] == [False, True, False, True]
+    assert limits.admit("a").limit == PER_ADDRESS
+    assert other.place is not None
+
+
+def test_the_address_with_most_handshakes_gives_way_where_there_are_too_many():
+    limits = connections()
+    one, *many, third = (Half(limits, address) for address in "abbbc")
+    assert limits.admit("d").limit is None
+    assert [half.place is None for half in (one, *many, third)] == [False, True, False, False, False]
+    for half in (one, *many[1:], third):
+        half.over()
+    assert limits.admit("d").limit == ALL
+
+
+def test_a_spare_handshake_gives_way_to_a_monitor():
+    limits = connections(most=1, most_per_address=1)
+    assert limits.admit("a").limit is None
+    halves = [Half(limits, "a") for _ in range(2 * SPARE_PER_ADDRESS)]
+    assert [half.place is None for half in halves] == [True] * (len(halves) - 1) + [False]
+    assert limits.admit("a").limit == "SASH_MAX_CONNECTIONS_PER_ADDRESS: 1"
+    assert halves[-1].place is None
+
+
+def test_all_handshakes_end_with_the_service():
+    limits = connections()
+    halves = [Half(limits, address) for address in "aab"]
+    limits.end_handshakes()
+    assert all(half.place is None for half in halves)
+    assert is_empty(limits)
