@@ -1,8 +1,8 @@
-"""What both edges need around a call of the plane: writes that outlive their caller, and who sent them.
+"""What every edge needs around a call of the plane: writes that outlive their caller, and shards that an answer lacks.
 
     caller ──▶ edge ──▶ unbroken ──▶ plane.write …      the caller hangs up: the edge's part ends, the write goes on
 
-Edges may not import each other, so what must be the same on both is here. It knows neither HTTP nor gRPC.
+Edges may not import each other, so what must be the same on all is here. It knows neither HTTP nor gRPC.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ __all__ = [
     "INTERVAL_MS",
     "INTERVAL_MS_MAX",
     "INTERVAL_MS_MIN",
+    "MISSING",
     "ONLY_SHARD",
+    "allowing",
     "check_interval",
     "each",
     "going",
@@ -55,6 +57,9 @@ QUIET_S = 15.0
 ONLY_SHARD: ContextVar[int | None] = ContextVar("only shard", default=None)
 """The one shard that a call is for; it has no answer for others, and forwards nothing. None: all of them."""
 
+MISSING: ContextVar[set[int] | None] = ContextVar("missing shards", default=None)
+"""Where a question notes the shards that its answer lacks; None: it must lack none."""
+
 refusing = raising(InvalidArgument)
 """Decorates functions that read what a caller sent: what `sash_wire` refuses becomes an `InvalidArgument`."""
 
@@ -62,8 +67,34 @@ _running: set[asyncio.Task[Any]] = set()
 """An event loop keeps only weak references: without this one a write whose caller has gone could vanish half-way."""
 
 
+class allowing:
+    """Asks a question as the caller wants it, in a `with` block; its value is the shards that the answer lacks.
+
+    Args:
+        partial: `allow`, or empty.
+
+    Raises:
+        InvalidArgument: it is something else.
+    """
+
+    __slots__ = ("_partial", "_token")
+
+    def __init__(self, partial: str) -> None:
+        if partial not in ("", "allow"):
+            raise InvalidArgument(f"partial is allow, or is not there, not {partial[:40]!r}", field="partial")
+        self._partial = partial
+
+    def __enter__(self) -> set[int]:
+        missing = set[int]()
+        self._token = MISSING.set(missing if self._partial else None)
+        return missing
+
+    def __exit__(self, *_: object) -> None:
+        MISSING.reset(self._token)
+
+
 def origin_of(producer: str | None, sequence: int | None, epoch: int | None = None) -> Origin | None:
-    """Who sends a write, where it says so; what names and numbers there may be, the window checks.
+    """Return the producer and number of a write, None where it has none. The window checks which there may be.
 
     Raises:
         InvalidArgument: a producer without a sequence, or a sequence or an epoch without a producer.

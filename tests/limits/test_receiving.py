@@ -56,13 +56,13 @@ def test_a_free_place_is_not_for_one_who_has_a_quarter_of_them():
     in_virtual_time(main())
 
 
-def test_one_who_has_all_leases_does_not_have_all_places():
-    """With half of the places beside the leases it had them all, and others waited for half a minute."""
+def test_one_who_has_all_slots_does_not_have_all_places():
+    """With half of the places beside the slots it had them all, and others waited for half a minute."""
 
     async def main():
         messages = Messages(16)
-        leases = [messages.receiving.lease() for _ in range(9)]
-        assert [lease is not None for lease in leases] == [True] * 8 + [False]
+        slots = [messages.receiving.slot() for _ in range(9)]
+        assert [slot is not None for slot in slots] == [True] * 8 + [False]
         tasks = [messages.ask("ann", f"a{i}") for i in range(8)]
         tasks += [messages.ask("bob", f"b{i}") for i in range(8)]
         await passes(0.1)

@@ -318,7 +318,7 @@ def test_a_refused_call_leaves_nothing_for_the_collector(reads_first, monkeypatc
 
     with running_service() as running:
         if reads_first:
-            monkeypatch.setattr("sash.limits.receiving.Receiving.lease", lambda _: None)
+            monkeypatch.setattr("sash.limits.receiving.Receiving.slot", lambda _: None)
         stub = running.stub()
         gc.collect()
         gc.disable()

@@ -26,14 +26,14 @@ class Receiving:
     """Places for messages that are received.
 
     Args:
-        places: how many there are. One caller has at most a quarter of them at a time, beside leases.
+        places: how many there are. One caller has at most a quarter of them at a time, beside slots.
         timeout_s: for how long a call waits for a place, and then for its message.
     """
 
     def __init__(self, places: int, timeout_s: float) -> None:
         self._free = places
         self._half = max(1, places // 2)
-        # Nobody knows whose leases are, and one caller may have all: with half of the places, it would have the others.
+        # Nobody knows whose slots are, and one caller may have all: with half of the places, it would have the others.
         self._of_caller_max = max(1, places // 4)
         self._timeout_s = timeout_s
         self._callers: dict[str, int] = {}
@@ -41,12 +41,12 @@ class Receiving:
         """By caller; the one whose turn it is comes first."""
         self._waiting_count = 0
 
-    def lease(self) -> Lease | None:
+    def slot(self) -> Slot | None:
         """A place for a message that gRPC receives by itself; None where no more than half of the places are free."""
         if self._free <= self._half:
             return None
         self._free -= 1
-        return Lease(self)
+        return Slot(self)
 
     async def message(self, caller: str, read: Callable[[], Awaitable[T]]) -> T:
         """What `read` brings.
@@ -92,7 +92,7 @@ class Receiving:
             self._waiting_count -= 1
 
     def ended(self) -> None:
-        """Take the place of a lease back."""
+        """Take the place of a slot back."""
         self._free += 1
         if self._waiting:
             self._hand_out()
@@ -125,8 +125,8 @@ class Receiving:
                 self._waiting[caller] = queue
 
 
-class Lease:
-    """A place that is given back when it is said that the message is there, or when nobody knows the lease any more.
+class Slot:
+    """A place that is given back when it is said that the message is there, or when nobody knows the slot any more.
 
     gRPC does not say that a call has ended whose message never came. It drops what it knew of the call.
     """

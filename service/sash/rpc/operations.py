@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
 
-from sash.calls import INTERVAL_MS, QUIET_S, check_interval, each, going, key_names
+from sash.calls import INTERVAL_MS, QUIET_S, allowing, check_interval, each, going, key_names
 from sash.durability.records.commands import (
     BulkInsert,
     Commit,
@@ -24,7 +24,6 @@ from sash.durability.records.commands import (
     Update,
     eviction_of,
 )
-from sash.missing import allowing
 from sash.plane import Plane
 from sash.rpc import bulks, translate
 from sash.rpc.grouping import where_of

@@ -33,8 +33,7 @@ from sash.limits.caller import address_of_peer
 from sash.limits.memory import MemoryBudget, unlimited
 from sash.limits.open_calls import OpenCalls
 from sash.limits.places import Places
-from sash.limits.receiving import Lease as Room
-from sash.limits.receiving import Receiving
+from sash.limits.receiving import Receiving, Slot
 from sash.limits.refusals import WAITING_MAX, Refusals
 from sash.limits.unfinished import is_going_on
 from sash.plane import Plane
@@ -265,8 +264,8 @@ class _Handlers(grpc.ServiceRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         path = handler_call_details.method
         guarded = self._unary.get(path)
-        if guarded is not None and (room := self._receiving.lease()) is not None:
-            return _UnaryCall(guarded, room)
+        if guarded is not None and (slot := self._receiving.slot()) is not None:
+            return _UnaryCall(guarded, slot)
         return self._streams.get(path)
 
 
@@ -277,16 +276,16 @@ class _UnaryCall(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in
     request_deserializer = None
     unary_stream = stream_unary = stream_stream = None
 
-    def __init__(self, guarded: _Guarded, room: Room) -> None:
+    def __init__(self, guarded: _Guarded, slot: Slot) -> None:
         self._guarded = guarded
-        self._room = room
+        self._slot = slot
 
     @staticmethod
     def response_serializer(message: Message | bytes) -> bytes:
         return _serialize(message)
 
     async def unary_unary(self, data: bytes, context: Context) -> Any:  # type: ignore[override]  # the stubs': not aio's
-        self._room.end()
+        self._slot.end()
         return await self._guarded.unary(data, context)
 
 

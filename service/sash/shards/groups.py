@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sash.missing import MISSING
+from sash.calls import MISSING
 from sash.runtime.slices import Slices
 from sash.shards.merging import merged_answers, merged_series_steps
 from sash.shards.shard_calls import ShardCalls, asking

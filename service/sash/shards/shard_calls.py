@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sash.calls import ONLY_SHARD
-from sash.missing import MISSING
+from sash.calls import MISSING, ONLY_SHARD
 from sash.shards.hosted import HOME, HostedShards, Shard
 from sash.shards.parts import together, worst
 from sash_engine.clock import Clock

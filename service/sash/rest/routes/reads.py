@@ -10,9 +10,8 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
-from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, check_interval, each, key_names
+from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, allowing, check_interval, each, key_names
 from sash.limits.memory import apart
-from sash.missing import allowing
 from sash.rest import arrow, documents
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
