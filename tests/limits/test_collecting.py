@@ -16,10 +16,12 @@ class Node:
 @pytest.fixture
 def process(monkeypatch):
     """As a process of its own: nothing is left out before or behind it."""
+    thresholds = gc.get_threshold()
     gc.unfreeze()
     monkeypatch.setattr(memory, "_settled", False)
     gc.disable()
     yield
+    gc.set_threshold(*thresholds)
     gc.enable()
     gc.unfreeze()
 
@@ -30,6 +32,27 @@ def test_what_was_there_at_the_start_is_left_out_also_after_long_work(process):
     memory.grow_old()
     assert all(each is not there for each in gc.get_objects())
     assert gc.get_freeze_count() > 10_000
+
+
+def test_what_lives_for_long_is_rarely_looked_through(process):
+    """Among the calls of 200 callers that held the loop for up to 100 ms, once in seven seconds."""
+    generations = []
+
+    def note(phase, info):
+        if phase == "stop":
+            generations.append(info["generation"])
+
+    memory.settle()
+    gc.callbacks.append(note)
+    gc.enable()
+    try:
+        kept = [[] for _ in range(200_000)]
+    finally:
+        gc.disable()
+        gc.callbacks.remove(note)
+    assert len(kept) == 200_000
+    assert 2 not in generations
+    assert generations.count(1) > 20
 
 
 def test_garbage_that_was_left_out_is_found_in_the_end(process):
