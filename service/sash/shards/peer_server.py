@@ -13,6 +13,7 @@ import grpc
 
 from sash.calls import each
 from sash.requests import REQUEST, Request
+from sash.rpc.errors import end_with
 from sash.shards.codec import pack, unpack
 from sash.shards.peers import OPTIONS, SERVICE
 from sash_engine.errors import InvalidArgument, SashError
@@ -101,7 +102,8 @@ class PeerServer:
             return
         sent = dict(context.invocation_metadata() or ()).get(PEER_SECRET, "")
         if not any(hmac.compare_digest(str(sent).encode(), secret.encode()) for secret in self._secrets):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "only processes of the same deployment may call this")
+            refusal = "only processes of the same deployment may call this"
+            await end_with(context, grpc.StatusCode.UNAUTHENTICATED, refusal)
 
     async def _calls(self, requests: AsyncIterator[bytes], context: Any) -> None:
         await self._admit(context)
