@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 import os
 import socket
 import ssl
 import time
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from typing import Any, cast
 
+import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -24,10 +26,6 @@ from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
 __all__ = ["RestServer"]
-
-_GRACE_S_MIN = 1.0
-_WAIT_S = 0.05
-_log = logging.getLogger("sash")
 
 
 class RestServer:
@@ -62,8 +60,8 @@ class RestServer:
         forwarded = cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), trusted))
         timeout_s, idle_s = settings.body_timeout_s, settings.idle_timeout_s
         self.connections = Port(app, forwarded, entrance.at_once, places, timeout_s, idle_s, metrics)
-        self._server: asyncio.Server | None = None
-        self._sweeping: asyncio.Task[None] | None = None
+        self._server = _Server(self.connections, self._accepted)
+        self._task: asyncio.Task[None] | None = None
         self.port = 0
         """The port it listens on, once started."""
 
@@ -86,37 +84,62 @@ class RestServer:
                 f"cannot listen on {host}, port {port} for REST: {error.strerror}", field="rest_port"
             ) from None
         self.port = listening.getsockname()[1]
-        self._sweep()
-        self._sweeping = asyncio.create_task(self._every_second())
-        self._server = await asyncio.get_running_loop().create_server(self._accepted, sock=listening, backlog=1024)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
+        up = asyncio.create_task(self._server.up.wait())
+        await asyncio.wait([self._task, up], return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._task.done():
+            await self._task  # raises the error
 
     async def stop(self, grace_s: float) -> None:
         """Take no new requests, end all watches, let the rest finish for `grace_s` seconds, close."""
         self._closing.set()
-        if self._server is None or self._sweeping is None:
-            return
-        port, loop = self.connections, asyncio.get_running_loop()
-        self._server.close()
-        port.places.end_handshakes()
-        for connection in list(port.open):
-            connection.shutdown()
-        until_s = loop.time() + max(grace_s, _GRACE_S_MIN)
-        while (port.open or port.tasks) and loop.time() < until_s:
-            await asyncio.sleep(_WAIT_S)
-        self._sweeping.cancel()
-        if port.tasks:
-            _log.error("%d requests are cut off: they took longer than the service gives them", len(port.tasks))
-        for task in list(port.tasks):
-            task.cancel()
+        if self._task is not None:
+            # uvicorn counts in whole seconds, and takes 0 for no limit.
+            self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
+            self._server.should_exit = True
+            self.connections.places.end_handshakes()
+            await self._task
 
-    def _accepted(self) -> asyncio.Protocol:
+    def _accepted(self, **_: Any) -> asyncio.Protocol:
         return Connection(self.connections) if self._tls is None else Handshake(self.connections, self._tls)
 
-    def _sweep(self) -> None:
-        self.connections.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
-        self.connections.sweep(asyncio.get_running_loop().time())
 
-    async def _every_second(self) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            self._sweep()
+class _Server(uvicorn.Server):
+    """uvicorn, over our protocol; signals are the caller's, and `up` is set when it accepts connections.
+
+    Args:
+        port: has what uvicorn waits for when it shuts down: connections and tasks. It is looked at once a second.
+        accepted: makes the protocol of a connection.
+    """
+
+    def __init__(self, port: Port, accepted: Callable[..., asyncio.Protocol]) -> None:
+        config = uvicorn.Config(
+            port.app,
+            http=cast("type[asyncio.Protocol]", accepted),
+            backlog=1024,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            date_header=False,
+            server_header=False,
+        )
+        super().__init__(config)
+        self.up = asyncio.Event()
+        self._port = port
+        port.open, port.tasks = cast("set[Connection]", self.server_state.connections), self.server_state.tasks
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # uvicorn ticks every 100 ms
+            self._port.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
+            self._port.sweep(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.on_tick(0)  # the first answer has a date, too
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
