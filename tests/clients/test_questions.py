@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from sash_client import ALL_KEYS, AlreadyExists, InvalidArgument, Unsupported, WriteResult, windows
+from sash_client import ALL_KEYS, AlreadyExists, InvalidArgument, Unsupported, WriteResult
+from sash_client.windows import handle
 
 SPEC = """
 name: delays
@@ -272,7 +273,7 @@ def test_a_series_takes_aware_datetimes(delays):
 
 
 def test_keys_are_fetched_page_by_page(delays, monkeypatch):
-    monkeypatch.setattr(windows, "_PAGE_KEYS", 3)
+    monkeypatch.setattr(handle, "_PAGE_KEYS", 3)
     names = [f"k{i}" for i in range(10)]
     delays.bulk_insert(range(30, 40), range(10), keys=names)
     assert delays.keys() == delays.keys(limit=None) == ["JFK", "LGA", *names]
