@@ -12,7 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from sash.limits.memory import MIB
+from sash.limits.memory import MIB, used_bytes
 from sash.limits.open_calls import FEW
 from sash.rpc import monitors, server
 from sash_proto.v1 import windows_pb2 as pb
@@ -170,23 +170,22 @@ def test_open_calls_have_the_memory_that_there_is(service, monkeypatch):
     monkeypatch.setattr(server, "_PENDING_MIN", 2 * FEW * share)  # of three quarters one caller has fewer than a few
     monkeypatch.setattr(server, "_PENDING_BYTES", 2**40)
     monkeypatch.setattr(monitors, "_RECEIVED_S", 30.0)
-    with running_service() as running, raw(running, FEW + 1) as slow:
-        for each in slow[:FEW]:
+    with running_service() as running, raw(running, 2 * FEW) as slow:
+        http = running.http()
+        for each in slow:
             each.call(f"/{service}/Watch")
-
-        def refused():
-            try:
-                running.channel().unary_unary(f"/{service}/Watch")(b"", timeout=10)
-            except grpc.RpcError as error:
-                return f"{FEW} calls are open" in error.details()
-
-        wait_until(refused)
+        refused = f'sash_requests_rejected_total{{code="UNAVAILABLE",edge="grpc"}} {FEW}.0'
+        wait_until(lambda: refused in http.get("/metrics").text)
+        with pytest.raises(grpc.RpcError) as error:
+            running.channel().unary_unary(f"/{service}/Watch")(b"", timeout=60)
+        assert f"{FEW} calls are open" in error.value.details()
 
 
 def test_streams_of_reflection_take_of_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(monitors, "_REFLECTED_BYTES", 512 * MIB)
     tokens = write_tokens(tmp_path / "tokens.yaml", {"reader": {}})
-    with running_service(memory_bytes=1024 * MIB, tokens=tokens) as running:
+    limit = used_bytes() + 1024 * MIB  # the tests before have made this process large
+    with running_service(memory_bytes=limit, tokens=tokens) as running:
         stub = reflection_pb2_grpc.ServerReflectionStub(running.channel())
         asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
         with pytest.raises(grpc.RpcError) as error:
