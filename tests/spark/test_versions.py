@@ -21,7 +21,8 @@ import pytest
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
-PLACES = [place for place in os.environ.get("SASH_PYSPARKS", "").split(os.pathsep) if place]
+PLACES = [str(own.locate_file("")) for own in distributions(name="pyspark")]  # what everything else here runs on
+PLACES += [place for place in os.environ.get("SASH_PYSPARKS", "").split(os.pathsep) if place]
 PLACES += sorted(map(str, (ROOT / "build" / "pyspark").glob("pyspark==*[0-9]")))
 THERE = {
     ".".join(found.version.split(".")[:2]): place
