@@ -34,7 +34,7 @@ from sash.prometheus.app import PrometheusApp
 from sash.prometheus.remote_write import RemoteWrite
 from sash.rest.access import METRICS, open_paths, refusal, rights_of
 from sash.rest.app import create_app
-from sash.rest.entrance import Door, Entrance
+from sash.rest.entrance import Entrance, Mount
 from sash.rest.guards import Guard
 from sash.rest.server import RestServer
 from sash.rpc.operations import Operations
@@ -152,16 +152,16 @@ class Service:
         connect = ConnectApp(operations, metrics, settings.max_body_bytes, memory)
         remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
         prometheus = PrometheusApp(self.plane, metrics, clock, remote_write, memory)
-        doors = (
-            Door(
+        mounts = (
+            Mount(
                 prefix=PREFIX,
                 app=connect,
                 refuse=connect.refuse,
                 admission=Admission(self._access, memory, turns, _places(settings), closing),
                 at_once=connect.at_once,
             ),
-            Door(prefix=PROMETHEUS, app=prometheus, refuse=prometheus.refuse, admission=http),
-            Door(
+            Mount(prefix=PROMETHEUS, app=prometheus, refuse=prometheus.refuse, admission=http),
+            Mount(
                 prefix="",
                 app=rest,
                 refuse=refusal(metrics),
@@ -171,7 +171,7 @@ class Service:
                 of_every_window=METRICS,
             ),
         )
-        entrance = Entrance(doors, Guard(settings), settings.max_body_bytes, metrics, shards == 1)
+        entrance = Entrance(mounts, Guard(settings), settings.max_body_bytes, metrics, shards == 1)
         context = None if self._certificates is None else self._certificates.context
         self._rest = RestServer(entrance, closing, settings, metrics, context, shared)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)

@@ -12,7 +12,7 @@ from sash.calls import unbroken
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.rest.entrance import Door, Entrance
+from sash.rest.entrance import Entrance, Mount
 from sash.rest.exchange import ANSWERS
 from sash.rest.guards import Guard
 from sash.runtime.metrics import Metrics
@@ -45,8 +45,8 @@ async def test_a_write_that_goes_on_keeps_its_place_and_its_memory(size):
         return {"type": "http.request", "body": b" " * size, "more_body": False}
 
     admission = Admission(None, memory, Turns(), places)
-    door = Door(prefix="", app=app, refuse=refuse, admission=admission)
-    entrance = Entrance([door], Guard(Settings()), 10**6, Metrics(CollectorRegistry()))
+    mount = Mount(prefix="", app=app, refuse=refuse, admission=admission)
+    entrance = Entrance([mount], Guard(Settings()), 10**6, Metrics(CollectorRegistry()))
     headers = [(b"host", b"localhost"), (b"content-length", b"%d" % size), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/x", "http_version": "1.1", "headers": headers}
     scope |= {"query_string": b"", "client": ("a", 1), ANSWERS: SimpleNamespace(small_body=lambda _: None)}

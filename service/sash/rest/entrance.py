@@ -30,7 +30,7 @@ from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError, Unavailable
 from sash_wire import traces
 
-__all__ = ["ALWAYS", "BODY", "Door", "Entrance", "Refuse"]
+__all__ = ["ALWAYS", "BODY", "Mount", "Entrance", "Refuse"]
 
 ALWAYS = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that are answered however busy the service is."""
@@ -38,8 +38,8 @@ ALWAYS = frozenset({"/healthz", "/readyz", "/metrics"})
 BODY = "sash.body"
 """In the scope of a request: its body, where it is small and has arrived whole."""
 
-_DOOR = "sash.door"
-"""In the scope of a request: the way to its edge, once it was looked for."""
+_MOUNT = "sash.mount"
+"""In the scope of a request: the `Mount` of its path, once it was looked for."""
 
 SMALL_BYTES = 65_536
 """Bodies up to this size need no memory set aside: evictions and deletes go on when memory is nearly used up."""
@@ -59,11 +59,11 @@ Refuse = Callable[[Scope, Receive, Send, SashError], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Door:
-    """The way to one edge.
+class Mount:
+    """One edge, under a prefix of paths.
 
     Attributes:
-        prefix: of the paths that lead to it.
+        prefix: of its paths.
         app: the edge.
         refuse: answers a refused request in the form of the edge.
         admission: lets its calls in.
@@ -85,7 +85,7 @@ class Entrance:
     """Passes requests on to the edges.
 
     Args:
-        doors: to the edges. The first one whose prefix fits is taken; the last one is for all paths.
+        mounts: the edges. The first one whose prefix fits is taken; the last one is for all paths.
         guard: says which hosts and origins are allowed.
         body_bytes_max: the largest body; an edge refuses a larger one without reading it.
         metrics: counts refusals.
@@ -93,10 +93,10 @@ class Entrance:
     """
 
     def __init__(
-        self, doors: Sequence[Door], guard: Guard, body_bytes_max: int, metrics: Metrics, at_once: bool = True
+        self, mounts: Sequence[Mount], guard: Guard, body_bytes_max: int, metrics: Metrics, at_once: bool = True
     ) -> None:
         self._at_once = at_once
-        self._doors = doors
+        self._mounts = mounts
         self._guard = guard
         self._bytes_max = body_bytes_max
         self._metrics = metrics
@@ -105,15 +105,15 @@ class Entrance:
         """Whether the answer to a small request may begin without a task: the edge says so, and nothing else is on."""
         if not self._at_once or traces.tracer is not None or scope[FORWARDED] or scope[LIMIT] is not None:
             return False
-        return self._door(scope).at_once(scope)
+        return self._mount(scope).at_once(scope)
 
-    def _door(self, scope: Scope) -> Door:
+    def _mount(self, scope: Scope) -> Mount:
         path = scope["path"]
-        for door in self._doors:
-            if path.startswith(door.prefix):
+        for mount in self._mounts:
+            if path.startswith(mount.prefix):
                 break
-        scope[_DOOR] = door
-        return door
+        scope[_MOUNT] = mount
+        return mount
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of HTTP."""
@@ -128,22 +128,22 @@ class Entrance:
         if refusal is not None:
             await self._answer(refusal, scope, receive, send)
             return
-        door = scope.get(_DOOR) or self._door(scope)
-        admission = door.admission
+        mount = scope.get(_MOUNT) or self._mount(scope)
+        admission = mount.admission
         PEER.set(lambda: _address(scope))
-        if admission.asks_who_calls and not door.is_open(path):
+        if admission.asks_who_calls and not mount.is_open(path):
             what = f"{scope['method']} {path}"
             try:
                 credentials = [value for name, value in scope["headers"] if name == b"authorization"]
                 await admission.identify(credentials, scope[CERTIFIED])
-                if path == door.of_every_window:
+                if path == mount.of_every_window:
                     admission.require_every_window(what)
             except SashError as error:
                 admission.refused(what, error)
-                await door.refuse(scope, receive, send, error)
+                await mount.refuse(scope, receive, send, error)
                 return
         if path in ALWAYS:
-            await door.app(scope, receive, send)
+            await mount.app(scope, receive, send)
             return
         client, reads = scope["client"], scope["method"] == "GET"
         lease = Lease(admission, client[0] if client else "")
@@ -160,11 +160,11 @@ class Entrance:
                     receive = await self._body(lease, scope, receive)
                 lease.enter()
             except Unavailable as error:
-                await door.refuse(scope, receive, send, error)
+                await mount.refuse(scope, receive, send, error)
                 return
             except ClientDisconnect:
                 return
-            work = door.app(scope, receive, send)
+            work = mount.app(scope, receive, send)
             await (lease.metered(work) if reads else work)
             if lease.memory.held:
                 lease.worked()
