@@ -24,10 +24,10 @@ import typer
 from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected
 from sash_cli.output import fail, interrupts
-from sash_client import FailedPrecondition, SashClientError, Window, WriteResult
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # as in `options`; what reads files brings pyarrow
     from sash_cli.load_files import Chunk, Mapped
+    from sash_client import Window
 
 __all__ = ["load"]
 
@@ -75,6 +75,8 @@ def load(
             fail(f"{file}: give --format csv, ndjson, parquet or arrow")
     named = [(file, str(found)) for file, found in zip(files, kinds, strict=True)]
     loads = [(producer, named)] if producer is not None else [(_producer_of(file), [(file, k)]) for file, k in named]
+    from sash_client import SashClientError
+
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         mapped = _mapped(window, time_column, key_column, field or [])
@@ -105,6 +107,8 @@ class Load:
     """
 
     def __init__(self, window: Window, producer: str, mapped: Mapped, skip_missing: bool) -> None:
+        from sash_client import WriteResult
+
         self._window, self._producer, self._mapped, self._skip_missing = window, producer, mapped, skip_missing
         self.file = ""
         """The file that is being read."""
@@ -158,6 +162,8 @@ class Load:
 
     def _next(self) -> int:
         """Return the number of the next chunk: the service says it where a number is too high."""
+        from sash_client import FailedPrecondition
+
         nothing: dict[str, Any] = {name: [] for name in self._mapped.types if name != "key"}
         keys: list[str] | None = [] if "key" in self._mapped.types else None
         try:
@@ -170,6 +176,7 @@ class Load:
 
     def _send(self, chunk: Chunk, number: int) -> None:
         from sash_cli.load_files import WrongFile
+        from sash_client import FailedPrecondition
 
         try:
             done = self._window.bulk_insert(chunk.table, time="time", producer=self._producer, sequence=number)
