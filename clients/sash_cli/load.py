@@ -7,7 +7,8 @@ nothing. The service also has digests of the first chunk and of the last ones. T
 file that has changed is refused.
 
 With `--history` every row must be older than the slide, as it is when the command begins. So no key gets an entry that
-moves its now into the slide. Rows from a time on are left out with `--before`.
+moves its now into the slide. Rows from a time on are left out with `--before`. The rows of each key are put together
+before they are sent, see `load_files.by_key`.
 """
 
 from __future__ import annotations
@@ -181,13 +182,17 @@ class Load:
             SashClientError: a chunk is refused.
             WrongFile: a file cannot be read, or is not the one that was loaded before.
         """
-        from sash_cli.load_files import WrongFile, chunks
+        from sash_cli.load_files import WrongFile, by_key, chunks
 
         self.file = files[0][0]
         next_ = self._next()
         number = 0
         for self.file, kind in files:
-            for chunk in chunks(self.file, kind, self._mapped, self._skip_missing):
+            found = chunks(self.file, kind, self._mapped, self._skip_missing)
+            for chunk in by_key(found) if self._past is not None and "key" in self._mapped.types else found:
+                if not chunk.rows:
+                    yield chunk.done, self.file
+                    continue
                 number += 1
                 if self._past is not None and number >= next_:
                     self._past.check(self._past.of(chunk.table))
