@@ -171,7 +171,7 @@ class WindowSpec(Document):
             cause = error.errors(include_url=False)[0].get("ctx", {}).get("error")
             if isinstance(cause, _Refused):
                 raise cause.error from None
-            path, wrong = first_wrong(error)
+            path, wrong = first_wrong(error, cls)
             raise InvalidArgument(f"{path or 'spec'} {wrong}", field=path or "spec") from None
         except UnicodeError:  # pydantic reports it of a value, and fails over a name
             raise InvalidArgument("spec must be valid Unicode", field="spec") from None
