@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.errors import InvalidArgument
+from sash_engine.windows import questions
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.derived import completed
@@ -203,3 +204,26 @@ def test_a_view_without_a_slide_shows_what_its_window_shows():
     assert [each.entries for each in view.reader.query(Query("a"))] == [1]
     assert [each.entries for each in view.past.query(Query("a"))] == [3]
     assert view_of(spec_of("event")).slide.max_age == "16"
+
+
+def test_a_cascade_may_have_a_history():
+    source = Window(WindowSpec.parse({**SPEC, "name": "requests"}))
+    cascade = source.derive(made(**{"from": {"window": "requests", "granularity": "5s"}}))
+    kept = source.derive(
+        WindowSpec.parse(
+            {**SPEC, "name": "kept", "slide": {"max_age": "100s"}, "from": {"window": "requests", "granularity": "5s"}}
+        )
+    )
+    for times in ([1000, 994, 991, 950], [985, 901], [1040]):
+        source.bulk_insert(Batch.of(source.spec, times, {"value": [1.0] * len(times)}, ["a"] * len(times)))
+    assert (cascade.query("a")[0].entries, cascade.info().entries) == (1, 6), "the pane of 900 was late"
+    for as_of in (960, 999, 1100):
+        assert cascade.query("a", ["1h"], as_of=as_of) == kept.query("a", ["1h"], as_of=as_of)
+    assert cascade.query("a", as_of=1100)[0].entries == 6
+    cascade.check_invariants()
+
+
+def test_all_questions_about_many_instants_are_about_the_past():
+    """What asks as of many times at once answers what `query` answers as of each."""
+    many = getattr(questions, "AnswersAt", None)
+    assert many is None or many([1]).is_about_the_past
