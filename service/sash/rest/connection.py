@@ -35,7 +35,7 @@ from sash.calls import resumed
 from sash.limits.connections import SPARE_S, Connections, Place
 from sash.requests import HEADER, new_id
 from sash.rest.exchange import Exchange
-from sash.rest.joined import Joined
+from sash.rest.joined import GONE, Joined
 from sash.rest.problems import MEDIA_TYPE
 from sash.runtime.metrics import Metrics
 
@@ -229,6 +229,8 @@ class Connection(asyncio.Protocol):
         self._newest = self._parser = None  # the collector of garbage, which would find the circles, does not look
         self.resume_writing()
         self._transport.close()
+        self._transport.lost()  # a write of this connection may go on, and knows it
+        self.is_closing = GONE.is_closing
 
     def eof_received(self) -> bool:
         """Answer what has arrived, although the client sends no more. TLS closes, whatever this returns."""
@@ -401,9 +403,7 @@ class Connection(asyncio.Protocol):
             waits_for = context.run(work.send, None)
         except StopIteration:
             return
-        task = self._loop.create_task(resumed(work, waits_for), context=context)
-        self._port.tasks.add(task)
-        task.add_done_callback(self._port.tasks.discard)
+        self._follow(exchange, self._loop.create_task(resumed(work, waits_for), context=context))
 
     def _may_begin_at_once(self, exchange: Exchange) -> bool:
         return not self.write_paused and exchange.unread <= SMALL_BYTES and self._port.at_once(exchange.scope)
@@ -411,7 +411,10 @@ class Connection(asyncio.Protocol):
     def _begin_in_task(self, exchange: Exchange) -> None:
         exchange.begun = True
         app = self._port.forwarded if exchange.scope[FORWARDED] else self._port.app
-        task = self._loop.create_task(exchange.run(app))
+        self._follow(exchange, self._loop.create_task(exchange.run(app)))
+
+    def _follow(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
+        exchange.task = task
         self._port.tasks.add(task)
         task.add_done_callback(self._port.tasks.discard)
 
