@@ -128,7 +128,7 @@ class Receiving(Enum):
     IDLE = "nothing: no request has begun"
     HEAD = "the head of a request"
     BODY = "the body of the newest exchange"
-    DEAF = "nothing any more: what arrives is dropped"
+    DEAF = "nothing yet, or nothing any more: what arrives is dropped"
 
 
 class Connection(asyncio.Protocol):
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         self._base: dict[str, Any] = {}
         """What the scopes of all requests have."""
         self._tls = False
-        self._receiving = Receiving.IDLE
+        self._receiving = Receiving.DEAF
         self._exchanges: deque[Exchange] = deque()
         """Those that are not answered. The first one is being answered."""
         self._newest: Exchange | None = None
@@ -200,6 +200,8 @@ class Connection(asyncio.Protocol):
     def begin(self, transport: asyncio.Transport, place: Place) -> None:
         """Serve a connection, which is encrypted now where it is to be."""
         self._place = place
+        self._receiving = Receiving.IDLE  # a handshake that gave way may have read something already
+        self._port.places.begun(place, self._give_way)
         self._transport = joined = Joined(transport, self._loop)
         self.write, self.write_now, self.break_off = joined.write, joined.write_now, joined.close
         self.is_closing, self.unsent_bytes = transport.is_closing, joined.get_write_buffer_size
@@ -478,6 +480,15 @@ class Connection(asyncio.Protocol):
             self.write(self._last)
             self.break_off()
 
+    def _give_way(self) -> bool:
+        """Close the connection at once where no request is under way; return whether that is so."""
+        assert self._transport is not None
+        is_idle = not (self._exchanges or self._receiving is Receiving.BODY or self.unsent_bytes())
+        if is_idle or self.is_closing():
+            self._transport.abort()
+            return True
+        return False
+
     # ---------------------------------------------------------------- slow clients
 
     def look(self, now_s: float) -> None:
@@ -486,13 +497,13 @@ class Connection(asyncio.Protocol):
         assert self._place is not None
         passed_s, self._looked_s = now_s - self._looked_s, now_s
         self.date = self._port.date
-        if self.is_closing():
-            return
         unsent = self.unsent_bytes()
         if not unsent or unsent != self._unsent:
             self._unsent, self._unsent_since_s = unsent, now_s
         elif now_s - self._unsent_since_s > UNREAD_S:
-            self._transport.abort()
+            self._transport.abort()  # also where it is to be closed once all has been sent
+            return
+        if self.is_closing():
             return
         if self._receiving is Receiving.DEAF or self._no_more:
             return
