@@ -5,6 +5,9 @@
 The service has the number of the last chunk. So the command goes on where it was stopped, and a second run changes
 nothing. The service also has digests of the first chunk and of the last ones. The command sends these again, so that a
 file that has changed is refused.
+
+With `--history` every row must be older than the slide, as it is when the command begins. So no key gets an entry that
+moves its now into the slide. Rows from a time on are left out with `--before`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -23,11 +27,14 @@ import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected
-from sash_cli.output import fail, interrupts
+from sash_cli.output import fail, interrupts, time_of
 from sash_client import FailedPrecondition, SashClientError, Window, WriteResult
+from sash_client.data.times import to_tick, to_ticks
+from sash_wire.durations import NANOSECONDS, parse_duration
 
 if TYPE_CHECKING:
     from sash_cli.load_files import Chunk, Mapped
+    from sash_client.data.times import TimeLike
 
 __all__ = ["load"]
 
@@ -62,6 +69,13 @@ def load(
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out rows in which a column has no value, and count them.")
     ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Load into the window's history: all rows are older than its slide.")
+    ] = False,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With --history: leave out rows of this time and later, and count them."),
+    ] = None,
     target: Target = LOCAL,
 ) -> None:
     """Load files into a window, each row once: a second run goes on where the first was stopped."""
@@ -73,13 +87,17 @@ def load(
     for file, found in zip(files, kinds, strict=True):
         if found not in set(load_files.FORMATS.values()):
             fail(f"{file}: give --format csv, ndjson, parquet or arrow")
+    if before is not None and not history:
+        fail("--before goes with --history")
+    end = None if before is None else time_of(before)
     named = [(file, str(found)) for file, found in zip(files, kinds, strict=True)]
     loads = [(producer, named)] if producer is not None else [(_producer_of(file), [(file, k)]) for file, k in named]
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         mapped = _mapped(window, time_column, key_column, field or [])
+        past = _past(window, end) if history else None
         for writer, some in loads:
-            loaded = Load(window, writer, mapped, skip_missing)
+            loaded = Load(window, writer, mapped, skip_missing, past)
             try:
                 with _shown() as show:
                     for at, file in loaded.chunks(some):
@@ -94,6 +112,40 @@ def load(
             typer.echo(loaded.summary())
 
 
+@dataclass(frozen=True)
+class Past:
+    """Which rows `--history` takes.
+
+    Args:
+        unit: the window's time unit.
+        before: rows of this time and later are left out; None: none are.
+        through: rows of this time and older are older than the slide; None: the window has no now yet.
+    """
+
+    unit: str
+    before: int | None
+    through: int | None
+
+    def of(self, table: Any) -> Any:
+        """The rows of a table that are not left out."""
+        if self.before is None:
+            return table
+        taken = to_ticks(table["time"], self.unit) < self.before
+        return table if taken.all() else table.filter(taken)
+
+    def check(self, table: Any) -> None:
+        """Check that all rows are older than the slide; raises WrongFile."""
+        from sash_cli.load_files import WrongFile
+
+        if self.through is not None and table.num_rows:
+            newest = int(to_ticks(table["time"], self.unit).max())
+            if newest > self.through:
+                raise WrongFile(
+                    f"a row is of {newest}, and the slide begins behind {self.through}: --before {self.through + 1} "
+                    "leaves out what is in the slide; without --history all rows are loaded"
+                )
+
+
 class Load:
     """One sequence of chunks, under one producer's name.
 
@@ -102,16 +154,21 @@ class Load:
         producer: the name.
         mapped: where the window's columns come from.
         skip_missing: whether to leave out rows in which a column has no value.
+        past: which rows are taken; None: all.
     """
 
-    def __init__(self, window: Window, producer: str, mapped: Mapped, skip_missing: bool) -> None:
+    def __init__(
+        self, window: Window, producer: str, mapped: Mapped, skip_missing: bool, past: Past | None = None
+    ) -> None:
         self._window, self._producer, self._mapped, self._skip_missing = window, producer, mapped, skip_missing
+        self._past = past
         self.file = ""
         """The file that is being read."""
         self.rows = 0
         """Rows read so far."""
         self._before = 0
         self._rejected = 0
+        self._left_out = 0
         self._result = WriteResult()
 
     def chunks(self, files: Sequence[tuple[str, str]]) -> Iterator[tuple[float | None, str]]:
@@ -132,6 +189,8 @@ class Load:
         for self.file, kind in files:
             for chunk in chunks(self.file, kind, self._mapped, self._skip_missing):
                 number += 1
+                if self._past is not None and number >= next_:
+                    self._past.check(self._past.of(chunk.table))
                 if number == 1 or number >= next_ - _CHECKED:
                     self._send(chunk, number)
                 else:
@@ -154,6 +213,10 @@ class Load:
             "rejected": self._rejected,
             "loaded before": self._before,
         }
+        if self._past is not None:
+            counts["left out"] = self._left_out
+        if done.history:
+            counts["only in the history"] = done.history
         return f"{self.file}: {self.rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
     def _next(self) -> int:
@@ -171,8 +234,9 @@ class Load:
     def _send(self, chunk: Chunk, number: int) -> None:
         from sash_cli.load_files import WrongFile
 
+        table = chunk.table if self._past is None else self._past.of(chunk.table)
         try:
-            done = self._window.bulk_insert(chunk.table, time="time", producer=self._producer, sequence=number)
+            done = self._window.bulk_insert(table, time="time", producer=self._producer, sequence=number)
         except FailedPrecondition as error:
             if error.reason != "SEQUENCE_REUSED":
                 raise
@@ -185,6 +249,7 @@ class Load:
             self._before += chunk.rows
         else:
             self._rejected += chunk.rows - chunk.table.num_rows
+            self._left_out += chunk.table.num_rows - table.num_rows
             self._result += done
 
     def _otherwise(self) -> str:
@@ -197,6 +262,20 @@ def _producer_of(file: str) -> str:
         return f"load - {uuid4().hex}"
     path = Path(file).resolve()
     return f"load {re.sub('[^A-Za-z0-9_.-]', '_', path.name)[:80]} {sha256(bytes(path)).hexdigest()[:16]}"
+
+
+def _past(window: Window, before: TimeLike | None) -> Past:
+    """Which rows belong to the history of a window; ends with a message where it takes none."""
+    info = window.describe()
+    spec, slide = info.spec, info.spec.get("slide", {})
+    unit = spec.get("time_unit", "us")
+    if not spec.get("history"):
+        fail(f"window {window.name} has no history: its spec says how long it keeps what is older than the slide")
+    if info.punctuated is not None:
+        fail(f"window {window.name} is final through {info.punctuated}: older entries would be late")
+    now = time.time_ns() // NANOSECONDS[unit] if slide.get("clock") == "wall" else info.high_water_mark
+    through = None if now is None else now - parse_duration(slide["max_age"], unit, "slide.max_age")
+    return Past(unit, None if before is None else to_tick(before, unit, "--before"), through)
 
 
 def _mapped(window: Window, time_column: str, key_column: str | None, given: Sequence[str]) -> Mapped:

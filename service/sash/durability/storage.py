@@ -210,7 +210,8 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.limit_memory(self.need)
+        for reader in {window.reader, window.past}:
+            reader.limit_memory(self.need)
         return window
 
     def info(self, window: Window | View) -> WindowInfo:
@@ -323,7 +324,7 @@ class Storage:
         """
         if question.is_short:
             await self.whole(name)
-            reader = self.find(name).reader
+            reader = self.find(name).reader_of(question)
             if question.takes_a_step(reader):
                 return self._told(name, question, question.answer(reader))
 
@@ -336,7 +337,7 @@ class Storage:
                 self.check_same(name, window)
                 self.trim()
 
-            return await self.slices.run(told(window.reader), before_each)
+            return await self.slices.run(told(window.reader_of(question)), before_each)
 
     def _told(self, name: str, question: Question[A], answer: Any) -> A:
         """Return the answer to send for that of a reader; raise ResourceExhausted if there is no memory for it."""

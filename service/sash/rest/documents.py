@@ -375,6 +375,8 @@ class Written(_Given):
     evicted: Int64
     duplicates: Int64
     ahead: Int64
+    history: Int64 = ABSENT
+    """How many of the inserted ones were too old for the slide: they are only in the window's history."""
     answers: list[Answer] = ABSENT
 
 

@@ -214,6 +214,7 @@ def written(result: WriteResult) -> pb.InsertResponse:
         already_applied=result.already_applied,
         durability=result.durability,
         ahead=result.ahead,
+        history=result.history,
     )
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)
