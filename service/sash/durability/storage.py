@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
+from sash.context import payer
 from sash.durability import deriving
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
@@ -29,7 +30,6 @@ from sash.durability.records.derived import Derive
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
 from sash.limits.asking import Asking
-from sash.limits.caller import caller_of
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.runtime.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
@@ -331,7 +331,7 @@ class Storage:
         def told(reader: Reader) -> Steps[A]:
             return self._told(name, question, (yield from question.steps(reader)))
 
-        async with self._asking.one(caller_of()), self.shared(name) as window:
+        async with self._asking.one(payer()), self.shared(name) as window:
 
             def before_each() -> None:
                 self.check_same(name, window)

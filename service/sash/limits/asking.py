@@ -36,7 +36,13 @@ class Asking:
 
     @asynccontextmanager
     async def one(self, caller: str) -> AsyncIterator[None]:
-        """Wait until one more question of a caller may begin; it is in progress inside the `async with` block."""
+        """Wait until one more question of a caller may begin; it is in progress inside the `async with` block.
+
+        What the service asks by itself (`caller` is empty) waits for nobody.
+        """
+        if not caller:
+            yield
+            return
         places = self._callers.setdefault(caller, asyncio.Semaphore(self._most))
         self._counts[caller] = self._counts.get(caller, 0) + 1
         try:
