@@ -103,6 +103,7 @@ class Connections:
         self.shaken(place)
         if place.give_way is not None:
             _forget(self._begun, place)
+            place.give_way = None
         if place.limit is not None:
             _one_less(self._spare, place.address)
         else:
