@@ -276,7 +276,7 @@ def test_what_is_large_leaves_room_for_small_writes(machine):
     with pytest.raises(OutOfRoom, match="no more than 85%"):
         budget.check(SMALL_BYTES + 1)
     budget.check(SMALL_BYTES)
-    machine.used, machine.now_s = 900 * MIB, 30.0
+    machine.used, machine.now_s = 900 * MIB, 300.0
     with pytest.raises(OutOfRoom, match="no more than 90%"):
         budget.check(1)
 
@@ -289,11 +289,11 @@ def test_what_others_hold_for_a_while_refuses_no_small_write(machine, reserved):
     budget.check(1)
     budget.reservation("ann").take(reserved)
     memory._mine.set(None)
-    for second in range(1, 100):
-        machine.used, machine.now_s = (1200 if second % 10 else 700) * MIB, float(second)
+    for second in range(1, 600):
+        machine.used, machine.now_s = (1200 if second % 50 else 700) * MIB, float(second)
         budget.check(SMALL_BYTES)
         assert budget.problem() is None
-        if second % 10:  # what is large goes by what is used
+        if second % 50:  # what is large goes by what is used
             with pytest.raises(OutOfRoom):
                 budget.check(SMALL_BYTES + 1)
             with pytest.raises(ResourceExhausted):
@@ -316,14 +316,15 @@ def test_small_writes_fill_what_they_may_and_no_more(machine):
     budget.check(SMALL_BYTES)
 
 
-def test_what_grows_without_being_admitted_is_seen_in_seconds(machine):
+def test_what_grows_without_being_admitted_is_seen_in_minutes(machine):
     """Estimates were too low, or a cache fills."""
     machine.used = 300 * MIB
     budget = machine.budget(1000 * MIB)
-    for second in range(22):
+    for second in range(122):
         machine.used, machine.now_s = (950 if second else 300) * MIB, float(second)
-        if second < 10:
+        if second < 60:
             budget.check(1)
+        assert budget.used
     with pytest.raises(OutOfRoom, match="no more than 90%"):
         budget.check(1)
     assert budget.problem() is not None
@@ -393,7 +394,7 @@ async def test_a_full_service_refuses_what_adds_and_does_the_rest(plane, machine
     origin = Origin("p", 1)
     await plane.write(window, BulkInsert(batch(10)), origin)
     staged = await plane.write(window, StageBatch(batch(10), "q", 1))
-    machine.used, machine.now_s = 950_000, 30.0
+    machine.used, machine.now_s = 950_000, 300.0
     for refused in (
         lambda: plane.write(window, Insert(11, {"value": 1.0})),
         lambda: plane.write(window, BulkInsert(batch(10))),
@@ -407,7 +408,7 @@ async def test_a_full_service_refuses_what_adds_and_does_the_rest(plane, machine
     assert (await plane.window(window)).entries == 10
     assert (await plane.write(window, BulkInsert(batch(10)), origin)).already_applied
     assert (await plane.write(window, BulkEvict(4))).evicted == 5
-    machine.used, machine.now_s = 0, 31.0
+    machine.used, machine.now_s = 0, 301.0
     assert (await plane.write(window, Commit("q", 1, [staged.stage]))).inserted == 10
     assert await plane.delete(window) == 15
 

@@ -20,7 +20,7 @@ again, and never refuses them. Nobody tells what stays. But it is no more than w
 requests had received by then, and with what was admitted since:
 
     used    ╭╮  ╭─╮     ╭──╮
-          ╭╯╰──╯ ╰─────╯  ╰─╮ ╭─      the lowest point of the last ten seconds, at least, and what was admitted since
+          ╭╯╰──╯ ╰─────╯  ╰─╮ ╭─      the lowest point of the last minute, at least, and what was admitted since
     ──────╯      least      ╰─╯
 
 A request has one reservation, for its body, for what is parsed of it, and for its answer until the caller has read it.
@@ -73,8 +73,9 @@ SMALL_BYTES = 256 * 2**10
 _SMALL_SHARE = 1024
 """Nor does what needs more than this part of the limit."""
 
-_LEAST_S = 10.0
-"""What stays is no more than the least that was used in so long: answers and bodies come and go within seconds."""
+_LEAST_S = 60.0
+"""What stays is no more than the least that was used in so long: answers and bodies come and go within seconds, and
+connections within a minute. What grows without being admitted, such as a cache, is seen as late as that."""
 
 SMALL_ANSWER_BYTES = 64 * 2**10
 """A question whose answer takes no more is answered also by a service whose memory is full."""
