@@ -10,7 +10,7 @@ import ctypes
 import gc
 from collections.abc import Callable
 
-__all__ = ["give_back", "grow_old", "keep_free", "look_again", "settle"]
+__all__ = ["give_back", "grow_old", "keep_free", "keep_together", "look_again", "settle"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _KEPT_BYTES = 64 << 20
@@ -39,15 +39,20 @@ _trim, _tune = _find("malloc_trim"), _find("mallopt")
 
 
 def keep_free() -> None:
-    """Have the allocator keep some free memory, in few places; does nothing where the C library is not glibc.
+    """Have the allocator keep some free memory; does nothing where the C library is not glibc.
 
     By default it gives the memory of each message of more than 128 KiB back at once, and the system clears each page
     again for the next one, while the loop waits: 7 MB took 10 ms to receive, and take 2 ms.
     """
     if _tune is not None:
-        _tune(_M_ARENA_MAX, _ARENAS)
         _tune(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
         _tune(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def keep_together() -> None:
+    """Have the allocator take memory from few places; to be called before threads begin."""
+    if _tune is not None:
+        _tune(_M_ARENA_MAX, _ARENAS)
 
 
 def give_back() -> None:
