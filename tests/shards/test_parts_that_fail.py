@@ -267,12 +267,22 @@ async def test_writes_of_a_producer_do_not_wait_for_answers_where_entries_are_re
     assert [result.inserted for result in results] == [1] * len(origins)
 
 
-async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(plane: ShardedPlane) -> None:
+@pytest.mark.parametrize(
+    "why",
+    [
+        Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True),
+        NotFound("there is no window 'w': somebody has deleted it meanwhile", field="window"),
+    ],
+    ids=["away", "deleted"],
+)
+async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(
+    plane: ShardedPlane, why: Exception
+) -> None:
     """Else the client says that the call has changed nothing."""
     window = plane.deployment.window
 
     async def away(name: str) -> Any:
-        raise Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True)
+        raise why
 
     async def parts():
         yield data

@@ -192,10 +192,10 @@ class _Calls:
 
     async def step(self) -> None:
         draw = self.draw
-        name = KEPT if draw.random() < 0.75 else PASSING
+        name = KEPT if draw.random() >= self.world.life else PASSING
         if PLAIN in self.windows and draw.random() < 0.2:
             name = PLAIN
-        if self.world.moves and draw.random() < 0.04:
+        if self.world.moves and draw.random() < self.world.move_share:
             await self.world.move(self.client, draw)
             return
         window, history = self.windows[name], self.world.histories[name]
@@ -344,7 +344,7 @@ class _Calls:
         try:
             done = await call()
         except NotFound:
-            self._end(history, op, GONE)
+            self._gone(history, op)
         except SashClientError as error:
             self._failed(history, op, error)
         else:
@@ -366,11 +366,15 @@ class _Calls:
             else:
                 answer = await window.range_query(start, end, keys=keys)
         except NotFound:
-            self._end(history, op, GONE)
+            self._gone(history, op)
         except SashClientError as error:
             self._failed(history, op, error, reads=True)
         else:
-            self._end(history, op, _seen(answer.aggregates))
+            if self.world.stale:
+                self._say(op, "something, perhaps of before")
+                self.world.checked(history.refused, op)
+            else:
+                self._end(history, op, _seen(answer.aggregates))
 
     async def _life(self, history: Any, name: str) -> None:
         create = self.draw.random() < 0.6
@@ -379,11 +383,15 @@ class _Calls:
         try:
             if create:
                 await self.client.create_window(spec(name))
-                self._end(history, op, ANY)
+                if self.world.stale:  # it may have been there before, and not be now
+                    self._say(op, "done, perhaps before")
+                    self.world.lost(history, op, self.client)
+                else:
+                    self._end(history, op, ANY)
             else:
                 self._end(history, op, await self.client.delete_window(name))
         except NotFound:
-            self._end(history, op, GONE)
+            self._gone(history, op)
         except SashClientError as error:
             self._failed(history, op, error)
 
@@ -398,6 +406,13 @@ class _Calls:
     def _end(self, history: Any, op: Op, result: Hashable) -> None:
         self._say(op, str(result))
         self.world.checked(history.end, op, result)
+
+    def _gone(self, history: Any, op: Op) -> None:
+        if self.world.stale:
+            self._say(op, "gone, perhaps before")
+            self.world.checked(history.refused, op)
+        else:
+            self._end(history, op, GONE)
 
     def _failed(self, history: Any, op: Op, error: SashClientError, reads: bool = False) -> None:
         if isinstance(error, DataLoss):

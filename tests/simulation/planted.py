@@ -342,6 +342,32 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
 }
 """As above, for a cluster."""
 
+THEMES: dict[str, tuple[str, ...]] = {
+    "a commit does not compare the fence": ("machines that sleep", "zombies"),
+    "a commit does not compare its number": ("late commits",),
+    "who takes a prefix leaves the fence": (),
+    "a read does not compare the fence": ("machines that sleep", "zombies"),
+    "an attempt to commit has the number of the last one": ("late commits",),
+    "a commit is answered before replicas have it": ("replicas",),
+    "a lease that outlasts every process' own is waited for": ("clocks",),
+    "a lease counts from its answer": ("zombies",),
+    "a process answers when its lease is over": ("zombies",),
+    "a lease that was over is renewed whoever has the shards": ("zombies",),
+    "shards are taken from a process that has come back": ("zombies",),
+    "a process whose lease was over keeps shards that others took": ("zombies",),
+    "a shard that is being taken is given away": ("moves",),
+    "home is not asked whether it is home": ("machines that sleep",),
+    "a call to a shard that has moved is refused for good": ("zombies",),
+    "a call whose connection broke has changed nothing": ("writes between processes",),
+    "a write that some shards have applied has changed nothing": ("writes between processes",),
+    "a part of a write that fails is not told": ("writes between processes",),
+    "a window is deleted though a shard may take writes to it": ("windows that come and go",),
+    "a window that was left over comes back": ("windows that come and go",),
+    "a window is made open before home has it": ("windows that come and go",),
+    "a change that cannot be described is called none": ("windows that come and go",),
+}
+"""Of which themes the seeds are that find a fault of a cluster soon; any where none is said."""
+
 
 class _Planted(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
     def __init__(self, module: str, old: str, new: str) -> None:
@@ -390,17 +416,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _found(what: tuple[str, int]) -> tuple[str, str]:
-    """Plant a fault; return by which seed it is found, and how it shows."""
+    """Plant a fault; return a seed that finds it, and how it shows. Seeds of other themes are left out."""
     name, seeds = what
     plant(name)
     from tests.simulation.run import run
     from tests.simulation.scenario import cluster_of_seed, of_seed
 
+    themes, tried = THEMES.get(name, ()), 0
     for seed in range(1, seeds + 1):
+        if name in CLUSTER and themes and cluster_of_seed(seed).cluster.theme not in themes:  # type: ignore[union-attr]
+            continue
+        tried += 1
         failure = run((cluster_of_seed if name in CLUSTER else of_seed)(seed)).failure
         if failure is not None:
-            return name, f"{seed} | {failure[:120]}"
-    return name, f"not found in {seeds} seeds"
+            return name, f"{seed} | {tried} | {failure[:160]}"
+    return name, f"not found by {seeds} | {tried}"
 
 
 if __name__ == "__main__":

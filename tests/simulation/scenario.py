@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation.disk import COMMIT_FAULTS, COMMITS_OF
-from tests.simulation.peers import PEER_FAULTS
+from tests.simulation.peers import MESSAGE_FAULTS, PEER_FAULTS
 from tests.simulation.redis import REDIS_FAULTS
 
 __all__ = ["ClusterPart", "Fault", "Scenario", "cluster_of_seed", "of_seed", "smaller"]
@@ -42,6 +42,11 @@ class ClusterPart:
     Args:
         together: whether all processes are on one machine.
         replicas: of Redis, for which commits wait; with one, Redis may lose its machine.
+        theme: what the faults are about, for people.
+        moves: how often a caller moves a shard.
+        life: how often a caller turns to the window that comes and goes.
+        sleeps: machines are suspended, and their monotonic clocks with them. So a process may answer from memory after
+            another one has its shards: what is read, and what is said not to be there, counts for nothing.
     """
 
     processes: int
@@ -49,6 +54,10 @@ class ClusterPart:
     lease_s: float
     together: bool
     replicas: int
+    theme: str = "anything"
+    moves: float = 0.04
+    life: float = 0.25
+    sleeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,39 +128,126 @@ def of_seed(seed: int) -> Scenario:
     )
 
 
+_STRIKES = ("dies", "stands still", "sleeps")
+_LIFE_FAULTS = ("dies soon", "dies soon", "stands still soon", "stands still soon", "answer lost", "request lost")
 _CLUSTER_KINDS = {
-    "redis": REDIS_FAULTS,
+    "redis": tuple(fault for fault in REDIS_FAULTS if fault not in _STRIKES),
     "fence": (*REDIS_FAULTS, "late", "late", "answer lost", "cut off"),
+    "table": ("late", "slow", "fades", "fades", "cut off", "dies", "stands still", "answer lost"),
+    "read": ("stands still", "stands still", "dies", "late", "cut off"),
     "peer": PEER_FAULTS,
+    "write": MESSAGE_FAULTS,
+    "admin": MESSAGE_FAULTS,
     "call": _KINDS["call"],
+    "life": _LIFE_FAULTS,
     "callback": ("kill", "kill", "kill", "stopped", "stopped", "clock", "ends"),
 }
-_CLUSTER_REACH = {"redis": 600, "fence": 150, "peer": 600, "call": 100, "callback": 5000}
+_CLUSTER_REACH = {
+    "redis": 600,
+    "fence": 150,
+    "table": 150,
+    "read": 40,
+    "peer": 600,
+    "write": 120,
+    "admin": 150,
+    "call": 100,
+    "life": 12,
+    "callback": 5000,
+}
+
+
+@dataclass(frozen=True)
+class _Theme:
+    """What a scenario is about, so that faults that need each other meet.
+
+    Args:
+        kinds: what happens, by place; None: anything anywhere.
+        options: of the cluster.
+    """
+
+    kinds: Mapping[str, tuple[str, ...]] | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_THEMES: Mapping[str, _Theme] = {
+    "anything": _Theme(None),
+    "zombies": _Theme(
+        {
+            "callback": ("stopped",),
+            "fence": ("stands still", "slow", "late", "cut off"),
+            "read": ("stands still",),
+            "table": ("fades", "slow", "stands still", "cut off"),
+            "write": ("stands still: receiver", "stands still soon: receiver", "late"),
+        },
+        {"lease_s": 2.0},
+    ),
+    "late commits": _Theme({"fence": ("late", "late", "answer lost", "request lost"), "redis": ("slow", "restarts")}),
+    "replicas": _Theme(
+        {"fence": ("lags", "fails over", "no replica", "answer lost"), "redis": ("lags", "fails over")},
+        {"replicas": 1},
+    ),
+    "clocks": _Theme({"redis": ("clock",), "fence": ("clock", "dies"), "callback": ("kill", "clock", "stopped")}),
+    "writes between processes": _Theme({"write": MESSAGE_FAULTS, "call": ("answer lost", "answer delayed")}),
+    "windows that come and go": _Theme(
+        {"admin": MESSAGE_FAULTS, "life": _LIFE_FAULTS, "callback": ("kill", "stopped")}, {"life": 0.7}
+    ),
+    "moves": _Theme(
+        {
+            "callback": ("kill", "ends", "stopped"),
+            "table": ("slow", "late", "stands still"),
+            "fence": ("late", "answer lost"),
+        },
+        {"moves": 0.3},
+    ),
+    "machines that sleep": _Theme(
+        {
+            "callback": ("sleeps",),
+            "life": ("sleeps soon",),
+            "admin": ("sleeps soon: receiver", "sleeps: receiver"),
+            "fence": ("sleeps",),
+            "read": ("sleeps",),
+        },
+        {"lease_s": 10.0, "life": 0.5, "sleeps": True},
+    ),
+}
 
 
 def cluster_of_seed(seed: int) -> Scenario:
     """Return the scenario of a seed, of a cluster."""
     draw = random.Random(f"{seed} cluster")
-    replicas = draw.choice([0, 0, 1])
-    weights = {place: draw.choice([0, 1, 1, 3]) for place in _CLUSTER_KINDS}
-    places = [place for place, weight in weights.items() for _ in range(weight)] or ["callback"]
+    name = draw.choice(["anything", "anything", *_THEMES])
+    theme = _THEMES[name]
+    part = {
+        "processes": draw.choice([2, 2, 3]),
+        "shards": draw.choice([2, 3, 3]),
+        "lease_s": draw.choice([2.0, 5.0, 10.0]),
+        "together": draw.random() < 0.3,
+        "replicas": draw.choice([0, 0, 1]),
+    } | theme.options
+    kinds = _CLUSTER_KINDS if theme.kinds is None else theme.kinds
+    weights = {place: draw.choice([0, 1, 1, 3]) for place in kinds}
+    places = [place for place, weight in weights.items() for _ in range(weight)] or [*kinds][:1]
     faults = set()
-    for _ in range(draw.choice([0, 2, 4, 8, 12, 20])):
+    for _ in range(draw.choice([0, 2, 4, 8, 12, 20] if theme.kinds is None else [3, 6, 10])):
         place = draw.choice(places)
         # Early, where processes start and take shards, or anywhere.
-        early = math.exp(draw.uniform(math.log(20), math.log(_CLUSTER_REACH[place])))
-        at = int(draw.choice([early, draw.uniform(20, _CLUSTER_REACH[place])]))
-        kinds = [kind for kind in _CLUSTER_KINDS[place] if replicas or kind not in ("fails over", "no replica")]
-        faults.add(Fault(place, at, draw.choice(kinds)))
-    base = of_seed(seed)
+        first = min(20, _CLUSTER_REACH[place] // 10 + 1)
+        early = math.exp(draw.uniform(math.log(first), math.log(_CLUSTER_REACH[place])))
+        at = int(draw.choice([early, draw.uniform(first, _CLUSTER_REACH[place])]))
+        some = [
+            kind
+            for kind in kinds[place]
+            if (part["replicas"] or kind not in ("fails over", "no replica", "lags"))
+            and (part.get("sleeps") or not kind.startswith("sleeps"))
+        ]
+        if some:
+            faults.add(Fault(place, at, draw.choice(some)))
     return replace(
-        base,
+        of_seed(seed),
         callers=tuple(range(draw.choice([1, 2, 3]))),
         steps=draw.choice([6, 10, 16, 30]),
         faults=tuple(sorted(faults)),
-        cluster=ClusterPart(
-            draw.choice([2, 2, 3]), draw.choice([2, 3, 3]), draw.choice([2.0, 5.0, 10.0]), draw.random() < 0.3, replicas
-        ),
+        cluster=ClusterPart(theme=name, **part),
     )
 
 

@@ -39,6 +39,7 @@ from tests.simulation.scenario import Scenario
 __all__ = ["World"]
 
 _TIDY_S = 1.0
+_LIFE = frozenset(("CreateWindow", "DeleteWindow", "AddAggregates"))
 _EPOCH_NS = 1_700_000_000 * 10**9
 
 
@@ -229,11 +230,17 @@ class World:
         }
         self.disk.failing_reads = {fault.at for fault in scenario.faults if fault.place == "read"}
         self.net = {fault.at: fault.kind for fault in scenario.faults if fault.place == "call"}
+        self.net_of_life = {fault.at: fault.kind for fault in scenario.faults if fault.place == "life"}
+        self._lives = 0
         self.kills = {fault.at: fault.kind for fault in scenario.faults if fault.place == "callback"}
         self.histories: dict[str, Any] = {}
         self.keys = ["a", "b", "c"]
         self.moves = False
         """Whether shards can be moved."""
+        self.life, self.move_share = 0.25, 0.0
+        """How often callers turn to the window that comes and goes, and move shards."""
+        self.stale = False
+        """Whether what is only read may be of before, see `ClusterPart`."""
         self.events: list[str] = []
         self.digest = hashlib.blake2b(digest_size=16)
         self.met: Counter[str] = Counter()
@@ -301,13 +308,16 @@ class World:
                 raise
             self.unchecked = True
 
+    def strikes(self, process: Process, kind: str) -> None:
+        """Have something happen to a process."""
+
     def _after_each(self, process: Process) -> None:
         self._callbacks += 1
         kind = self.kills.get(self._callbacks)
         if kind is None or self.served is None or self.served.process is not process:
             return
         if kind == "stopped":
-            process.stopped_until_s = self.loop.time() + self.random.choice([0.5, 5.0, 40.0])
+            self.loop.stop_process(process, self.random.choice([0.5, 5.0, 40.0]))
             self.met[f"stopped | {self.served.state}"] += 1
             self.note(f"process {process.number} stands still until {process.stopped_until_s:.1f}")
         elif kind == "clock":
@@ -358,11 +368,14 @@ class World:
         """Make a call of a process."""
         self._calls += 1
         number, fault = self._calls, self.net.get(self._calls)
+        if method in _LIFE:
+            self._lives += 1
+            fault = self.net[number] = self.net_of_life.get(self._lives, fault or "")
         caller.sent.append(number)
         data = request.SerializeToString(deterministic=True)
         reply: asyncio.Future[Any] = self.loop.create_future()
         delay_s = caller.delay_s + self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
-        if fault is not None:
+        if fault:
             self.met[f"{fault} | {method}"] += 1
             self.note(f"call {number} ({method}): {fault}")
         if fault == "delayed":
@@ -403,6 +416,9 @@ class World:
             self._served(number)
         else:
             target.calls[reply] = number
+            fault = self.net.get(number) or ""
+            if fault.endswith(" soon"):
+                self.strikes(target.process, fault)
             target.process.spawn(target.answered(method, data, reply, number))
 
     def lost(self, history: Any, op: Op, caller: Caller) -> None:

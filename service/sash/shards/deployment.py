@@ -98,10 +98,13 @@ class Deployment:
         return merged_infos([found[shard] for shard in sorted(found)], sorted(found))
 
     async def _changed(self, name: str, done: str) -> WindowInfo:
-        """As `window`, after a change: where the window cannot be described, it has changed all the same."""
+        """As `window`, after a change: where the window cannot be described, it has changed all the same.
+
+        So a window that somebody has deleted meanwhile is no NotFound: the caller would take its change for refused.
+        """
         try:
             return await self.window(name)
-        except Unavailable as error:
+        except (Unavailable, NotFound) as error:
             raise Unavailable(
                 f"window {name!r} is {done}, and cannot be described now: {error.message}",
                 field=error.field,
