@@ -9,6 +9,8 @@ import pytest
 
 from sash.calls import ONLY_SHARD, each
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert, Update
+from sash.shards.hosted import HostedShards
+from sash_engine.clock import ManualClock
 from sash_engine.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -301,6 +303,20 @@ async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(
         plane.deployment.window = window
         assert (await plane.window(name)).spec.name == name
     assert "min" in (await plane.window("w")).spec.aggregates
+
+
+async def test_a_process_without_shards_learns_the_windows_from_others(plane: ShardedPlane) -> None:
+    """PromQL goes by what the process knows: it answered that there is nothing."""
+    other = ShardedPlane(HostedShards(SHARDS, plane.shards.local), ManualClock())
+    assert not list(other.list())
+    with pytest.raises(NotFound):
+        other.spec("w")
+    await other.learn()
+    assert [info.spec.name for info in other.list()] == ["w"]
+    assert other.spec("w") == plane.spec("w")
+    await plane.delete("w")
+    await other.learn()
+    assert not list(other.list())
 
 
 async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -> None:

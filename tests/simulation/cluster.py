@@ -42,7 +42,8 @@ from sash.tiers.redis_link import Pool
 from sash_client.errors import NotFound, SashClientError
 from sash_engine.errors import SashError
 from sash_wire.placement import shard_of
-from tests.simulation.callers import KEPT, NO_KEY, PASSING, PLAIN, compared
+from tests.simulation.callers import KEPT, NO_KEY, PASSING, PLAIN, VIEW, compared
+from tests.simulation.ending import all_forms, resharded
 from tests.simulation.history import Entry, KeyedHistory
 from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.peers import Network
@@ -278,6 +279,9 @@ class Cluster(World):
         except SashClientError as error:
             self.note(f"shard {shard} is not moved: {error.message}")
 
+    def all_served_by(self) -> list[Served]:
+        return [member for member in self.by_number.values() if member.process.alive]
+
     def processes(self) -> list[Process]:
         self.machines.end()
         return [member.process for member in self.by_number.values() if member.process.alive]
@@ -338,6 +342,8 @@ class Cluster(World):
                     40.0,
                 ]
             )
+            if kind == "sleeps":
+                lasts_s = self.random.uniform(lease_s, 6 * lease_s)
             self.loop.stop_process(process, self.loop.late(lasts_s), kind == "sleeps")
             self.met[f"{kind} | {self.by_number[process.number].state}"] += 1
             self.note(f"process {process.number} {kind} until {process.stopped_until_s:.1f}")
@@ -440,6 +446,8 @@ class Cluster(World):
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
+        await all_forms(self, "at the end", False)
+        await resharded(self)
         ending = self.random.choice(["killed", "stopped"])
         for member in self.slots:
             if member is not None:
@@ -450,6 +458,7 @@ class Cluster(World):
         await asyncio.sleep(1.0)
         await self.all_served()
         await compared(self, f"after all were {ending}")
+        await all_forms(self, f"after all were {ending}", True)
         await self._emptied()
 
     async def _quiet(self) -> None:
@@ -473,7 +482,7 @@ class Cluster(World):
 
     async def _emptied(self) -> None:
         client = Caller(self, "last", 60.0)
-        for name in self.histories:
+        for name in [VIEW, *self.copies, *self.histories]:
             for _ in range(100):
                 try:
                     await client.delete_window(name)
@@ -508,8 +517,9 @@ def _settings(address: str, shards: int, lease_s: float, replicas: int) -> Setti
 
 def _keys(shards: int) -> list[str]:
     """Keys of the keyed windows: one for each shard of KEPT, and one more."""
+    every = [f"{'xy'[at % 2]}|{letter}" for at, letter in enumerate("abcdefghijklmnopqrstuvwxyz")]
     found: dict[int, str] = {}
-    for letter in "abcdefghijklmnopqrstuvwxyz":
-        found.setdefault(shard_of(KEPT, letter, shards), letter)
+    for key in every:
+        found.setdefault(shard_of(KEPT, key, shards), key)
     keys = sorted(found.values())
-    return [*keys, next(letter for letter in "abcdefghijklmnop" if letter not in keys)]
+    return [*keys, next(key for key in every if key not in keys)]

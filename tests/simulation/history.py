@@ -236,6 +236,11 @@ class History:
             del self.pending[number]
         self._keep(found, what)
 
+    def held(self) -> list[Entry] | None:
+        """What the window holds, where that is known: all was read."""
+        states = {case.state for case in self.cases}
+        return self.entries.of(*states) if len(states) == 1 and None not in states else None
+
     # ---------------------------------------------------------------- what is durable
 
     def _replayed(self, state: State, numbers: Iterable[int]) -> State:
@@ -428,6 +433,11 @@ class KeyedHistory:
         """See `History`."""
         for key in self.of_key:
             self._step(key, "settled")
+
+    def held(self) -> list[Entry] | None:
+        """See `History`."""
+        parts = [None if key in self.unchecked else history.held() for key, history in self.of_key.items()]
+        return None if None in parts else [entry for part in parts for entry in part or ()]
 
     def _step(self, key: str, step: str, *args: Any) -> None:
         if key in self.unchecked:

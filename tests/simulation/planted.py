@@ -272,10 +272,15 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "if shard not in self._busy and shard not in self._taking]",
         "if shard not in self._busy]",
     ),
-    "a shard that is taken is not served": (
+    "a shard that is its own by the table alone is not served": (
         "sash.shards.leased_host",
-        "            for shard in taken:\n                self._begin(shard, self._serve(shard))\n",
-        "",
+        "        for shard in unserved:\n",
+        "        for shard in []:\n",
+    ),
+    "a shard is served whoever has taken it meanwhile": (
+        "sash.shards.leased_host",
+        "                if not await asyncio.to_thread(self._lease_table.swap, {shard: self._me.id}, self._me.id):\n",
+        "                if False:\n",
     ),
     "home is not asked whether it is home": (
         "sash.shards.hosted",
@@ -323,10 +328,10 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         '        if failed := _serious(errors):\n            raise _unended(f"window {name!r} is not deleted yet',
         '        if failed := {}:\n            raise _unended(f"window {name!r} is not deleted yet',
     ),
-    "a window that was left over comes back": (
+    "a window that was left over is not deleted": (
         "sash.shards.lifecycle",
-        "            elif await self._remove(spec.name):\n",
-        "            elif False:\n",
+        "            found, more = await self._on_others(lambda shard: shard.delete(name, token), closed)\n",
+        "            found, more = {}, {}\n",
     ),
     "a window is made open before home has it": (
         "sash.shards.lifecycle",
@@ -362,7 +367,9 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a write that some shards have applied has changed nothing": ("writes between processes",),
     "a part of a write that fails is not told": ("writes between processes",),
     "a window is deleted though a shard may take writes to it": ("windows that come and go",),
-    "a window that was left over comes back": ("windows that come and go",),
+    "a window that was left over is not deleted": ("windows that come and go",),
+    "a shard is served before it has the windows": ("windows that come and go",),
+    "a shard is served whoever has taken it meanwhile": ("zombies", "machines that sleep"),
     "a window is made open before home has it": ("windows that come and go",),
     "a change that cannot be described is called none": ("windows that come and go",),
 }

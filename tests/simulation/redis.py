@@ -41,8 +41,8 @@ REDIS_FAULTS = (
 )
 """What can happen at a command; the last three, to the process that sends it."""
 
-PLACES = {"EVAL of fence": "fence", "EVAL of table": "table", "MGET": "read"}
-"""The commands that have faults of their own: who takes a prefix or commits, the lease table, and reads."""
+PLACES = {"EVAL of fence": "fence", "EVAL of table": "table", "EVAL of swap": "swap", "MGET": "read"}
+"""Commands that have faults of their own: takes of prefixes and commits, heartbeats, changes of the table, and MGET."""
 
 _Row = tuple[Any, float | None]
 """A value, and when it expires."""
@@ -127,6 +127,8 @@ class Server:
         """By machine: until when it does not reach the server."""
         self.faint: dict[int, tuple[float, float]] = {}
         """By machine: until when answers are late, and by how much."""
+        self.mute: dict[int, tuple[float, float]] = {}
+        """By machine: from when until when nothing arrives that it sends."""
         self.ahead_ns = 0
         self.faults: dict[int, str] = {}
         self.fails: Callable[[BaseException], None] = lambda error: None
@@ -144,7 +146,7 @@ class Server:
         self.met: Counter[str] = Counter()
         self.owners: dict[bytes, bytes] = {}
         """Who took each prefix last."""
-        self.went_back = self.whole = False
+        self.went_back = False
         self.in_use = False
         """Whether something was acknowledged. A deployment that is lost in its first second is begun anew by hand."""
 
@@ -167,10 +169,10 @@ class Server:
             self.slow_until_s = now_s + draw.choice([3.0, 20.0])
         elif fault == "cut off" and process is not None:
             self.cut[process.machine] = now_s + draw.choice([0.5, 4.0, 15.0, 60.0])
-        elif fault == "fades" and process is not None:  # late answers first, none later
-            until_s, late_s = now_s + draw.choice([2.0, 6.0]), draw.uniform(0.5, 4.5)
-            self.faint[process.machine] = until_s + late_s, late_s
-            self.loop.call_at(until_s, self._cut_off, process.machine, context=self.world)
+        elif fault == "fades" and process is not None:  # late answers first; then nothing arrives that it sends
+            mute_s, late_s = now_s + draw.choice([2.0, 6.0]), draw.uniform(0.5, 4.5)
+            self.faint[process.machine] = mute_s, late_s
+            self.mute[process.machine] = mute_s, mute_s + draw.choice([6.0, 15.0, 30.0])
         elif fault == "restarts":
             self.restart()
         elif fault == "clock":
@@ -185,17 +187,13 @@ class Server:
             self.strikes(process, fault)
         return fault
 
-    def _cut_off(self, machine: int) -> None:
-        if not self.whole:
-            self.cut[machine] = self.loop.time() + self.draw.choice([4.0, 15.0])
-
     def heal(self) -> None:
         """Let nothing more happen, and end what lasts."""
-        self.whole = True
         self.faults.clear()
         self.faults_of.clear()
         self.cut.clear()
         self.faint.clear()
+        self.mute.clear()
         self.slow_until_s = self.replica_back_s = self.lags_until_s = 0.0
 
     def restart(self) -> None:
@@ -429,7 +427,8 @@ class Connection:
             if left_s > 10:
                 return
             delay_s += left_s + 0.2
-        if fault == "request lost":
+        since_s, until_s = server.mute.get(self._process.machine, (0.0, 0.0)) if self._process else (0.0, 0.0)
+        if fault == "request lost" or since_s <= now_s < until_s:
             return
         if fault == "late":
             delay_s += server.loop.late(server.draw.choice([0.6, 3.0, 12.0, 40.0]))
@@ -491,5 +490,6 @@ def _said(command: Sequence[Any]) -> str:
     name = command[0] if isinstance(command[0], str) else command[0].decode()
     if name == "EVAL":
         key = command[3]
-        return f"EVAL of {(key.decode() if isinstance(key, bytes) else str(key)).rpartition(':')[2]}"
+        kind = (key.decode() if isinstance(key, bytes) else str(key)).rpartition(":")[2]
+        return "EVAL of swap" if kind == "table" and command[2] == 1 else f"EVAL of {kind}"
     return name

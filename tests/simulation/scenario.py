@@ -134,6 +134,7 @@ _CLUSTER_KINDS = {
     "redis": tuple(fault for fault in REDIS_FAULTS if fault not in _STRIKES),
     "fence": (*REDIS_FAULTS, "late", "late", "answer lost", "cut off"),
     "table": ("late", "slow", "fades", "fades", "cut off", "dies", "stands still", "answer lost"),
+    "swap": ("late", "late", "answer lost", "stands still", "dies"),
     "read": ("stands still", "stands still", "dies", "late", "cut off"),
     "peer": PEER_FAULTS,
     "write": MESSAGE_FAULTS,
@@ -146,6 +147,7 @@ _CLUSTER_REACH = {
     "redis": 600,
     "fence": 150,
     "table": 150,
+    "swap": 15,
     "read": 40,
     "peer": 600,
     "write": 120,
@@ -176,10 +178,11 @@ _THEMES: Mapping[str, _Theme] = {
             "callback": ("stopped",),
             "fence": ("stands still", "slow", "late", "cut off"),
             "read": ("stands still",),
-            "table": ("fades", "slow", "stands still", "cut off"),
+            "table": ("fades", "fades", "slow", "stands still", "cut off"),
+            "swap": ("late", "stands still"),
             "write": ("stands still: receiver", "stands still soon: receiver", "late"),
         },
-        {"lease_s": 2.0},
+        {"lease_s": (2.0, 5.0)},
     ),
     "late commits": _Theme({"fence": ("late", "late", "answer lost", "request lost"), "redis": ("slow", "restarts")}),
     "replicas": _Theme(
@@ -195,6 +198,7 @@ _THEMES: Mapping[str, _Theme] = {
         {
             "callback": ("kill", "ends", "stopped"),
             "table": ("slow", "late", "stands still"),
+            "swap": ("late", "answer lost", "stands still"),
             "fence": ("late", "answer lost"),
         },
         {"moves": 0.3},
@@ -223,7 +227,7 @@ def cluster_of_seed(seed: int) -> Scenario:
         "lease_s": draw.choice([2.0, 5.0, 10.0]),
         "together": draw.random() < 0.3,
         "replicas": draw.choice([0, 0, 1]),
-    } | theme.options
+    } | {name: draw.choice(said) if isinstance(said, tuple) else said for name, said in theme.options.items()}
     kinds = _CLUSTER_KINDS if theme.kinds is None else theme.kinds
     weights = {place: draw.choice([0, 1, 1, 3]) for place in kinds}
     places = [place for place, weight in weights.items() for _ in range(weight)] or [*kinds][:1]

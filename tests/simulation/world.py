@@ -15,11 +15,12 @@ import contextvars
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from sash.calls import each
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.plane import Plane
@@ -30,13 +31,16 @@ from sash.rpc.operations import Operations
 from sash.runtime.metrics import Metrics
 from sash_client.aio import AsyncClient
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
-from sash_engine.errors import SashError
+from sash_engine.errors import FailedPrecondition, ResourceExhausted, SashError
+from sash_engine.errors import Unavailable as SashUnavailable
 from tests.simulation.disk import COMMITS_OF, Disk, DiskTier
 from tests.simulation.history import Entry, Op
-from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.scenario import Scenario
 
 __all__ = ["World"]
+
+T = TypeVar("T")
 
 _TIDY_S = 1.0
 _LIFE = frozenset(("CreateWindow", "DeleteWindow", "AddAggregates"))
@@ -234,7 +238,11 @@ class World:
         self._lives = 0
         self.kills = {fault.at: fault.kind for fault in scenario.faults if fault.place == "callback"}
         self.histories: dict[str, Any] = {}
-        self.keys = ["a", "b", "c"]
+        self.keys = ["x|a", "y|b", "x|c"]
+        self.added: dict[str, bool] = {}
+        """Aggregates that were added, and whether that was answered."""
+        self.copies: list[str] = []
+        """Windows that may have been imported."""
         self.moves = False
         """Whether shards can be moved."""
         self.life, self.move_share = 0.25, 0.0
@@ -354,6 +362,56 @@ class World:
                 raise AssertionError("recovery does not end: no process serves for 600 s")
             await asyncio.sleep(0.05)
         return self.served
+
+    async def done_by(self, served: Served, work: Coroutine[Any, Any, T]) -> T:
+        """Have a process do something; raises what a client is told, and Unavailable if the process ends."""
+        done: asyncio.Future[T] = self.loop.create_future()
+
+        def answer(set_: Callable[[Any], None], result: Any) -> None:
+            if not done.done():
+                set_(result)
+
+        async def do() -> None:
+            try:
+                result = await work
+            except Exception as error:
+                self.loop.call_soon(answer, done.set_exception, error, context=self.context)
+            else:
+                self.loop.call_soon(answer, done.set_result, result, context=self.context)
+
+        served.process.spawn(do())
+        await asyncio.wait([done, served.ended], return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            raise Unavailable("the process has ended")
+        try:
+            return done.result()
+        except (SashUnavailable, FailedPrecondition, ResourceExhausted) as error:
+            raise Unavailable(error.message) from None
+
+    @staticmethod
+    async def exported(served: Served, name: str) -> list[bytes]:
+        """A window as a file, as a process exports it."""
+        assert served.plane is not None
+        return [part async for part in each(await served.plane.export(name))]
+
+    async def imported(self, parts: Sequence[bytes], name: str) -> None:
+        """Have the process that runs import a file."""
+
+        async def given() -> AsyncIterator[bytes]:
+            for part in parts:
+                yield part
+
+        plane = next(each.plane for each in self.all_served_by() if each.process is running())
+        assert plane is not None
+        await plane.restore(given(), name)
+
+    def all_serving(self) -> list[Served]:
+        """The processes that serve now."""
+        return [each for each in self.all_served_by() if each.plane is not None and each.process.alive]
+
+    def all_served_by(self) -> list[Served]:
+        """The processes that there are."""
+        return [] if self.served is None else [self.served]
 
     # ---------------------------------------------------------------- network
 
