@@ -216,7 +216,7 @@ class _Calls:
 
     async def step(self) -> None:
         draw = self.draw
-        name = KEPT if draw.random() >= self.world.life else PASSING
+        name = KEPT if draw.random() >= self.world.scenario.life else PASSING
         if PLAIN in self.windows and draw.random() < 0.2:
             name = PLAIN
         if self.world.moves and draw.random() < self.world.move_share:
@@ -230,7 +230,7 @@ class _Calls:
         )[0]
         if draw.random() < 0.03:
             await (self._copy() if draw.random() < 0.5 else self._add())
-        elif name == KEPT and draw.random() < 0.08:
+        elif name == KEPT and draw.random() < self.world.scenario.batches:
             await self._batch(window, history, name)
         elif what == "life":
             await self._life(history, name)
@@ -337,13 +337,15 @@ class _Calls:
         names = {"query": f"q{self.number}", "batch": self.batch}
         op, again, tried = inserting(entries), self.draw.random() < 0.3, False
         self._begin(history, op, f" as batch {self.batch}")
+        staged, keeps = None, self.draw.random() < 0.5  # a driver commits what tasks have staged, until it is answered
         for _ in range(1000):
             try:
-                staged = await window.stage(times, {"value": values}, keys=keys, **names)
-                if self.draw.random() < 0.3:  # by a task that is run twice
+                if staged is None or not keeps:
                     staged = await window.stage(times, {"value": values}, keys=keys, **names)
-                if self.draw.random() < 0.3:
-                    await asyncio.sleep(0.5)
+                    if self.draw.random() < 0.3:  # by a task that is run twice
+                        staged = await window.stage(times, {"value": values}, keys=keys, **names)
+                    if self.draw.random() < 0.3:
+                        await asyncio.sleep(0.5)
                 tried = True
                 done = await window.commit(names["query"], names["batch"], staged)
                 if again:  # by a driver that does not know

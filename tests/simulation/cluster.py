@@ -201,7 +201,7 @@ class Cluster(World):
         assert scenario.cluster is not None
         self.part = part = scenario.cluster
         self.moves = True
-        self.life, self.move_share, self.stale = part.life, part.moves, part.sleeps
+        self.move_share, self.stale = part.moves, part.sleeps
         self._shadowed: dict[Process, list[tuple[int, Process, Any, Process]]] = {}
         """By process: a shard, who has it still, and who has taken its prefix; the process is one of them."""
         self.keys = _keys(part.shards)

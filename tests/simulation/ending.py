@@ -10,6 +10,7 @@ compared.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -60,16 +61,21 @@ async def all_forms(world: World, what: str, joined: bool) -> None:
         return
     client = Caller(world, "reader", 60.0)
     window, view = client.window(KEPT), client.window(VIEW)
+    draw = random.Random(
+        f"{world.scenario.seed} forms {what}"
+    )  # some of them, as all take longer than the rest of a run
     groups = _by(0, entries)
-    for each, named in ((window, KEPT), (view, VIEW)):
+    for each, named in draw.sample(((window, KEPT), (view, VIEW)), 1):
         for part, name in enumerate(PARTS):
             found = await asked(each.query, by=name, aggregates=_FOLDED)
             _same(world, f"{what}: {named} by {name}", {one.parts[name]: _of(one) for one in found}, _by(part, entries))
     for team in sorted({split(key, len(PARTS))[0] for key in world.keys}):
         found = await asked(window.range_query, -1, TIMES * 10**6, where={PARTS[0]: team}, aggregates=_FOLDED)
         _same(world, f"{what}: {KEPT} where {PARTS[0]} is {team}", _of(found), groups.get(team, folded([])))
-    await _series(world, what, window, entries)
-    await _promql(world, what, entries)
+    if draw.random() < 0.4:
+        await _series(world, what, window, entries)
+    if draw.random() < 0.4:
+        await _promql(world, what, entries)
     for name in sorted(world.added):
         if joined or world.added[name]:
             await _added(world, what, window, entries, name)
@@ -145,7 +151,7 @@ async def _added(world: World, what: str, window: AsyncWindow, entries: Sequence
 async def resharded(world: World) -> None:
     """Copy a window into a deployment with another number of shards, and compare what it holds there."""
     entries = world.histories[KEPT].held()
-    if entries is None or world.failure is not None:
+    if entries is None or world.failure is not None or world.random.random() < 0.7:
         return
     served = await world.serving()
     parts = await asked(lambda: world.done_by(served, world.exported(served, KEPT)))

@@ -42,9 +42,7 @@ class ClusterPart:
     Args:
         together: whether all processes are on one machine.
         replicas: of Redis, for which commits wait; with one, Redis may lose its machine.
-        theme: what the faults are about, for people.
         moves: how often a caller moves a shard.
-        life: how often a caller turns to the window that comes and goes.
         sleeps: machines are suspended, and their monotonic clocks with them. So a process may answer from memory after
             another one has its shards: what is read, and what is said not to be there, counts for nothing.
     """
@@ -54,9 +52,7 @@ class ClusterPart:
     lease_s: float
     together: bool
     replicas: int
-    theme: str = "anything"
     moves: float = 0.04
-    life: float = 0.25
     sleeps: bool = False
 
 
@@ -72,6 +68,9 @@ class Scenario:
         slow: whether work takes time, so that long work is done in slices.
         group_bytes, chunk_bytes, long_bytes, pending_bytes: the limits in the code that bound a commit, what is handed
             over in one go, what is applied at once, and what may wait.
+        theme: what the faults are about, for people.
+        life: how often a caller turns to the window that comes and goes.
+        batches: how often it stages and commits a batch.
     """
 
     seed: int
@@ -85,25 +84,67 @@ class Scenario:
     chunk_bytes: int = 4 * 2**20
     long_bytes: int = 257 * 1024
     pending_bytes: int = 16 * 2**20
+    theme: str = "anything"
+    life: float = 0.25
+    batches: float = 0.08
     cluster: ClusterPart | None = None
+
+
+@dataclass(frozen=True)
+class _Theme:
+    """What a scenario is about, so that faults that need each other meet.
+
+    Args:
+        kinds: what happens, by place; None: anything anywhere.
+        options: of the scenario, or of its cluster. Of a tuple, one is drawn.
+    """
+
+    kinds: Mapping[str, tuple[str, ...]] | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def drawn(self, draw: random.Random) -> dict[str, Any]:
+        """The options."""
+        return {name: draw.choice(said) if isinstance(said, tuple) else said for name, said in self.options.items()}
+
+
+_SINGLE_THEMES: Mapping[str, _Theme] = {
+    "anything": _Theme(None),
+    "writes that wait": _Theme(
+        {"commit": ("refused", "full", "sync failed"), "call": ("answer lost", "answer delayed")},
+        {"group_bytes": (300, 1500), "callers": (1, 2, 3)},
+    ),
+    "windows that come and go": _Theme(
+        {"meta": _DEATHS, "deletes": _DEATHS, "pointer": _DEATHS, "callback": ("kill", "power")}, {"life": 0.6}
+    ),
+    "batches": _Theme({"staged": _DEATHS, "pointer": _DEATHS, "call": ("answer lost",)}, {"batches": 0.4}),
+    "reads that fail": _Theme(
+        {"read": ("failed",), "commit": ("refused", "refused", "dies before", "dies after")}, {"cache_bytes": (0, 400)}
+    ),
+}
+_LONGEST = 12
 
 
 def of_seed(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     draw = random.Random(f"{seed} scenario")
+    name = draw.choice(["anything", "anything", *_SINGLE_THEMES])
+    theme = _SINGLE_THEMES[name]
+    kinds = _KINDS if theme.kinds is None else theme.kinds
     faults = set()
-    weights = {place: draw.choice([0, 1, 1, 3]) for place in _KINDS}
-    places = [place for place, weight in weights.items() for _ in range(weight)] or ["callback"]
-    for _ in range(draw.choice([0, 1, 2, 4, 6, 10])):
+    weights = {place: draw.choice([0, 1, 1, 3]) for place in kinds}
+    places = [place for place, weight in weights.items() for _ in range(weight)] or [*kinds][:1]
+    for _ in range(draw.choice([0, 1, 2, 4, 6, 10] if theme.kinds is None else [2, 4, 8])):
         place = draw.choice(places)
-        at = int(math.exp(draw.uniform(0, math.log(_REACH[place]))))
-        kind = draw.choice(_KINDS[place])
+        at = int(math.exp(draw.uniform(0, math.log(_REACH.get(place, _REACH["background"])))))
+        kind = draw.choice(kinds[place])
         if place == "background":
             place = draw.choice(sorted(COMMITS_OF))
-        some = draw.choice([1, 1, 1, 3, 12]) if place == "commit" and kind in ("refused", "full", "sync failed") else 1
+        lasts = place == "commit" and kind in ("refused", "full", "sync failed")
+        some = draw.choice([1, 1, 1, 3, _LONGEST] if theme.kinds is None else [1, 3, 6, _LONGEST]) if lasts else 1
         faults |= {Fault(place, at + more, kind) for more in range(some)}
         if some > 1 and draw.random() < 0.5:  # what waits for it, and is told more than that, shows
-            faults.add(Fault(place, at + some, draw.choice(["dies before", "dies unsynced"])))
+            after = draw.choice([0, 0, 1, 2])
+            faults.add(Fault(place, at + some + after, draw.choice(["dies before", "dies unsynced"])))
     options = {
         "cache_bytes": draw.choice([0, 400, 1000, 10**6]),
         "checkpoint_bytes": draw.choice([400, 1000, 2000, 10**6]),
@@ -111,11 +152,13 @@ def of_seed(seed: int) -> Scenario:
         "interval_s": draw.choice([0.01, 0.1, 5.0]),
         "block": draw.choice([2, 4, 4, 16]),
     }
-    callers = tuple(range(draw.choice([1, 2, 3, 3])))
+    callers = draw.choice([1, 2, 3, 3])
     steps, shuffled = draw.choice([6, 12, 24, 48]), draw.random() < 0.6
-    return Scenario(
+    drawn = theme.drawn(draw)
+    options |= {option: drawn.pop(option) for option in [*drawn] if option in options}
+    scenario = Scenario(
         seed,
-        callers,
+        tuple(range(drawn.pop("callers", callers))),
         steps,
         tuple(sorted(faults)),
         shuffled,
@@ -125,7 +168,9 @@ def of_seed(seed: int) -> Scenario:
         draw.choice([100, 600, 4 * 2**20]),
         draw.choice([150, 600, 257 * 1024]),
         draw.choice([1000, 5000, 16 * 2**20]),
+        theme=name,
     )
+    return replace(scenario, **drawn)
 
 
 _STRIKES = ("dies", "stands still", "sleeps")
@@ -156,19 +201,6 @@ _CLUSTER_REACH = {
     "life": 12,
     "callback": 5000,
 }
-
-
-@dataclass(frozen=True)
-class _Theme:
-    """What a scenario is about, so that faults that need each other meet.
-
-    Args:
-        kinds: what happens, by place; None: anything anywhere.
-        options: of the cluster.
-    """
-
-    kinds: Mapping[str, tuple[str, ...]] | None
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 _THEMES: Mapping[str, _Theme] = {
@@ -227,7 +259,7 @@ def cluster_of_seed(seed: int) -> Scenario:
         "lease_s": draw.choice([2.0, 5.0, 10.0]),
         "together": draw.random() < 0.3,
         "replicas": draw.choice([0, 0, 1]),
-    } | {name: draw.choice(said) if isinstance(said, tuple) else said for name, said in theme.options.items()}
+    } | theme.drawn(draw)
     kinds = _CLUSTER_KINDS if theme.kinds is None else theme.kinds
     weights = {place: draw.choice([0, 1, 1, 3]) for place in kinds}
     places = [place for place, weight in weights.items() for _ in range(weight)] or [*kinds][:1]
@@ -251,7 +283,10 @@ def cluster_of_seed(seed: int) -> Scenario:
         callers=tuple(range(draw.choice([1, 2, 3]))),
         steps=draw.choice([6, 10, 16, 30]),
         faults=tuple(sorted(faults)),
-        cluster=ClusterPart(theme=name, **part),
+        theme=name,
+        life=part.pop("life", 0.25),
+        batches=0.08,
+        cluster=ClusterPart(**part),
     )
 
 

@@ -245,8 +245,8 @@ class World:
         """Windows that may have been imported."""
         self.moves = False
         """Whether shards can be moved."""
-        self.life, self.move_share = 0.25, 0.0
-        """How often callers turn to the window that comes and goes, and move shards."""
+        self.move_share = 0.0
+        """How often callers move shards."""
         self.stale = False
         """Whether what is only read may be of before, see `ClusterPart`."""
         self.events: list[str] = []
