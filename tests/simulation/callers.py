@@ -129,7 +129,7 @@ def deleting() -> Op:
 
 
 def reading(start: int, end: int, keys: Sequence[str]) -> Op:
-    """A question, whose answer is a fold of what is there."""
+    """A question, whose answer is a fold of what is there. Over several keys, entries have no order."""
 
     def bound(known: Entries) -> Applied:
         asked = known.where(lambda each: each[0] in keys and start <= each[1] <= end)
@@ -155,12 +155,12 @@ def reading(start: int, end: int, keys: Sequence[str]) -> Op:
 def folded(entries: Iterable[Entry], keys: Sequence[str]) -> Hashable:
     """The plain fold of entries."""
     values = [value for _, _, value in sorted((time, keys.index(key), value) for key, time, value in entries)]
-    return len(values), tuple(values), max(values, default=None), sum(values)
+    return len(values), tuple(values) if len(keys) == 1 else (), max(values, default=None), sum(values)
 
 
 def _seen(aggregates: Any) -> Hashable:
     total = aggregates["sum"]
-    return aggregates["n"], tuple(aggregates["all"]), aggregates["max"], 0 if total is None else total
+    return aggregates["n"], tuple(aggregates.get("all", ())), aggregates["max"], 0 if total is None else total
 
 
 # ---------------------------------------------------------------- callers
@@ -182,7 +182,7 @@ class _Calls:
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
         self.draw = random.Random(f"{world.scenario.seed} caller {number}")
-        self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0]))
+        self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0, 20.0]))
         self.windows = {name: self.client.window(name) for name in world.histories}
         self.numbered = {name: _Numbers() for name in world.histories if name != PASSING}
         self.batch = -1
@@ -453,7 +453,7 @@ class _Calls:
             if len(keys) == 1:
                 answer = await window.range_query(start, end, key=keys[0] or None)
             else:
-                answer = await window.range_query(start, end, keys=keys)
+                answer = await window.range_query(start, end, keys=keys, aggregates=["max", "n", "sum"])
         except NotFound:
             self._gone(history, op)
         except SashClientError as error:

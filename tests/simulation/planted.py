@@ -325,10 +325,20 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "        if not errors:\n            return merged_writes",
         "        if found:\n            return merged_writes",
     ),
-    "a window is deleted though a shard may take writes to it": (
+    "a closed window is opened that home may not have": (
         "sash.shards.lifecycle",
-        '        if failed := _serious(errors):\n            raise _unended(f"window {name!r} is not deleted yet',
-        '        if failed := {}:\n            raise _unended(f"window {name!r} is not deleted yet',
+        "        elif await self._make_alike(home, shard, name) and token is not None:\n",
+        "        elif token is not None:\n",
+    ),
+    "a window that is deleted meanwhile is not found by who made it": (
+        "sash.shards.deployment",
+        "        except (Unavailable, NotFound) as error:\n",
+        "        except Unavailable as error:\n",
+    ),
+    "a process without shards knows no window": (
+        "sash.shards.deployment",
+        "        if not self.shards.hosted:\n            self._elsewhere",
+        "        if False:\n            self._elsewhere",
     ),
     "a window that was left over is not deleted": (
         "sash.shards.lifecycle",
@@ -357,7 +367,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "an attempt to commit has the number of the last one": ("late commits",),
     "a commit is answered before replicas have it": ("replicas",),
     "a lease that outlasts every process' own is waited for": ("clocks",),
-    "a lease counts from its answer": ("zombies",),
+    "a lease counts from its answer": ("answers that come late",),
     "a process answers when its lease is over": ("zombies",),
     "a lease that was over is renewed whoever has the shards": ("zombies",),
     "shards are taken from a process that has come back": ("zombies",),
@@ -368,7 +378,8 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a call whose connection broke has changed nothing": ("writes between processes",),
     "a write that some shards have applied has changed nothing": ("writes between processes",),
     "a part of a write that fails is not told": ("writes between processes",),
-    "a window is deleted though a shard may take writes to it": ("windows that come and go",),
+    "a closed window is opened that home may not have": ("windows that come and go",),
+    "a window that is deleted meanwhile is not found by who made it": ("windows that come and go",),
     "a window that was left over is not deleted": ("windows that come and go",),
     "a shard is served before it has the windows": ("windows that come and go",),
     "a shard is served whoever has taken it meanwhile": ("zombies", "machines that sleep"),

@@ -170,9 +170,9 @@ class Server:
         elif fault == "cut off" and process is not None:
             self.cut[process.machine] = now_s + draw.choice([0.5, 4.0, 15.0, 60.0])
         elif fault == "fades" and process is not None:  # late answers first; then nothing arrives that it sends
-            mute_s, late_s = now_s + draw.choice([2.0, 6.0]), draw.uniform(0.5, 4.5)
+            mute_s, late_s = now_s + draw.choice([2.0, 6.0]), draw.uniform(1.5, 4.8)
             self.faint[process.machine] = mute_s, late_s
-            self.mute[process.machine] = mute_s, mute_s + draw.choice([6.0, 15.0, 30.0])
+            self.mute[process.machine] = mute_s, mute_s + draw.choice([15.0, 30.0])
         elif fault == "restarts":
             self.restart()
         elif fault == "clock":

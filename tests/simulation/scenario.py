@@ -131,7 +131,7 @@ def of_seed(seed: int) -> Scenario:
     theme = _SINGLE_THEMES[name]
     kinds = _KINDS if theme.kinds is None else theme.kinds
     faults = set()
-    weights = {place: draw.choice([0, 1, 1, 3]) for place in kinds}
+    weights = {place: draw.choice([0, 1, 1, 3] if theme.kinds is None else [1, 1, 3]) for place in kinds}
     places = [place for place, weight in weights.items() for _ in range(weight)] or [*kinds][:1]
     for _ in range(draw.choice([0, 1, 2, 4, 6, 10] if theme.kinds is None else [2, 4, 8])):
         place = draw.choice(places)
@@ -189,14 +189,14 @@ _CLUSTER_KINDS = {
     "callback": ("kill", "kill", "kill", "stopped", "stopped", "clock", "ends"),
 }
 _CLUSTER_REACH = {
-    "redis": 600,
+    "redis": 800,
     "fence": 150,
-    "table": 150,
+    "table": 250,
     "swap": 15,
-    "read": 40,
-    "peer": 600,
-    "write": 120,
-    "admin": 150,
+    "read": 120,
+    "peer": 400,
+    "write": 25,
+    "admin": 80,
     "call": 100,
     "life": 12,
     "callback": 5000,
@@ -210,11 +210,15 @@ _THEMES: Mapping[str, _Theme] = {
             "callback": ("stopped",),
             "fence": ("stands still", "slow", "late", "cut off"),
             "read": ("stands still",),
-            "table": ("fades", "fades", "slow", "stands still", "cut off"),
+            "table": ("slow", "stands still", "cut off"),
             "swap": ("late", "stands still"),
             "write": ("stands still: receiver", "stands still soon: receiver", "late"),
         },
-        {"lease_s": (2.0, 5.0)},
+        {"lease_s": (2.0, 5.0), "together": False},
+    ),
+    "answers that come late": _Theme(
+        {"table": ("fades",), "fence": ("cut off", "late"), "callback": ("kill",)},
+        {"lease_s": (5.0, 5.0, 10.0), "together": False},
     ),
     "late commits": _Theme({"fence": ("late", "late", "answer lost", "request lost"), "redis": ("slow", "restarts")}),
     "replicas": _Theme(
@@ -222,7 +226,10 @@ _THEMES: Mapping[str, _Theme] = {
         {"replicas": 1},
     ),
     "clocks": _Theme({"redis": ("clock",), "fence": ("clock", "dies"), "callback": ("kill", "clock", "stopped")}),
-    "writes between processes": _Theme({"write": MESSAGE_FAULTS, "call": ("answer lost", "answer delayed")}),
+    "writes between processes": _Theme(
+        {"write": ("cut", "cut", "cut", *MESSAGE_FAULTS), "callback": ("kill", "stopped")},
+        {"together": False, "life": 0.1, "steps": (16, 30)},
+    ),
     "windows that come and go": _Theme(
         {"admin": MESSAGE_FAULTS, "life": _LIFE_FAULTS, "callback": ("kill", "stopped")}, {"life": 0.7}
     ),
@@ -261,10 +268,10 @@ def cluster_of_seed(seed: int) -> Scenario:
         "replicas": draw.choice([0, 0, 1]),
     } | theme.drawn(draw)
     kinds = _CLUSTER_KINDS if theme.kinds is None else theme.kinds
-    weights = {place: draw.choice([0, 1, 1, 3]) for place in kinds}
+    weights = {place: draw.choice([0, 1, 1, 3] if theme.kinds is None else [1, 1, 3]) for place in kinds}
     places = [place for place, weight in weights.items() for _ in range(weight)] or [*kinds][:1]
     faults = set()
-    for _ in range(draw.choice([0, 2, 4, 8, 12, 20] if theme.kinds is None else [3, 6, 10])):
+    for _ in range(draw.choice([0, 2, 4, 8, 12, 20] if theme.kinds is None else [6, 10, 14])):
         place = draw.choice(places)
         # Early, where processes start and take shards, or anywhere.
         first = min(20, _CLUSTER_REACH[place] // 10 + 1)
@@ -281,7 +288,7 @@ def cluster_of_seed(seed: int) -> Scenario:
     return replace(
         of_seed(seed),
         callers=tuple(range(draw.choice([1, 2, 3]))),
-        steps=draw.choice([6, 10, 16, 30]),
+        steps=part.pop("steps", draw.choice([6, 10, 16, 30])),
         faults=tuple(sorted(faults)),
         theme=name,
         life=part.pop("life", 0.25),

@@ -492,7 +492,7 @@ class World:
             for left, history, op in self._lost:
                 left.discard(number)
                 if not left:
-                    self.checked(history.fenced, op)
+                    self.checked(history.served, op)
             self._lost = [each for each in self._lost if each[0]]
 
     def reply(self, served: Served, reply: asyncio.Future[Any], answer: Any, number: int) -> None:
