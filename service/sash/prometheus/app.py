@@ -119,6 +119,7 @@ class PrometheusApp:
 
         async def called() -> Answer:
             given = await parameters_of(scope, receive)
+            await self._plane.learn()
             if scope["method"] == "POST":  # `Entrance` meters reads with GET
                 return await self._plane.turns.metered(payer(), _awaited(handler(given)))
             return await handler(given)
@@ -133,6 +134,7 @@ class PrometheusApp:
             return
 
         async def called() -> bool:
+            await self._plane.learn()
             await self._remote_write.write(scope, receive)
             return True
 
