@@ -239,7 +239,10 @@ def test_a_hot_key_of_many_blocks():
     rows = [(0, int(time), i) for i, time in enumerate(random.integers(0, 3000, 4000))]
     window = window_of(spec_of("no keys"), rows, block=16)
     asked = [(0, int(time)) for time in random.integers(-10, 3100, 150)]
+    window.query()  # pairs the blocks
     check(window, asked, [3, 100, 2000, 5000])
+    fill(window, [(0, 3000 + i, i) for i in range(200)])  # blocks in no pair yet
+    check(window, [(0, int(time)) for time in random.integers(2900, 3300, 50)], [3, 100, 400])
 
 
 @pytest.mark.parametrize(

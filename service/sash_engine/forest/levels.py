@@ -54,10 +54,7 @@ from sash_engine.monoids.base import Array
 __all__ = ["Levels"]
 
 _UNPAIRED = 128
-"""Up to so many new blocks are counted as they are: one reduction, where pairing them is one call for every level.
-
-They are not folded so: where a question is asked a second time, they may be in pairs, and floats would round otherwise.
-"""
+"""Up to so many new blocks are folded as they are: one reduction, where pairing them is one call for every level."""
 
 _ONE_BY_ONE = 3
 """Up to so many new or changed blocks are carried up one by one: a vectorised pass over all levels costs as much."""
@@ -427,21 +424,30 @@ class Levels:
             newer: a fold of what comes behind them, to end with.
             slots: only these, in `older` and `newer`, too; None: all.
         """
-        if stop > self._done:
-            self._catch_up()
+        paired = self._paired(start, stop)
         if self._directory.has_external:
-            self.fetch((), _cover(start, stop), slots)
+            self.fetch((), self.nodes_of_fold(start, stop), slots)
         wanted = range(len(self._monoids)) if slots is None else slots
-        entries, nodes = self._gather(start, stop)
+        entries, nodes = self._gather(start, paired)
+        unpaired = None
+        if paired < stop:
+            entries += self._directory.total(paired, stop)
+            unpaired = self._directory.fold(paired, stop, slots)
         if older is None:  # not with the identity: 0.0 + -0.0 is 0.0
-            takers, row = nodes[0]
-            older, nodes = [takers[slot](row) for slot in wanted], nodes[1:]
+            if nodes:
+                takers, row = nodes[0]
+                older, nodes = [takers[slot](row) for slot in wanted], nodes[1:]
+            else:
+                older, unpaired = unpaired, None
+        assert older is not None, "start < stop"
         out = []
         for at, slot in enumerate(wanted):
             combine = self._monoids[slot].combine
             total = older[at]
             for takers, row in nodes:
                 total = combine(total, takers[slot](row))
+            if unpaired is not None:
+                total = combine(total, unpaired[at])
             out.append(total if newer is None else combine(total, newer[at]))
         return entries, out
 
@@ -470,17 +476,21 @@ class Levels:
         older += newer
         return entries, older
 
-    def covers(self, starts: Array, stops: Array) -> tuple[list[tuple[Array, Level, Array]], list[tuple[int, int]]]:
-        """The nodes that `fold` reads for many runs of blocks starts..stops, int64 (k,), in the order in which it does.
+    def covers(
+        self, starts: Array, stops: Array
+    ) -> tuple[list[tuple[Array, Level, Array]], Array, set[tuple[int, int]]]:
+        """What `fold` folds of many runs of blocks starts..stops, int64 (k,), in its order.
 
         Returns:
             which runs have a node of a level, int64, the level, and which rows of it: of each run the oldest node
-            first. And all nodes, as `cover` has them.
+            first. Then for each run where the blocks begin that follow and are in no pair yet, int64 (k,). And all
+            nodes, as `cover` has them.
         """
-        if int(stops.max(initial=0)) > self._done:
+        if (stops - np.maximum(starts, self._done) > _UNPAIRED).any():
             self._catch_up()
         older, newer = list[tuple[Array, Level, Array]](), list[tuple[Array, Level, Array]]()
         nodes = set[tuple[int, int]]()
+        stops = paired = np.minimum(np.maximum(starts, self._done), stops)
         for i, level in enumerate(self._levels):
             some = np.flatnonzero((starts < stops) & (starts & 1 == 1))
             if len(some):
@@ -492,11 +502,14 @@ class Levels:
                 newer.append((some, level, stops[some] - 1 - level.base))
                 nodes.update((i, index) for index in np.unique(stops[some] - 1).tolist())
             starts, stops = starts >> 1, stops >> 1
-        return [*older, *reversed(newer)], sorted(nodes)
+        return [*older, *reversed(newer)], paired, nodes
 
     def nodes_of_fold(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The nodes that `fold` reads for the blocks start..stop."""
-        return self.cover(start, stop) if start < stop else []
+        if start >= stop:
+            return []
+        paired = self._paired(start, stop)
+        return _cover(start, paired) + [(0, position) for position in range(paired, stop)]
 
     def _paired(self, start: int, stop: int) -> int:
         """Up to where the blocks start..stop are in pairs, or will be now; few new ones are left as they are."""

@@ -303,10 +303,16 @@ def _fold_wide(
     older, newer = (end.at[wide] for end in ends)
     start = directory.head + each.first[wide] + (older >= 0)
     stop = directory.head + each.last[wide]
-    terms, nodes = levels.covers(start, stop)
+    terms, paired, nodes = levels.covers(start, stop)
+    flat, news = np.unique(np.stack((paired, stop), 1)[paired < stop], axis=0, return_inverse=True)
+    unpaired = np.full(len(wide), -1)
+    unpaired[paired < stop] = news.reshape(-1)
     if directory.has_external:
-        levels.fetch((), nodes, layout.slots)
+        nodes.update((0, position) for first, last in flat.tolist() for position in range(first, last))
+        levels.fetch((), sorted(nodes), layout.slots)
         yield
+    slots = None if len(layout.slots) == len(directory.monoids) else layout.slots
+    folds = [directory.fold(first, last, slots) for first, last in flat.tolist()]
     out = []
     for at_slot, (slot, monoid) in enumerate(zip(layout.slots, layout.monoids, strict=True)):
         total = _Total(monoid, len(wide))
@@ -316,6 +322,7 @@ def _fold_wide(
             which = np.full(len(wide), -1)
             which[ranges] = back.reshape(-1)
             yield from total.add(which, partial(_inline, level, slot, taken))
+        yield from total.add(unpaired, partial(monoid.pack, [fold[at_slot] for fold in folds]))
         yield from total.add(newer, partial(ends[1].partials, at_slot))
         out.append(total.partials)
     return out
