@@ -24,6 +24,7 @@ __all__ = [
     "Aggregates",
     "Answer",
     "Answers",
+    "AnswersAt",
     "Bulks",
     "Changed",
     "Columns",
@@ -36,6 +37,8 @@ __all__ = [
     "Move",
     "Named",
     "Origin",
+    "PairAnswers",
+    "Pairs",
     "Problem",
     "Punctuation",
     "Removed",
@@ -89,10 +92,13 @@ class Origin(Described):
     """1, 2, 3, … for each producer, epoch and window."""
     epoch: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0, "default": 0})
     """A higher one takes the producer's name over; a lower one is refused."""
+    after: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0})
+    """Where numbers have gaps, as offsets of a log do: the number of the write before this one, 0 if there is none. The
+    numbers then go on under a higher epoch, and stand for their data."""
 
     def origin(self) -> batch.Origin | None:
         """Return who sends the write; None where it does not say so."""
-        return origin_of(self.producer, self.sequence, self.epoch)
+        return origin_of(self.producer, self.sequence, self.epoch, self.after)
 
 
 class Eviction(Document, Origin):
@@ -375,6 +381,8 @@ class Written(_Given):
     evicted: Int64
     duplicates: Int64
     ahead: Int64
+    history: Int64 = ABSENT
+    """How many of the inserted ones were too old for the slide: they are only in the window's history."""
     answers: list[Answer] = ABSENT
 
 
@@ -448,6 +456,31 @@ class SeriesGroups(_Page):
     width: Int64 = ABSENT
     time: list[Int64]
     groups: list[GroupSeries]
+
+
+class Pairs(Described):
+    """Pairs of a key and a time: `key` is a list of keys, or an object with a list of values for each part."""
+
+    time: list[Int64]
+    """Ticks."""
+    key: list[str] | dict[str, list[str]] = ABSENT
+
+
+class PairAnswers(Answered):
+    lookback: str = ABSENT
+    """As it was asked for; absent: everything up to the time of each pair."""
+    entries: list[Int64]
+    aggregates: dict[str, list[Any]]
+
+
+class AnswersAt(Answered):
+    """Answers about pairs, for each lookback: every list has one item for each pair, null where there is no answer."""
+
+    model_config = shown(
+        {"answers": [{"lookback": "1h", "entries": [2, 0], "aggregates": {"sum": [4.5, 0.0], "max": [4.0, None]}}]}
+    )
+
+    answers: list[PairAnswers]
 
 
 class Keys(Answered):
