@@ -5,13 +5,15 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from sash_cli.options import LOCAL, Json, Key, Name, Target, connected
 from sash_cli.output import cell, fail, json_line, time_of
+
+if TYPE_CHECKING:  # as in `options`
+    import numpy as np
 
 __all__ = ["evict", "insert", "punctuate", "retract", "update"]
 
@@ -183,4 +185,6 @@ def key_of(key: str | None, parts: Mapping[str, str]) -> str | Mapping[str, str]
 def _now(unit: str) -> np.datetime64:
     if unit == "none":
         fail("give --time: the window counts logical ticks")
+    import numpy as np
+
     return np.datetime64(clock.time_ns(), "ns").astype(f"datetime64[{unit}]")  # type: ignore[no-any-return]
