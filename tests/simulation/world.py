@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry
 
 from sash.calls import each
+from sash.context import CALL, CallContext
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.plane import Plane
-from sash.requests import REQUEST, Request
 from sash.rpc.errors import described as described_by_service
 from sash.rpc.methods import methods
 from sash.rpc.operations import Operations
@@ -109,7 +109,7 @@ class Served:
 
     async def answered(self, name: str, data: bytes, reply: asyncio.Future[Any], number: int) -> None:
         """Serve a call; the answer goes back over the network."""
-        REQUEST.set(Request(lambda: [("x-request-id", f"call-{number}")]))
+        CALL.set(CallContext(lambda: [("x-request-id", f"call-{number}")]))
         method = self.methods[name]
         try:
             response = await method.call(method.request.FromString(data))
