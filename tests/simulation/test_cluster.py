@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.simulation.history import ANY, GONE, Contradiction, KeyedHistory
 from tests.simulation.met import expected, never
 from tests.simulation.planted import CLUSTER, PLANTED, THEMES
 from tests.simulation.run import run, story
-from tests.simulation.scenario import cluster_of_seed, of_seed
+from tests.simulation.scenario import ClusterPart, Fault, cluster_of_seed, of_seed
 
 FOUND: list[int] = []
 """Seeds that have found something, each with the mend that it was for; see `planted` for mends of the service."""
@@ -72,6 +73,15 @@ def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state
             assert first.events == second.events
             assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
     assert not never(met, MET)
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_process_that_stands_still_while_it_takes_a_shard_serves_it_not_beside_the_next_owner(seed):
+    """It served it for up to a second (6), or waited for ever to serve it (5)."""
+    still = tuple(Fault("fence", number, "stands still") for number in (1, 2, 3))
+    part = ClusterPart(processes=2, shards=2, lease_s=2.0, together=False, replicas=0)
+    outcome = run(replace(cluster_of_seed(seed), callers=(0,), steps=6, faults=still, cluster=part))
+    assert outcome.failure is None, story(outcome)
 
 
 def test_nothing_asks_the_machine_for_its_clock_or_for_chance_and_nothing_starts_a_thread(monkeypatch):
