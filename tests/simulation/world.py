@@ -256,7 +256,7 @@ class World:
         self.served: Served | None = None
         self.unchecked = False
         self.restarts = 0
-        self.failed_starts = 0
+        self.failed_starts = self.done = 0
         self._calls = 0
         self._under_way: set[int] = set()
         self._lost: list[tuple[set[int], Any, Op]] = []
@@ -371,7 +371,10 @@ class World:
             if not done.done():
                 set_(result)
 
+        self.done += 1
+
         async def do() -> None:
+            CALL.set(CallContext(lambda: [("x-request-id", f"done-{self.done}")]))
             try:
                 result = await work
             except Exception as error:
