@@ -31,7 +31,10 @@ from sash_cli.options import LOCAL, Name, Target, connected
 from sash_cli.output import fail, interrupts, time_of
 from sash_client import FailedPrecondition, SashClientError, Window, WriteResult
 from sash_client.data.times import to_tick, to_ticks
+from sash_wire.documents import read_yaml
 from sash_wire.durations import NANOSECONDS, parse_duration
+from sash_wire.errors import WireError
+from sash_wire.mapping import quoted, source_of, sources
 
 if TYPE_CHECKING:
     from sash_cli.load_files import Chunk, Mapped
@@ -51,13 +54,23 @@ def load(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE…", help="CSV, NDJSON, Parquet or Arrow; - is standard input.")
     ],
-    time_column: Annotated[str, typer.Option("--time", metavar="COLUMN", help="The column with the times.")] = "time",
+    time_column: Annotated[
+        str | None, typer.Option("--time", metavar="COLUMN", help="The column with the times. [time]")
+    ] = None,
     key_column: Annotated[
         str | None, typer.Option("--key", "-k", metavar="COLUMN", help="The column with the keys. [key]")
     ] = None,
     field: Annotated[
         list[str] | None,
         typer.Option("--field", "-f", metavar="FIELD=COLUMN", help="A field's column; repeatable. [its own name]"),
+    ] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option("--part", metavar="PART=COLUMN", help="The column of a part of keys; repeatable. [its own name]"),
+    ] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A YAML file with time, key, parts and fields; options go before it."),
     ] = None,
     kind: Annotated[
         str | None,
@@ -95,7 +108,7 @@ def load(
     loads = [(producer, named)] if producer is not None else [(_producer_of(file), [(file, k)]) for file, k in named]
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
-        mapped = _mapped(window, time_column, key_column, field or [])
+        mapped = _mapped(window, mapping, time_column, key_column, field or [], part or [])
         past = _past(window, end) if history else None
         for writer, some in loads:
             loaded = Load(window, writer, mapped, skip_missing, past)
@@ -225,16 +238,8 @@ class Load:
         return f"{self.file}: {self.rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
     def _next(self) -> int:
-        """Return the number of the next chunk: the service says it where a number is too high."""
-        nothing: dict[str, Any] = {name: [] for name in self._mapped.types if name != "key"}
-        keys: list[str] | None = [] if "key" in self._mapped.types else None
-        try:
-            self._window.bulk_insert([], nothing, keys=keys, producer=self._producer, sequence=2**63 - 1)
-        except FailedPrecondition as error:
-            if error.field == "sequence" and error.limit is not None:
-                return int(error.limit)
-            raise
-        raise AssertionError("the service took a number that was too high")
+        """Return the number of the next chunk."""
+        return self._window.last_write(self._producer).number + 1
 
     def _send(self, chunk: Chunk, number: int) -> None:
         from sash_cli.load_files import WrongFile
@@ -283,23 +288,82 @@ def _past(window: Window, before: TimeLike | None) -> Past:
     return Past(unit, None if before is None else to_tick(before, unit, "--before"), through)
 
 
-def _mapped(window: Window, time_column: str, key_column: str | None, given: Sequence[str]) -> Mapped:
+def _mapped(
+    window: Window,
+    file: Path | None,
+    time: str | None,
+    key: str | None,
+    fields: Sequence[str],
+    parts: Sequence[str],
+) -> Mapped:
     from sash_cli.load_files import Mapped
 
-    spec = window._spec()
-    types = {"key": "string"} if spec.keyed else {}
-    if key_column is not None and not spec.keyed:
+    spec = window.spec
+    if key is not None and not spec["keyed"]:
         fail(f"window {window.name} is not keyed; leave out --key")
-    types |= dict(sorted(spec.fields.items()))
-    columns = {"time": time_column, **{name: name for name in types}}
-    if key_column is not None:
-        columns["key"] = key_column
+    named = _given("--field", "a field", fields, sorted(spec["fields"]))
+    of_keys = _given("--part", "a part of keys", parts, spec.get("keys") or ())
+    written = _read(file) if file is not None else {}
+    key = quoted(key) if key is not None else None if of_keys else written.get("key")
+    of_keys = (written.get("parts") or {}) | of_keys if key is None else {}
+    if spec["keyed"] and key is None and not of_keys and "parts" not in written:
+        key = "key"
+    try:
+        found = sources(
+            spec,
+            written.get("time", "time") if time is None else quoted(time),
+            key,
+            of_keys if key is None and spec.get("keys") else None,
+            (written.get("fields") or {}) | named,
+        )
+        columns = {"time": source_of(found.time, "time")}
+        columns |= {name: source_of(text, f"parts.{name}") for name, text in found.parts.items()}
+        if found.key is not None:
+            columns["key"] = source_of(found.key, "key")
+        columns |= {name: source_of(text, f"fields.{name}") for name, text in sorted(found.fields.items())}
+    except WireError as error:
+        fail(error.message)
+    for name, source in columns.items():
+        if len(source.path) > 1 or (source.unit is not None and name != "time"):
+            fail(f"{name}: {source} is no column; a file has columns")
+    kinds = {name: "string" for name in columns if name == "key" or name in found.parts} | spec["fields"]
+    return Mapped(
+        {name: kinds[name] for name in columns if name != "time"},
+        {name: source.path[0] for name, source in columns.items()},
+        frozenset(spec.get("nullable") or ()),
+        columns["time"].unit,
+    )
+
+
+def _given(option: str, what: str, given: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """Read options of the form NAME=COLUMN."""
+    found = {}
     for each in given:
         name, equals, column = each.partition("=")
-        if not equals or name not in spec.fields:
-            fail(f"--field {each}: write FIELD=COLUMN, with a field of the window: {', '.join(sorted(spec.fields))}")
-        columns[name] = column
-    return Mapped(types, columns, frozenset(spec.nullable))
+        if not equals or name not in known:
+            kind = option[2:].upper()
+            fail(f"{option} {each}: write {kind}=COLUMN, with {what} of the window: {', '.join(known)}")
+        found[name] = quoted(column)
+    return found
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Read a mapping: the members of a pipeline's document that `sources` takes."""
+    try:
+        document = read_yaml(file.read_text(), str(file))
+    except WireError as error:
+        fail(error.message)
+    except UnicodeDecodeError as error:
+        fail(f"{file} is not UTF-8: {error}")
+    wanted: dict[str, type] = {"time": str, "key": str, "parts": dict, "fields": dict}
+    if not isinstance(document, dict):
+        fail(f"{file}: write a mapping with time, key, parts and fields")
+    for name, value in document.items():
+        if name not in wanted or not isinstance(value, wanted[name]):
+            fail(f"{file}: {name}: write time and key as texts, parts and fields as mappings")
+        if isinstance(value, dict) and not all(isinstance(each, str) for each in (*value, *value.values())):
+            fail(f"{file}: {name}: write a text for each name")
+    return document
 
 
 # ---------------------------------------------------------------- progress

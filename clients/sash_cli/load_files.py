@@ -29,6 +29,7 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pa_parquet
 
 from sash_wire.file_formats import Unquoted, csv_values
+from sash_wire.rows import instants
 
 __all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "FORMATS", "Chunk", "Mapped", "WrongFile", "by_key", "chunks", "format_of"]
 
@@ -67,14 +68,16 @@ class Mapped:
     """Where the columns of a window come from.
 
     Args:
-        types: the type of each column of the window: ``key``, where it is keyed, and the fields. ``time`` has none.
+        types: the type of each column of the window: ``key`` or the parts of keys, and the fields. ``time`` has none.
         columns: for ``time`` and each of them, the name of the column in the file.
         nullable: the fields that may be null.
+        time_unit: what the time counts since 1970, or texts in it are; None: ticks of the window, or instants.
     """
 
     types: Mapping[str, str]
     columns: Mapping[str, str]
     nullable: Collection[str] = ()
+    time_unit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,10 @@ def _selected(batch: Any, mapped: Mapped) -> Any:
             several = "has several columns" if source in names else "has no column"
             raise WrongFile(f"the file {several} {source!r}; its columns are {', '.join(names)}")
         column = batch.column(names.index(source))
-        columns[name] = column if name == "time" else _cast(column, mapped.types[name], source)
+        if name == "time":
+            columns[name] = column if mapped.time_unit is None else instants(column, mapped.time_unit)
+        else:
+            columns[name] = _cast(column, mapped.types[name], source)
     return pa.record_batch(columns)
 
 

@@ -548,3 +548,28 @@ def test_a_history_with_rows_that_are_left_out(client, load, tmp_path):
     assert "2 rows: 0 inserted" in out
     assert "2 left out" in out
     assert window.describe().entries == 2
+
+
+def test_one_mapping_names_key_parts_and_the_unit_of_times(client, load, tmp_path):
+    client.create_window(SPEC | {"name": "parted", "keys": ["airport", "carrier_name"], "fields": {"delay": "float64"},
+                                 "aggregates": {"n": {"function": "count"}}})  # fmt: skip
+    file, mapping = tmp_path / "f.ndjson", tmp_path / "m.yaml"
+    file.write_text('{"ms": 5000, "from": "JFK", "carrier_name": "AA", "late": 1.5}\n')
+    mapping.write_text("time: timestamp_millis(ms)\nparts: {airport: from}\nfields: {delay: late}\n")
+    assert "1 inserted" in load("parted", file, "--mapping", mapping)
+    file.write_text('{"time": 6, "from": "JFK", "c": "AA", "late": 1.5}\n')
+    columns = ("--time", "time", "--part", "carrier_name=c", "--field", "delay=late")
+    assert "1 inserted" in load("parted", file, "--mapping", mapping, *columns, "--producer", "two")
+    entries = client.window("parted").entries(key={"airport": "JFK", "carrier_name": "AA"})
+    assert [time for bulk in entries for time in bulk.times] == [5, 6]
+    for text, told in (
+        ("time: a + b\n", "needs Spark"),
+        ("times: at\n", "times: write time and key as texts"),
+        ("fields: {nope: a}\n", "has the fields delay"),
+        ("fields: {delay: a.b}\n", "is no column"),
+        ("[1]", "write a mapping"),
+        ("parts: {airport: 1}\n", "write a text for each name"),
+    ):
+        mapping.write_text(text)
+        assert told in load("parted", file, "--mapping", mapping, expect=1)
+    assert "--part nope=c: write PART=COLUMN" in load("parted", file, "--part", "nope=c", expect=1)
