@@ -15,6 +15,7 @@ from sash_cli import questions, windows, writes
 from sash_cli.load import load
 from sash_cli.options import LOGIN, Login, spelled
 from sash_cli.output import drop_output, fail
+from sash_cli.pairs import answers_at
 from sash_cli.top import top
 from sash_client import SashClientError
 
@@ -55,6 +56,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "describe": windows.describe,
     "query": questions.query,
     "series": questions.series,
+    "answers-at": answers_at,
     "keys": questions.keys,
     "watch": questions.watch,
     "top": top,

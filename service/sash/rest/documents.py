@@ -24,6 +24,7 @@ __all__ = [
     "Aggregates",
     "Answer",
     "Answers",
+    "AnswersAt",
     "Bulks",
     "Changed",
     "Columns",
@@ -36,6 +37,8 @@ __all__ = [
     "Move",
     "Named",
     "Origin",
+    "PairAnswers",
+    "Pairs",
     "Problem",
     "Punctuation",
     "Removed",
@@ -453,6 +456,31 @@ class SeriesGroups(_Page):
     width: Int64 = ABSENT
     time: list[Int64]
     groups: list[GroupSeries]
+
+
+class Pairs(Described):
+    """Pairs of a key and a time: `key` is a list of keys, or an object with a list of values for each part."""
+
+    time: list[Int64]
+    """Ticks."""
+    key: list[str] | dict[str, list[str]] = ABSENT
+
+
+class PairAnswers(Described):
+    lookback: str = ABSENT
+    """As it was asked for; absent: everything up to the time of each pair."""
+    entries: list[Int64]
+    aggregates: dict[str, list[Any]]
+
+
+class AnswersAt(Described):
+    """Answers about pairs, for each lookback: every list has one item for each pair, null where there is no answer."""
+
+    model_config = shown(
+        {"answers": [{"lookback": "1h", "entries": [2, 0], "aggregates": {"sum": [4.5, 0.0], "max": [4.0, None]}}]}
+    )
+
+    answers: list[PairAnswers]
 
 
 class Keys(Described):
