@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.monoids import BUILT_IN
+from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import AnswersAt, Grouped, Query, Where
 from sash_engine.windows.reading import costs, pairs
@@ -40,6 +41,7 @@ KINDS = {
     "panes": {"keyed": True, "granularity": 3},
     "rollups": {"keys": ["part", "other"], "rollups": [["part"]]},
     "an algorithm": {"algorithm": "fiba"},
+    "a history": {"keyed": True, "slide": {"max_age": 10}, "history": 40},
     "nulls": {"keyed": True, "nullable": ["v", "i"]},
 }
 
@@ -115,19 +117,16 @@ def check(window, asked, lookbacks, names=(), where=()):
 
     def one_by_one():
         return [
-            window.reader.query(
+            window.past.query(
                 Query(keys[i] if keys else None, lookbacks, int(time), selection=Grouped(aggregates=names))
             )
             for i, time in enumerate(times)
         ]
 
     before = one_by_one()
-    found = window.answers_at(times, keys, lookbacks, where, names) if hasattr(window, "answers_at") else None
-    if found is None:
-        from sash_engine.steps import finished
-
-        coded = None if keys is None else Coded.of(keys)
-        found = finished(window.reader.answers_at_steps(AnswersAt(times, coded, lookbacks, where, names)))
+    question = AnswersAt(times, None if keys is None else Coded.of(keys), lookbacks, where, names)
+    assert question.is_about_the_past
+    found = finished(window.past.answers_at_steps(question))
     assert len(found) == max(len(lookbacks), 1)
     for each in (before, one_by_one()):
         for at, columns in enumerate(found):

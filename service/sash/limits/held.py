@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from sash.limits.caller import caller_of
+from sash.context import payer
 from sash.limits.metered import metered
 from sash.limits.turns import Turns
 from sash_engine.clock import Clock
@@ -63,7 +63,7 @@ class Held:
         def ended() -> None:
             then()
             if writes:
-                self._turns.wrote(caller_of(), spent_s)
+                self._turns.wrote(payer(), spent_s)
 
         return metered(work, spend, self._clock.monotonic_s, ended)
 
