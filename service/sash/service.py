@@ -173,7 +173,7 @@ class Service:
         )
         entrance = Entrance(mounts, Guard(settings), settings.max_body_bytes, metrics, shards == 1)
         context = None if self._certificates is None else self._certificates.context
-        self._rest = RestServer(entrance, closing, settings, metrics, context, shared)
+        self._rest = RestServer(entrance, closing, turns, settings, metrics, context, shared)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property

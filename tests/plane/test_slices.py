@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
+from sash.limits.caller import caller
 from sash.plane import Plane
 from sash.runtime import slices
 from sash.runtime.metrics import Metrics
@@ -247,7 +248,7 @@ async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
     await storage.stop()
 
 
-async def test_the_turns_of_two_long_questions_alternate(monkeypatch):
+async def test_the_turns_of_the_long_questions_of_two_callers_alternate(monkeypatch):
     """Each slice is as long as one alone would have; they do not add up."""
     monkeypatch.setattr(slices, "_SLICE_S", 0.005)
     log = []
@@ -268,9 +269,13 @@ async def test_the_turns_of_two_long_questions_alternate(monkeypatch):
     def ended():
         log.append("|")
 
+    async def asked(name):
+        caller.set(name)
+        return await runner.run(steps(name), ended)
+
     runner = Slices(Ticking())
     others = asyncio.create_task(_count(log))
-    assert await asyncio.gather(*(runner.run(steps(name), ended) for name in "ab")) == ["a", "b"]
+    assert await asyncio.gather(*(asked(name) for name in "ab")) == ["a", "b"]
     others.cancel()
     text = "".join(log).replace("|", "")
     assert text.replace(".", "") == "aaabbb" * 3

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 import promql_parser
 
-from sash.limits.caller import caller_of
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.documents import TEXT, entries_steps, exposed, failure, instant_steps, range_steps, success
@@ -119,10 +118,7 @@ class PrometheusApp:
             return
 
         async def called() -> Answer:
-            given = await parameters_of(scope, receive)
-            if scope["method"] == "POST":  # `Entrance` meters reads with GET
-                return await self._plane.turns.metered(caller_of(), _awaited(handler(given)))
-            return await handler(given)
+            return await handler(await parameters_of(scope, receive))
 
         answer = await self._tried(scope, send, called())
         if answer is not None:
@@ -268,7 +264,3 @@ class PrometheusApp:
             body = b"".join(parts[a : a + 500])
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _awaited(answer: Awaitable[Answer]) -> Answer:
-    return await answer

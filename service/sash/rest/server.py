@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from sash.limits.connections import Connections
+from sash.limits.turns import Turns
 from sash.rest.connection import Connection, Port
 from sash.rest.entrance import Entrance
 from sash.rest.handshake import Handshake
@@ -34,6 +35,7 @@ class RestServer:
     Args:
         entrance: passes requests on to them.
         closing: is set when the server closes, which ends all watches.
+        turns: of all that the loop does.
         settings: host and port, and limits of connections.
         metrics: counts the requests that are refused ahead of the edges.
         tls: the context for TLS; without it where None.
@@ -44,6 +46,7 @@ class RestServer:
         self,
         entrance: Entrance,
         closing: asyncio.Event,
+        turns: Turns,
         settings: Settings,
         metrics: Metrics,
         tls: ssl.SSLContext | None = None,
@@ -59,7 +62,7 @@ class RestServer:
         trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
         forwarded = cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), trusted))
         timeout_s, idle_s = settings.body_timeout_s, settings.idle_timeout_s
-        self.connections = Port(app, forwarded, entrance.at_once, places, timeout_s, idle_s, metrics)
+        self.connections = Port(app, forwarded, entrance.at_once, places, turns, timeout_s, idle_s, metrics)
         self._server = _Server(self.connections, self._accepted)
         self._task: asyncio.Task[None] | None = None
         self.port = 0
