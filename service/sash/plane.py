@@ -19,9 +19,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from sash.access.access import Access
+from sash.context import payer
 from sash.durability.records.commands import BulkEvict, Command
 from sash.durability.storage import Storage
-from sash.limits.caller import caller_of
 from sash.limits.held import Held
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
@@ -136,7 +136,7 @@ class Plane:
 
     async def parsed(self, steps: Steps[R]) -> R:
         """As `in_slices`, of what a caller sent: it is charged for the time that this takes."""
-        return await self.turns.parsing(caller_of(), self.in_slices(steps))
+        return await self.turns.parsing(payer(), self.in_slices(steps))
 
     # ---------------------------------------------------------------- commands and questions
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from sash.context import serving
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
-from sash.limits.caller import caller
 from sash.plane import Plane
 from sash.runtime import slices
 from sash.runtime.metrics import Metrics
@@ -270,7 +270,7 @@ async def test_the_turns_of_the_long_questions_of_two_callers_alternate(monkeypa
         log.append("|")
 
     async def asked(name):
-        caller.set(name)
+        serving().name = name
         return await runner.run(steps(name), ended)
 
     runner = Slices(Ticking())

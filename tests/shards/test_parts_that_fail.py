@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sash.calls import ONLY_SHARD, each
+from sash.calls import each
+from sash.context import CALL, CallContext
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert, Update
 from sash_engine.errors import (
     AlreadyExists,
@@ -91,7 +92,7 @@ async def test_a_gap_in_numbers_is_noticed_on_every_shard(plane: ShardedPlane) -
 
 async def test_a_call_for_one_shard_has_keys_of_that_shard_only(plane: ShardedPlane) -> None:
     mine = [row for row in ROWS if shard_of("w", row[0], SHARDS) == 1]
-    token = ONLY_SHARD.set(1)
+    token = CALL.set(CallContext(shard=1))
     try:
         assert (await plane.write("w", BulkInsert(bulk(mine)), Origin("p", 1))).inserted == len(mine)
         assert (await plane.write("w", Insert(1, {"v": 1}, mine[0][0]), Origin("p", 2))).inserted == 1
@@ -107,7 +108,7 @@ async def test_a_call_for_one_shard_has_keys_of_that_shard_only(plane: ShardedPl
         with pytest.raises(Unavailable, match="not here"):
             await plane.write("w", BulkInsert(bulk(mine)))
     finally:
-        ONLY_SHARD.reset(token)
+        CALL.reset(token)
 
 
 async def test_a_window_exists_on_all_shards_or_on_none() -> None:
@@ -314,11 +315,11 @@ async def test_a_write_that_every_shard_would_refuse_uses_no_number_on_any() -> 
 async def test_a_command_for_all_keys_and_one_without_rows(plane: ShardedPlane) -> None:
     assert (await plane.write("w", BulkInsert(bulk([])))).inserted == 0
     await plane.write("w", BulkInsert(bulk(ROWS)))
-    token = ONLY_SHARD.set(1)
+    token = CALL.set(CallContext(shard=1))
     try:
         there = await plane.write("w", BulkEvict(10**6))
     finally:
-        ONLY_SHARD.reset(token)
+        CALL.reset(token)
     of_all = await plane.write("w", BulkEvict(10**6))
     assert 0 < there.evicted < len(ROWS)
     assert there.evicted + of_all.evicted == len(ROWS)

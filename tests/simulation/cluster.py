@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash import requests
+from sash import context
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.rpc.methods import methods
@@ -257,7 +257,7 @@ class Cluster(World):
             patch.setattr(redis, "random", machines.random)
             patch.setattr(heartbeat, "ThreadPoolExecutor", machines.executor)
             patch.setattr(lease_table.Lives.__init__, "__defaults__", (machines.now_s,))
-            patch.setattr(requests, "new_id", lambda: machines.chance().randbytes(16).hex())
+            patch.setattr(context, "new_id", lambda: machines.chance().randbytes(16).hex())
             patch.setattr(leased_host, "_AT_ONCE", 6)
             patch.setattr(leased_host, "_TAKEN_AT_ONCE", 12)
             patch.setattr(peers, "grpc", self.peers.grpc)

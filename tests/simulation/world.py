@@ -20,10 +20,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from sash.context import CALL, CallContext
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.plane import Plane
-from sash.requests import REQUEST, Request
 from sash.rpc.errors import described as described_by_service
 from sash.rpc.methods import methods
 from sash.rpc.operations import Operations
@@ -59,6 +59,9 @@ class LoopClock:
     def monotonic_s(self) -> float:
         if self._slow:
             self._spent_s += self._draw.choice([0.0, 0.0, 0.002, 0.006])
+        return self._loop.time() + self._spent_s
+
+    def processor_s(self) -> float:
         return self._loop.time() + self._spent_s
 
 
@@ -104,7 +107,7 @@ class Served:
 
     async def answered(self, name: str, data: bytes, reply: asyncio.Future[Any], number: int) -> None:
         """Serve a call; the answer goes back over the network."""
-        REQUEST.set(Request(lambda: [("x-request-id", f"call-{number}")]))
+        CALL.set(CallContext(lambda: [("x-request-id", f"call-{number}")]))
         method = self.methods[name]
         try:
             response = await method.call(method.request.FromString(data))

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from sash.limits.caller import caller_of
+from sash.context import payer
 from sash.limits.metered import metered
 from sash.limits.turns import Turns
 from sash_engine.clock import Clock
@@ -59,13 +59,13 @@ class Held:
             nonlocal spent_s
             spent_s += seconds
             if writes:
-                self.turns.writing(seconds)
+                self.turns.spend(payer(), seconds)
             self.note(operation, window, seconds)
 
         def ended() -> None:
             then()
             if writes:
-                self.turns.wrote(caller_of(), spent_s)
+                self.turns.wrote(payer(), spent_s)
 
         return metered(work, spend, self._clock.monotonic_s, ended)
 

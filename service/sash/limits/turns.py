@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from heapq import heappop, heappush, nlargest
-from time import perf_counter
+from time import thread_time
 from types import coroutine
 from typing import Any, TypeVar
 
@@ -67,10 +67,10 @@ class Turns:
 
     Args:
         burst_s: how long calls may hold the loop before others wait.
-        clock_s: measures that.
+        clock_s: measures that: processor time, so that nobody is charged for what the machine does beside.
     """
 
-    def __init__(self, burst_s: float = BURST_S, clock_s: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, burst_s: float = BURST_S, clock_s: Callable[[], float] = thread_time) -> None:
         self._burst_s = burst_s
         self._clock_s = clock_s
         self._now_s = 0.0  # in virtual time
@@ -85,8 +85,8 @@ class Turns:
         """What a question, and a write, of a caller takes, on average."""
         self._waiting: list[tuple[float, int, float, _Turn]] = []
         self._number = 0
-        self._charged_s = 0.0
-        """What all callers have been charged for time that is within a step of a call, perhaps."""
+        self._is_metering = False
+        """Whether a call runs that is charged for all that it does."""
 
     @property
     def waiting(self) -> int:
@@ -131,7 +131,8 @@ class Turns:
 
     def ran(self, name: str, cost_s: float) -> None:
         """Give a caller back what it was charged for a turn: what has run is charged by who measures it."""
-        self._spend(name, -cost_s)
+        if name in self._finish_s:
+            self._finish_s[name] -= cost_s
 
     @coroutine
     def metered(self, name: str, work: Coroutine[Any, Any, R], reads: bool = True) -> Generator[Any, Any, R]:
@@ -140,28 +141,27 @@ class Turns:
         Once it has held the loop for as long as a burst, it waits for its turn each time it goes on.
 
         Args:
-            reads: it is a question. A write has been charged more than a question, and is corrected by `wrote`.
+            reads: it is a question. What a write was charged in advance, `wrote` gives back.
         """
         clock_s = self._clock_s
-        expected_s = self._reading_s.get(name, CALL_S)
-        paid_s, own_s, spent_s, steps = expected_s if reads else 0.0, 0.0, 0.0, 0
+        expected_s = self._reading_s.get(name, CALL_S) if reads else 0.0
+        paid_s, spent_s, steps = expected_s, 0.0, 0
         step: Callable[[Any], Any] = work.send
         given: Any = None
         try:
             while True:
-                began_s, charged_s = clock_s(), self._charged_s
+                began_s, is_within, self._is_metering = clock_s(), self._is_metering, True
                 try:
                     waits_for = step(given)
                 except StopIteration as end:
                     return end.value  # type: ignore[no-any-return]
                 finally:
-                    self._worked_s = ended_s = clock_s()
-                    spent_s += ended_s - began_s
-                    own_s += ended_s - began_s - (self._charged_s - charged_s)
+                    self._is_metering, self._worked_s = is_within, clock_s()
+                    spent_s += self._worked_s - began_s
                     steps += 1
-                    if own_s > paid_s:
-                        self._spend(name, own_s - paid_s)
-                        paid_s = own_s
+                    if spent_s > paid_s:
+                        self.spend(name, spent_s - paid_s)
+                        paid_s = spent_s
                 try:
                     given = yield waits_for
                     step = work.send
@@ -176,30 +176,30 @@ class Turns:
                     step, given = work.throw, error
         finally:
             work.close()
-            self._spend(name, own_s - paid_s)
+            self.spend(name, spent_s - paid_s)
             if reads and name in self._finish_s:
-                self._reading_s[name] = expected_s + (own_s - expected_s) / 8
+                self._reading_s[name] = expected_s + (spent_s - expected_s) / 8
 
     async def parsing(self, name: str, work: Coroutine[Any, Any, R]) -> R:
         """Await what makes sense of a caller's bytes, and charge the caller for what it held the loop."""
 
         def spend(seconds: float) -> None:
             self._worked_s = self._clock_s()
-            self._charged_s += seconds
-            self._spend(name, seconds)
+            self.spend(name, seconds)
 
         return await metered(work, spend, self._clock_s)
 
-    def writing(self, seconds: float) -> None:
-        """Note that a write has held the loop; `wrote` charges for it."""
-        self._charged_s += seconds
+    def spend(self, name: str, seconds: float) -> None:
+        """Charge a caller for what has held the loop, unless it is a step of a call that is metered."""
+        if not self._is_metering and name in self._finish_s:
+            self._finish_s[name] += seconds
 
     def wrote(self, name: str, spent_s: float) -> None:
-        """Correct what a caller was charged for a write by what it held the loop."""
+        """Give a caller back what it was charged in advance for applying a write, and note what that took in all."""
         self._worked_s = self._clock_s()
         if name in self._finish_s:
             expected_s = self._writing_s.get(name, _APPLIED_S)
-            self._finish_s[name] += spent_s - expected_s
+            self._finish_s[name] -= expected_s
             self._writing_s[name] = expected_s + (spent_s - expected_s) / 8
 
     def _is_busy(self) -> bool:
@@ -236,11 +236,6 @@ class Turns:
         start_s = self._now_s if finish_s is None else max(self._now_s, finish_s)
         self._finish_s[name] = start_s + cost_s
         return start_s
-
-    def _spend(self, name: str, seconds: float) -> None:
-        """Charge a caller for what has been done."""
-        if name in self._finish_s:
-            self._finish_s[name] += seconds
 
     def _forget(self) -> None:
         """Forget the callers who used least: those whose last calls are over, and more if these are too few."""

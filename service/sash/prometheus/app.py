@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import promql_parser
 
+from sash.context import HEADER, request_id
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.documents import TEXT, entries_steps, exposed, failure, instant_steps, range_steps, success
@@ -36,7 +37,6 @@ from sash.promql.evaluate import Evaluator
 from sash.promql.parsing import parsed, parsed_selector, pretty
 from sash.promql.times import Times, duration_ms, ms_of, range_steps_of, time_ms
 from sash.promql.values import Room, Text, Vector
-from sash.requests import HEADER, request_id
 from sash.runtime.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError

@@ -33,9 +33,9 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.calls import resumed
+from sash.context import HEADER, new_id
 from sash.limits.connections import SPARE_S, Connections, Place
 from sash.limits.turns import Turns
-from sash.requests import HEADER, new_id
 from sash.rest.exchange import Exchange
 from sash.rest.joined import Joined
 from sash.rest.problems import MEDIA_TYPE

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from sash.limits.caller import caller_of
+from sash.context import payer
 from sash.limits.turns import BURST_S, Turns
 from sash.runtime.memory import give_back, grow_old
 from sash_engine.clock import Clock
@@ -45,7 +45,7 @@ class Slices:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.turns = Turns(clock_s=clock.monotonic_s)
+        self.turns = Turns(clock_s=clock.processor_s)
 
     async def take(self, steps: Steps[R]) -> R:
         """As `run`, of work that no slice can end early; work of one step waits for no other."""
@@ -61,7 +61,7 @@ class Slices:
         Args:
             before_each: called at the beginning of each slice; what it raises ends the question.
         """
-        slices, caller = 0, caller_of()
+        slices, caller = 0, payer()
         try:
             turn = self.turns.goes_on(caller, BURST_S)
             while True:

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sash.calls import ONLY_SHARD, each
+from sash.calls import each
+from sash.context import only_shard
 from sash.durability.records.splitting import split_keys
 from sash.runtime.slices import Slices
 from sash.shard import Parts
@@ -87,7 +88,7 @@ class Questions:
 
     async def _asked(self, name: str, question: OfKeys) -> Asked:
         """The shards that a question is about, and which of its keys each has."""
-        key, keys, only, calls = question.key, question.keys, ONLY_SHARD.get(), self._calls
+        key, keys, only, calls = question.key, question.keys, only_shard(), self._calls
         count = calls.shards.count
         if count == 1:
             return {0: keys}
