@@ -8,7 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sash.context import serving
+from sash.durability.catalogue import Catalogue
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
+from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.runtime import slices
 from sash.runtime.metrics import Metrics
@@ -18,6 +20,7 @@ from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading import reader
+from tests.support.sharded import in_process
 from tests.support.small_steps import small_question_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns
@@ -321,3 +324,37 @@ async def test_steps_are_closed_when_what_comes_before_a_slice_fails():
     with pytest.raises(Unavailable):
         await Slices(ManualClock()).run(begun, fails)
     assert closed == [True], "at once, although somebody still refers to them"
+
+
+async def test_a_call_goes_before_the_slices_of_those_who_used_more():
+    """Ten long questions of one caller are under way."""
+    log = []
+
+    def steps():
+        for _ in range(30):
+            log.append("slice")
+            yield
+
+    async def asked():
+        serving().name = "heavy"
+        await runner.run(steps(), lambda: None)
+
+    runner = Slices(ManualClock())
+    questions = [asyncio.create_task(asked()) for _ in range(10)]
+    await turns(60)
+    before = len(log)
+    assert before > 10
+    if runner.turns.pays("light"):
+        await runner.turns.turn("light")
+    assert len(log) - before <= 1
+    await asyncio.gather(*questions)
+    assert log.count("slice") == 300
+
+
+def test_all_storages_of_a_process_share_the_turns():
+    plane = in_process(3)
+    assert len(plane.shards.hosted) == 3
+    assert all(shard.storage.slices.turns is plane.turns for shard in plane.shards.hosted.values())
+    assert plane.deployment.slices.turns is plane.turns
+    storage = Storage(Catalogue(), ManualClock())
+    assert Plane.of(storage, Metrics(CollectorRegistry()), ManualClock()).turns is storage.slices.turns
