@@ -45,13 +45,14 @@ def insert(
         fields, parts = entry_of(values, spec)
         done = window.insert(_now(spec["time_unit"]) if at is None else at, fields=fields, key=key_of(key, parts))
     if as_json:
-        counts = ("inserted", "late", "evicted", "duplicates", "ahead", "durability")
+        counts = ("inserted", "late", "evicted", "duplicates", "ahead", "history", "durability")
         typer.echo(json_line({each: getattr(done, each) for each in counts}))
         return
     late = "the entry is dropped: it is older than what has left the window" * done.late
     ahead = "the entry is dropped: it is too far ahead of now" * done.ahead
     duplicate = "the window had an entry of this time, and keeps one" * done.duplicates
-    typer.echo(late or ahead or duplicate or "the entry is inserted")
+    old = "the entry is inserted into the history: it is too old for the slide" * done.history
+    typer.echo(late or ahead or duplicate or old or "the entry is inserted")
 
 
 def retract(

@@ -11,7 +11,7 @@ Arrays and data frames go in (NumPy, pandas, Polars, Arrow), answers and data fr
 `sash_client.errors`. `sash_client.aio` is the client for asyncio.
 """
 
-from sash_client.answers import Answer, Counts, Staged, WindowInfo, WriteResult
+from sash_client.answers import Answer, Counts, LastWrite, Staged, WindowInfo, WriteResult
 from sash_client.backups.archive import backup, restore
 from sash_client.calls.credentials import TLS
 from sash_client.calls.metadata import request_id, trace_calls
@@ -54,6 +54,7 @@ __all__ = [
     "Entries",
     "FailedPrecondition",
     "InvalidArgument",
+    "LastWrite",
     "NaiveBayes",
     "NotFound",
     "PermissionDenied",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 __all__ = [
     "Answer",
     "Counts",
+    "LastWrite",
     "Page",
     "PartialColumn",
     "ServingProcess",
@@ -99,6 +100,7 @@ class WriteResult:
         ahead: entries too far ahead of wall time, by the spec's `order.ahead`: dropped, and counted.
         retracted, corrected: entries that a retraction removed, or that an update gave other values.
         missing: entries that a retraction or an update names, and that are not in the window.
+        history: inserted entries that were too old for the slide: they are only in the window's history.
     """
 
     inserted: int = 0
@@ -113,6 +115,7 @@ class WriteResult:
     retracted: int = 0
     corrected: int = 0
     missing: int = 0
+    history: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
         """Return the result of two writes together; its durability is the weaker one."""
@@ -121,6 +124,19 @@ class WriteResult:
         already_applied = self.already_applied or other.already_applied
         durability = min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0))
         return WriteResult(**both, already_applied=already_applied, durability=durability)
+
+
+@dataclass(frozen=True, slots=True)
+class LastWrite:
+    """What a window remembers of a producer; zeros where it knows none of that name.
+
+    Args:
+        number: of its last write.
+        epoch: of that write.
+    """
+
+    number: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ SPEC_TEXTS = {
 }
 """What the code's own schema leaves unsaid; its descriptions go first."""
 
-DURATIONS = ("max_age", "max_gap", "every", "ahead", "idle_expiry", "granularity")
+DURATIONS = ("max_age", "max_gap", "every", "ahead", "idle_expiry", "granularity", "history")
 """Keys whose text is a duration."""
 
 DIFFERENT = {UnsupportedMediaType}

@@ -57,6 +57,8 @@ class Windows(Protocol):
 
     def spec(self, name: str) -> WindowSpec: ...
 
+    async def learn(self) -> None: ...
+
     async def look_up(self, name: str) -> WindowSpec: ...
 
     def check_known(self, name: str) -> None: ...
@@ -177,6 +179,10 @@ class Plane:
         """
         self._access.require(operation, name)
         return self._windows.spec(name)
+
+    async def learn(self) -> None:
+        """Have `spec` and `list` know the windows also where this process has no shard; to be called before them."""
+        await self._windows.learn()
 
     async def look_up(self, name: str, operation: str = "describe") -> WindowSpec:
         """As `spec`, also of windows of which this process has no part."""

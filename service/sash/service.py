@@ -40,7 +40,7 @@ from sash.rest.server import RestServer
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.runtime.clock import SystemClock
-from sash.runtime.memory import GarbageSearch, give_back, keep_free, settle
+from sash.runtime.memory import GarbageSearch, give_back, keep_free, keep_together, settle
 from sash.runtime.metrics import Metrics
 from sash.runtime.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.settings import Settings
@@ -170,7 +170,7 @@ class Service:
         )
         entrance = Entrance(mounts, Guard(settings), settings.max_body_bytes, metrics, shards == 1)
         context = None if self._certificates is None else self._certificates.context
-        self._rest = RestServer(entrance, closing, turns, settings, metrics, context, shared)
+        self._rest = RestServer(entrance, closing, turns, settings, metrics, memory, context, shared)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property
@@ -355,6 +355,7 @@ def _end(number: int, _: object) -> NoReturn:
 
 
 async def _serve(settings: Settings) -> None:
+    keep_together()
     # A recovery may take minutes, in which the loop stands still; it writes nothing, and may end anywhere.
     for number in _SIGNALS:
         signal.signal(number, _end)

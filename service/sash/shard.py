@@ -84,6 +84,9 @@ class LocalShard:
         """The spec of a window; raises NotFound."""
         return self._catalogue.find(name).spec
 
+    async def learn(self) -> None:
+        """It knows all that there is."""
+
     async def look_up(self, name: str) -> WindowSpec:
         """As `spec`."""
         return self.spec(name)

@@ -28,6 +28,7 @@ def test_the_client_exports():
         "Entries",
         "FailedPrecondition",
         "InvalidArgument",
+        "LastWrite",
         "NaiveBayes",
         "NotFound",
         "PermissionDenied",
@@ -70,8 +71,8 @@ def test_spark_exports():
             sash_client.Window,
             [
                 *("add_aggregates", "bulk_evict", "bulk_insert", "commit", "describe", "entries", "insert"),
-                *("insert_stream", "keys", "name", "producer", "punctuate", "query", "range_groups", "range_query"),
-                *("retract", "series", "series_groups", "spec", "stage", "update", "watch"),
+                *("insert_stream", "keys", "last_write", "name", "producer", "punctuate", "query", "range_groups"),
+                *("range_query", "retract", "series", "series_groups", "spec", "stage", "update", "watch"),
             ],
         ),
         (sash_client.Producer, ["acknowledged", "bulk_insert", "close", "flush", "insert", "result"]),

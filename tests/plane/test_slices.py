@@ -328,18 +328,19 @@ async def test_steps_are_closed_when_what_comes_before_a_slice_fails():
 
 async def test_a_call_goes_before_the_slices_of_those_who_used_more():
     """Ten long questions of one caller are under way."""
-    log = []
+    log, clock = [], ManualClock()
+    runner = Slices(clock)
 
     def steps():
         for _ in range(30):
             log.append("slice")
+            clock.advance(5_000_000)
             yield
 
     async def asked():
         serving().name = "heavy"
-        await runner.run(steps(), lambda: None)
+        await runner.turns.metered("heavy", runner.run(steps(), lambda: None))
 
-    runner = Slices(ManualClock())
     questions = [asyncio.create_task(asked()) for _ in range(10)]
     await turns(60)
     before = len(log)

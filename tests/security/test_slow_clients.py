@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import resource
 import socket
+import struct
 import subprocess
 import sys
 
@@ -200,3 +202,27 @@ def test_the_limit_on_files_is_raised_and_a_low_one_is_said():
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
         assert done.stdout == f"{wanted}\n"
         assert ("RLIMIT_NOFILE" in done.stderr) == (wanted < 4096)
+
+
+# ---------------------------------------------------------------- gone
+
+
+def test_questions_end_whose_clients_have_gone():
+    """While they wait, and when they have begun: nothing of them stays."""
+    with serving() as running:
+        aggregates = {"name": "keys", "keyed": True, "aggregates": COUNT}
+        assert running.http().post("/v1/windows", json=aggregates).status_code == 201
+        columns = {"time": [1] * 5000, "key": [f"key-{i}" for i in range(5000)], "value": [1.0] * 5000}
+        assert running.http().post("/v1/windows/keys/bulk-insert", json=columns).status_code == 200
+        turn = running.plane._windows._storage.slices._turn
+        tasks = lambda: running.on_loop(lambda: len(asyncio.all_tasks()))  # noqa: E731
+        before = tasks()
+        running.on_loop(turn.acquire)  # nothing that is long goes on
+        question = b"GET /v1/windows/keys/query?all_keys=true HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        with connections(running, 40, question) as made:
+            wait_until(lambda: tasks() >= before + 40)
+            for each in made:  # else it may want to read, and only sends no more
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: tasks() <= before)
+        running.on_loop(turn.release)
+        assert len(running.http().get("/v1/windows/keys/query?all_keys=true").json()["answers"]) == 5000

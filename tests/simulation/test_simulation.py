@@ -189,6 +189,34 @@ def test_what_is_fenced_may_have_come_after_a_call_that_still_goes_on():
     history.end(read, seen(ONE))
 
 
+def test_what_is_served_and_not_confirmed_may_be_lost_with_memory_and_takes_no_effect_later():
+    for durable in (False, True):
+        history = window()
+        (insert,) = began(history, inserting([ONE]))
+        history.lost(insert)
+        asked(history, seen(ONE))
+        history.served(insert)
+        asked(history, seen(ONE))
+        if durable:
+            (evict,) = began(history, evicting(5, 9, None))
+            history.end(evict, 0)
+        history.died()
+        if durable:
+            asked(history, seen(ONE))
+        else:
+            asked(history, seen())
+            with pytest.raises(Contradiction):
+                asked(history, seen(ONE))
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.lost(insert)
+    asked(history, seen())
+    history.served(insert)
+    asked(history, seen())
+    with pytest.raises(Contradiction):
+        asked(history, seen(ONE))
+
+
 def asked(history, result):
     (read,) = began(history, reading(0, 9, ["a"]))
     history.end(read, result)

@@ -133,6 +133,7 @@ def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
         message.durability or "memory",
         sequences,
         message.ahead,
+        history=message.history,
     )
 
 

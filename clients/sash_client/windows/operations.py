@@ -117,6 +117,7 @@ class Operations(Handle):
     insert = _performed(writes.insert)
     bulk_insert = _performed(writes.bulk_insert)
     bulk_evict = _performed(writes.bulk_evict)
+    last_write = _performed(writes.last_write)
     retract = _performed(writes.retract)
     update = _performed(writes.update)
     punctuate = _performed(writes.punctuate)

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity", "of", "nullable")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity", "of", "nullable", "history")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class WindowSpec(_message.Message):
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     OF_FIELD_NUMBER: _ClassVar[int]
     NULLABLE_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
     keyed: bool
@@ -54,7 +55,8 @@ class WindowSpec(_message.Message):
     identity: str
     of: str
     nullable: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., of: _Optional[str] = ..., nullable: _Optional[_Iterable[str]] = ..., **kwargs) -> None: ...
+    history: str
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., of: _Optional[str] = ..., nullable: _Optional[_Iterable[str]] = ..., history: _Optional[str] = ..., **kwargs) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -283,7 +285,7 @@ class DeleteWindowResponse(_message.Message):
     def __init__(self, entries: _Optional[int] = ...) -> None: ...
 
 class InsertRequest(_message.Message):
-    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch", "parts")
+    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch", "parts", "after")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +311,7 @@ class InsertRequest(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     time: int
@@ -320,10 +323,11 @@ class InsertRequest(_message.Message):
     sequence: int
     epoch: int
     parts: _containers.ScalarMap[str, str]
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    after: int
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class BulkInsertRequest(_message.Message):
-    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch", "parts")
+    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch", "parts", "after")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -355,6 +359,7 @@ class BulkInsertRequest(_message.Message):
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: bytes
     fields: _containers.MessageMap[str, Column]
@@ -365,10 +370,11 @@ class BulkInsertRequest(_message.Message):
     entries: bytes
     epoch: int
     parts: _containers.MessageMap[str, Strings]
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, Strings]] = ...) -> None: ...
+    after: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class InsertResponse(_message.Message):
-    __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead")
+    __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead", "history")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
@@ -377,6 +383,7 @@ class InsertResponse(_message.Message):
     ALREADY_APPLIED_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     inserted: int
     late: int
     evicted: int
@@ -385,10 +392,11 @@ class InsertResponse(_message.Message):
     already_applied: bool
     durability: str
     ahead: int
-    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
+    history: int
+    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ..., history: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts")
+    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts", "after")
     class PartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -406,6 +414,7 @@ class BulkEvictRequest(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: int
     key: str
@@ -416,7 +425,8 @@ class BulkEvictRequest(_message.Message):
     end: int
     end_exclusive: bool
     parts: _containers.ScalarMap[str, str]
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    after: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class BulkEvictResponse(_message.Message):
     __slots__ = ("evicted", "already_applied", "durability")

@@ -118,7 +118,9 @@ class PrometheusApp:
             return
 
         async def called() -> Answer:
-            return await handler(await parameters_of(scope, receive))
+            given = await parameters_of(scope, receive)
+            await self._plane.learn()
+            return await handler(given)
 
         answer = await self._tried(scope, send, called())
         if answer is not None:
@@ -130,6 +132,7 @@ class PrometheusApp:
             return
 
         async def called() -> bool:
+            await self._plane.learn()
             await self._remote_write.write(scope, receive)
             return True
 

@@ -37,7 +37,7 @@ __all__ = [
 BLOB = "blob"
 """The name of the part of a partial that is not numbers."""
 
-ORIGIN = ("producer", "sequence", "epoch")
+ORIGIN = ("producer", "sequence", "epoch", "after")
 """The members that say who sends a write."""
 
 _DECODED_BYTES = 1 << 20
@@ -116,7 +116,7 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
 
 
 def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
-    """Take ``"producer"``, ``"sequence"`` and ``"epoch"`` out of a document; return None if it has none of them.
+    """Take the members of `ORIGIN` out of a document; return None if it has none of them.
 
     Args:
         spec: of the window; its fields may have these names.
@@ -128,8 +128,8 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
     if not taken:
         return None
     producer = text(taken["producer"], "producer") if "producer" in taken else None
-    sequence, epoch = (integer(taken[name], name) if name in taken else None for name in ("sequence", "epoch"))
-    return origin_of(producer, sequence, epoch)
+    numbers = (integer(taken[name], name) if name in taken else None for name in ORIGIN[1:])
+    return origin_of(producer, *numbers)
 
 
 def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> dict[str, Any]:

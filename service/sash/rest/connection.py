@@ -37,7 +37,7 @@ from sash.context import HEADER, new_id
 from sash.limits.connections import SPARE_S, Connections, Place
 from sash.limits.turns import Turns
 from sash.rest.exchange import Exchange
-from sash.rest.joined import Joined
+from sash.rest.joined import GONE, Joined
 from sash.rest.problems import MEDIA_TYPE
 from sash.runtime.metrics import Metrics
 
@@ -136,7 +136,7 @@ class Receiving(Enum):
     IDLE = "nothing: no request has begun"
     HEAD = "the head of a request"
     BODY = "the body of the newest exchange"
-    DEAF = "nothing any more: what arrives is dropped"
+    DEAF = "nothing yet, or nothing any more: what arrives is dropped"
 
 
 class Connection(asyncio.Protocol):
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._base: dict[str, Any] = {}
         """What the scopes of all requests have."""
         self._tls = False
-        self._receiving = Receiving.IDLE
+        self._receiving = Receiving.DEAF
         self._exchanges: deque[Exchange] = deque()
         """Those that are not answered. The first one is being answered."""
         self._newest: Exchange | None = None
@@ -208,6 +208,8 @@ class Connection(asyncio.Protocol):
     def begin(self, transport: asyncio.Transport, place: Place) -> None:
         """Serve a connection, which is encrypted now where it is to be."""
         self._place = place
+        self._receiving = Receiving.IDLE  # a handshake that gave way may have read something already
+        self._port.places.begun(place, self._give_way)
         self._transport = joined = Joined(transport, self._loop)
         self.write, self.write_now, self.break_off = joined.write, joined.write_now, joined.close
         self.is_closing, self.unsent_bytes = transport.is_closing, joined.get_write_buffer_size
@@ -237,6 +239,8 @@ class Connection(asyncio.Protocol):
         self._newest = self._parser = None  # the collector of garbage, which would find the circles, does not look
         self.resume_writing()
         self._transport.close()
+        self._transport.lost()  # a write of this connection may go on, and knows it
+        self.is_closing = GONE.is_closing
 
     def eof_received(self) -> bool:
         """Answer what has arrived, although the client sends no more. TLS closes, whatever this returns."""
@@ -423,9 +427,7 @@ class Connection(asyncio.Protocol):
             waits_for = context.run(work.send, None)
         except StopIteration:
             return
-        task = self._loop.create_task(resumed(work, waits_for), context=context)
-        self._port.tasks.add(task)
-        task.add_done_callback(self._port.tasks.discard)
+        self._follow(exchange, self._loop.create_task(resumed(work, waits_for), context=context))
 
     def _may_begin_at_once(self, exchange: Exchange) -> bool:
         return not self.write_paused and exchange.unread <= SMALL_BYTES and self._port.at_once(exchange.scope)
@@ -433,7 +435,10 @@ class Connection(asyncio.Protocol):
     def _begin_in_task(self, exchange: Exchange) -> None:
         exchange.begun = True
         app = self._port.forwarded if exchange.scope[FORWARDED] else self._port.app
-        task = self._loop.create_task(exchange.run(app))
+        self._follow(exchange, self._loop.create_task(exchange.run(app)))
+
+    def _follow(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
+        exchange.task = task
         self._port.tasks.add(task)
         task.add_done_callback(self._port.tasks.discard)
 
@@ -497,6 +502,15 @@ class Connection(asyncio.Protocol):
             self.write(self._last)
             self.break_off()
 
+    def _give_way(self) -> bool:
+        """Close the connection at once where no request is under way; return whether that is so."""
+        assert self._transport is not None
+        is_idle = not (self._exchanges or self._receiving is Receiving.BODY or self.unsent_bytes())
+        if is_idle or self.is_closing():
+            self._transport.abort()
+            return True
+        return False
+
     # ---------------------------------------------------------------- slow clients
 
     def look(self, now_s: float) -> None:
@@ -505,13 +519,13 @@ class Connection(asyncio.Protocol):
         assert self._place is not None
         passed_s, self._looked_s = now_s - self._looked_s, now_s
         self.date = self._port.date
-        if self.is_closing():
-            return
         unsent = self.unsent_bytes()
         if not unsent or unsent != self._unsent:
             self._unsent, self._unsent_since_s = unsent, now_s
         elif now_s - self._unsent_since_s > UNREAD_S:
-            self._transport.abort()
+            self._transport.abort()  # also where it is to be closed once all has been sent
+            return
+        if self.is_closing():
             return
         if self._receiving is Receiving.DEAF or self._no_more:
             return

@@ -89,10 +89,13 @@ class Origin(Described):
     """1, 2, 3, … for each producer, epoch and window."""
     epoch: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0, "default": 0})
     """A higher one takes the producer's name over; a lower one is refused."""
+    after: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0})
+    """Where numbers have gaps, as offsets of a log do: the number of the write before this one, 0 if there is none. The
+    numbers then go on under a higher epoch, and stand for their data."""
 
     def origin(self) -> batch.Origin | None:
         """Return who sends the write; None where it does not say so."""
-        return origin_of(self.producer, self.sequence, self.epoch)
+        return origin_of(self.producer, self.sequence, self.epoch, self.after)
 
 
 class Eviction(Document, Origin):
@@ -375,6 +378,8 @@ class Written(_Given):
     evicted: Int64
     duplicates: Int64
     ahead: Int64
+    history: Int64 = ABSENT
+    """How many of the inserted ones were too old for the slide: they are only in the window's history."""
     answers: list[Answer] = ABSENT
 
 

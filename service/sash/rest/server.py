@@ -16,7 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from sash.limits.connections import Connections
+from sash.limits.connections import Connections, with_room
+from sash.limits.memory import MemoryBudget
 from sash.limits.turns import Turns
 from sash.rest.connection import Connection, Port
 from sash.rest.entrance import Entrance
@@ -38,6 +39,7 @@ class RestServer:
         turns: of all that the loop does.
         settings: host and port, and limits of connections.
         metrics: counts the requests that are refused ahead of the edges.
+        memory: connections may take a part of it.
         tls: the context for TLS; without it where None.
         shared: other processes of this service listen on the port, too.
     """
@@ -49,6 +51,7 @@ class RestServer:
         turns: Turns,
         settings: Settings,
         metrics: Metrics,
+        memory: MemoryBudget,
         tls: ssl.SSLContext | None = None,
         shared: bool = False,
     ) -> None:
@@ -56,7 +59,8 @@ class RestServer:
         self._closing = closing
         self._settings = settings
         self._tls = tls
-        places = Connections(settings.max_connections, settings.max_connections_per_address)
+        room = with_room(memory.limit_bytes, tls is not None)
+        places = Connections(settings.max_connections, settings.max_connections_per_address, room)
         app = traced(entrance)
         # Of proxies that may say where a request comes from: by default, of those on this machine.
         trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")

@@ -112,7 +112,8 @@ def origin_of(request: Any) -> Origin | None:
         InvalidArgument: as `calls.origin_of`.
     """
     sequence = request.sequence if request.HasField("sequence") else None
-    return calls.origin_of(request.producer or None, sequence, request.epoch or None)
+    after = request.after if request.HasField("after") else None
+    return calls.origin_of(request.producer or None, sequence, request.epoch or None, after)
 
 
 def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
@@ -214,6 +215,7 @@ def written(result: WriteResult) -> pb.InsertResponse:
         already_applied=result.already_applied,
         durability=result.durability,
         ahead=result.ahead,
+        history=result.history,
     )
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)

@@ -53,7 +53,8 @@ class WriteResult:
     """The entries of a write, counted: it carried `inserted + late + duplicates + ahead` entries.
 
     `duplicates` are entries whose time had an entry already, where the window keeps one: they were dropped, or replaced
-    that entry. `ahead` are entries that were dropped as too far ahead of wall time. An insert that asked for answers
+    that entry. `history` of the inserted ones were too old for the slide, and are only in the window's history. `ahead`
+    are entries that were dropped as too far ahead of wall time. An insert that asked for answers
     has `answers`. `already_applied` says that a producer's retry, or a batch's second commit, changed nothing; then all
     counts are 0.
 
@@ -71,6 +72,7 @@ class WriteResult:
     retracted: int = 0
     corrected: int = 0
     missing: int = 0
+    history: int = 0
 
 
 @dataclass(slots=True)

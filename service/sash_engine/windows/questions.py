@@ -87,6 +87,11 @@ class Question(Generic[A]):
         """Whether it may take no longer than a step; `takes_a_step` says."""
         return False
 
+    @property
+    def is_about_the_past(self) -> bool:
+        """Whether the history of a window answers it, and not its slide."""
+        return False
+
     def takes_a_step(self, reader: Reader) -> bool:
         """Whether a short question takes no longer than a step, so that nobody needs a turn before it is answered."""
         return True
@@ -195,7 +200,8 @@ class Query(Question["list[Answer]"]):
         lookbacks: durations ("5m") or ticks.
         as_of: ticks. Where None, a lookback is now - lookback < time, and nothing is cut off at its newer end. Now is
             each key's high-water mark, the newest time ever inserted into it; with `combine` that of all the keys asked
-            for; or wall time if that is the window's clock.
+            for; or wall time if that is the window's clock. With it, the question is about the past: all entries count
+            that the window keeps, also those that are too old for the slide.
         keys: several keys instead of one, or ALL_KEYS. They are answered one after the other, in the order asked for
             (ALL_KEYS: the order of their first entries).
         combine: with `keys`: one answer over the entries of all of them.
@@ -218,6 +224,10 @@ class Query(Question["list[Answer]"]):
     @property
     def is_short(self) -> bool:
         return True
+
+    @property
+    def is_about_the_past(self) -> bool:
+        return self.as_of is not None
 
     def takes_a_step(self, reader: Reader) -> bool:
         return reader.is_quick(self)
