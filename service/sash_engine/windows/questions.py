@@ -404,10 +404,6 @@ class AnswersAt(Question["list[AnswerColumns]"]):
     def steps(self, reader: Reader) -> Steps[list[AnswerColumns]]:
         return reader.answers_at_steps(self)
 
-    @property
-    def is_about_the_past(self) -> bool:
-        return True
-
     def check_columns(self) -> None:
         """Raise InvalidArgument where there is not a key for each time."""
         n, keys = len(self.times), self.keys
