@@ -1,5 +1,4 @@
-"""Files of entries into a window, each row once: what ``sash load`` does.
-
+"""Loads files of entries into a window, each row once.
 
     file ──▶ chunks 1, 2, 3, …  ──▶ bulk-insert, with a producer's name and the chunk's number
 
@@ -15,84 +14,27 @@ before they are sent, see `load_files.by_key`.
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 from uuid import uuid4
 
-import typer
-
-from sash_cli import load_files
-from sash_cli.options import connected
-from sash_cli.output import fail, interrupts, time_of
-from sash_client import FailedPrecondition, SashClientError, Window, WriteResult
-from sash_client.data.times import to_tick, to_ticks
+from sash_cli.load_files import Chunk, Mapped, WrongFile
+from sash_cli.output import fail
+from sash_client import FailedPrecondition, Window, WriteResult
+from sash_client.data.times import TimeLike, to_tick, to_ticks
 from sash_wire.documents import read_yaml
 from sash_wire.durations import NANOSECONDS, parse_duration
 from sash_wire.errors import WireError
 from sash_wire.mapping import quoted, source_of, sources
 
-if TYPE_CHECKING:
-    from sash_cli.load_files import Chunk, Mapped
-    from sash_client.data.times import TimeLike
-
-__all__ = ["Load", "load_all"]
+__all__ = ["Load", "mapped_of", "past_of", "producer_of"]
 
 _CHECKED = 127
 """So many of the last chunks are sent again: the service keeps the digests of a producer's last 128 writes."""
-
-_LINE_S = 5.0
-"""Where there is no terminal, a line of progress comes so often."""
-
-
-def load_all(
-    target: str,
-    name: str,
-    files: Sequence[str],
-    kind: str | None,
-    columns: tuple[Path | None, str | None, str | None, Sequence[str], Sequence[str]],
-    producer: str | None,
-    skip_missing: bool,
-    history: bool,
-    before: str | None,
-) -> None:
-    """Load files into a window; the arguments are the options of the command.
-
-    Args:
-        columns: the file of the mapping, and the options that go before it: time, key, fields and parts.
-    """
-    kinds = [kind or load_files.format_of(file) for file in files]
-    for file, found in zip(files, kinds, strict=True):
-        if found not in set(load_files.FORMATS.values()):
-            fail(f"{file}: give --format csv, ndjson, parquet or arrow")
-    if before is not None and not history:
-        fail("--before goes with --history")
-    end = None if before is None else time_of(before)
-    named = [(file, str(found)) for file, found in zip(files, kinds, strict=True)]
-    loads = [(producer, named)] if producer is not None else [(_producer_of(file), [(file, k)]) for file, k in named]
-    with connected(target) as sash, interrupts() as interrupted:
-        window = sash.window(name)
-        mapped = _mapped(window, *columns)
-        past = _past(window, end) if history else None
-        for writer, some in loads:
-            loaded = Load(window, writer, mapped, skip_missing, past)
-            try:
-                with _shown() as show:
-                    for at, file in loaded.chunks(some):
-                        if interrupted.is_set():
-                            raise KeyboardInterrupt
-                        show(file, loaded.rows, at)
-            except (SashClientError, load_files.WrongFile, OSError) as error:
-                if loaded.rows:
-                    typer.echo(loaded.summary())
-                text = error.message if isinstance(error, SashClientError) else str(error)
-                fail(f"{loaded.file}: {text}")
-            typer.echo(loaded.summary())
 
 
 @dataclass(frozen=True)
@@ -118,8 +60,6 @@ class Past:
 
     def check(self, table: Any) -> None:
         """Check that all rows are older than the slide; raises WrongFile."""
-        from sash_cli.load_files import WrongFile
-
         if self.through is not None and table.num_rows:
             newest = int(to_ticks(table["time"], self.unit).max())
             if newest > self.through:
@@ -211,8 +151,6 @@ class Load:
         return self._window.last_write(self._producer).number + 1
 
     def _send(self, chunk: Chunk, number: int) -> None:
-        from sash_cli.load_files import WrongFile
-
         table = chunk.table if self._past is None else self._past.of(chunk.table)
         try:
             done = self._window.bulk_insert(table, time="time", producer=self._producer, sequence=number)
@@ -235,7 +173,7 @@ class Load:
         return "To load it beside what is there, give another name: --producer"
 
 
-def _producer_of(file: str) -> str:
+def producer_of(file: str) -> str:
     """The producer's name of a file: that of its path. Standard input has a new one each time."""
     if file == "-":
         return f"load - {uuid4().hex}"
@@ -243,7 +181,7 @@ def _producer_of(file: str) -> str:
     return f"load {re.sub('[^A-Za-z0-9_.-]', '_', path.name)[:80]} {sha256(bytes(path)).hexdigest()[:16]}"
 
 
-def _past(window: Window, before: TimeLike | None) -> Past:
+def past_of(window: Window, before: TimeLike | None) -> Past:
     """Which rows belong to the history of a window; ends with a message where it takes none."""
     info = window.describe()
     spec, slide = info.spec, info.spec.get("slide", {})
@@ -257,7 +195,7 @@ def _past(window: Window, before: TimeLike | None) -> Past:
     return Past(unit, None if before is None else to_tick(before, unit, "--before"), through)
 
 
-def _mapped(
+def mapped_of(
     window: Window,
     file: Path | None,
     time: str | None,
@@ -265,8 +203,6 @@ def _mapped(
     fields: Sequence[str],
     parts: Sequence[str],
 ) -> Mapped:
-    from sash_cli.load_files import Mapped
-
     spec = window.spec
     if key is not None and not spec["keyed"]:
         fail(f"window {window.name} is not keyed; leave out --key")
@@ -333,44 +269,3 @@ def _read(file: Path) -> dict[str, Any]:
         if isinstance(value, dict) and not all(isinstance(each, str) for each in (*value, *value.values())):
             fail(f"{file}: {name}: write a text for each name")
     return document
-
-
-# ---------------------------------------------------------------- progress
-
-
-class _Show(Protocol):
-    def __call__(self, file: str, rows: int, done: float | None) -> None: ...
-
-
-@contextmanager
-def _shown() -> Iterator[_Show]:
-    """Show progress on standard error: a bar on a terminal, else a line now and then."""
-    began_s = time.monotonic()
-
-    def rate(rows: int) -> str:
-        return f"{rows:,} rows, {rows / max(time.monotonic() - began_s, 1e-3):,.0f} rows/s"
-
-    if not sys.stderr.isatty():
-        due_s = began_s + _LINE_S
-
-        def line(file: str, rows: int, done: float | None) -> None:
-            nonlocal due_s
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + _LINE_S
-                part = "" if done is None else f", {done:.0%}"
-                typer.echo(f"{file}: {rate(rows)}{part}", err=True)
-
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, rate="")
-
-        def bar(file: str, rows: int, done: float | None) -> None:
-            total = None if done is None else 1.0
-            progress.update(task, description=file, total=total, completed=done or 0.0, rate=rate(rows))
-
-        yield bar

@@ -47,7 +47,7 @@ def insert(
         fields, parts = entry_of(values, spec)
         done = window.insert(_now(spec["time_unit"]) if at is None else at, fields=fields, key=key_of(key, parts))
     if as_json:
-        counts = ("inserted", "late", "evicted", "duplicates", "ahead", "history", "durability")
+        counts = ["inserted", "late", "evicted", "duplicates", "ahead", "durability", *["history"] * bool(done.history)]
         typer.echo(json_line({each: getattr(done, each) for each in counts}))
         return
     late = "the entry is dropped: it is older than what has left the window" * done.late

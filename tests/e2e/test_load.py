@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-import sash_cli.loading
+import sash_cli.load
 from sash.main import run
 from sash_cli import load_files
 from sash_wire.file_formats import Unquoted
@@ -389,19 +389,18 @@ def test_names_say_formats():
 
 def test_without_pyarrow_it_says_what_to_install(load, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for name in ("sash_cli.load_files", "sash_cli.loading"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        monkeypatch.delattr(name)
+    monkeypatch.delitem(sys.modules, "sash_cli.load_files", raising=False)
+    monkeypatch.delattr("sash_cli.load_files")
     assert "pip install 'sash[load]'" in load("w", tmp_path / "a.csv", expect=1)
     assert not Path(tmp_path / "a.csv").exists()
 
 
 def test_progress_is_lines_where_there_is_no_terminal(load, window, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(load_files, "CHUNK_ROWS", 500)
-    monkeypatch.setattr(sash_cli.loading, "_LINE_S", 0.0)
+    monkeypatch.setattr(sash_cli.load, "_LINE_S", 0.0)
     path = write(tmp_path / "a.parquet", table())
     shown = []
-    monkeypatch.setattr(sash_cli.loading.typer, "echo", lambda text, err=False: shown.append((text, err)))
+    monkeypatch.setattr(sash_cli.load.typer, "echo", lambda text, err=False: shown.append((text, err)))
     load("flights", path, *COLUMNS)
     assert [err for _, err in shown] == [True, True, False]
     assert re.fullmatch(rf"{path}: 500 rows, [\d,]+ rows/s, 50%", shown[0][0])
