@@ -893,3 +893,51 @@ class Source(_message.Message):
     window: str
     granularity: str
     def __init__(self, window: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
+
+class AnswersAtRequest(_message.Message):
+    __slots__ = ("window", "time", "key", "parts", "lookbacks", "where", "aggregates")
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Strings
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Strings, _Mapping]] = ...) -> None: ...
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    time: bytes
+    key: Strings
+    parts: _containers.MessageMap[str, Strings]
+    lookbacks: _containers.RepeatedScalarFieldContainer[str]
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    aggregates: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., lookbacks: _Optional[_Iterable[str]] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AnswersAtResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[AnswerColumns]
+    def __init__(self, answers: _Optional[_Iterable[_Union[AnswerColumns, _Mapping]]] = ...) -> None: ...
+
+class AnswerColumns(_message.Message):
+    __slots__ = ("lookback", "entries", "aggregates")
+    class AggregatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SeriesColumn
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SeriesColumn, _Mapping]] = ...) -> None: ...
+    LOOKBACK_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    lookback: str
+    entries: bytes
+    aggregates: _containers.MessageMap[str, SeriesColumn]
+    def __init__(self, lookback: _Optional[str] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ...) -> None: ...
