@@ -23,7 +23,7 @@ FOUND = [8, 109]
 """Seeds that have found something, each with the mend that it was for; see `planted` for mends of the service.
 
 8: a process without shards answered PromQL by nothing.
-109: a process was taken for gone when Redis' clock jumped right after its heartbeat, and answered beside the next owner.
+109: a process counted as gone when Redis' clock jumped right after its heartbeat, and answered beside the next owner.
 """
 
 
