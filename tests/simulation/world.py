@@ -66,6 +66,9 @@ class LoopClock:
             self._spent_s += self._draw.choice([0.0, 0.0, 0.002, 0.006])
         return self._loop.time() + self._spent_s
 
+    def processor_s(self) -> float:
+        return self._loop.time() + self._spent_s
+
 
 class Served:
     """One process with its service, from its start to its death."""

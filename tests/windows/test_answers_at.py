@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.monoids import BUILT_IN
+from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import AnswersAt, Grouped, Query, Where
 from sash_engine.windows.reading import costs, pairs
@@ -40,6 +41,7 @@ KINDS = {
     "panes": {"keyed": True, "granularity": 3},
     "rollups": {"keys": ["part", "other"], "rollups": [["part"]]},
     "an algorithm": {"algorithm": "fiba"},
+    "a history": {"keyed": True, "slide": {"max_age": 10}, "history": 40},
     "nulls": {"keyed": True, "nullable": ["v", "i"]},
 }
 
@@ -115,19 +117,16 @@ def check(window, asked, lookbacks, names=(), where=()):
 
     def one_by_one():
         return [
-            window.reader.query(
+            window.past.query(
                 Query(keys[i] if keys else None, lookbacks, int(time), selection=Grouped(aggregates=names))
             )
             for i, time in enumerate(times)
         ]
 
     before = one_by_one()
-    found = window.answers_at(times, keys, lookbacks, where, names) if hasattr(window, "answers_at") else None
-    if found is None:
-        from sash_engine.steps import finished
-
-        coded = None if keys is None else Coded.of(keys)
-        found = finished(window.reader.answers_at_steps(AnswersAt(times, coded, lookbacks, where, names)))
+    question = AnswersAt(times, None if keys is None else Coded.of(keys), lookbacks, where, names)
+    assert question.is_about_the_past
+    found = finished(window.past.answers_at_steps(question))
     assert len(found) == max(len(lookbacks), 1)
     for each in (before, one_by_one()):
         for at, columns in enumerate(found):
@@ -232,6 +231,54 @@ def test_no_pairs():
     (found,) = window_of(spec_of("keys"), [(1, 1, 1)]).answers_at(np.empty(0, np.int64), [], [5])
     assert len(found.entries) == 0
     assert all(len(column) == 0 for column in found.aggregates.values())
+
+
+@pytest.mark.parametrize("kind", ["no keys", "keys"])
+@pytest.mark.parametrize("rows", [3, 8, 16, 21, 40])
+@pytest.mark.parametrize("left", [0, 3])
+def test_everything_is_folded_as_it_grew(kind, rows, left):
+    """The fold of all entries is kept from question to question: it rounds as it was made."""
+    window = window_of(spec_of(kind, {"sum": SOME["sum"], "spread": SOME["spread"]}), [])
+    random = np.random.default_rng(rows)
+    for i in range(rows):
+        fill(window, [(1, i, int(random.integers(1, 10**9)))])
+        window.past.query(Query(key_of(window.spec, 1)))
+    if left:
+        window.bulk_evict(left - 1)
+    newest = rows - 1
+    check(window, [(1, newest - 1), (1, newest), (1, newest + 1)], [1, rows, 1000])
+    check(window, [(1, newest - 1), (1, newest), (1, newest + 1)], [])
+
+
+def test_rows_that_left_are_not_counted():
+    """A block of which some rows were retracted is folded again, and rows of the first block may have left."""
+    spec = spec_of("no keys", {"sum": SOME["sum"], "n": SOME["n"]}, identity="i")
+    window = window_of(spec, [(0, i, i) for i in range(60)])
+    window.query()
+    gone = [9, 10, 25, 47]
+    window.retract(Batch.of(spec, gone, {"i": gone}))
+    asked = [(0, time) for time in (8, 12, 30, 59, 70)]
+    check(window, asked, [5, 20, 45, 100])
+    window.bulk_evict(11)
+    check(window, asked, [5, 20, 45, 100])
+
+
+def test_on_wall_time_entries_leave_before_a_question():
+    clock = ManualClock()
+    spec = WindowSpec.parse(
+        {
+            "name": "w",
+            "keyed": True,
+            "aggregates": {"n": {"function": "count"}},
+            "slide": {"max_age": "10s", "clock": "wall"},
+        }
+    )
+    window = Window(spec, clock=clock)
+    now = clock.now_ns() // 1000
+    window.bulk_insert(Batch.of(spec, [now, now], {"value": [1.0, 2.0]}, ["a", "b"]))
+    clock.advance(60 * 10**9)
+    (found,) = window.answers_at(np.array([now, now]), ["a", "b"])
+    assert found.entries.tolist() == [0, 0]
 
 
 def test_a_hot_key_of_many_blocks():
