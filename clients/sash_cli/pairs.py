@@ -10,14 +10,16 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Aggregates, Lookbacks, Name, Target, Wheres, connected
 from sash_cli.output import fail
-from sash_client import SashClientError, Window
+
+if TYPE_CHECKING:  # as in `options`
+    from sash_client import Window
 
 __all__ = ["answers_at"]
 
@@ -52,6 +54,8 @@ def answers_at(
     options: dict[str, Any] = {"time": time_column, "key": key_column, "lookbacks": lookback or []}
     options |= {"where": where, "aggregates": aggregate}
     part = Path(f"{output}.part")
+    from sash_client import SashClientError
+
     with connected(target) as sash:
         try:
             tables = _answered(sash.window(name), batches(pairs, str(kinds[pairs]), _ROWS), options)

@@ -126,14 +126,14 @@ class Plane:
         self._clock = clock
         self._access = access or Access(clock)
         self.watches = Watches()
-        self.turns = turns or Turns()
+        self.turns = turns or windows.slices.turns
         self.in_slices = windows.slices.take
         """Takes the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
 
     @classmethod
     def of(cls, storage: Storage, metrics: Metrics, clock: Clock, access: Access | None = None) -> Plane:
         """The plane of a service with one storage."""
-        turns = Turns()
+        turns = storage.slices.turns
         return cls(LocalShard(storage, Held(clock, metrics.observe_held, turns)), metrics, clock, access, turns)
 
     async def parsed(self, steps: Steps[R]) -> R:

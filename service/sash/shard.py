@@ -56,6 +56,7 @@ class LocalShard:
         self._held = held
         self.count = 1
         self.slices = storage.slices
+        self.slices.turns = held.turns
         self._closed: dict[str, str] = {}
         self.on_closed: Callable[[], None] = lambda: None
 

@@ -71,10 +71,18 @@ def test_spark_exports():
         (
             sash_client.Window,
             [
-                *("add_aggregates", "answers_at", "bulk_evict", "bulk_insert", "commit", "describe", "entries"),
-                *("insert", "insert_stream", "keys", "last_write", "name", "producer", "punctuate", "query"),
-                *("range_groups", "range_query", "retract", "series", "series_groups", "spec", "stage", "update"),
-                "watch",
+                *(
+                    "add_aggregates",
+                    "answers_at",
+                    "bulk_evict",
+                    "bulk_insert",
+                    "commit",
+                    "describe",
+                    "entries",
+                    "insert",
+                ),
+                *("insert_stream", "keys", "last_write", "name", "producer", "punctuate", "query", "range_groups"),
+                *("range_query", "retract", "series", "series_groups", "spec", "stage", "update", "watch"),
             ],
         ),
         (sash_client.Producer, ["acknowledged", "bulk_insert", "close", "flush", "insert", "result"]),

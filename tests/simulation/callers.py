@@ -311,7 +311,7 @@ class _Calls:
                     numbers_.epoch, numbers_.sequence = epoch + 1, 0
                     return
             except SashClientError as error:
-                if error.reason != "OUT_OF_ROOM":
+                if error.reason != "OUT_OF_ROOM" and not self._of_before(error):
                     world.fail(AssertionError(f"{op.what} as number {sequence} is refused: {error.message}"))
                     return
                 self._say(op, f"no room: {error.message}")
@@ -357,7 +357,7 @@ class _Calls:
                 if tried and error.field == "batch" and error.code == "FAILED_PRECONDITION":
                     self._end(history, op, ANY)  # an earlier attempt has committed it
                     return
-                if error.reason != "OUT_OF_ROOM":
+                if error.reason != "OUT_OF_ROOM" and not self._of_before(error):
                     self.world.fail(AssertionError(f"batch {self.batch} is refused: {error.message}"))
                     return
             else:
@@ -495,6 +495,10 @@ class _Calls:
     def _end(self, history: Any, op: Op, result: Hashable) -> None:
         self._say(op, str(result))
         self.world.checked(history.end, op, result)
+
+    def _of_before(self, error: SashClientError) -> bool:
+        """Whether a process that has slept may say this of a window that has come meanwhile."""
+        return self.world.stale and isinstance(error, NotFound)
 
     def _gone(self, history: Any, op: Op) -> None:
         if self.world.stale:

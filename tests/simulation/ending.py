@@ -12,14 +12,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
 from prometheus_client import CollectorRegistry
 
+from sash.context import CALL, CallContext
 from sash.limits.memory import MemoryBudget
 from sash.prometheus.app import PREFIX, PrometheusApp
 from sash.runtime.metrics import Metrics
+from sash.shards import lifecycle
 from sash_client.aio import AsyncWindow
 from sash_client.errors import Unavailable
 from sash_engine.windows.questions import RangeQuery
@@ -161,7 +165,12 @@ async def resharded(world: World) -> None:
         for part in parts:
             yield part
 
-    await other.restore(given(), KEPT)
+    draw = random.Random(f"{world.scenario.seed} resharded")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lifecycle, "secrets", SimpleNamespace(token_hex=lambda count: draw.randbytes(count).hex()))
+        token = CALL.set(CallContext(lambda: [("x-request-id", "resharded")]))
+        await other.restore(given(), KEPT)
+        CALL.reset(token)
     for key in world.keys:
         own = folded(entry for entry in entries if entry[0] == key)
         answer = await other.ask(KEPT, RangeQuery(-1, TIMES * 10**6, key))

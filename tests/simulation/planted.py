@@ -142,6 +142,15 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "await self._path.durable(self.listing.write(manifest.pointer(manifest.image, self.session.id)))",
         "self.listing.write(manifest.pointer(manifest.image, self.session.id))",
     ),
+    "a window that comes while its deletion waits is forgotten": (
+        "sash.durability.tier_storage",
+        "        if name not in self._windows and name not in self._catalogue:\n"
+        "            await self._path.durable(self._path.last_record)  # the deletion may be on its way still\n"
+        "        stored = self._windows.get(name)  # created meanwhile, it goes as every other one\n",
+        "        stored = self._windows.get(name)\n"
+        "        if name not in self._windows and name not in self._catalogue:\n"
+        "            await self._path.durable(self._path.last_record)  # the deletion may be on its way still\n",
+    ),
     "who creates a window again does not wait": (
         "sash.durability.tier_storage",
         "            await self._path.durable(self._path.last_record)  # its first commit",
@@ -379,10 +388,11 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a write that some shards have applied has changed nothing": ("writes between processes",),
     "a part of a write that fails is not told": ("writes between processes",),
     "a closed window is opened that home may not have": ("windows that come and go",),
+    "a batch is committed only where it has rows": ("batches",),
     "a window that is deleted meanwhile is not found by who made it": ("windows that come and go",),
     "a window that was left over is not deleted": ("windows that come and go",),
     "a shard is served before it has the windows": ("windows that come and go",),
-    "a shard is served whoever has taken it meanwhile": ("zombies", "machines that sleep"),
+    "a shard is served whoever has taken it meanwhile": ("zombies",),
     "a window is made open before home has it": ("windows that come and go",),
     "a change that cannot be described is called none": ("windows that come and go",),
     "the end names the first record of the last group": ("writes that wait",),
@@ -390,6 +400,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a retry is answered before the write is durable": ("writes that wait",),
     "entries of a part are not in the tier when it is answered": ("batches",),
     "a window is deleted before that is durable": ("windows that come and go",),
+    "a window that comes while its deletion waits is forgotten": ("windows that come and go",),
     "a deleted window is not listed as such": ("windows that come and go",),
     "a window is recovered without the records that are pending": ("reads that fail",),
     "a window that is recovered applies a record again": ("reads that fail", "writes that wait"),

@@ -230,6 +230,9 @@ _THEMES: Mapping[str, _Theme] = {
         {"write": ("cut", "cut", "cut", *MESSAGE_FAULTS), "callback": ("kill", "stopped")},
         {"together": False, "life": 0.1, "steps": (16, 30)},
     ),
+    "batches": _Theme(
+        {"write": MESSAGE_FAULTS, "call": ("answer lost",), "callback": ("kill", "stopped")}, {"batches": 0.4}
+    ),
     "windows that come and go": _Theme(
         {"admin": MESSAGE_FAULTS, "life": _LIFE_FAULTS, "callback": ("kill", "stopped")}, {"life": 0.7}
     ),
@@ -292,7 +295,7 @@ def cluster_of_seed(seed: int) -> Scenario:
         faults=tuple(sorted(faults)),
         theme=name,
         life=part.pop("life", 0.25),
-        batches=0.08,
+        batches=part.pop("batches", 0.08),
         cluster=ClusterPart(**part),
     )
 

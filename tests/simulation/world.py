@@ -66,6 +66,9 @@ class LoopClock:
             self._spent_s += self._draw.choice([0.0, 0.0, 0.002, 0.006])
         return self._loop.time() + self._spent_s
 
+    def processor_s(self) -> float:
+        return self._loop.time() + self._spent_s
+
 
 class Served:
     """One process with its service, from its start to its death."""
@@ -256,7 +259,7 @@ class World:
         self.served: Served | None = None
         self.unchecked = False
         self.restarts = 0
-        self.failed_starts = 0
+        self.failed_starts = self.done = 0
         self._calls = 0
         self._under_way: set[int] = set()
         self._lost: list[tuple[set[int], Any, Op]] = []
@@ -371,7 +374,10 @@ class World:
             if not done.done():
                 set_(result)
 
+        self.done += 1
+
         async def do() -> None:
+            CALL.set(CallContext(lambda: [("x-request-id", f"done-{self.done}")]))
             try:
                 result = await work
             except Exception as error:

@@ -1,11 +1,11 @@
 """Windows with a history: they show their slide, and answer about the past from all that they keep."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.windows import questions
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.derived import completed
@@ -223,7 +223,15 @@ def test_a_cascade_may_have_a_history():
     cascade.check_invariants()
 
 
-def test_all_questions_about_many_instants_are_about_the_past():
-    """What asks as of many times at once answers what `query` answers as of each."""
-    many = getattr(questions, "AnswersAt", None)
-    assert many is None or many([1]).is_about_the_past
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 400)), min_size=1, max_size=60))
+def test_answers_at_many_instants_are_those_of_the_history(entries):
+    window = Window(WindowSpec.parse({**SPEC, "name": "w"}))
+    keys, times = [key for key, _ in entries], [time for _, time in entries]
+    window.bulk_insert(Batch.of(window.spec, times, {"value": [float(time) for time in times]}, keys))
+    instants = np.arange(0, 420, 7)
+    for key in "ab":
+        (found,) = window.answers_at(instants, [key] * len(instants), ["30s"])
+        for row, instant in enumerate(instants.tolist()):
+            (answer,) = window.query(key, ["30s"], as_of=instant)
+            assert found.entries[row] == answer.entries
+            assert {name: column[row] for name, column in found.aggregates.items()} == answer.aggregates

@@ -397,12 +397,12 @@ class AnswersAt(Question["list[AnswerColumns]"]):
     where: Sequence[Where] = ()
     aggregates: Sequence[str] = ()
 
-    def steps(self, reader: Reader) -> Steps[list[AnswerColumns]]:
-        return reader.answers_at_steps(self)
-
     @property
     def is_about_the_past(self) -> bool:
         return True
+
+    def steps(self, reader: Reader) -> Steps[list[AnswerColumns]]:
+        return reader.answers_at_steps(self)
 
     def check_columns(self) -> None:
         """Raise InvalidArgument where there is not a key for each time."""

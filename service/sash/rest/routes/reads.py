@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, allowing, check_interval, each, key_names
 from sash.limits.memory import apart
-from sash.rest import arrow, columns, documents
+from sash.rest import columns, documents
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
@@ -20,7 +20,7 @@ from sash.rest.exchange import Whole
 from sash.rest.long import answers_json, pairs_json, series_groups_json, series_json
 from sash.rest.models import ABSENT, Int64, Texts
 from sash.rest.route import STORED, Problems, Route, content, needs, told
-from sash.rest.routes.common import BINARY, NO_VALUES, Name, begun, streamed
+from sash.rest.routes.common import BINARY, NO_VALUES, Name, arrow_imported, begun, streamed
 from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
@@ -170,6 +170,9 @@ async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -
     with allowing(asked.partial) as missing:
         found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
+        await arrow_imported()
+        from sash.rest import arrow
+
         parts = arrow.stream_of_groups(found, how.by or ()) if isinstance(found, Page) else arrow.stream_of(found)
         return Whole(200, ARROW.encode(), parts)
     ticks = parse_duration(step or asked.gap or "", (await call.plane.look_up(name)).time_unit, "step")
@@ -200,10 +203,16 @@ async def answers_at(call: Call, name: Name, asked: Annotated[Pairing, Query()])
     if call.kind == JSON:
         times, keys = await call.plane.in_slices(columns.pairs_steps(await call.json(columns=True), spec))
     else:
+        await arrow_imported()
+        from sash.rest import arrow
+
         times, keys = await call.read(lambda body: arrow.pairs_of(body, spec))
     question = AnswersAt(times, keys, asked.lookback, asked.conditions(), asked.aggregate)
     found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
+        await arrow_imported()
+        from sash.rest import arrow
+
         return Whole(200, ARROW.encode(), arrow.stream_of_pairs(found))
     return await pairs_json(found, call.plane.in_slices)
 
@@ -259,6 +268,9 @@ async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) 
     bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
+        await arrow_imported()
+        from sash.rest import arrow
+
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
     return streamed(_json_bulks(bulks, spec), JSON)
 
