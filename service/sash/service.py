@@ -68,7 +68,7 @@ _TIDY_EVERY_S = 1.0
 _GIVE_BACK_EVERY_S = 15.0
 """Seconds between two times that free memory is given back, where it is not scarce."""
 _LOOK_EVERY_S = 900.0
-_LOOK_WHEN_FULL_EVERY_S = 30.0
+_LOOK_WHEN_TIGHT_EVERY_S = 30.0
 """Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
 _SWITCH_S = 0.001
 """So long the loop waits for a thread that reads a long body, each time that it goes on. Python's default is 5 ms."""
@@ -279,8 +279,8 @@ class Service:
 
         async def collect() -> None:
             nonlocal looked_s
-            full = self._memory.problem() is not None
-            if loop.time() - looked_s > (_LOOK_WHEN_FULL_EVERY_S if full else _LOOK_EVERY_S):
+            every_s = _LOOK_WHEN_TIGHT_EVERY_S if self._memory.is_tight else _LOOK_EVERY_S
+            if loop.time() - looked_s > every_s:
                 looked_s = loop.time()
                 look_again()
 

@@ -46,6 +46,10 @@ def connections(running, count, sent=b""):
         yield made
 
 
+def listing():
+    return b"GET /v1/windows HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
 def received(connection):
     """All that comes until the connection is closed."""
     found = b""
@@ -210,6 +214,32 @@ def test_the_limit_on_files_is_raised_and_a_low_one_is_said():
 # ---------------------------------------------------------------- gone
 
 
+@pytest.mark.parametrize(
+    "sent", [BULK, listing() * 3 + BULK, b"GET /v1", b""], ids=["body", "behind", "head", "nothing"]
+)
+def test_what_has_not_begun_leaves_no_garbage(sent):
+    """The service has no collector that looks for circles all the time."""
+    with serving() as running:
+        tasks = lambda: running.on_loop(lambda: len(asyncio.all_tasks()))  # noqa: E731
+        before = tasks()
+
+        def begin_and_go():
+            with connections(running, 30, sent) as made:
+                for each in made:
+                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        begin_and_go()
+        wait_until(lambda: tasks() <= before)
+        running.on_loop(gc.collect)
+        gc.disable()
+        try:
+            begin_and_go()
+            wait_until(lambda: tasks() <= before)
+            assert running.on_loop(gc.collect) < 300
+        finally:
+            gc.enable()
+
+
 def test_questions_end_whose_clients_have_gone():
     """While they wait, and when they have begun: nothing of them stays."""
     with serving() as running:
@@ -226,8 +256,13 @@ def test_questions_end_whose_clients_have_gone():
             wait_until(lambda: tasks() >= before + 40)
             for each in made:  # else it may want to read, and only sends no more
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            running.on_loop(gc.collect)
+            gc.disable()
         wait_until(lambda: tasks() <= before)
+        garbage = running.on_loop(gc.collect)  # the service has no collector that looks for circles all the time
+        gc.enable()
         running.on_loop(turn.release)
+        assert garbage < 1000, garbage
         assert len(running.http().get("/v1/windows/keys/query?all_keys=true").json()["answers"]) == 5000
 
 
@@ -246,10 +281,6 @@ def from_address():
             return connection
 
         yield made
-
-
-def listing(method="GET"):
-    return f"{method} /v1/windows HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
 
 def test_an_idle_connection_gives_way_to_one_of_another_address(from_address):

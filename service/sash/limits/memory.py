@@ -306,6 +306,11 @@ class MemoryBudget:
         """Whether more than half of the limit is used."""
         return self.used > self.limit_bytes // 2
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether so much is used that nothing large is taken, whatever it is used for."""
+        return self.used > self._roomy_bytes
+
     def problem(self) -> str | None:
         """Why new entries are refused; None where they are taken."""
         if self.used <= self._full_bytes or self._stays <= self._full_bytes:
