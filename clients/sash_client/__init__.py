@@ -11,12 +11,13 @@ Arrays and data frames go in (NumPy, pandas, Polars, Arrow), answers and data fr
 `sash_client.errors`. `sash_client.aio` is the client for asyncio.
 """
 
-from sash_client.answers import Answer, Counts, Staged, WindowInfo, WriteResult
+from sash_client.answers import Answer, Counts, LastWrite, Staged, WindowInfo, WriteResult
 from sash_client.backups.archive import backup, restore
 from sash_client.calls.credentials import TLS
 from sash_client.calls.metadata import request_id, trace_calls
 from sash_client.client import Client, Window
 from sash_client.data.bulks import Bulk
+from sash_client.data.features import Features
 from sash_client.data.tables import Answers, Entries, Series
 from sash_client.errors import (
     AlreadyExists,
@@ -53,7 +54,9 @@ __all__ = [
     "DeadlineExceeded",
     "Entries",
     "FailedPrecondition",
+    "Features",
     "InvalidArgument",
+    "LastWrite",
     "NaiveBayes",
     "NotFound",
     "PermissionDenied",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 __all__ = [
     "Answer",
     "Counts",
+    "LastWrite",
     "Page",
     "PartialColumn",
     "ServingProcess",
@@ -123,6 +124,19 @@ class WriteResult:
         already_applied = self.already_applied or other.already_applied
         durability = min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0))
         return WriteResult(**both, already_applied=already_applied, durability=durability)
+
+
+@dataclass(frozen=True, slots=True)
+class LastWrite:
+    """What a window remembers of a producer; zeros where it knows none of that name.
+
+    Args:
+        number: of its last write.
+        epoch: of that write.
+    """
+
+    number: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,27 +22,21 @@ trigger: available_now             # all there is, and then stop; or "10 seconds
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from sash_client import InvalidArgument
+from sash_client.errors import refusing
 from sash_spark.login import Login
+from sash_wire.pipeline import Document, PipelineDocument, TargetDocument, Tls, loaded, parsed
 
 __all__ = ["BadRecords", "FileSource", "KafkaSource", "PipelineConfig", "RateSource", "Target", "load", "parse"]
 
 Options = dict[str, str | int | float | bool]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FileSource(_Document):
+class FileSource(Document):
     """A directory in which files appear."""
 
     format: Literal["parquet", "orc", "json", "csv"]
@@ -51,7 +45,7 @@ class FileSource(_Document):
     options: Options = Field({}, description="Options of Spark's reader, such as maxFilesPerTrigger.")
 
 
-class KafkaSource(_Document):
+class KafkaSource(Document):
     """A topic, or several separated by commas, whose records are JSON or CSV."""
 
     format: Literal["kafka"]
@@ -64,15 +58,15 @@ class KafkaSource(_Document):
     options: Options = Field({}, description="Options of Spark's Kafka source, such as maxOffsetsPerTrigger.")
 
 
-class RateSource(_Document):
+class RateSource(Document):
     """Rows (timestamp, value) that Spark makes itself, to try a pipeline."""
 
     format: Literal["rate"]
     rows_per_second: int = Field(1, ge=1)
-    options: Options = {}
+    options: Options = Field({})
 
 
-class BadRecords(_Document):
+class BadRecords(Document):
     """The directory for records that cannot be parsed or lack a time, a key or a value."""
 
     path: str = Field(min_length=1, description="A directory: JSON files in query=…/batch=….")
@@ -81,37 +75,15 @@ class BadRecords(_Document):
     )
 
 
-class Target(_Document):
+class Target(TargetDocument):
     """A window that rows go to; it is created if it does not exist."""
 
-    spec: dict[str, Any]
-    time: str | None = None
-    key: str | None = None
-    parts: dict[str, str] | None = None
-    fields: dict[str, str] | None = None
     preaggregate: bool = False
 
-    @property
-    def name(self) -> str:
-        """The window's name."""
-        return str(self.spec.get("name"))
 
-
-class Tls(_Document):
-    """Files for TLS, on the driver and on every executor; an empty mapping: the public authorities."""
-
-    ca: str | None = Field(None, min_length=1, description="The authorities of the service's certificate (PEM).")
-    cert: str | None = Field(None, min_length=1, description="The pipeline's own certificate (PEM).")
-    key: str | None = Field(None, min_length=1, description="The private key of that certificate (PEM).")
-    name: str | None = Field(
-        None, min_length=1, description="The name in the service's certificate, if it is not the host of `service`."
-    )
-
-
-class PipelineConfig(_Document):
+class PipelineConfig(PipelineDocument):
     """A pipeline. The module's docstring has an example."""
 
-    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$")
     service: str = Field(pattern=r"^.+:\d+$")
     token_file: str | None = Field(
         None, min_length=1, description="A file with the token, on the driver and on every executor."
@@ -119,13 +91,8 @@ class PipelineConfig(_Document):
     tls: Tls | bool | None = Field(None, description="true, false (a token in the clear), or files.")
     checkpoint: str = Field(min_length=1)
     source: Annotated[FileSource | KafkaSource | RateSource, Field(discriminator="format")]
-    columns: dict[str, str] = {}
+    columns: dict[str, str] = Field({})
     where: str | None = None
-    time: str
-    key: str | None = None
-    parts: dict[str, str] | None = Field(
-        None, description="Of windows with `keys`: part -> expression; other parts are columns of their name."
-    )
     order_by: list[str] = Field([], description="Rows arrive in this order, and those of one key in one task.")
     windows: list[Target] = Field(min_length=1)
     bad_records: BadRecords | None = None
@@ -146,6 +113,7 @@ class PipelineConfig(_Document):
         return Login(token_file=self.token_file, tls=self.tls)
 
 
+@refusing
 def load(path: Path) -> PipelineConfig:
     """Read and validate a configuration.
 
@@ -153,13 +121,10 @@ def load(path: Path) -> PipelineConfig:
         InvalidArgument: `field` has the path of the first error.
         OSError: there is no such file.
     """
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"config is not UTF-8: {error}", field="config") from None
-    return parse(_yaml(text, "config"), path.parent)
+    return loaded(PipelineConfig, path)
 
 
+@refusing
 def parse(document: object, beside: Path = Path()) -> PipelineConfig:
     """Validate a document.
 
@@ -170,57 +135,4 @@ def parse(document: object, beside: Path = Path()) -> PipelineConfig:
     Raises:
         InvalidArgument: `field` has the path of the first error.
     """
-    if not isinstance(document, Mapping):
-        raise InvalidArgument("a pipeline is a mapping of its parts", field="config")
-    windows = document.get("windows")
-    if isinstance(windows, list):
-        document = {**document, "windows": [_with_spec(each, i, beside) for i, each in enumerate(windows)]}
-    try:
-        config = PipelineConfig.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = _path(first["loc"])
-        raise InvalidArgument(f"{path}: {first['msg']}", field=path) from None
-    _check_windows(config)
-    return config
-
-
-def _with_spec(target: Any, i: int, beside: Path) -> Any:
-    """Return a target with its spec, read from the file that it names, if it names one."""
-    if not isinstance(target, Mapping) or not isinstance(target.get("spec"), str):
-        return target
-    field = f"windows[{i}].spec"
-    try:
-        text = (beside / target["spec"]).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{field}: {error}", field=field) from None
-    return {**target, "spec": _yaml(text, field)}
-
-
-def _yaml(text: str, field: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except Exception as error:  # values of a type that they are not raise errors of any kind: 2020-99-99, !!bool maybe
-        raise InvalidArgument(f"{field} is not YAML: {error}", field=field) from None
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    # Within a source, pydantic also says which kind of source it took it for.
-    parts = location[:1] + location[2:] if location[:1] == ("source",) else location
-    return (
-        re.sub(r"\.(\[)", r"\1", ".".join(f"[{part}]" if isinstance(part, int) else part for part in parts)) or "config"
-    )
-
-
-def _check_windows(config: PipelineConfig) -> None:
-    seen = set[str]()
-    for i, target in enumerate(config.windows):
-        if target.name in seen:
-            field = f"windows[{i}].spec.name"
-            raise InvalidArgument(f"{field}: {target.name!r} is there twice", field=field)
-        seen.add(target.name)
-        if target.key is not None and target.parts is not None:
-            field = f"windows[{i}].parts"
-            raise InvalidArgument(f"{field}: give either key or parts", field=field)
-        if target.spec.get("keyed") and target.key is None and config.key is None:
-            raise InvalidArgument(f"key: window {target.name!r} is keyed; say by what", field="key")
+    return parsed(PipelineConfig, document, beside)

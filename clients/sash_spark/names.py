@@ -14,12 +14,9 @@ from collections.abc import Iterable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-__all__ = ["meant", "named", "quoted"]
+from sash_wire.mapping import quoted
 
-
-def quoted(name: str) -> str:
-    """Return a name as it stands in an expression of SQL. A dot in it is a dot, not a path."""
-    return "`" + name.replace("`", "``") + "`"
+__all__ = ["meant", "named"]
 
 
 def named(name: str) -> Column:

@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, TimestampType
 
 from sash_client import InvalidArgument
+from sash_client.errors import refusing
 from sash_spark.config import FileSource, KafkaSource, PipelineConfig, RateSource, Target
-from sash_spark.names import named, quoted
+from sash_spark.names import named
 from sash_spark.writing.casts import as_field
 from sash_spark.writing.route import Nulls
 
@@ -167,7 +168,7 @@ def judged(source: DataFrame, config: PipelineConfig, specs: Sequence[Mapping[st
         _type_of(rows, config.where, "where")
     expressions = _Expressions(rows)
     targets = tuple(
-        _target_columns(expressions, config, f"windows[{i}]", target, spec)
+        _target_columns(expressions, config, i, target, spec)
         for i, (target, spec) in enumerate(zip(config.windows, specs, strict=True))
     )
     order = tuple(expressions.column(text, f"order_by[{i}]") for i, text in enumerate(config.order_by))
@@ -223,43 +224,25 @@ class _Expressions:
 
 
 def _target_columns(
-    expressions: _Expressions, config: PipelineConfig, place: str, target: Target, spec: Mapping[str, Any]
+    expressions: _Expressions, config: PipelineConfig, i: int, target: Target, spec: Mapping[str, Any]
 ) -> TargetColumns:
-    time, key_text = target.time or config.time, target.key or config.key
-    at = expressions.column(time, f"{place}.time" if target.time else "time", f"time ({time}) is null")
-    key, parts = None, None
-    if spec.get("keys") and target.key is None:
-        parts = _part_columns(expressions, config, place, target, spec["keys"])
-    elif spec["keyed"]:
+    found = refusing(config.sources)(i, spec)
+    place = f"windows[{i}]"
+    at = expressions.column(found.time, f"{place}.time" if target.time else "time", f"time ({found.time}) is null")
+    key = None
+    if found.key is not None:
         field = f"{place}.key" if target.key else "key"
-        key = expressions.column(f"cast(({key_text}) as string)", field, f"key ({key_text}) is null")
-    texts = target.fields if target.fields is not None else {name: quoted(name) for name in spec["fields"]}
-    fields, nullable = {}, spec.get("nullable") or ()
-    for name, text in texts.items():
-        field = f"{place}.fields.{name}"
-        if name not in spec["fields"]:
-            known = ", ".join(spec["fields"])
-            raise InvalidArgument(f"{field}: window {target.name!r} has the fields {known}", field=field)
-        why = None if name in nullable else f"{name} is null"
-        fields[name] = expressions.typed(text, spec["fields"][name], field, why)
-    return TargetColumns(at, key, fields, parts, "ignore" if nullable else "fail")
-
-
-def _part_columns(
-    expressions: _Expressions, config: PipelineConfig, place: str, target: Target, known: Sequence[str]
-) -> Mapping[str, str]:
+        key = expressions.column(f"cast(({found.key}) as string)", field, f"key ({found.key}) is null")
     path = "parts" if target.parts is None else f"{place}.parts"
-    texts = {name: quoted(name) for name in known}
-    for name, text in ((config.parts if target.parts is None else target.parts) or {}).items():
-        if name in known:
-            texts[name] = text
-        elif target.parts is not None:
-            field = f"{path}.{name}"
-            raise InvalidArgument(f"{field}: keys of {target.name!r} have the parts {', '.join(known)}", field=field)
-    return {
+    parts = {
         name: expressions.column(f"cast(({text}) as string)", f"{path}.{name}", f"{name} is null")
-        for name, text in texts.items()
+        for name, text in found.parts.items()
     }
+    fields, nullable = {}, spec.get("nullable") or ()
+    for name, text in found.fields.items():
+        why = None if name in nullable else f"{name} is null"
+        fields[name] = expressions.typed(text, spec["fields"][name], f"{place}.fields.{name}", why)
+    return TargetColumns(at, key, fields, parts or None, "ignore" if nullable else "fail")
 
 
 def _verdict(

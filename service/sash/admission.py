@@ -13,7 +13,7 @@ worked on. A write may go on when its caller has gone: until it is over, its pla
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from sash.access.access import Access
@@ -145,9 +145,13 @@ class Lease:
         """Wait for the call's turn, and charge the caller; arguments as `must_wait`."""
         await self._admission.turns.turn(self.name, size, reads)
 
-    def metered(self, question: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
-        """Await a question, and charge the caller for the time that it takes on the event loop."""
-        return self._admission.turns.metered(self.name, question)
+    def metered(self, work: Coroutine[Any, Any, R], reads: bool = True) -> Awaitable[R]:
+        """Await what a call does, in turns with others, and charge the caller for the time that it takes on the loop.
+
+        Args:
+            reads: whether it is a question.
+        """
+        return self._admission.turns.metered(self.name, work, reads)
 
     def enter(self) -> None:
         """Take a place; raises `Unavailable` where there is none."""

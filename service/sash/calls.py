@@ -85,22 +85,24 @@ class allowing:
         self._call.missing = None
 
 
-def origin_of(producer: str | None, sequence: int | None, epoch: int | None = None) -> Origin | None:
+def origin_of(
+    producer: str | None, sequence: int | None, epoch: int | None = None, after: int | None = None
+) -> Origin | None:
     """Return the producer and number of a write, None where it has none. The window checks which there may be.
 
     Raises:
-        InvalidArgument: a producer without a sequence, or a sequence or an epoch without a producer.
+        InvalidArgument: a producer without a sequence, or a sequence, an epoch or an `after` without a producer.
     """
-    if producer is None and sequence is None and epoch is None:
-        return None
-    named = {"producer": producer, "sequence": sequence, "epoch": epoch}
+    named = {"producer": producer, "sequence": sequence, "epoch": epoch, "after": after}
     given = [name for name, value in named.items() if value is not None]
+    if not given:
+        return None
     if producer is None or sequence is None:
         missing = "producer" if producer is None else "sequence"
         raise InvalidArgument(
             f"{missing} is missing: a write with {' and '.join(given)} needs a producer and a sequence", field=missing
         )
-    return Origin(producer, sequence, epoch or 0)
+    return Origin(producer, sequence, epoch or 0, after=after)
 
 
 async def key_names(plane: Plane, name: str, question: KeysQuery) -> tuple[list[str], int | None]:

@@ -57,6 +57,8 @@ class Windows(Protocol):
 
     def spec(self, name: str) -> WindowSpec: ...
 
+    async def learn(self) -> None: ...
+
     async def look_up(self, name: str) -> WindowSpec: ...
 
     def check_known(self, name: str) -> None: ...
@@ -124,14 +126,14 @@ class Plane:
         self._clock = clock
         self._access = access or Access(clock)
         self.watches = Watches()
-        self.turns = turns or Turns()
+        self.turns = turns or windows.slices.turns
         self.in_slices = windows.slices.take
         """Takes the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
 
     @classmethod
     def of(cls, storage: Storage, metrics: Metrics, clock: Clock, access: Access | None = None) -> Plane:
         """The plane of a service with one storage."""
-        turns = Turns()
+        turns = storage.slices.turns
         return cls(LocalShard(storage, Held(clock, metrics.observe_held, turns)), metrics, clock, access, turns)
 
     async def parsed(self, steps: Steps[R]) -> R:
@@ -177,6 +179,10 @@ class Plane:
         """
         self._access.require(operation, name)
         return self._windows.spec(name)
+
+    async def learn(self) -> None:
+        """Have `spec` and `list` know the windows also where this process has no shard; to be called before them."""
+        await self._windows.learn()
 
     async def look_up(self, name: str, operation: str = "describe") -> WindowSpec:
         """As `spec`, also of windows of which this process has no part."""

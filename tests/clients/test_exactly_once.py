@@ -5,7 +5,16 @@ import io
 import numpy as np
 import pytest
 
-from sash_client import Bulk, Client, FailedPrecondition, InvalidArgument, Producer, ResourceExhausted, WriteResult
+from sash_client import (
+    Bulk,
+    Client,
+    FailedPrecondition,
+    InvalidArgument,
+    LastWrite,
+    Producer,
+    ResourceExhausted,
+    WriteResult,
+)
 from sash_client.aio import AsyncClient
 from sash_client.local import local_service
 from tests.support.either_client import CLIENTS, opened
@@ -304,3 +313,34 @@ async def test_a_reason_tells_errors_of_one_code_apart():
                 with pytest.raises(ResourceExhausted) as caught:
                     await other.create_window(spec)
                 assert caught.value.reason == reason
+
+
+def test_numbers_with_gaps(client):
+    window = client.create_window(SPEC)
+    assert window.last_write("log") == LastWrite(0, 0)
+    for again in (False, True):
+        done = window.bulk_insert([1, 2], [1, 2], keys="a", producer="log", sequence=100, after=0, epoch=1)
+        assert (done.inserted, done.already_applied) == (2 * (not again), again)
+    assert window.last_write("log") == LastWrite(100, 1)
+    with pytest.raises(FailedPrecondition) as caught:
+        window.bulk_insert([1, 3], [1, 3], keys="a", producer="log", sequence=150, after=50, epoch=2)
+    assert (caught.value.field, caught.value.limit) == ("after", "100")
+    assert window.bulk_insert([3], [3], keys="a", producer="log", sequence=150, after=100, epoch=2).inserted == 1
+    assert window.bulk_insert([], [], keys=[], producer="log", sequence=160, after=150, epoch=2).inserted == 0
+    with pytest.raises(FailedPrecondition, match="has taken the name over"):
+        window.bulk_insert([4], [4], keys="a", producer="log", sequence=170, after=160, epoch=1)
+    assert window.last_write("log") == LastWrite(160, 2)
+    assert window.query(key="a")[0].aggregates["all"] == [1.0, 2.0, 3.0]
+
+
+def test_after_needs_a_number_and_one_message(client, address):
+    window = client.create_window(SPEC)
+    with pytest.raises(InvalidArgument) as caught:
+        window.bulk_insert([1], [1], keys="a", after=0)
+    assert caught.value.field == "after"
+    with (
+        Client(**address, bulk_entries_max=8) as small,
+        pytest.raises(ResourceExhausted, match="9 entries do not fit one message"),
+    ):
+        small.window("w").bulk_insert(range(9), range(9), keys="a", producer="p", sequence=9, after=0)
+    assert window.last_write("p") == LastWrite(0, 0)

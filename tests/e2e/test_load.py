@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import os
 import pty
 import re
@@ -492,3 +493,83 @@ def test_windows_that_take_no_history(client, window, load, tmp_path):
     assert "2 inserted" in load("by_wall", old, *COLUMNS, "--history")
     assert wall.query(key="JFK")[0].entries == 0
     assert wall.query(key="JFK", as_of=now)[0].entries == 1
+
+
+def test_a_history_of_many_keys_is_loaded_key_by_key(client, load, tmp_path, monkeypatch):
+    """Each key's rows come together, in the order of the file; the same chunks each time."""
+    monkeypatch.setattr(load_files, "CHUNK_ROWS", 700)
+    monkeypatch.setattr(load_files, "_SORTED_BYTES", 40_000)
+    rows = table(5_000)
+    rows = rows.set_column(
+        rows.schema.get_field_index("origin"), "origin", pa.array([f"k{i % 97}" for i in range(5_000)])
+    )
+    rows = rows.append_column("same", pa.array([3 * (i // 300) for i in range(5_000)], pa.int64()))
+    pa.parquet.write_table(rows, file := tmp_path / "many.parquet")
+    columns = ("--time", "same", *COLUMNS[2:])
+    window = client.create_window({**HISTORY, "name": "many"})
+    plain = client.create_window({**HISTORY, "name": "plain"})
+    assert "5,000 inserted" in load("many", file, *columns, "--history")
+    assert "5,000 loaded before" in load("many", file, *columns, "--history")
+    assert "5,000 inserted" in load("plain", file, *columns)
+    for key in ("k0", "k13", "k96"):
+        assert window.query(key=key, as_of=100_000) == plain.query(key=key, as_of=100_000)
+    mapped = load_files.Mapped(
+        {"key": "string", "seats": "int64"}, {"time": "same", "key": "origin", "seats": "seats"}, frozenset()
+    )
+    found = list(load_files.by_key(load_files.chunks(str(file), "parquet", mapped, False)))
+    sent = [chunk for chunk in found if chunk.rows]
+    assert [chunk.rows for chunk in sent] == [700] * 7 + [100]
+    assert [chunk.done for chunk in found] == sorted(chunk.done for chunk in found)
+    assert sent[-1].done == 1
+    keys = [key for chunk in sent for key in chunk.table["key"].to_pylist()]
+    assert sum(a != b for a, b in itertools.pairwise(keys)) < 97 * 3, "keys come in runs"
+    seats = [
+        seat
+        for chunk in sent
+        for seat, key in zip(chunk.table["seats"].to_pylist(), chunk.table["key"].to_pylist(), strict=True)
+        if key == "k5"
+    ]
+    assert seats == sorted(seats) == list(range(5, 5_000, 97)), "in the order of the file"
+
+
+def test_a_history_with_rows_that_are_left_out(client, load, tmp_path):
+    window = client.create_window({**HISTORY, "name": "some"})
+    rows = table(4)
+    rows = rows.set_column(rows.schema.get_field_index("seats"), "seats", pa.array([1, None, 3, None], pa.int16()))
+    pa.parquet.write_table(rows, file := tmp_path / "gaps.parquet")
+    out = load("some", file, *COLUMNS, "--history", "--skip-missing")
+    assert "4 rows: 2 inserted" in out
+    assert "2 rejected" in out
+    rows = rows.set_column(rows.schema.get_field_index("seats"), "seats", pa.array([None] * 4, pa.int16()))
+    pa.parquet.write_table(rows, file := tmp_path / "none.parquet")
+    assert "4 rows: 0 inserted" in (out := load("some", file, *COLUMNS, "--history", "--skip-missing"))
+    assert "4 rejected" in out
+    out = load("some", written(tmp_path / "late.parquet", 5, 6), *COLUMNS, "--history", "--before", "0")
+    assert "2 rows: 0 inserted" in out
+    assert "2 left out" in out
+    assert window.describe().entries == 2
+
+
+def test_one_mapping_names_key_parts_and_the_unit_of_times(client, load, tmp_path):
+    client.create_window(SPEC | {"name": "parted", "keys": ["airport", "carrier_name"], "fields": {"delay": "float64"},
+                                 "aggregates": {"n": {"function": "count"}}})  # fmt: skip
+    file, mapping = tmp_path / "f.ndjson", tmp_path / "m.yaml"
+    file.write_text('{"ms": 5000, "from": "JFK", "carrier_name": "AA", "late": 1.5}\n')
+    mapping.write_text("time: timestamp_millis(ms)\nparts: {airport: from}\nfields: {delay: late}\n")
+    assert "1 inserted" in load("parted", file, "--mapping", mapping)
+    file.write_text('{"time": 6, "from": "JFK", "c": "AA", "late": 1.5}\n')
+    columns = ("--time", "time", "--part", "carrier_name=c", "--field", "delay=late")
+    assert "1 inserted" in load("parted", file, "--mapping", mapping, *columns, "--producer", "two")
+    entries = client.window("parted").entries(key={"airport": "JFK", "carrier_name": "AA"})
+    assert [time for bulk in entries for time in bulk.times] == [5, 6]
+    for text, told in (
+        ("time: a + b\n", "needs Spark"),
+        ("times: at\n", "times: write time and key as texts"),
+        ("fields: {nope: a}\n", "has the fields delay"),
+        ("fields: {delay: a.b}\n", "is no column"),
+        ("[1]", "write a mapping"),
+        ("parts: {airport: 1}\n", "write a text for each name"),
+    ):
+        mapping.write_text(text)
+        assert told in load("parted", file, "--mapping", mapping, expect=1)
+    assert "--part nope=c: write PART=COLUMN" in load("parted", file, "--part", "nope=c", expect=1)

@@ -129,6 +129,20 @@ def test_fields_called_producer_sequence_and_epoch(http):
         assert answer["aggregates"] == {"who": ["beside", "nested"]}
 
 
+def test_numbers_with_gaps(http, window):
+    path, document = f"/v1/windows/{window}/bulk-insert", {"time": [1], "value": [1.0], "producer": "log"}
+    for after, sequence in ((0, 100), (100, 150)):
+        sent = document | {"after": after, "sequence": sequence}
+        assert "already_applied" not in http.post(path, json=sent).json()
+        assert http.post(path, json=sent).json()["already_applied"]
+    refuse(http, "POST", path, 409, "after", json=document | {"after": 100, "sequence": 200})
+    refuse(http, "POST", path, 409, "sequence", json=document | {"after": 160, "sequence": 200})
+    refuse(http, "POST", path, 400, "after", json=document | {"after": 200, "sequence": 200})
+    refuse(http, "POST", path, 400, "producer", json={"time": [1], "value": [1.0], "after": 1})
+    body, parameters = stream(batch(time=[1], value=[1.0])), {"producer": "log", "sequence": 200, "after": 150}
+    assert http.post(path, content=body, headers=ARROW, params=parameters).json()["inserted"] == 1
+
+
 # ---------------------------------------------------------------- batches
 
 MISSING = object()

@@ -10,6 +10,8 @@ import pytest
 from sash.calls import each
 from sash.context import CALL, CallContext
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert, Update
+from sash.shards.hosted import HostedShards
+from sash_engine.clock import ManualClock
 from sash_engine.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -268,12 +270,22 @@ async def test_writes_of_a_producer_do_not_wait_for_answers_where_entries_are_re
     assert [result.inserted for result in results] == [1] * len(origins)
 
 
-async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(plane: ShardedPlane) -> None:
+@pytest.mark.parametrize(
+    "why",
+    [
+        Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True),
+        NotFound("there is no window 'w': somebody has deleted it meanwhile", field="window"),
+    ],
+    ids=["away", "deleted"],
+)
+async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(
+    plane: ShardedPlane, why: Exception
+) -> None:
     """Else the client says that the call has changed nothing."""
     window = plane.deployment.window
 
     async def away(name: str) -> Any:
-        raise Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True)
+        raise why
 
     async def parts():
         yield data
@@ -292,6 +304,20 @@ async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(p
         plane.deployment.window = window
         assert (await plane.window(name)).spec.name == name
     assert "min" in (await plane.window("w")).spec.aggregates
+
+
+async def test_a_process_without_shards_learns_the_windows_from_others(plane: ShardedPlane) -> None:
+    """PromQL goes by what the process knows: it answered that there is nothing."""
+    other = ShardedPlane(HostedShards(SHARDS, plane.shards.local), ManualClock())
+    assert not list(other.list())
+    with pytest.raises(NotFound):
+        other.spec("w")
+    await other.learn()
+    assert [info.spec.name for info in other.list()] == ["w"]
+    assert other.spec("w") == plane.spec("w")
+    await plane.delete("w")
+    await other.learn()
+    assert not list(other.list())
 
 
 async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -> None:

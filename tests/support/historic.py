@@ -7,11 +7,15 @@ long      a view of it, slide 16   answers as `long` (max_age 16); about the pas
 import copy
 from types import SimpleNamespace
 
+import numpy as np
+
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
+from sash_engine.windows.questions import AnswersAt
 from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from sash_wire.coded import Coded
 from tests.support.viewed import COMMON, SECOND, SUMS, ask, bulk, questions_about, write
 
 SLIDE, HISTORY, LONG = 8, 24, 16
@@ -167,6 +171,10 @@ def same_answers(window, shown, kept, partials=True):
         past = getattr(question, "as_of", None) is not None
         assert of_reader(window.reader_of(question), window, question) == ask(kept if past else shown, question)
         assert of_reader(window.past, window, question) == ask(kept, question), question
+    times = np.arange(5, 75, 3)
+    names = [("x|y", "q|y", "nobody|y")[i % 3] for i in range(len(times))] if kept.spec.keyed else None
+    many = AnswersAt(times, None if names is None else Coded.of(names), [4, 30])
+    assert str(many.answer(window.reader_of(many))) == str(many.answer(kept.reader)), "of many instants"
 
 
 def of_reader(reader, window, question):

@@ -1,5 +1,6 @@
 """Windows with a history: they show their slide, and answer about the past from all that they keep."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,3 +204,34 @@ def test_a_view_without_a_slide_shows_what_its_window_shows():
     assert [each.entries for each in view.reader.query(Query("a"))] == [1]
     assert [each.entries for each in view.past.query(Query("a"))] == [3]
     assert view_of(spec_of("event")).slide.max_age == "16"
+
+
+def test_a_cascade_may_have_a_history():
+    source = Window(WindowSpec.parse({**SPEC, "name": "requests"}))
+    cascade = source.derive(made(**{"from": {"window": "requests", "granularity": "5s"}}))
+    kept = source.derive(
+        WindowSpec.parse(
+            {**SPEC, "name": "kept", "slide": {"max_age": "100s"}, "from": {"window": "requests", "granularity": "5s"}}
+        )
+    )
+    for times in ([1000, 994, 991, 950], [985, 901], [1040]):
+        source.bulk_insert(Batch.of(source.spec, times, {"value": [1.0] * len(times)}, ["a"] * len(times)))
+    assert (cascade.query("a")[0].entries, cascade.info().entries) == (1, 6), "the pane of 900 was late"
+    for as_of in (960, 999, 1100):
+        assert cascade.query("a", ["1h"], as_of=as_of) == kept.query("a", ["1h"], as_of=as_of)
+    assert cascade.query("a", as_of=1100)[0].entries == 6
+    cascade.check_invariants()
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 400)), min_size=1, max_size=60))
+def test_answers_at_many_instants_are_those_of_the_history(entries):
+    window = Window(WindowSpec.parse({**SPEC, "name": "w"}))
+    keys, times = [key for key, _ in entries], [time for _, time in entries]
+    window.bulk_insert(Batch.of(window.spec, times, {"value": [float(time) for time in times]}, keys))
+    instants = np.arange(0, 420, 7)
+    for key in "ab":
+        (found,) = window.answers_at(instants, [key] * len(instants), ["30s"])
+        for row, instant in enumerate(instants.tolist()):
+            (answer,) = window.query(key, ["30s"], as_of=instant)
+            assert found.entries[row] == answer.entries
+            assert {name: column[row] for name, column in found.aggregates.items()} == answer.aggregates

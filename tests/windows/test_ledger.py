@@ -371,3 +371,58 @@ def test_a_document_of_an_earlier_version_has_no_fences():
         ledger.applied(sent(42, "other"))
     assert ledger.applied(sent(41, "other"))
     assert old.items() <= Ledger.of(old).document().items(), "and what it had stands where it stood"
+
+
+# ---------------------------------------------------------------- numbers with gaps
+
+
+def behind(after, sequence, epoch=0):
+    return Origin("p", sequence, epoch, b"data", after=after)
+
+
+def test_numbers_with_gaps_go_on_behind_the_last_one():
+    ledger = noted(behind(0, 100), behind(100, 150), behind(150, 151))
+    for write in (behind(0, 100), behind(20, 50), behind(100, 150), behind(150, 151), behind(0, 151)):
+        assert ledger.applied(write), "a number stands for its data, wherever the write was cut"
+    assert not ledger.applied(behind(151, 152))
+    assert not ledger.applied(behind(151, 2**63 - 1))
+
+
+@pytest.mark.parametrize(
+    ("after", "field", "limit"), [(150, "after", "151"), (0, "after", "151"), (152, "sequence", "152")]
+)
+def test_a_write_that_overlaps_or_leaves_a_gap_is_refused(after, field, limit):
+    ledger = noted(behind(0, 100), behind(100, 151))
+    with pytest.raises(FailedPrecondition) as refused:
+        ledger.applied(behind(after, 200))
+    assert (refused.value.field, refused.value.limit) == (field, limit)
+    assert not ledger.applied(behind(151, 200)), "and nothing has changed"
+
+
+def test_numbers_with_gaps_go_on_under_a_higher_epoch():
+    ledger = noted(behind(0, 100), behind(100, 200, epoch=3))
+    with pytest.raises(ProducerFenced) as refused:
+        ledger.applied(behind(200, 300, epoch=2))
+    assert refused.value.limit == "3"
+    assert ledger.applied(behind(0, 100, epoch=4))
+    with pytest.raises(FailedPrecondition, match="send what is behind"):
+        ledger.applied(behind(100, 300, epoch=4))
+    assert not ledger.applied(behind(200, 300, epoch=4))
+
+
+def test_no_digest_of_an_earlier_number_is_taken_for_one_in_a_gap():
+    ledger = noted(sent(1), sent(2), Origin("p", 10, 0, b"tenn", after=2), sent(11))
+    assert ledger.applied(sent(11))
+    for sequence in (8, 9):
+        assert ledger.applied(Origin("p", sequence, 0, b"else")), "its digest is not known"
+    for sequence in (1, 10, 11):
+        with pytest.raises(SequenceReused):
+            ledger.applied(Origin("p", sequence, 0, b"else"))
+    assert Ledger.of(ledger.document()).document() == ledger.document()
+
+
+@pytest.mark.parametrize(("after", "sequence"), [(-1, 1), (1, 1), (5, 4)])
+def test_after_is_below_the_number(after, sequence):
+    with pytest.raises(InvalidArgument) as refused:
+        Ledger().applied(behind(after, sequence))
+    assert refused.value.field == "after"

@@ -11,13 +11,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from sash_client.answers import Staged, WriteResult
+from sash_client.answers import LastWrite, Staged, WriteResult
 from sash_client.calls.plans import Plan, Together, asked_again
 from sash_client.calls.streams import Patience
 from sash_client.data.bulks import Bulk, Columns, Rows, bulk_of, checked
 from sash_client.data.times import Duration, TimeLike
 from sash_client.data.wire import fill_scalar, from_write
-from sash_client.errors import InvalidArgument, SashClientError
+from sash_client.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, SashClientError
 from sash_client.windows.handle import Handle, key_text, known, tick_of
 from sash_client.windows.keys import Key, text
 from sash_client.windows.questions import to_lookbacks
@@ -29,6 +29,7 @@ __all__ = [
     "bulk_insert",
     "commit",
     "insert",
+    "last_write",
     "messages_of",
     "natural",
     "punctuate",
@@ -101,6 +102,7 @@ def bulk_insert(
     producer: str | None = None,
     sequence: int | None = None,
     epoch: int = 0,
+    after: int | None = None,
 ) -> Plan[WriteResult]:
     """Insert n entries, in any order.
 
@@ -127,6 +129,8 @@ def bulk_insert(
         producer, sequence, epoch: as in `insert`. Every message has a number of its own, from `sequence` on. The
             result's `sequences` says how many were used (one, if the bulk fits one message). If a call fails, the same
             call again is safe: the same arrays are cut in the same places, if the client has the same limits.
+        after: for numbers with gaps, such as offsets of a log: the number of the producer's write before this one, 0 if
+            there is none. The numbers go on under a higher epoch. The bulk has to fit one message.
 
     Returns:
         what became of the entries, all messages together.
@@ -136,6 +140,13 @@ def bulk_insert(
     # All shards note a producer's number, and one that may reject entries has to see all of a bulk.
     is_whole = producer is not None or sequence is not None or epoch != 0 or "reject" in _policies(spec)
     parts = [(None, bulk)] if is_whole else (yield from _parts(window, bulk, spec))
+    if after is not None:
+        messages = list(messages_of(window, bulk))
+        if len(messages) > 1:
+            raise ResourceExhausted(f"{len(bulk.times)} entries do not fit one message", reason="TOO_LARGE")
+        return (
+            yield from _sent(window, "BulkInsert", messages, _Numbers(producer, sequence, epoch, after), from_write)
+        )
     plans = [
         _sent(window, "BulkInsert", messages_of(window, part), _Numbers(producer, sequence, epoch), from_write, owner)
         for owner, part in parts
@@ -149,6 +160,30 @@ def bulk_insert(
         errors[0].applied = total
         raise errors[0]
     return total
+
+
+def last_write(window: Handle, producer: str) -> Plan[LastWrite]:
+    """Return the number and the epoch of a producer's last write, as the window remembers them; nothing changes.
+
+    While a write is under way in a service of several shards, the number may be that of any shard. A write behind a
+    number that another shard does not have is refused, with `limit`.
+
+    Args:
+        producer: its name.
+    """
+    spec = yield from known(window)
+    nothing = checked(bulk_of([], dict.fromkeys(spec.fields, ()), keys=[] if spec.keyed else None), spec)
+    last = []
+    for epoch in (_LARGEST, 0):  # a number behind a gap is refused with the next one, an epoch with a higher one
+        numbers = _Numbers(producer, _LARGEST, epoch, _LARGEST - 1)
+        try:
+            yield from _sent(window, "BulkInsert", messages_of(window, nothing), numbers, from_write)
+        except FailedPrecondition as error:
+            if error.limit is None or error.field not in ("sequence", "epoch"):
+                raise
+            last.append((int(error.limit), error.field))
+    (next_, _), (fence, field) = last
+    return LastWrite(next_ - 1, fence if field == "epoch" else 0)
 
 
 def bulk_evict(
@@ -442,8 +477,8 @@ _IN_PARTS = frozenset({"BulkInsert", "Retract", "Update"})
 class _Numbers:
     """The numbers that a producer gives to the messages of a call, one after the other; none without a producer."""
 
-    def __init__(self, producer: str | None, sequence: int | None, epoch: int) -> None:
-        self._producer, self._epoch = producer, epoch
+    def __init__(self, producer: str | None, sequence: int | None, epoch: int, after: int | None = None) -> None:
+        self._producer, self._epoch, self._after = producer, epoch, after
         self._next = None if sequence is None else natural(sequence, "sequence")
 
     def give(self, request: Any) -> bool:
@@ -453,9 +488,13 @@ class _Numbers:
         if self._producer is None or self._next is None:
             if self._epoch:
                 raise InvalidArgument("an epoch needs a producer and a sequence", field="epoch")
+            if self._after is not None:
+                raise InvalidArgument("after needs a producer and a sequence", field="after")
             return False
         request.producer = text(self._producer, "producer")
         request.sequence, request.epoch = natural(self._next, "sequence"), natural(self._epoch, "epoch")
+        if self._after is not None:
+            request.after = natural(self._after, "after")
         self._next += 1
         return True
 
@@ -490,6 +529,8 @@ def _sent(
     assert total is not None  # an empty bulk is a message, too
     return total
 
+
+_LARGEST = 2**63 - 1
 
 _CHANGES = ("evicted", "already_applied", "retracted", "corrected", "missing")
 

@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sash_client import InvalidArgument, WriteResult
-from sash_spark.writing.bad_rows import Columns, good_rows
+from sash_spark.writing.bad_rows import good_rows
 from sash_spark.writing.keys import key_values
+from sash_wire.rows import Columns
 
 __all__ = ["OPERATIONS", "Changes", "apply_changes", "net_changes"]
 

@@ -36,10 +36,11 @@ from pyspark.sql.types import (
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.login import Login
-from sash_spark.writing.bad_rows import Columns, good_rows
+from sash_spark.writing.bad_rows import good_rows
 from sash_spark.writing.changes import Changes, apply_changes, net_changes
 from sash_spark.writing.keys import fitted_parts, key_values
 from sash_spark.writing.paths import find, flat
+from sash_wire.rows import Columns
 
 __all__ = [
     "BATCH_ID",

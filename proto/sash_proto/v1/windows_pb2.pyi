@@ -285,7 +285,7 @@ class DeleteWindowResponse(_message.Message):
     def __init__(self, entries: _Optional[int] = ...) -> None: ...
 
 class InsertRequest(_message.Message):
-    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch", "parts")
+    __slots__ = ("window", "key", "time", "value", "fields", "answer", "lookbacks", "producer", "sequence", "epoch", "parts", "after")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -311,6 +311,7 @@ class InsertRequest(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
     time: int
@@ -322,10 +323,11 @@ class InsertRequest(_message.Message):
     sequence: int
     epoch: int
     parts: _containers.ScalarMap[str, str]
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    after: int
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., answer: bool = ..., lookbacks: _Optional[_Iterable[str]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, str]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class BulkInsertRequest(_message.Message):
-    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch", "parts")
+    __slots__ = ("window", "time", "fields", "key", "producer", "sequence", "partials", "entries", "epoch", "parts", "after")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +359,7 @@ class BulkInsertRequest(_message.Message):
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: bytes
     fields: _containers.MessageMap[str, Column]
@@ -367,7 +370,8 @@ class BulkInsertRequest(_message.Message):
     entries: bytes
     epoch: int
     parts: _containers.MessageMap[str, Strings]
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, Strings]] = ...) -> None: ...
+    after: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class InsertResponse(_message.Message):
     __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead", "history")
@@ -392,7 +396,7 @@ class InsertResponse(_message.Message):
     def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ..., history: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts")
+    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts", "after")
     class PartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -410,6 +414,7 @@ class BulkEvictRequest(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: int
     key: str
@@ -420,7 +425,8 @@ class BulkEvictRequest(_message.Message):
     end: int
     end_exclusive: bool
     parts: _containers.ScalarMap[str, str]
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    after: int
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class BulkEvictResponse(_message.Message):
     __slots__ = ("evicted", "already_applied", "durability")
@@ -887,3 +893,51 @@ class Source(_message.Message):
     window: str
     granularity: str
     def __init__(self, window: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
+
+class AnswersAtRequest(_message.Message):
+    __slots__ = ("window", "time", "key", "parts", "lookbacks", "where", "aggregates")
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Strings
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Strings, _Mapping]] = ...) -> None: ...
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    time: bytes
+    key: Strings
+    parts: _containers.MessageMap[str, Strings]
+    lookbacks: _containers.RepeatedScalarFieldContainer[str]
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    aggregates: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., lookbacks: _Optional[_Iterable[str]] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AnswersAtResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[AnswerColumns]
+    def __init__(self, answers: _Optional[_Iterable[_Union[AnswerColumns, _Mapping]]] = ...) -> None: ...
+
+class AnswerColumns(_message.Message):
+    __slots__ = ("lookback", "entries", "aggregates")
+    class AggregatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SeriesColumn
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SeriesColumn, _Mapping]] = ...) -> None: ...
+    LOOKBACK_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    lookback: str
+    entries: bytes
+    aggregates: _containers.MessageMap[str, SeriesColumn]
+    def __init__(self, lookback: _Optional[str] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ...) -> None: ...

@@ -264,7 +264,7 @@ class MemoryBudget:
         self._lasting = 0
         """What is used and not by requests, at least; see above."""
         self._least = self._least_before = float("inf")
-        """No more than this stays: by the samples of at most ten seconds, and by those of the ten seconds before."""
+        """No more than this stays: by the samples of at most a minute, and by those of the minute before."""
         self._least_since_s = float("-inf")
         self._small_bytes = min(SMALL_BYTES, limit_bytes // _SMALL_SHARE)
         self._promised = 0

@@ -29,6 +29,7 @@ __all__ = [
     "entry_of",
     "key_of",
     "member",
+    "pairs_steps",
     "taken_origin",
     "taken_question",
     "texts",
@@ -37,7 +38,7 @@ __all__ = [
 BLOB = "blob"
 """The name of the part of a partial that is not numbers."""
 
-ORIGIN = ("producer", "sequence", "epoch")
+ORIGIN = ("producer", "sequence", "epoch", "after")
 """The members that say who sends a write."""
 
 _DECODED_BYTES = 1 << 20
@@ -116,7 +117,7 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
 
 
 def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
-    """Take ``"producer"``, ``"sequence"`` and ``"epoch"`` out of a document; return None if it has none of them.
+    """Take the members of `ORIGIN` out of a document; return None if it has none of them.
 
     Args:
         spec: of the window; its fields may have these names.
@@ -128,8 +129,8 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
     if not taken:
         return None
     producer = text(taken["producer"], "producer") if "producer" in taken else None
-    sequence, epoch = (integer(taken[name], name) if name in taken else None for name in ("sequence", "epoch"))
-    return origin_of(producer, sequence, epoch)
+    numbers = (integer(taken[name], name) if name in taken else None for name in ORIGIN[1:])
+    return origin_of(producer, *numbers)
 
 
 def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> dict[str, Any]:
@@ -203,6 +204,15 @@ def batch_steps(
         columns |= yield from nullable_steps(_list(values, name), spec, name)
     given = (yield from number_steps(times, _INT64, "time")) if counted == "time" else None
     return Batch(times_of(given, len(times)), columns, keys)
+
+
+def pairs_steps(document: Mapping[str, Any], spec: WindowSpec) -> Steps[tuple[Array, Coded | None]]:
+    """Return the times and keys of pairs, which are columns as of a bulk; raises as `batch_steps`."""
+    for name in document:
+        if name not in ("time", "key", *spec.parts):
+            raise InvalidArgument(f"{name[:80]!r} is unknown here; pairs have time and key", field=name)
+    keys = yield from _keys(document, spec)
+    return (yield from number_steps(_list(member(document, "time"), "time"), _INT64, "time")), keys
 
 
 def _partial_batch(

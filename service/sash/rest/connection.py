@@ -1,6 +1,7 @@
 """One connection of the HTTP port: a protocol of asyncio over the parser httptools, and its limits.
 
     receiving   IDLE ──▶ HEAD ──▶ BODY ──▶ IDLE …              DEAF: what still arrives is dropped
+                          │        ├ of a request that is refused by its head: dropped, part by part, in turns
                           │        └ stalled, or slower than 16 KiB/s: 408; 64 KiB of it that are no content: 400
                           └ longer than 64 KiB: 431; not whole in time: 408; neither HTTP/1.0 nor HTTP/1.1: 505
     exchanges   [is answered] [waits] …                        what follows is parsed when one of them is answered
@@ -34,6 +35,7 @@ from sash.access.tls import CERTIFIED, names_in
 from sash.calls import resumed
 from sash.context import HEADER, new_id
 from sash.limits.connections import SPARE_S, Connections, Place
+from sash.limits.turns import Turns
 from sash.rest.exchange import Exchange
 from sash.rest.joined import GONE, Joined
 from sash.rest.problems import MEDIA_TYPE
@@ -51,6 +53,9 @@ UNREAD_S = 60.0
 
 SMALL_BYTES = 65_536
 """Larger bodies need memory that is set aside: their requests have a task. So much of a body is held for an app."""
+
+DROPPED_S = 0.001
+"""What it takes to read what has arrived of a body that nobody wants, about: half a megabyte with TLS."""
 
 LIMIT = "sash.limit"
 """In the scope of a request: the limit that its connection is beyond."""
@@ -76,6 +81,7 @@ class Port:
         forwarded: the same, for requests of which a proxy says where they come from.
         at_once: whether the answer to a request may begin without a task.
         places: how many connections there may be.
+        turns: of all that the loop does.
         timeout_s: how long a head, or a part of a body, may take.
         idle_s: how long a connection may be idle.
         metrics: counts refusals.
@@ -87,6 +93,7 @@ class Port:
         forwarded: ASGIApp,
         at_once: Callable[[dict[str, Any]], bool],
         places: Connections,
+        turns: Turns,
         timeout_s: float,
         idle_s: float,
         metrics: Metrics,
@@ -95,6 +102,7 @@ class Port:
         self.forwarded = forwarded
         self.at_once = at_once
         self.places = places
+        self.turns = turns
         self.timeout_s = timeout_s
         self.idle_s = idle_s
         self._metrics = metrics
@@ -264,6 +272,8 @@ class Connection(asyncio.Protocol):
             return
         self._waiting = self._waiting + data if self._waiting else data
         self._parse()
+        if self._receiving is Receiving.BODY and cast("Exchange", self._newest).done:
+            self._drop_in_turns()
 
     def _parse(self) -> None:
         """Parse what has arrived, until a request waits for the one before it."""
@@ -319,6 +329,18 @@ class Connection(asyncio.Protocol):
             self._read_paused = pause
             assert self._transport is not None
             (self._transport.pause_reading if pause else self._transport.resume_reading)()
+
+    def _drop_in_turns(self) -> None:
+        """Receive more of a body that nobody wants when it is the client's turn."""
+        if self._read_paused or self.is_closing():
+            return
+        assert self._transport is not None
+        assert self._place is not None
+        turn = self._port.turns.goes_on(self._place.address, DROPPED_S)
+        if turn is not None:
+            self._read_paused = True
+            self._transport.pause_reading()
+            turn.add_done_callback(lambda _: self.read_on())
 
     def read_on(self) -> None:
         """Receive more, which somebody waits for: a part of a body, or that the client goes."""

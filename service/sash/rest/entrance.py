@@ -162,8 +162,7 @@ class Entrance:
                 return
             except ClientDisconnect:
                 return
-            work = mount.app(scope, receive, send)
-            await (lease.metered(work) if reads else work)
+            await lease.metered(mount.app(scope, receive, send), reads)
             if lease.memory.held:
                 lease.worked()
                 await until_read(scope, lease.memory)

@@ -18,6 +18,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from sash.limits.connections import Connections, with_room
 from sash.limits.memory import MemoryBudget
+from sash.limits.turns import Turns
 from sash.rest.connection import Connection, Port
 from sash.rest.entrance import Entrance
 from sash.rest.handshake import Handshake
@@ -35,6 +36,7 @@ class RestServer:
     Args:
         entrance: passes requests on to them.
         closing: is set when the server closes, which ends all watches.
+        turns: of all that the loop does.
         settings: host and port, and limits of connections.
         metrics: counts the requests that are refused ahead of the edges.
         memory: connections may take a part of it.
@@ -46,6 +48,7 @@ class RestServer:
         self,
         entrance: Entrance,
         closing: asyncio.Event,
+        turns: Turns,
         settings: Settings,
         metrics: Metrics,
         memory: MemoryBudget,
@@ -63,7 +66,7 @@ class RestServer:
         trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
         forwarded = cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), trusted))
         timeout_s, idle_s = settings.body_timeout_s, settings.idle_timeout_s
-        self.connections = Port(app, forwarded, entrance.at_once, places, timeout_s, idle_s, metrics)
+        self.connections = Port(app, forwarded, entrance.at_once, places, turns, timeout_s, idle_s, metrics)
         self._server = _Server(self.connections, self._accepted)
         self._task: asyncio.Task[None] | None = None
         self.port = 0

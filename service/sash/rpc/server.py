@@ -331,7 +331,7 @@ class _Guarded:
                 with lease:
                     if self._method.reads_only:
                         return await lease.metered(self._called(request))
-                    return await unbroken(self._method.call(request))
+                    return await lease.metered(unbroken(self._method.call(request)), reads=False)
         except Exception as error:
             return await self._refuse(error, context)
         finally:

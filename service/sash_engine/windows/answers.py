@@ -12,7 +12,18 @@ from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_wire.labels import split
 
-__all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult", "parts_of"]
+__all__ = [
+    "LATER_COUNTS",
+    "Answer",
+    "AnswerColumns",
+    "Counts",
+    "Page",
+    "Series",
+    "Staged",
+    "WindowInfo",
+    "WriteResult",
+    "parts_of",
+]
 
 T = TypeVar("T")
 
@@ -106,6 +117,19 @@ class Series:
     partials: dict[str, Partials] | None = None
     parts: dict[str, str] | None = None
     last: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(slots=True)
+class AnswerColumns:
+    """The answers about n pairs over one lookback: row i is about pair i.
+
+    `entries` is int64 (n,); `aggregates` has an array (n,) each, of dtype object where answers are no numbers or are
+    missing (None). `lookback` is as it was asked for; None: everything up to the times of the pairs.
+    """
+
+    entries: npt.NDArray[np.int64]
+    aggregates: dict[str, Array]
+    lookback: str | None = None
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, AnswerColumns, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Batch
 from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.batches.panes import Panes
@@ -46,6 +46,7 @@ from sash_engine.windows.keys.pages import PAGES, Numbers, pages_of
 from sash_engine.windows.questions import (
     ALL_KEYS,
     AllKeys,
+    AnswersAt,
     EntriesQuery,
     Grouped,
     KeyList,
@@ -65,6 +66,7 @@ from sash_engine.windows.spec.derived import check_derived, document_of, widened
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.changes import Changes
 from sash_engine.windows.writing.writer import Writer
+from sash_wire.coded import Coded
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 
@@ -510,6 +512,18 @@ class Window:
         return self.reader.series(
             SeriesQuery(start, end, step, width, key, keys, selection=Grouped(aggregates=aggregates))
         )
+
+    def answers_at(
+        self,
+        times: Array,
+        keys: Sequence[str] | None = None,
+        lookbacks: Sequence[str | int] = (),
+        where: Sequence[Where] = (),
+        aggregates: Sequence[str] = (),
+    ) -> list[AnswerColumns]:
+        """Answer about many pairs of a key and a time; see `AnswersAt`."""
+        coded = None if keys is None else Coded.of(keys)
+        return finished(self.past.answers_at_steps(AnswersAt(times, coded, lookbacks, where, aggregates)))
 
     def entries(
         self,

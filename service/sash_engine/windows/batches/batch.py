@@ -53,12 +53,14 @@ class Origin:
         epoch: whoever uses a higher one takes the name over.
         digest: of what the write carries, see `digests`; None where it is not known. Of a write whose parts go to
             several shards, it is of the whole.
+        after: where numbers have gaps, the number of the producer's write before this one; None where they have none.
     """
 
     producer: str
     sequence: int
     epoch: int = 0
     digest: bytes | None = None
+    after: int | None = None
 
 
 def untimed(rows: int) -> npt.NDArray[np.int64]:

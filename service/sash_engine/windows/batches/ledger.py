@@ -13,7 +13,19 @@ remembered: the ledger keeps the digests of a producer's last writes and of its 
                 first           recent           next a gap
 
 A write with a higher epoch takes the name over: its numbers begin with 1 again, and lower epochs are refused from then
-on. A batch is staged in parts, by tasks that may be retried or run twice. The commit names the parts that count and
+on.
+
+Numbers may also have gaps, as offsets of a log do. Such a write says `after` which number it comes. It is applied if
+that is the producer's last one, and was applied if its own number is not above the last one. In between, the window has
+a part of what it carries, and refuses it. These numbers stand for their data, so no digest is asked, and they go on
+under a higher epoch.
+
+    last        150                    sequence 150, after 100   applied before
+                                       sequence 170, after 150   the next one
+                                       sequence 170, after 100   refused: send what is behind 150
+                                       sequence 170, after 160   a gap
+
+A batch is staged in parts, by tasks that may be retried or run twice. The commit names the parts that count and
 drops the others. A later commit of the same batch changes nothing, whatever parts it names: a query that starts again
 stages its batch again, so that its parts have other tokens.
 
@@ -97,7 +109,8 @@ class LastWrite(NamedTuple):
     def after(self, origin: Origin, now_ns: int, digests: int) -> LastWrite:
         """Return the state after the next write, with at most so many digests."""
         digest = origin.digest or b""
-        recent = self.recent + digest if digest else b""  # digests of an earlier epoch have no number any more
+        follows = origin.sequence in (1, self.number + 1)  # behind a gap, no earlier digest has a place
+        recent = (self.recent if follows else b"") + digest if digest else b""  # those of an earlier epoch have none
         first = digest if origin.sequence == 1 else self.first
         return LastWrite(origin.sequence, now_ns, origin.epoch, first, recent[-DIGEST_BYTES * digests :])
 
@@ -143,8 +156,19 @@ class Ledger:
                 field="epoch",
                 limit=str(known.epoch),
             )
-        last = known.number if epoch == known.epoch else 0
-        if sequence > last + 1:
+        last = known.number if epoch == known.epoch or origin.after is not None else 0
+        if origin.after is not None and sequence <= last:
+            return True
+        if origin.after is not None and origin.after < last:
+            raise FailedPrecondition(
+                f"producer {name!r} sends what is after {origin.after} up to {sequence}, and the window has its writes "
+                f"up to {last}: send what is behind that",
+                field="after",
+                limit=str(last),
+            )
+        if origin.after == last:
+            return False
+        if sequence > last + 1:  # or, with `after`, behind a gap
             raise FailedPrecondition(
                 f"producer {name!r} sends {sequence}, and the window has its writes up to {last}"
                 f"{f' of epoch {epoch}' if epoch else ''}: the next one is {last + 1}",
@@ -305,6 +329,10 @@ def check_origin(origin: Origin) -> None:
         raise InvalidArgument(f"sequence {origin.sequence} is out of range", field="sequence", limit="1 to 2^63 - 1")
     if not 0 <= origin.epoch <= MAX_SEQUENCE:
         raise InvalidArgument(f"epoch {origin.epoch} is out of range", field="epoch", limit="0 to 2^63 - 1")
+    if origin.after is not None and not 0 <= origin.after < origin.sequence:
+        raise InvalidArgument(
+            f"after {origin.after} is not below sequence {origin.sequence}", field="after", limit="0 to sequence - 1"
+        )
 
 
 def _check_name(name: str, field: str) -> None:

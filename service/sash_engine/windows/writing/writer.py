@@ -119,8 +119,7 @@ class Writer:
         if replaces is None:
             sessions = self._slide.sessions
             ended = NEVER if sessions is None else sessions.end_of_entry(number, time)
-            shown, counted = self._shown, 1 if self._panes is None else values[0]
-            behind = counted if shown is not None and time <= shown.after(number) else 0
+            behind = int(self._shown is not None and time <= self._shown.after(number))
             self._derived.insert(number, time, values)
             keys.insert(number, time, values)
             return WriteResult(1, 0, self._slide.after(number, ended=ended), history=behind)
