@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from sash.limits.connections import Connections
+from sash.limits.turns import Turns
 from sash.rest import connection
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.servers import json_head, problem, running_service
@@ -247,10 +248,10 @@ def test_questions_end_whose_clients_have_gone():
         assert running.http().post("/v1/windows", json=aggregates).status_code == 201
         columns = {"time": [1] * 5000, "key": [f"key-{i}" for i in range(5000)], "value": [1.0] * 5000}
         assert running.http().post("/v1/windows/keys/bulk-insert", json=columns).status_code == 200
-        turn = running.plane._windows._storage.slices._turn
+        write = running.plane._windows._storage.store.lock("keys").exclusive()
         tasks = lambda: running.on_loop(lambda: len(asyncio.all_tasks()))  # noqa: E731
         before = tasks()
-        running.on_loop(turn.acquire)  # nothing that is long goes on
+        running.on_loop(write.__enter__)  # while a long write is under way, no question goes on
         question = b"GET /v1/windows/keys/query?all_keys=true HTTP/1.1\r\nhost: localhost\r\n\r\n"
         with connections(running, 40, question) as made:
             wait_until(lambda: tasks() >= before + 40)
@@ -261,7 +262,7 @@ def test_questions_end_whose_clients_have_gone():
         wait_until(lambda: tasks() <= before)
         garbage = running.on_loop(gc.collect)  # the service has no collector that looks for circles all the time
         gc.enable()
-        running.on_loop(turn.release)
+        running.on_loop(lambda: write.__exit__(None, None, None))
         assert garbage < 1000, garbage
         assert len(running.http().get("/v1/windows/keys/query?all_keys=true").json()["answers"]) == 5000
 
@@ -341,7 +342,7 @@ class Unread(asyncio.Transport):
 
 async def test_a_connection_ends_that_is_to_be_closed_and_whose_client_reads_no_more():
     places = Connections(1, 1)
-    port = connection.Port(None, None, lambda _: False, places, 10.0, 10.0, None)
+    port = connection.Port(None, None, lambda _: False, places, Turns(), 10.0, 10.0, None)
     transport = Unread()
     made = connection.Connection(port)
     made.begin(transport, places.admit("a"))
