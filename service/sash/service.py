@@ -275,7 +275,7 @@ class Service:
                 self.taken.set()
 
         async def collect() -> None:
-            search.look_if_due(self._memory.problem() is not None)
+            search.look_if_due(self._memory.is_tight)
 
         refreshes = [self._access.refresh]
         if self._certificates is not None:

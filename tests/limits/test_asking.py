@@ -48,3 +48,12 @@ async def test_a_question_that_is_called_off_leaves_its_place():
     third.cancel()
     await asyncio.gather(first, second, third, return_exceptions=True)
     assert (asking._callers, asking._counts) == ({}, {})
+
+
+async def test_what_the_service_asks_itself_waits_for_nobody():
+    questions = Questions(Asking(1))
+    asked = [asyncio.create_task(questions.ask("")) for _ in range(3)]
+    await settled()
+    assert questions.begun == [""] * 3
+    questions.may_end.set()
+    await asyncio.gather(*asked)

@@ -178,3 +178,21 @@ def test_there_are_as_many_as_have_room_in_memory(secured, most):
     assert limits.admit("one more").limit == f"SASH_MEMORY_BYTES: {most} connections"
     assert Connections(3, 3, room).limit("a") is None
     assert Connections(0, 3, room).limit("a") == "SASH_MAX_CONNECTIONS: 0"
+
+
+def test_a_connection_beyond_the_limits_is_in_nobodys_way():
+    limits = connections(most=3)
+    for _ in range(3):
+        Served(limits, "a", idle=False)
+    spare = Served(limits, "a")
+    assert limits.admit("b").limit == "SASH_MAX_CONNECTIONS: 3"
+    assert not spare.gave_way
+
+
+def test_an_address_with_its_share_of_spare_places_ends_a_handshake_of_its_own():
+    limits = connections(most=0)
+    others = [Half(limits, "b") for _ in range(SPARE_PER_ADDRESS)]
+    own = [Half(limits, "a") for _ in range(SPARE_PER_ADDRESS)]
+    assert limits.admit("a").limit == "SASH_MAX_CONNECTIONS: 0"
+    assert [half.place is None for half in own] == [True] + [False] * (SPARE_PER_ADDRESS - 1)
+    assert not any(half.place is None for half in others)

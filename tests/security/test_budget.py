@@ -316,6 +316,28 @@ def test_small_writes_fill_what_they_may_and_no_more(machine):
     budget.check(SMALL_BYTES)
 
 
+def test_what_is_promised_hides_nothing_of_what_stays(machine):
+    """It may not be in memory yet; what was received is."""
+    machine.used = 895 * MIB
+    budget = machine.budget(1000 * MIB)
+    with budget.promised(100 * MIB):
+        machine.now_s = 300.0
+        budget.check(SMALL_BYTES)
+        machine.used, machine.now_s = 950 * MIB, 600.0
+        with pytest.raises(OutOfRoom, match="no more than 90%"):
+            budget.check(1)
+    machine.used, machine.now_s = 300 * MIB, 900.0
+    mine = budget.reservation("ann")
+    mine.take(200 * MIB)
+    memory._mine.set(None)
+    machine.used, machine.now_s = 950 * MIB, 1200.0
+    with pytest.raises(OutOfRoom, match="no more than 90%"):
+        budget.check(1)
+    mine.arrived(200 * MIB)
+    machine.now_s = 1500.0
+    budget.check(1)
+
+
 def test_what_grows_without_being_admitted_is_seen_in_minutes(machine):
     """Estimates were too low, or a cache fills."""
     machine.used = 300 * MIB

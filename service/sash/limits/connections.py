@@ -153,8 +153,6 @@ class Connections:
         has_share = has >= self._most_per_address
         if _end_oldest(self._handshakes, address if has_share else None):
             return True
-        if has_share:
-            return False
         of = _most(self._begun)
         for place in self._begun.get(of, ()) if self._by_address.get(of, 0) > has else ():
             assert place.give_way is not None

@@ -17,11 +17,7 @@ small answers go on. What is large fills the limit up to 85 %.
 
 **Small writes go by what stays, and by nothing else**: what requests, answers and connections of others hold goes
 again, and never refuses them. Nobody tells what stays. But it is no more than what was used at any time, without what
-requests had received by then, and with what was admitted since:
-
-    used    ╭╮  ╭─╮     ╭──╮
-          ╭╯╰──╯ ╰─────╯  ╰─╮ ╭─      the lowest point of the last minute, at least, and what was admitted since
-    ──────╯      least      ╰─╯
+requests had received by then, and with what was admitted since: the least of the last minute or two counts.
 
 A request has one reservation, for its body, for what is parsed of it, and for its answer until the caller has read it.
 All that a caller's requests have reserved is at most half of what is left for all: so the first one may have half of
@@ -305,6 +301,11 @@ class MemoryBudget:
     def is_scarce(self) -> bool:
         """Whether more than half of the limit is used."""
         return self.used > self.limit_bytes // 2
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether so much is used that nothing large is taken, whatever it is used for."""
+        return self.used > self._roomy_bytes
 
     def problem(self) -> str | None:
         """Why new entries are refused; None where they are taken."""

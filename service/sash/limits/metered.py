@@ -33,6 +33,7 @@ def metered(
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
             finally:
+                given = None  # an error knows the frames that it came through, and would be known here
                 spend(clock_s() - began)
             try:
                 given = yield waits_for

@@ -156,6 +156,7 @@ class Turns:
                 except StopIteration as end:
                     return end.value  # type: ignore[no-any-return]
                 finally:
+                    given = None  # an error knows the frames that it came through, and would be known here
                     self._is_metering, self._worked_s = is_within, clock_s()
                     spent_s += self._worked_s - began_s
                     steps += 1

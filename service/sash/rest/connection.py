@@ -151,9 +151,7 @@ class Connection(asyncio.Protocol):
         self.date = port.date
         """The line of answers with the date."""
         self._loop = asyncio.get_running_loop()
-        self._parser: Any = httptools.HttpRequestParser(self)
-        # Else the parser takes what follows a request with `Connection: close` for a part of it.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parser: Any = None
         self._transport: Joined | None = None
         self._place: Place | None = None
         # The transport's own, so that they cost one call: writes at the end of this iteration of the loop, many of them
@@ -208,6 +206,9 @@ class Connection(asyncio.Protocol):
     def begin(self, transport: asyncio.Transport, place: Place) -> None:
         """Serve a connection, which is encrypted now where it is to be."""
         self._place = place
+        self._parser = httptools.HttpRequestParser(self)
+        # Else the parser takes what follows a request with `Connection: close` for a part of it.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._receiving = Receiving.IDLE  # a handshake that gave way may have read something already
         self._port.places.begun(place, self._give_way)
         self._transport = joined = Joined(transport, self._loop)
@@ -233,8 +234,8 @@ class Connection(asyncio.Protocol):
         self._port.open.discard(self)
         self._port.places.leave(self._place)
         self._waiting, self._receiving = b"", Receiving.DEAF
-        if self._exchanges:
-            self._exchanges[0].leave()
+        for exchange in self._exchanges:
+            exchange.leave()
         self._exchanges.clear()
         self._newest = self._parser = None  # the collector of garbage, which would find the circles, does not look
         self.resume_writing()
@@ -249,7 +250,7 @@ class Connection(asyncio.Protocol):
         if self._receiving is Receiving.BODY:
             if self._newest is not self._exchanges[-1] or len(self._exchanges) == 1:
                 return False
-            self._exchanges.pop()  # it has not begun
+            self._exchanges.pop().leave()  # it has not begun
             self._receiving = Receiving.IDLE
         self._no_more = True
         return True
@@ -491,7 +492,7 @@ class Connection(asyncio.Protocol):
             self.break_off()
         else:
             if arriving is not None:
-                self._exchanges.pop()  # it has not begun
+                self._exchanges.pop().leave()  # it has not begun
             self._last = answer
             self._pause_or_read()
 

@@ -156,6 +156,8 @@ class Exchange:
         """The client has gone: nobody reads the answer, so nothing is done for it any more. A write goes on."""
         self.gone = True
         self._parts, self.unread = [], 0
+        if not self.begun:
+            self.scope.pop(ANSWERS, None)  # it is a circle
         if self.task is not None:
             self.task.cancel()
         if self._news is not None:
