@@ -19,6 +19,7 @@ import pytest
         "bench.access",
         "bench.load",
         "bench.spark_commit",
+        "bench.ingest",
     ],
 )
 def test_a_benchmark_runs(module):
