@@ -80,6 +80,7 @@ soak: setup ## long: properties with thousands of examples, hundreds of kills on
 	SASH_PROFILE=soak $(BIN)/python -m pytest -rP tests/spark/test_cluster.py
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
+	$(BIN)/python -W ignore -m tests.simulation --seeds 5000 --met
 
 simulate: setup ## simulate a service and a cluster on virtual time, seed after seed, on all cores, until stopped
 	$(BIN)/python -W ignore -m tests.simulation --met
@@ -89,6 +90,7 @@ bench: setup ## all benchmarks at real size, pinned to one core where they measu
 	taskset -c 1 $(BIN)/python -m bench.engine_both
 	taskset -c 1 $(BIN)/python -m bench.changes
 	taskset -c 1 $(BIN)/python -m bench.keys
+	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.edges
 	$(BIN)/python -m bench.unary
 	$(BIN)/python -m bench.combine_counts

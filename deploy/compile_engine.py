@@ -16,8 +16,8 @@ Left out, and why; microseconds of processor time, the lowest of several runs in
                 It takes a third more time to compile, two thirds more memory, and closes classes that others
                 derive from; `PageAllocator` refers to a method weakly.
 
-`compiled` keeps what it has built in build/compiled until a source changes. `make run`, `make demo`, `make test` and
-benchmarks call it, and so does the build of a wheel where `COMPILE_SASH=1` is set, as `make wheel` does.
+`compiled` keeps what it has built in build/compiled until a source changes. `make run`, `make demo`, `make test`,
+benchmarks and the build of a wheel call it.
 
 The compiler is `cc`, or what CC says, or that of the package ziglang. An environment without
 mypy, such as that of `make run`, gets it for the time of compiling.

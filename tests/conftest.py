@@ -14,8 +14,8 @@ from xdist.scheduler import LoadFileScheduling
 from sash_engine import version
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("dev", max_examples=40, deadline=None, suppress_health_check=slow)
-settings.register_profile("ci", max_examples=50, deadline=None, suppress_health_check=slow, derandomize=True)
+settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=slow)
+settings.register_profile("ci", max_examples=25, deadline=None, suppress_health_check=slow, derandomize=True)
 settings.register_profile("coverage", max_examples=10, deadline=None, suppress_health_check=slow, derandomize=True)
 settings.register_profile("sample", max_examples=10, deadline=None, suppress_health_check=slow, derandomize=True)
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=slow)
@@ -43,6 +43,10 @@ LONG = (
 """They begin first, the longest before the others, so that no process is left with one when the others are done."""
 
 
+OWN_SPARK = tuple(f"tests/spark/test_{name}.py" for name in ("cluster", "connect", "versions"))
+"""These start Sparks of their own, and need not wait for those that share one."""
+
+
 def pytest_report_header(config):
     return f"engine: {version.engine()}"
 
@@ -65,10 +69,11 @@ def transport(request):
 
 
 class Files(LoadFileScheduling):
-    """Gives each process whole files. All of Spark is for one process, so that one JVM is started and warmed up."""
+    """Gives each process whole files. What shares a Spark is for one process, so that one JVM is started and warm."""
 
     def _split_scope(self, nodeid):
-        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+        file = super()._split_scope(nodeid)
+        return "tests/spark" if file.startswith("tests/spark/") and file not in OWN_SPARK else file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,13 +14,15 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import isfinite
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from sash_cli.options import Shown
 from sash_cli.output import cell, fail, instant, instants, json_line, table
-from sash_client import Answer, Series, Window
+
+if TYPE_CHECKING:  # as in `options`
+    from sash_client import Answer, Series, Window
 
 __all__ = ["View", "short_form", "show", "show_series", "sparkline", "view_of"]
 

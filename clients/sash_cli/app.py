@@ -16,8 +16,8 @@ from sash_cli.ingest import ingest
 from sash_cli.load import load
 from sash_cli.options import LOGIN, Login, spelled
 from sash_cli.output import drop_output, fail
+from sash_cli.pairs import answers_at
 from sash_cli.top import top
-from sash_client import SashClientError
 
 __all__ = ["app", "run"]
 
@@ -26,6 +26,7 @@ app = typer.Typer(
     name="sash",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -56,6 +57,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "describe": windows.describe,
     "query": questions.query,
     "series": questions.series,
+    "answers-at": answers_at,
     "keys": questions.keys,
     "watch": questions.watch,
     "top": top,
@@ -84,11 +86,15 @@ def run() -> None:
     """Run the command line. An error of the service is one line on standard error."""
     try:
         app(prog_name="sash")  # the name by which shells ask for completion
-    except SashClientError as error:
-        limit = f" (limit: {error.limit})" if error.limit else ""
-        fail(f"{error.message}{limit}")
     except OSError as error:  # such as a full disk behind standard output
         drop_output()
         fail(error.strerror or str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        from sash_client import SashClientError
+
+        if not isinstance(error, SashClientError):
+            raise
+        limit = f" (limit: {error.limit})" if error.limit else ""
+        fail(f"{error.message}{limit}")

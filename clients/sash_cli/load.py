@@ -1,41 +1,24 @@
-"""The command ``sash load``: files of entries into a window, each row once.
-
-    file ──▶ chunks 1, 2, 3, …  ──▶ bulk-insert, with a producer's name and the chunk's number
-
-The service has the number of the last chunk. So the command goes on where it was stopped, and a second run changes
-nothing. The service also has digests of the first chunk and of the last ones. The command sends these again, so that a
-file that has changed is refused.
-"""
+"""The command ``sash load``: files of entries into a window, each row once; see `loading`."""
 
 from __future__ import annotations
 
-import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
-from uuid import uuid4
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected
-from sash_cli.output import fail, interrupts
-from sash_client import FailedPrecondition, SashClientError, Window, WriteResult
-from sash_wire.documents import read_yaml
-from sash_wire.errors import WireError
-from sash_wire.mapping import quoted, source_of, sources
+from sash_cli.output import fail, interrupts, time_of
 
-if TYPE_CHECKING:
-    from sash_cli.load_files import Chunk, Mapped
+if TYPE_CHECKING:  # as in `options`; what reads files brings pyarrow
+    pass
 
 __all__ = ["load"]
-
-_CHECKED = 127
-"""So many of the last chunks are sent again: the service keeps the digests of a producer's last 128 writes."""
 
 _LINE_S = 5.0
 """Where there is no terminal, a line of progress comes so often."""
@@ -75,24 +58,39 @@ def load(
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out rows in which a column has no value, and count them.")
     ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Load into the window's history: all rows are older than its slide.")
+    ] = False,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With --history: leave out rows of this time and later, and count them."),
+    ] = None,
     target: Target = LOCAL,
 ) -> None:
     """Load files into a window, each row once: a second run goes on where the first was stopped."""
     try:
-        from sash_cli import load_files
+        from sash_cli import load_files, loading
     except ModuleNotFoundError as error:
         fail(missing(error, "load"))
     kinds = [kind or load_files.format_of(file) for file in files]
     for file, found in zip(files, kinds, strict=True):
         if found not in set(load_files.FORMATS.values()):
             fail(f"{file}: give --format csv, ndjson, parquet or arrow")
+    if before is not None and not history:
+        fail("--before goes with --history")
+    end = None if before is None else time_of(before)
     named = [(file, str(found)) for file, found in zip(files, kinds, strict=True)]
-    loads = [(producer, named)] if producer is not None else [(_producer_of(file), [(file, k)]) for file, k in named]
+    loads = (
+        [(producer, named)] if producer is not None else [(loading.producer_of(file), [(file, k)]) for file, k in named]
+    )
+    from sash_client import SashClientError  # as in `options`
+
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
-        mapped = _mapped(window, mapping, time_column, key_column, field or [], part or [])
+        mapped = loading.mapped_of(window, mapping, time_column, key_column, field or [], part or [])
+        past = loading.past_of(window, end) if history else None
         for writer, some in loads:
-            loaded = Load(window, writer, mapped, skip_missing)
+            loaded = loading.Load(window, writer, mapped, skip_missing, past)
             try:
                 with _shown() as show:
                     for at, file in loaded.chunks(some):
@@ -105,181 +103,6 @@ def load(
                 text = error.message if isinstance(error, SashClientError) else str(error)
                 fail(f"{loaded.file}: {text}")
             typer.echo(loaded.summary())
-
-
-class Load:
-    """One sequence of chunks, under one producer's name.
-
-    Args:
-        window: where they go.
-        producer: the name.
-        mapped: where the window's columns come from.
-        skip_missing: whether to leave out rows in which a column has no value.
-    """
-
-    def __init__(self, window: Window, producer: str, mapped: Mapped, skip_missing: bool) -> None:
-        self._window, self._producer, self._mapped, self._skip_missing = window, producer, mapped, skip_missing
-        self.file = ""
-        """The file that is being read."""
-        self.rows = 0
-        """Rows read so far."""
-        self._before = 0
-        self._rejected = 0
-        self._result = WriteResult()
-
-    def chunks(self, files: Sequence[tuple[str, str]]) -> Iterator[tuple[float | None, str]]:
-        """Load files, with their formats, as one sequence; yield after each chunk.
-
-        Yields:
-            how much of the file has been read, and the file.
-
-        Raises:
-            SashClientError: a chunk is refused.
-            WrongFile: a file cannot be read, or is not the one that was loaded before.
-        """
-        from sash_cli.load_files import WrongFile, chunks
-
-        self.file = files[0][0]
-        next_ = self._next()
-        number = 0
-        for self.file, kind in files:
-            for chunk in chunks(self.file, kind, self._mapped, self._skip_missing):
-                number += 1
-                if number == 1 or number >= next_ - _CHECKED:
-                    self._send(chunk, number)
-                else:
-                    self._before += chunk.rows
-                self.rows += chunk.rows
-                yield chunk.done, self.file
-        if number < next_ - 1:
-            raise WrongFile(
-                f"{next_ - 1} chunks of it were loaded before, and it has {number}: it has changed. {self._otherwise()}"
-            )
-
-    def summary(self) -> str:
-        """Say what has become of the rows."""
-        done = self._result
-        counts = {
-            "inserted": done.inserted,
-            "late": done.late,
-            "duplicates": done.duplicates,
-            "too far ahead": done.ahead,
-            "rejected": self._rejected,
-            "loaded before": self._before,
-        }
-        return f"{self.file}: {self.rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items())
-
-    def _next(self) -> int:
-        """Return the number of the next chunk."""
-        return self._window.last_write(self._producer).number + 1
-
-    def _send(self, chunk: Chunk, number: int) -> None:
-        from sash_cli.load_files import WrongFile
-
-        try:
-            done = self._window.bulk_insert(chunk.table, time="time", producer=self._producer, sequence=number)
-        except FailedPrecondition as error:
-            if error.reason != "SEQUENCE_REUSED":
-                raise
-            raise WrongFile(
-                f"chunk {number} was loaded before, with other data: the file or an option has changed. "
-                f"{self._otherwise()}"
-            ) from None
-        assert done.sequences == 1  # a chunk is one message
-        if done.already_applied:
-            self._before += chunk.rows
-        else:
-            self._rejected += chunk.rows - chunk.table.num_rows
-            self._result += done
-
-    def _otherwise(self) -> str:
-        return "To load it beside what is there, give another name: --producer"
-
-
-def _producer_of(file: str) -> str:
-    """The producer's name of a file: that of its path. Standard input has a new one each time."""
-    if file == "-":
-        return f"load - {uuid4().hex}"
-    path = Path(file).resolve()
-    return f"load {re.sub('[^A-Za-z0-9_.-]', '_', path.name)[:80]} {sha256(bytes(path)).hexdigest()[:16]}"
-
-
-def _mapped(
-    window: Window,
-    file: Path | None,
-    time: str | None,
-    key: str | None,
-    fields: Sequence[str],
-    parts: Sequence[str],
-) -> Mapped:
-    from sash_cli.load_files import Mapped
-
-    spec = window.spec
-    if key is not None and not spec["keyed"]:
-        fail(f"window {window.name} is not keyed; leave out --key")
-    named = _given("--field", "a field", fields, sorted(spec["fields"]))
-    of_keys = _given("--part", "a part of keys", parts, spec.get("keys") or ())
-    written = _read(file) if file is not None else {}
-    key = quoted(key) if key is not None else None if of_keys else written.get("key")
-    of_keys = (written.get("parts") or {}) | of_keys if key is None else {}
-    if spec["keyed"] and key is None and not of_keys and "parts" not in written:
-        key = "key"
-    try:
-        found = sources(
-            spec,
-            written.get("time", "time") if time is None else quoted(time),
-            key,
-            of_keys if key is None and spec.get("keys") else None,
-            (written.get("fields") or {}) | named,
-        )
-        columns = {"time": source_of(found.time, "time")}
-        columns |= {name: source_of(text, f"parts.{name}") for name, text in found.parts.items()}
-        if found.key is not None:
-            columns["key"] = source_of(found.key, "key")
-        columns |= {name: source_of(text, f"fields.{name}") for name, text in sorted(found.fields.items())}
-    except WireError as error:
-        fail(error.message)
-    for name, source in columns.items():
-        if len(source.path) > 1 or (source.unit is not None and name != "time"):
-            fail(f"{name}: {source} is no column; a file has columns")
-    kinds = {name: "string" for name in columns if name == "key" or name in found.parts} | spec["fields"]
-    return Mapped(
-        {name: kinds[name] for name in columns if name != "time"},
-        {name: source.path[0] for name, source in columns.items()},
-        frozenset(spec.get("nullable") or ()),
-        columns["time"].unit,
-    )
-
-
-def _given(option: str, what: str, given: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """Read options of the form NAME=COLUMN."""
-    found = {}
-    for each in given:
-        name, equals, column = each.partition("=")
-        if not equals or name not in known:
-            kind = option[2:].upper()
-            fail(f"{option} {each}: write {kind}=COLUMN, with {what} of the window: {', '.join(known)}")
-        found[name] = quoted(column)
-    return found
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Read a mapping: the members of a pipeline's document that `sources` takes."""
-    try:
-        document = read_yaml(file.read_text(), str(file))
-    except WireError as error:
-        fail(error.message)
-    except UnicodeDecodeError as error:
-        fail(f"{file} is not UTF-8: {error}")
-    wanted: dict[str, type] = {"time": str, "key": str, "parts": dict, "fields": dict}
-    if not isinstance(document, dict):
-        fail(f"{file}: write a mapping with time, key, parts and fields")
-    for name, value in document.items():
-        if name not in wanted or not isinstance(value, wanted[name]):
-            fail(f"{file}: {name}: write time and key as texts, parts and fields as mappings")
-        if isinstance(value, dict) and not all(isinstance(each, str) for each in (*value, *value.values())):
-            fail(f"{file}: {name}: write a text for each name")
-    return document
 
 
 # ---------------------------------------------------------------- progress

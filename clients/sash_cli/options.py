@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from sash_cli.output import fail
-from sash_client import TLS, Client, Unavailable
-from sash_client.windows.keys import Grouping
+
+if TYPE_CHECKING:  # the client brings NumPy and protobuf: commands import it where they call, help does without it
+    from sash_client import Client
+    from sash_client.windows.keys import Grouping
 
 __all__ = [
     "LOCAL",
@@ -64,6 +66,8 @@ def complete_keys(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _asked(ctx: typer.Context, ask: Callable[[Client], list[str]]) -> list[str]:
+    from sash_client import Client
+
     given = ctx.find_root().params
     login = {each.name: given.get(each.name) for each in fields(Login)}
     login |= {
@@ -214,6 +218,8 @@ class Login:
         if any(path is not None for path in (self.tls_ca, self.cert, self.key)):
             if self.tls is False:
                 fail("give either --no-tls, or files for TLS")
+            from sash_client import TLS
+
             found["tls"] = TLS(self.tls_ca, self.cert, self.key)
         elif self.tls is not None:
             found["tls"] = self.tls
@@ -246,6 +252,8 @@ def spelled(command: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def connected(target: str) -> Iterator[Client]:
     """Connect to the service; exit with a message if nothing listens."""
+    from sash_client import Client, Unavailable
+
     with Client(target, **LOGIN) as sash:
         try:
             yield sash

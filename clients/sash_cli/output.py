@@ -13,14 +13,15 @@ from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
-from sash_client import InvalidArgument, SashClientError
-from sash_client.data.times import read_time
+if TYPE_CHECKING:  # as in `options`
+    import numpy as np
+    import numpy.typing as npt
+
+    from sash_client import SashClientError
 
 __all__ = [
     "Progress",
@@ -117,15 +118,24 @@ def instants(ticks: npt.NDArray[np.int64], unit: str) -> list[str]:
     """Return times as ISO 8601 in the unit; the ticks themselves where the unit is "none"."""
     if unit == "none":
         return [str(tick) for tick in ticks.tolist()]
+    import numpy as np
+
     return [str(text) for text in np.datetime_as_string(ticks.view(f"datetime64[{unit}]"), timezone="UTC")]
 
 
 def instant(tick: int | None, unit: str) -> str | None:
-    return None if tick is None else instants(np.array([tick]), unit)[0]
+    if tick is None:
+        return None
+    import numpy as np
+
+    return instants(np.array([tick]), unit)[0]
 
 
 def time_of(text: str) -> int | datetime:
     """Return a time that was written as ticks or as ISO 8601; exit with a message if it is neither."""
+    from sash_client import InvalidArgument
+    from sash_client.data.times import read_time
+
     try:
         return read_time(text)
     except InvalidArgument as error:

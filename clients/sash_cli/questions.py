@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +23,9 @@ from sash_cli.options import (
     connected,
 )
 from sash_cli.output import cell, fail, interrupts, json_line, time_of
-from sash_client import ALL_KEYS, Answer
+
+if TYPE_CHECKING:  # as in `options`
+    from sash_client import Answer
 
 __all__ = ["keys", "query", "series", "watch"]
 
@@ -45,6 +47,8 @@ def query(
     target: Target = LOCAL,
 ) -> None:
     """Show the aggregates of one or more lookbacks, of keys or of groups of them."""
+    from sash_client import ALL_KEYS
+
     grouping = groups.grouping()
     if all_keys and key:
         fail("give either --key or --all-keys")

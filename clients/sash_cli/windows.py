@@ -6,17 +6,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sash_cli.options import LOCAL, Json, Name, Target, Ticks, connected
 from sash_cli.output import Progress, cell, fail, files_named, instant, json_line, size_text, summed_up, table
-from sash_client import WindowInfo
-from sash_client import backup as write_backup
-from sash_client import restore as read_backup
-from sash_client.answers import Topology
-from sash_client.backups.resharding import reshard as copy_all
+
+if TYPE_CHECKING:  # as in `options`
+    from sash_client import WindowInfo
+    from sash_client.answers import Topology
 
 __all__ = [
     "backup",
@@ -147,6 +146,8 @@ def backup(
     target: Target = LOCAL,
 ) -> None:
     """Write all windows into one file, while serving. Each window is as it is at one moment, which differ."""
+    from sash_client import backup as write_backup
+
     with connected(target) as sash, files_named(file), Progress() as progress:
         names = write_backup(sash, file, progress)
     typer.echo(f"{len(names)} windows are in {file}: {size_text(file.stat().st_size)}")
@@ -158,6 +159,8 @@ def restore(
     target: Target = LOCAL,
 ) -> None:
     """Create the windows that backup wrote; one that is there is left as it is, and is an error."""
+    from sash_client import restore as read_backup
+
     with connected(target) as sash, files_named(file), Progress() as progress:
         restored = read_backup(sash, file, only or [], progress)
     summed_up(restored, "restored")
@@ -171,6 +174,8 @@ def reshard(
     target: Target = LOCAL,
 ) -> None:
     """Copy all windows into another deployment, with another number of shards, while their producers rest."""
+    from sash_client.backups.resharding import reshard as copy_all
+
     with connected(target) as source, connected(into) as new:
         found = copy_all(source, new, folder)
     summed_up(found, "copied")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from sash_cli.options import LOCAL, Json, Key, Name, Target, connected
 from sash_cli.output import cell, fail, json_line, time_of
+
+if TYPE_CHECKING:  # as in `options`
+    import numpy as np
 
 __all__ = ["evict", "insert", "punctuate", "retract", "update"]
 
@@ -45,13 +47,14 @@ def insert(
         fields, parts = entry_of(values, spec)
         done = window.insert(_now(spec["time_unit"]) if at is None else at, fields=fields, key=key_of(key, parts))
     if as_json:
-        counts = ("inserted", "late", "evicted", "duplicates", "ahead", "durability")
+        counts = ["inserted", "late", "evicted", "duplicates", "ahead", "durability", *["history"] * bool(done.history)]
         typer.echo(json_line({each: getattr(done, each) for each in counts}))
         return
     late = "the entry is dropped: it is older than what has left the window" * done.late
     ahead = "the entry is dropped: it is too far ahead of now" * done.ahead
     duplicate = "the window had an entry of this time, and keeps one" * done.duplicates
-    typer.echo(late or ahead or duplicate or "the entry is inserted")
+    old = "the entry is inserted into the history: it is too old for the slide" * done.history
+    typer.echo(late or ahead or duplicate or old or "the entry is inserted")
 
 
 def retract(
@@ -182,4 +185,6 @@ def key_of(key: str | None, parts: Mapping[str, str]) -> str | Mapping[str, str]
 def _now(unit: str) -> np.datetime64:
     if unit == "none":
         fail("give --time: the window counts logical ticks")
+    import numpy as np
+
     return np.datetime64(clock.time_ns(), "ns").astype(f"datetime64[{unit}]")  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ from sash_client.calls.credentials import TLS
 from sash_client.calls.metadata import request_id, trace_calls
 from sash_client.client import Client, Window
 from sash_client.data.bulks import Bulk
+from sash_client.data.features import Features
 from sash_client.data.tables import Answers, Entries, Series
 from sash_client.errors import (
     AlreadyExists,
@@ -53,6 +54,7 @@ __all__ = [
     "DeadlineExceeded",
     "Entries",
     "FailedPrecondition",
+    "Features",
     "InvalidArgument",
     "LastWrite",
     "NaiveBayes",

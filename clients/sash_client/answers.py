@@ -100,6 +100,7 @@ class WriteResult:
         ahead: entries too far ahead of wall time, by the spec's `order.ahead`: dropped, and counted.
         retracted, corrected: entries that a retraction removed, or that an update gave other values.
         missing: entries that a retraction or an update names, and that are not in the window.
+        history: inserted entries that were too old for the slide: they are only in the window's history.
     """
 
     inserted: int = 0
@@ -114,6 +115,7 @@ class WriteResult:
     retracted: int = 0
     corrected: int = 0
     missing: int = 0
+    history: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
         """Return the result of two writes together; its durability is the weaker one."""

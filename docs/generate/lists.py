@@ -30,7 +30,7 @@ from sash_engine.aggregators import ALGORITHMS
 from sash_engine.monoids import BUILT_IN
 from sash_engine.monoids.pane import partials_table
 from sash_engine.windows.batches import ledger
-from sash_engine.windows.reading.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_VALUES
+from sash_engine.windows.reading.costs import MAX_ANSWERS, MAX_BUCKETS, MAX_LARGE_BUCKETS, MAX_PAIR_ANSWERS, MAX_VALUES
 from sash_engine.windows.reading.reader import MAX_KEY_NAMES, MAX_LOOKBACKS
 from sash_engine.windows.spec import predicate
 from sash_engine.windows.spec import window as spec
@@ -58,7 +58,7 @@ SPEC_TEXTS = {
 }
 """What the code's own schema leaves unsaid; its descriptions go first."""
 
-DURATIONS = ("max_age", "max_gap", "every", "ahead", "idle_expiry", "granularity")
+DURATIONS = ("max_age", "max_gap", "every", "ahead", "idle_expiry", "granularity", "history")
 """Keys whose text is a duration."""
 
 DIFFERENT = {UnsupportedMediaType}
@@ -283,6 +283,7 @@ def limits() -> str:
         ("write to a stored window", "63 MiB"),
         ("lookbacks of one query", f"{MAX_LOOKBACKS}"),
         ("answers of one query about several keys", f"{MAX_ANSWERS:,}: keys times lookbacks"),
+        ("pairs times lookbacks of one question", f"{MAX_PAIR_ANSWERS:,}"),
         ("buckets of one series", f"{MAX_BUCKETS:,}; {large}"),
         (
             "values in lists and blobs of one series or query",

@@ -14,7 +14,7 @@ from sash_wire.values import fill_value, from_value
 
 __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
 
-_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity", "of")
+_TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity", "of", "history")
 _KEYS = frozenset(
     {
         "name",
@@ -36,7 +36,7 @@ _ORDER = ("late", "out_of_order", "equal_times", "ahead", "too_far_ahead")
 _SOURCE = ("window", "granularity")
 _ADAPTIVE = ("field", "delta", "every", "range")
 _GROUPS = {"slide": frozenset({"max_count", "adaptive", *_SLIDE}), "order": frozenset(_ORDER)}
-_DURATIONS = frozenset({"max_age", "max_gap", "every", "granularity", "ahead"})
+_DURATIONS = frozenset({"max_age", "max_gap", "every", "granularity", "ahead", "history"})
 """Durations that may be numbers of ticks."""
 _OPTIONS = ("function", "field", "returns")
 

@@ -13,18 +13,16 @@ worked on. A write may go on when its caller has gone: until it is over, its pla
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from sash.access.access import Access
-from sash.access.caller import CALLER, name_or
 from sash.access.rights import Right
 from sash.calls import going
-from sash.limits.caller import caller
+from sash.context import serving
 from sash.limits.memory import MemoryBudget, mine
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.limits.unfinished import when_over
 from sash_engine.errors import SashError
 
 __all__ = ["Admission", "Lease"]
@@ -79,9 +77,9 @@ class Admission:
         if access is None or not access.is_on:
             return
         if access.asks_for_certificate(credentials):
-            CALLER.set(access.caller_with(names))
+            serving().caller = access.caller_with(names)
         else:
-            CALLER.set(await access.caller_of(credentials))
+            serving().caller = await access.caller_of(credentials)
 
     def require_every_window(self, what: str) -> None:
         """Check that the caller may see all windows; raises as `Access.require_every_window`."""
@@ -112,13 +110,13 @@ class Lease:
         memory: what the call has reserved.
     """
 
-    __slots__ = ("_admission", "_has_place", "memory", "name")
+    __slots__ = ("_admission", "_call", "_has_place", "memory", "name")
 
     def __init__(self, admission: Admission, address: str) -> None:
         self._admission = admission
         self._has_place = False
-        self.name = name = name_or(address)
-        caller.set(name)
+        self._call = call = serving()
+        self.name = call.name = name = call.name_or(address)
         self.memory = admission.memory.reservation(name)
 
     def check(self) -> None:
@@ -147,9 +145,13 @@ class Lease:
         """Wait for the call's turn, and charge the caller; arguments as `must_wait`."""
         await self._admission.turns.turn(self.name, size, reads)
 
-    def metered(self, question: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
-        """Await a question, and charge the caller for the time that it takes on the event loop."""
-        return self._admission.turns.metered(self.name, question)
+    def metered(self, work: Coroutine[Any, Any, R], reads: bool = True) -> Awaitable[R]:
+        """Await what a call does, in turns with others, and charge the caller for the time that it takes on the loop.
+
+        Args:
+            reads: whether it is a question.
+        """
+        return self._admission.turns.metered(self.name, work, reads)
 
     def enter(self) -> None:
         """Take a place; raises `Unavailable` where there is none."""
@@ -173,11 +175,11 @@ class Lease:
 
     def worked(self) -> None:
         """Give the place back, as nobody works on the call any more: now, or when its write is over."""
-        when_over(self.leave)
+        self._call.when_over(self.leave)
 
     def close(self) -> None:
         """Give everything back: now, or when the call's write is over."""
-        when_over(self._close)
+        self._call.when_over(self._close)
 
     def _close(self) -> None:
         if self._has_place:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Generator, Sequence
-from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from types import coroutine
 from typing import Any, TypeVar
 
-from sash.limits.unfinished import goes_on
+from sash.context import serving
 from sash.plane import Plane
 from sash.shard import Parts
 from sash_engine.errors import InvalidArgument, Unavailable
@@ -28,8 +27,6 @@ __all__ = [
     "INTERVAL_MS",
     "INTERVAL_MS_MAX",
     "INTERVAL_MS_MIN",
-    "MISSING",
-    "ONLY_SHARD",
     "allowing",
     "check_interval",
     "each",
@@ -54,12 +51,6 @@ INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 1000, 50, 3_600_000
 QUIET_S = 15.0
 """After so long without a change, a watcher gets a sign of life."""
 
-ONLY_SHARD: ContextVar[int | None] = ContextVar("only shard", default=None)
-"""The one shard that a call is for; it has no answer for others, and forwards nothing. None: all of them."""
-
-MISSING: ContextVar[set[int] | None] = ContextVar("missing shards", default=None)
-"""Where a question notes the shards that its answer lacks; None: it must lack none."""
-
 refusing = raising(InvalidArgument)
 """Decorates functions that read what a caller sent: what `sash_wire` refuses becomes an `InvalidArgument`."""
 
@@ -77,7 +68,7 @@ class allowing:
         InvalidArgument: it is something else.
     """
 
-    __slots__ = ("_partial", "_token")
+    __slots__ = ("_call", "_partial")
 
     def __init__(self, partial: str) -> None:
         if partial not in ("", "allow"):
@@ -86,11 +77,12 @@ class allowing:
 
     def __enter__(self) -> set[int]:
         missing = set[int]()
-        self._token = MISSING.set(missing if self._partial else None)
+        self._call = serving()
+        self._call.missing = missing if self._partial else None
         return missing
 
     def __exit__(self, *_: object) -> None:
-        MISSING.reset(self._token)
+        self._call.missing = None
 
 
 def origin_of(
@@ -162,7 +154,7 @@ async def shielded(work: Coroutine[Any, Any, R]) -> R:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        goes_on(task)
+        serving().goes_on(task)
         raise
 
 

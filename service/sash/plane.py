@@ -19,9 +19,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from sash.access.access import Access
+from sash.context import payer
 from sash.durability.records.commands import BulkEvict, Command
 from sash.durability.storage import Storage
-from sash.limits.caller import caller_of
 from sash.limits.held import Held
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
@@ -56,6 +56,8 @@ class Windows(Protocol):
     def ask(self, name: str, question: Question[A]) -> Coroutine[Any, Any, A]: ...
 
     def spec(self, name: str) -> WindowSpec: ...
+
+    async def learn(self) -> None: ...
 
     async def look_up(self, name: str) -> WindowSpec: ...
 
@@ -124,19 +126,19 @@ class Plane:
         self._clock = clock
         self._access = access or Access(clock)
         self.watches = Watches()
-        self.turns = turns or Turns()
+        self.turns = turns or windows.slices.turns
         self.in_slices = windows.slices.take
         """Takes the steps of an edge's own work, which changes nothing, with turns for other calls where it is long."""
 
     @classmethod
     def of(cls, storage: Storage, metrics: Metrics, clock: Clock, access: Access | None = None) -> Plane:
         """The plane of a service with one storage."""
-        turns = Turns()
+        turns = storage.slices.turns
         return cls(LocalShard(storage, Held(clock, metrics.observe_held, turns)), metrics, clock, access, turns)
 
     async def parsed(self, steps: Steps[R]) -> R:
         """As `in_slices`, of what a caller sent: it is charged for the time that this takes."""
-        return await self.turns.parsing(caller_of(), self.in_slices(steps))
+        return await self.turns.parsing(payer(), self.in_slices(steps))
 
     # ---------------------------------------------------------------- commands and questions
 
@@ -177,6 +179,10 @@ class Plane:
         """
         self._access.require(operation, name)
         return self._windows.spec(name)
+
+    async def learn(self) -> None:
+        """Have `spec` and `list` know the windows also where this process has no shard; to be called before them."""
+        await self._windows.learn()
 
     async def look_up(self, name: str, operation: str = "describe") -> WindowSpec:
         """As `spec`, also of windows of which this process has no part."""

@@ -40,7 +40,7 @@ from sash.rest.server import RestServer
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.runtime.clock import SystemClock
-from sash.runtime.memory import give_back, keep_free, look_again, settle
+from sash.runtime.memory import GarbageSearch, give_back, keep_free, keep_together, settle
 from sash.runtime.metrics import Metrics
 from sash.runtime.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.settings import Settings
@@ -67,9 +67,6 @@ _log = logging.getLogger("sash")
 _TIDY_EVERY_S = 1.0
 _GIVE_BACK_EVERY_S = 15.0
 """Seconds between two times that free memory is given back, where it is not scarce."""
-_LOOK_EVERY_S = 900.0
-_LOOK_WHEN_FULL_EVERY_S = 30.0
-"""Seconds between two searches for garbage where the collector does not look by itself. One holds the loop."""
 _SWITCH_S = 0.001
 """So long the loop waits for a thread that reads a long body, each time that it goes on. Python's default is 5 ms."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -173,7 +170,7 @@ class Service:
         )
         entrance = Entrance(mounts, Guard(settings), settings.max_body_bytes, metrics, shards == 1)
         context = None if self._certificates is None else self._certificates.context
-        self._rest = RestServer(entrance, closing, settings, metrics, context, shared)
+        self._rest = RestServer(entrance, closing, turns, settings, metrics, memory, context, shared)
         memory.watch("answers", lambda: self._rest.connections.unsent_bytes)
 
     @property
@@ -258,7 +255,7 @@ class Service:
 
     async def _every_second(self) -> None:
         ready, loop = True, asyncio.get_running_loop()
-        looked_s = gave_back_s = loop.time()
+        gave_back_s, search = loop.time(), GarbageSearch(loop.time)
 
         async def tidy() -> None:
             nonlocal gave_back_s
@@ -278,11 +275,7 @@ class Service:
                 self.taken.set()
 
         async def collect() -> None:
-            nonlocal looked_s
-            full = self._memory.problem() is not None
-            if loop.time() - looked_s > (_LOOK_WHEN_FULL_EVERY_S if full else _LOOK_EVERY_S):
-                looked_s = loop.time()
-                look_again()
+            search.look_if_due(self._memory.problem() is not None)
 
         refreshes = [self._access.refresh]
         if self._certificates is not None:
@@ -362,6 +355,7 @@ def _end(number: int, _: object) -> NoReturn:
 
 
 async def _serve(settings: Settings) -> None:
+    keep_together()
     # A recovery may take minutes, in which the loop stands still; it writes nothing, and may end anywhere.
     for number in _SIGNALS:
         signal.signal(number, _end)

@@ -56,6 +56,7 @@ class LocalShard:
         self._held = held
         self.count = 1
         self.slices = storage.slices
+        self.slices.turns = held.turns
         self._closed: dict[str, str] = {}
         self.on_closed: Callable[[], None] = lambda: None
 
@@ -82,6 +83,9 @@ class LocalShard:
     def spec(self, name: str) -> WindowSpec:
         """The spec of a window; raises NotFound."""
         return self._catalogue.find(name).spec
+
+    async def learn(self) -> None:
+        """It knows all that there is."""
 
     async def look_up(self, name: str) -> WindowSpec:
         """As `spec`."""

@@ -16,6 +16,9 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Seconds from an arbitrary point, never going back."""
 
+    def processor_s(self) -> float:
+        """Seconds for which this thread has had a processor."""
+
 
 class ForwardClock:
     """A clock whose wall time never goes back.
@@ -39,6 +42,10 @@ class ForwardClock:
         """Seconds of the clock behind it, from an arbitrary point."""
         return self._clock.monotonic_s()
 
+    def processor_s(self) -> float:
+        """Seconds for which this thread has had a processor, by the clock behind it."""
+        return self._clock.processor_s()
+
 
 class ManualClock:
     """A clock for tests: it stands still until `advance` moves it.
@@ -55,6 +62,10 @@ class ManualClock:
         return self._now_ns
 
     def monotonic_s(self) -> float:
+        """The same time in seconds."""
+        return self._now_ns / 1e9
+
+    def processor_s(self) -> float:
         """The same time in seconds."""
         return self._now_ns / 1e9
 

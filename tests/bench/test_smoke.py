@@ -18,6 +18,7 @@ import pytest
         "bench.keys",
         "bench.access",
         "bench.load",
+        "bench.training",
         "bench.spark_commit",
         "bench.ingest",
     ],

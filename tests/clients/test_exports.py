@@ -27,6 +27,7 @@ def test_the_client_exports():
         "DeadlineExceeded",
         "Entries",
         "FailedPrecondition",
+        "Features",
         "InvalidArgument",
         "LastWrite",
         "NaiveBayes",
@@ -70,7 +71,16 @@ def test_spark_exports():
         (
             sash_client.Window,
             [
-                *("add_aggregates", "bulk_evict", "bulk_insert", "commit", "describe", "entries", "insert"),
+                *(
+                    "add_aggregates",
+                    "answers_at",
+                    "bulk_evict",
+                    "bulk_insert",
+                    "commit",
+                    "describe",
+                    "entries",
+                    "insert",
+                ),
                 *("insert_stream", "keys", "last_write", "name", "producer", "punctuate", "query", "range_groups"),
                 *("range_query", "retract", "series", "series_groups", "spec", "stage", "update", "watch"),
             ],

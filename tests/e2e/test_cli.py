@@ -183,18 +183,6 @@ def test_as_of_is_ticks_or_an_instant(sash, service, demo):
     assert "'noon' is not a time" in sash(*asked, "noon", service=service, expect=1).err
 
 
-@pytest.mark.parametrize("module", ["sash.main", "sash_client"])
-def test_who_only_asks_does_not_wait_for_the_service_to_be_imported(module):
-    """Nor for what only some need: gRPC or HTTP for calls, Arrow for bulks, YAML for specs."""
-    code = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
-    imported = set(done.stdout.split())
-    assert "sash_client.client" in imported
-    for heavy in ("sash.service", "sash.plane", "sash_engine", "fastapi", "datasketches", "lmdb", "pyarrow", "yaml"):
-        assert heavy not in imported
-    assert module != "sash_client" or not imported & {"grpc", "asyncio"}
-
-
 def test_watch_shows_changes_only(sash, service, demo):
     command = [sys.executable, "-m", "sash.main", "watch", "demo", "-k", "JFK", "--every", "0.05", "--json"]
     with subprocess.Popen(

@@ -11,8 +11,9 @@ from threading import Thread
 
 import pytest
 
-from sash_cli import top as cli_top
-from sash_cli.top import activity, metrics_url, samples
+from sash_cli import scrape as cli_scrape
+from sash_cli.scrape import metrics_url
+from sash_cli.top import activity, samples
 from sash_client import Client
 from tests.support.servers import WAIT_S, running_service
 from tests.support.tokens import write_tokens
@@ -124,7 +125,7 @@ def test_a_terminal_is_cleared_before_each_look(sash, monkeypatch):
             raise KeyboardInterrupt
         return scrapes.pop(0)
 
-    monkeypatch.setattr(cli_top, "fetch", fetch)
+    monkeypatch.setattr(cli_scrape, "fetch", fetch)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     looks = sash("top", "--every", "0.05", expect=130).out.split("\x1b[H\x1b[J")
     assert looks[0] == ""

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import os
 import pty
 import re
@@ -423,6 +424,130 @@ def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
     assert process.returncode == 0
     assert b"1,000 rows, " in shown
     assert "━".encode() in shown
+
+
+# ---------------------------------------------------------------- history
+
+HISTORY = {**SPEC, "name": "kept", "slide": {"max_age": 100}, "history": 100_000}
+
+
+def rows_of(*times):
+    few = table(len(times))
+    return few.set_column(few.schema.get_field_index("at"), "at", pa.array(times, pa.int64()))
+
+
+def written(path, *times):
+    pa.parquet.write_table(rows_of(*times), path)
+    return path
+
+
+def test_history_is_loaded_beside_the_live_slide(client, load, tmp_path):
+    window = client.create_window(HISTORY)
+    live = {"delay": 1.0, "seats": 2, "carrier": "live", "jet": True}
+    for key in ("JFK", "LGA"):
+        window.insert(50_000, fields=live, key=key)
+    before = [window.query(key=key) for key in ("JFK", "LGA")], window.describe().high_water_mark
+    years = written(tmp_path / "years.parquet", *range(0, 49_900, 50))
+    out = load("kept", years, *COLUMNS, "--history")
+    assert out == (
+        f"{years}: 998 rows: 998 inserted, 0 late, 0 duplicates, 0 too far ahead, 0 rejected, 0 loaded before, "
+        "0 left out, 998 only in the history\n"
+    )
+    assert ([window.query(key=key) for key in ("JFK", "LGA")], window.describe().high_water_mark) == before
+    assert window.query(key="JFK", as_of=20_000)[0].entries == 200
+    assert "998 loaded before" in load("kept", years, *COLUMNS, "--history"), "a second run changes nothing"
+    window.insert(60_000, fields=live, key="JFK")
+    assert "998 loaded before" in load("kept", years, *COLUMNS, "--history"), "nor when the slide has moved"
+    assert window.describe().entries == 998 + 3
+    client.delete_window("kept")
+
+
+def test_rows_of_the_slide_are_no_history(client, load, tmp_path):
+    window = client.create_window(HISTORY)
+    window.insert(50_000, fields={"delay": 1.0, "seats": 2, "carrier": "live", "jet": True}, key="JFK")
+    file = written(tmp_path / "some.parquet", 49_899, 49_900, 49_901, 50_001)
+    said = load("kept", file, *COLUMNS, "--history", expect=1)
+    assert "a row is of 50001, and the slide begins behind 49900: --before 49901 leaves out what is in" in said
+    assert window.describe().entries == 1, "nothing of the chunk is loaded"
+    assert "2 inserted" in (out := load("kept", file, *COLUMNS, "--history", "--before", "49901"))
+    assert "2 left out, 1 only in the history" in out, "LGA has no slide yet"
+    assert "has changed" in load("kept", file, *COLUMNS, "--history", "--before", "49900", expect=1)
+    assert "3 inserted" in load("kept", written(tmp_path / "more.parquet", 50_002, 49_901, 49_902), *COLUMNS)
+    client.delete_window("kept")
+
+
+def test_windows_that_take_no_history(client, window, load, tmp_path):
+    file = written(tmp_path / "some.parquet", 1)
+    assert "window flights has no history" in load("flights", file, *COLUMNS, "--history", expect=1)
+    assert "--before goes with --history" in load("flights", file, *COLUMNS, "--before", "5", expect=1)
+    final = client.create_window({**HISTORY, "name": "final", "slide": {"max_age": 100, "until": "punctuation"}})
+    assert "1 inserted" in load("final", file, *COLUMNS, "--history", "--producer", "first")
+    final.punctuate(500)
+    assert "is final through 500" in load("final", file, *COLUMNS, "--history", expect=1)
+    wall = client.create_window({**HISTORY, "name": "by_wall", "slide": {"max_age": "1h", "clock": "wall"}})
+    now = int(datetime.now(UTC).timestamp())
+    assert "the slide begins behind" in load(
+        "by_wall", written(tmp_path / "now.parquet", now - 60), *COLUMNS, "--history", expect=1
+    )
+    old = written(tmp_path / "old.parquet", now - 7200, now - 10_800)
+    assert "2 inserted" in load("by_wall", old, *COLUMNS, "--history")
+    assert wall.query(key="JFK")[0].entries == 0
+    assert wall.query(key="JFK", as_of=now)[0].entries == 1
+
+
+def test_a_history_of_many_keys_is_loaded_key_by_key(client, load, tmp_path, monkeypatch):
+    """Each key's rows come together, in the order of the file; the same chunks each time."""
+    monkeypatch.setattr(load_files, "CHUNK_ROWS", 700)
+    monkeypatch.setattr(load_files, "_SORTED_BYTES", 40_000)
+    rows = table(5_000)
+    rows = rows.set_column(
+        rows.schema.get_field_index("origin"), "origin", pa.array([f"k{i % 97}" for i in range(5_000)])
+    )
+    rows = rows.append_column("same", pa.array([3 * (i // 300) for i in range(5_000)], pa.int64()))
+    pa.parquet.write_table(rows, file := tmp_path / "many.parquet")
+    columns = ("--time", "same", *COLUMNS[2:])
+    window = client.create_window({**HISTORY, "name": "many"})
+    plain = client.create_window({**HISTORY, "name": "plain"})
+    assert "5,000 inserted" in load("many", file, *columns, "--history")
+    assert "5,000 loaded before" in load("many", file, *columns, "--history")
+    assert "5,000 inserted" in load("plain", file, *columns)
+    for key in ("k0", "k13", "k96"):
+        assert window.query(key=key, as_of=100_000) == plain.query(key=key, as_of=100_000)
+    mapped = load_files.Mapped(
+        {"key": "string", "seats": "int64"}, {"time": "same", "key": "origin", "seats": "seats"}, frozenset()
+    )
+    found = list(load_files.by_key(load_files.chunks(str(file), "parquet", mapped, False)))
+    sent = [chunk for chunk in found if chunk.rows]
+    assert [chunk.rows for chunk in sent] == [700] * 7 + [100]
+    assert [chunk.done for chunk in found] == sorted(chunk.done for chunk in found)
+    assert sent[-1].done == 1
+    keys = [key for chunk in sent for key in chunk.table["key"].to_pylist()]
+    assert sum(a != b for a, b in itertools.pairwise(keys)) < 97 * 3, "keys come in runs"
+    seats = [
+        seat
+        for chunk in sent
+        for seat, key in zip(chunk.table["seats"].to_pylist(), chunk.table["key"].to_pylist(), strict=True)
+        if key == "k5"
+    ]
+    assert seats == sorted(seats) == list(range(5, 5_000, 97)), "in the order of the file"
+
+
+def test_a_history_with_rows_that_are_left_out(client, load, tmp_path):
+    window = client.create_window({**HISTORY, "name": "some"})
+    rows = table(4)
+    rows = rows.set_column(rows.schema.get_field_index("seats"), "seats", pa.array([1, None, 3, None], pa.int16()))
+    pa.parquet.write_table(rows, file := tmp_path / "gaps.parquet")
+    out = load("some", file, *COLUMNS, "--history", "--skip-missing")
+    assert "4 rows: 2 inserted" in out
+    assert "2 rejected" in out
+    rows = rows.set_column(rows.schema.get_field_index("seats"), "seats", pa.array([None] * 4, pa.int16()))
+    pa.parquet.write_table(rows, file := tmp_path / "none.parquet")
+    assert "4 rows: 0 inserted" in (out := load("some", file, *COLUMNS, "--history", "--skip-missing"))
+    assert "4 rejected" in out
+    out = load("some", written(tmp_path / "late.parquet", 5, 6), *COLUMNS, "--history", "--before", "0")
+    assert "2 rows: 0 inserted" in out
+    assert "2 left out" in out
+    assert window.describe().entries == 2
 
 
 def test_one_mapping_names_key_parts_and_the_unit_of_times(client, load, tmp_path):

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from sash.access.audit import Audit
-from sash.access.caller import PEER
-from sash.requests import REQUEST, Request
+from sash.context import CALL, CallContext
 from sash.runtime.logs import JsonLines, PlainLines
 from sash_engine.clock import ManualClock
 from tests.support.servers import WAIT_S, service_process
@@ -36,9 +35,9 @@ def record():
 @pytest.fixture
 def request_():
     """Serves a request with the id `r-1` while the test runs."""
-    token = REQUEST.set(Request(lambda: [("x-request-id", "r-1")]))
+    token = CALL.set(CallContext(lambda: [("x-request-id", "r-1")]))
     yield
-    REQUEST.reset(token)
+    CALL.reset(token)
 
 
 def test_json(record, request_):
@@ -71,7 +70,6 @@ def test_text_without_a_request(record):
 
 def test_members_of_the_audit_log(caplog, request_):
     caplog.set_level(logging.INFO, "sash.audit")
-    PEER.set(lambda: "-")  # another test may have left its own
     Audit(ManualClock()).note("create", 'w" who=root', "ok")
     (found,) = caplog.records
     said = json.loads(JsonLines().format(found))

@@ -5,6 +5,7 @@ import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 
+import pytest
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
@@ -21,15 +22,18 @@ def name_of(distribution):
     return re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
 
 
-HERE = {name_of(found): found for found in distributions() if found.metadata["Name"] != "sash"}
+@pytest.fixture(scope="module")
+def here():
+    """What is installed, by name. Each process that collects tests would take seconds to read it."""
+    return {name_of(found): found for found in distributions() if found.metadata["Name"] != "sash"}
 
 
-def test_the_oldest_python_can_install_each():
-    asks = {name: found.metadata["Requires-Python"] for name, found in HERE.items() if name in PINS}
+def test_the_oldest_python_can_install_each(here):
+    asks = {name: found.metadata["Requires-Python"] for name, found in here.items() if name in PINS}
     assert len(asks) > 150
     assert {name: asked for name, asked in asks.items() if asked and OLDEST not in SpecifierSet(asked)} == {}
 
 
-def test_all_that_is_installed_is_pinned():
-    assert {name for name in HERE if name not in PINS} <= {"pip", "setuptools"}
-    assert {name: found.version for name, found in HERE.items() if name in PINS and found.version != PINS[name]} == {}
+def test_all_that_is_installed_is_pinned(here):
+    assert {name for name in here if name not in PINS} <= {"pip", "setuptools"}
+    assert {name: found.version for name, found in here.items() if name in PINS and found.version != PINS[name]} == {}

@@ -6,6 +6,7 @@ import weakref
 import pytest
 
 from sash.runtime import memory
+from tests.support.clocks import Clock
 
 
 class Node:
@@ -69,3 +70,28 @@ def test_garbage_that_was_left_out_is_found_in_the_end(process):
 def test_a_process_that_has_not_settled_leaves_nothing_out(process):
     memory.grow_old()
     assert gc.get_freeze_count() == 0
+
+
+def test_searches_for_garbage_take_a_thousandth_of_the_loop(monkeypatch):
+    """When memory is full, there are more of them; but not where each holds the loop for long."""
+    clock, looks = Clock(), []
+    search = memory.GarbageSearch(clock)
+
+    def looked(is_full, seconds, cost_s):
+        """Whether there is a search in so many seconds."""
+        monkeypatch.setattr(
+            memory, "look_again", lambda: (looks.append(clock()), setattr(clock, "now_s", clock() + cost_s))
+        )
+        clock.now_s += seconds
+        looks.clear()
+        search.look_if_due(is_full)
+        return bool(looks)
+
+    assert not looked(False, 899, 0.001)
+    assert looked(False, 2, 0.001)
+    assert not looked(True, 29, 0.4)
+    assert looked(True, 2, 0.4)
+    assert not looked(True, 399, 0.001)
+    assert looked(True, 2, 0.001)
+    assert not looked(True, 29, 0.001)
+    assert looked(True, 2, 0.001)

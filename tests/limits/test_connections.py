@@ -1,6 +1,8 @@
 """How many connections there may be, and which one gives way to another."""
 
-from sash.limits.connections import SPARE, SPARE_PER_ADDRESS, Connections
+import pytest
+
+from sash.limits.connections import SPARE, SPARE_PER_ADDRESS, Connections, with_room
 
 PER_ADDRESS = "SASH_MAX_CONNECTIONS_PER_ADDRESS: 3"
 ALL = "SASH_MAX_CONNECTIONS: 5"
@@ -26,18 +28,31 @@ class Half:
         self.place = None
 
 
+class Served:
+    """A connection that is served."""
+
+    def __init__(self, limits, address, idle=True):
+        self.limits, self.idle, self.place = limits, idle, limits.admit(address)
+        limits.begun(self.place, lambda: self.idle)
+
+    @property
+    def gave_way(self):
+        return self.place.left
+
+
 def is_empty(limits):
-    return (limits._count, limits._by_address, limits._spare, limits._handshakes) == (0, {}, {}, {})
+    of_addresses = limits._by_address, limits._spare, limits._handshakes, limits._spare_handshakes, limits._begun
+    return limits._count == 0 and of_addresses == ({}, {}, {}, {}, {})
 
 
 def test_connections_beyond_a_limit_have_spare_places():
-    limits = connections()
+    limits = connections(most=3)
     places = [limits.admit("a") for _ in range(3 + SPARE_PER_ADDRESS)]
     assert [place.limit for place in places] == [None] * 3 + [PER_ADDRESS] * SPARE_PER_ADDRESS
     assert limits.admit("a") is None
     # The address is at its own limit; others see that of all.
     places.append(limits.admit("b"))
-    assert places[-1].limit == ALL
+    assert places[-1].limit == "SASH_MAX_CONNECTIONS: 3"
     for place in places:
         limits.leave(place)
     assert is_empty(limits)
@@ -93,9 +108,9 @@ def test_a_spare_handshake_gives_way_to_a_monitor():
     limits = connections(most=1, most_per_address=1)
     assert limits.admit("a").limit is None
     halves = [Half(limits, "a") for _ in range(2 * SPARE_PER_ADDRESS)]
-    assert [half.place is None for half in halves] == [True] * (len(halves) - 1) + [False]
+    assert [half.place is None for half in halves] == [True] * SPARE_PER_ADDRESS + [False] * SPARE_PER_ADDRESS
     assert limits.admit("a").limit == "SASH_MAX_CONNECTIONS_PER_ADDRESS: 1"
-    assert halves[-1].place is None
+    assert halves[SPARE_PER_ADDRESS].place is None, "the oldest one"
 
 
 def test_all_handshakes_end_with_the_service():
@@ -104,3 +119,62 @@ def test_all_handshakes_end_with_the_service():
     limits.end_handshakes()
     assert all(half.place is None for half in halves)
     assert is_empty(limits)
+
+
+def test_the_oldest_idle_connection_of_the_address_with_most_gives_way():
+    limits = connections()
+    served = [Served(limits, address, idle) for address, idle in (("a", False), ("b", True), ("a", True), ("a", True))]
+    served.append(Served(limits, "b"))
+    assert Served(limits, "c").place.limit is None
+    assert [each.gave_way for each in served] == [False, False, True, False, False]
+    half = Half(limits, "d")  # of a and b, which have two each, the first one, whose other connection is busy
+    assert half.place.limit is None
+    assert [each.gave_way for each in served] == [False, False, True, True, False]
+    assert Served(limits, "e").place.limit is None
+    assert half.place is None, "handshakes come first"
+    assert [each.gave_way for each in served] == [False, False, True, True, False]
+
+
+def test_nobody_gives_way_to_an_address_that_has_as_many():
+    limits = connections()
+    served = [Served(limits, address) for address in "aabbc"]
+    assert Served(limits, "b").place.limit == ALL
+    assert not any(each.gave_way for each in served)
+    assert Served(limits, "d").place.limit is None
+
+
+def test_what_is_busy_gives_no_way():
+    limits = connections()
+    served = [Served(limits, "a", idle=False) for _ in range(3)] + [Served(limits, "b", idle=False) for _ in range(2)]
+    assert limits.admit("c").limit == ALL
+    assert not any(each.gave_way for each in served)
+
+
+def test_a_place_is_left_once():
+    """A connection that gave way ends later."""
+    limits = connections(most=1)
+    first, second = Served(limits, "a"), Served(limits, "a")
+    assert second.place.limit == "SASH_MAX_CONNECTIONS: 1"
+    limits.leave(second.place)
+    limits.leave(first.place)
+    limits.leave(first.place)
+    assert is_empty(limits)
+
+
+def test_an_address_with_its_share_takes_nothing_from_others():
+    limits = connections()
+    for _ in range(3):
+        Served(limits, "a")
+    assert Served(limits, "a").place.limit == PER_ADDRESS
+
+
+@pytest.mark.parametrize(("secured", "most"), [(False, 2048), (True, 512)])
+def test_there_are_as_many_as_have_room_in_memory(secured, most):
+    room = with_room(512 * 2**20, secured)
+    assert room == most
+    limits = Connections(10_000, 10_000, room)
+    for number in range(room):
+        assert limits.admit(f"{number}").limit is None
+    assert limits.admit("one more").limit == f"SASH_MEMORY_BYTES: {most} connections"
+    assert Connections(3, 3, room).limit("a") is None
+    assert Connections(0, 3, room).limit("a") == "SASH_MAX_CONNECTIONS: 0"

@@ -91,6 +91,20 @@ async def test_one_whose_client_has_gone_takes_no_turn(given):
     await turns()
 
 
+async def test_one_whose_client_goes_at_this_moment_keeps_nobody_waiting(given):
+    limit = Refusals(12)
+    tasks = await asked(limit, 7 + 12)
+    tasks[8].cancel()  # it has not heard of it yet
+    assert given()
+    await turns()
+    assert done(tasks[7:12]) == [True] * 5
+    assert given()
+    await turns()
+    assert done(tasks[12:17]) == [True] * 5
+    given()
+    await turns()
+
+
 async def test_the_burst_comes_back_and_then_nothing_is_left_to_do(given):
     limit = Refusals(12)
     await asked(limit, 7 + 1)

@@ -36,11 +36,17 @@ def called(turns, clock, order, name, cost_s=0.0005, size=0):
             await turns.turn(name, size, reads=not size)
         if size:
             await work()
-            turns.wrote(name, cost_s)
+            wrote(turns, name, cost_s)
         else:
             await turns.metered(name, work())
 
     return asyncio.create_task(run())
+
+
+def wrote(turns, name, cost_s):
+    """Charge for a write that has held the loop for so long, as what applies it does."""
+    turns.spend(name, cost_s)
+    turns.wrote(name, cost_s)
 
 
 def test_nobody_waits_while_the_loop_is_free(clock, order):
@@ -186,7 +192,7 @@ def test_a_write_is_charged_what_it_took_and_not_only_its_length(clock, order):
                 await turns.turn(name, 100)
             order.append(name)
             clock.now_s += costs[name]
-            turns.wrote(name, costs[name])
+            wrote(turns, name, costs[name])
 
         async def press(name):
             while len(order) < 3000:
@@ -208,7 +214,7 @@ def test_no_more_writes_go_at_a_time_than_fit_into_a_burst(clock, order):
             if turns.pays("stream", 100):
                 await turns.turn("stream", 100)
             clock.now_s += 0.001
-            turns.wrote("stream", 0.001)
+            wrote(turns, "stream", 0.001)
 
         async def stream():
             while not order:
@@ -229,7 +235,7 @@ async def test_callers_are_forgotten_when_there_are_very_many(clock):
     for i in range(3 * CALLERS_MAX):
         clock.now_s += 0.01
         turns.pays(f"caller {i}")
-        turns.wrote(f"caller {i}", 0.01)
+        wrote(turns, f"caller {i}", 0.01)
         assert len(turns._finish_s) <= CALLERS_MAX
     assert len(turns._writing_s) <= CALLERS_MAX
 
@@ -237,8 +243,156 @@ async def test_callers_are_forgotten_when_there_are_very_many(clock):
 async def test_callers_who_used_much_are_remembered_longer(clock):
     turns = Turns(clock_s=clock)
     turns.pays("heavy")
-    turns.wrote("heavy", 1000.0)
+    wrote(turns, "heavy", 1000.0)
     for i in range(2 * CALLERS_MAX):
         clock.now_s += 0.01
         turns.pays(f"caller {i}")
     assert "heavy" in turns._finish_s
+
+
+def long_call(turns, clock, order, name, steps_s, reads=True):
+    """A call that holds the loop again and again; it could go on at once each time."""
+
+    async def work():
+        for cost_s in steps_s:
+            order.append(name)
+            clock.now_s += cost_s
+            await asyncio.sleep(0)
+
+    async def run():
+        if turns.pays(name, 0, reads):
+            await turns.turn(name, 0, reads)
+        await turns.metered(name, work(), reads)
+
+    return asyncio.create_task(run())
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["questions", "writes"])
+def test_a_small_call_does_not_wait_for_a_step_of_each_long_one(clock, order, reads):
+    """Fifty calls go on with 3 ms each in every iteration of the loop."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+        tasks = [long_call(turns, clock, order, "heavy", [0.003] * 40, reads) for _ in range(50)]
+        await steps(400)
+        behind = len(order)
+        await called(turns, clock, order, "light")
+        assert order.index("light") - behind <= 2
+        await asyncio.gather(*tasks)
+        assert order.count("heavy") == 50 * 40
+
+    in_virtual_time(main())
+
+
+def test_a_long_call_goes_on_at_once_where_it_is_alone(clock, order):
+    async def main():
+        turns = Turns(clock_s=clock)
+        task = long_call(turns, clock, order, "a", [0.001] * 100)
+        await steps(110)
+        assert task.done()
+
+    in_virtual_time(main())
+
+
+def test_calls_that_have_held_the_loop_for_less_than_a_burst_go_on_without_a_turn(clock, order):
+    """Those that wait for a commit, for example: all may be answered in one iteration."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+        heavy = [long_call(turns, clock, order, "heavy", [0.003] * 40) for _ in range(3)]
+        committed, order_of = asyncio.Event(), []
+
+        async def small():
+            await committed.wait()
+            order_of.append(len(order))
+
+        smalls = [asyncio.create_task(turns.metered("small", small(), reads=False)) for _ in range(30)]
+        await steps(20)
+        committed.set()
+        await asyncio.gather(*smalls)
+        assert len(set(order_of)) == 1
+        await asyncio.gather(*heavy)
+
+    in_virtual_time(main())
+
+
+def test_two_callers_with_long_calls_have_the_same_of_the_loop(clock, order):
+    """One of them has ten times as many calls."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+        tasks = [long_call(turns, clock, order, "many", [0.003] * 100) for _ in range(20)]
+        tasks += [long_call(turns, clock, order, "few", [0.003] * 100) for _ in range(2)]
+        while len(order) < 300:
+            await asyncio.sleep(0)
+        assert 100 <= order[100:300].count("few") * 2 <= 300, order[100:300].count("few")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    in_virtual_time(main())
+
+
+def test_a_long_call_that_is_called_off_while_it_waits_ends_there(clock, order):
+    async def main():
+        turns = Turns(clock_s=clock)
+        ended = []
+
+        async def work():
+            try:
+                for _ in range(100):
+                    clock.now_s += 0.003
+                    await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                ended.append(True)
+                raise
+
+        tasks = [asyncio.create_task(turns.metered("a", work())) for _ in range(5)]
+        await steps(30)
+        assert turns.waiting
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks)
+        assert ended == [True] * 5
+        await steps(20)
+        assert turns.waiting == 0
+
+    in_virtual_time(main())
+
+
+def test_what_is_within_a_metered_call_is_charged_once(clock, order):
+    """A write that is applied within a call, and one that is applied without it: both cost their callers the same."""
+
+    async def main():
+        turns = Turns(clock_s=clock)
+
+        def applied(name):
+            clock.now_s += 0.01
+            wrote(turns, name, 0.01)
+
+        async def work():
+            applied("within")
+
+        for name in ("within", "without"):
+            assert not turns.pays(name, 1)
+            await (turns.metered(name, work(), reads=False) if name == "within" else _done(applied, name))
+            clock.now_s += 1
+        assert turns._finish_s["within"] == pytest.approx(turns._finish_s["without"], abs=0.001)
+
+    in_virtual_time(main())
+
+
+async def _done(call, name):
+    call(name)
+
+
+def test_what_waits_in_turns_is_charged_what_it_took_and_nothing_for_waiting(clock):
+    async def main():
+        turns = Turns(clock_s=clock)
+        for _ in range(50):
+            await turns.next_turn("a", 0.002)
+            turns.ran("a", 0.002)
+        assert turns._finish_s["a"] - turns._now_s < 0.003
+
+    in_virtual_time(main())

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from sash.context import serving
+from sash.durability.catalogue import Catalogue
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
+from sash.durability.storage import Storage
 from sash.plane import Plane
 from sash.runtime import slices
 from sash.runtime.metrics import Metrics
@@ -17,6 +20,7 @@ from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading import reader
+from tests.support.sharded import in_process
 from tests.support.small_steps import small_question_steps
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.waiting import turns
@@ -247,7 +251,7 @@ async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
     await storage.stop()
 
 
-async def test_the_turns_of_two_long_questions_alternate(monkeypatch):
+async def test_the_turns_of_the_long_questions_of_two_callers_alternate(monkeypatch):
     """Each slice is as long as one alone would have; they do not add up."""
     monkeypatch.setattr(slices, "_SLICE_S", 0.005)
     log = []
@@ -268,9 +272,13 @@ async def test_the_turns_of_two_long_questions_alternate(monkeypatch):
     def ended():
         log.append("|")
 
+    async def asked(name):
+        serving().name = name
+        return await runner.run(steps(name), ended)
+
     runner = Slices(Ticking())
     others = asyncio.create_task(_count(log))
-    assert await asyncio.gather(*(runner.run(steps(name), ended) for name in "ab")) == ["a", "b"]
+    assert await asyncio.gather(*(asked(name) for name in "ab")) == ["a", "b"]
     others.cancel()
     text = "".join(log).replace("|", "")
     assert text.replace(".", "") == "aaabbb" * 3
@@ -316,3 +324,38 @@ async def test_steps_are_closed_when_what_comes_before_a_slice_fails():
     with pytest.raises(Unavailable):
         await Slices(ManualClock()).run(begun, fails)
     assert closed == [True], "at once, although somebody still refers to them"
+
+
+async def test_a_call_goes_before_the_slices_of_those_who_used_more():
+    """Ten long questions of one caller are under way."""
+    log, clock = [], ManualClock()
+    runner = Slices(clock)
+
+    def steps():
+        for _ in range(30):
+            log.append("slice")
+            clock.advance(5_000_000)
+            yield
+
+    async def asked():
+        serving().name = "heavy"
+        await runner.turns.metered("heavy", runner.run(steps(), lambda: None))
+
+    questions = [asyncio.create_task(asked()) for _ in range(10)]
+    await turns(60)
+    before = len(log)
+    assert before > 10
+    if runner.turns.pays("light"):
+        await runner.turns.turn("light")
+    assert len(log) - before <= 1
+    await asyncio.gather(*questions)
+    assert log.count("slice") == 300
+
+
+def test_all_storages_of_a_process_share_the_turns():
+    plane = in_process(3)
+    assert len(plane.shards.hosted) == 3
+    assert all(shard.storage.slices.turns is plane.turns for shard in plane.shards.hosted.values())
+    assert plane.deployment.slices.turns is plane.turns
+    storage = Storage(Catalogue(), ManualClock())
+    assert Plane.of(storage, Metrics(CollectorRegistry()), ManualClock()).turns is storage.slices.turns

@@ -1,6 +1,8 @@
 """Writes of one iteration of the loop become one; nothing is lost, and the order stays."""
 
 import asyncio
+import gc
+import weakref
 
 from sash.rest.joined import JOINED_BYTES_MAX, Joined
 from tests.support.servers import running_service
@@ -49,6 +51,25 @@ async def test_closing_writes_what_is_left_first_and_aborting_does_not():
         getattr(transport, end)()
         await asyncio.sleep(0)
         assert under.did == expected
+
+
+async def test_a_lost_transport_is_known_no_more():
+    """It has the buffers of TLS. What goes on for a client that has gone must not keep them."""
+    under = Transport()
+    known = weakref.ref(under)
+    transport = Joined(under, asyncio.get_running_loop())
+    transport.write(b"late")
+    transport.lost()
+    del under
+    gc.collect()
+    assert known() is None
+    transport.write(b"last")
+    transport.write_now(b"head", b"body")
+    await asyncio.sleep(0)
+    transport.close()
+    transport.abort()
+    assert transport.is_closing()
+    assert transport.get_write_buffer_size() == 0
 
 
 async def test_nothing_is_written_to_a_connection_that_ends():

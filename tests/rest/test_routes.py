@@ -18,7 +18,7 @@ from sash.rest.app import create_app
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.documents import Status
-from sash.rest.models import ABSENT, Document, Int64, Parameters, Texts
+from sash.rest.models import ABSENT, Described, Document, Int64, Parameters, Texts
 from sash.rest.route import Route, needs, told
 from sash.rest.routes import ROUTES
 from sash.runtime.clock import SystemClock
@@ -85,6 +85,7 @@ DO, SHOW, TAKE = THINGS.routes
 def documented():
     app = FastAPI(separate_input_output_schemas=False)
     app.router.routes += THINGS.routes
+    Described.describe()
     return operations(app.openapi())
 
 

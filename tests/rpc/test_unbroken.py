@@ -10,10 +10,10 @@ import pytest
 
 from sash.admission import Admission, Lease
 from sash.calls import resumed, shielded, unbroken
+from sash.context import serving
 from sash.limits.memory import MemoryBudget, unlimited
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.limits.unfinished import is_going_on
 from sash_engine.errors import Unavailable
 from tests.support.waiting import turns, until
 
@@ -136,7 +136,7 @@ async def test_what_a_write_takes_is_given_back_when_it_is_over(wait_for):
                 await wait_for(go.wait())
         finally:
             leases[0].close()
-            left.append(is_going_on())
+            left.append(serving().is_going_on)
 
     task = asyncio.create_task(call())
     await turns()
@@ -159,7 +159,7 @@ async def test_a_call_whose_write_is_over_gives_back_at_once():
         with Lease(admission, "a"):
             await unbroken(asyncio.sleep(0))
         admission.places.check("a")
-        assert not is_going_on()
+        assert not serving().is_going_on
 
     await asyncio.create_task(call())
 
@@ -171,10 +171,10 @@ async def test_a_write_that_went_on_is_over_some_time():
         try:
             await unbroken(go.wait())
         except asyncio.CancelledError:
-            found = [is_going_on()]
+            found = [serving().is_going_on]
             go.set()
             await turns()
-            return [*found, is_going_on()]
+            return [*found, serving().is_going_on]
 
     task = asyncio.create_task(call())
     await turns()

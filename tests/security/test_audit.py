@@ -7,9 +7,9 @@ import grpc
 import pytest
 
 from sash.access.audit import Audit
-from sash.access.caller import CALLER, PEER, Caller
+from sash.access.caller import Caller
 from sash.access.rights import Right
-from sash.requests import REQUEST, Request
+from sash.context import CALL, CallContext, serving
 from sash.rpc.access import note_peer
 from sash_engine.clock import ManualClock
 from sash_proto.v1 import windows_pb2 as pb
@@ -21,9 +21,9 @@ from tests.support.tokens import bearer
 @pytest.fixture(autouse=True)
 def request_():
     """What is written in the test's own process belongs to the request `r-1`."""
-    token = REQUEST.set(Request(lambda: [("x-request-id", "r-1")]))
+    token = CALL.set(CallContext(lambda: [("x-request-id", "r-1")]))
     yield
-    REQUEST.reset(token)
+    CALL.reset(token)
 
 
 @pytest.fixture
@@ -149,10 +149,11 @@ def test_a_flood_of_refusals_does_not_fill_the_log(caplog):
 
 def test_the_caller_is_named(caplog):
     caplog.set_level(logging.INFO, "sash.audit")
-    caller, peer = CALLER.set(Caller("me", Right.READ, ["*"])), PEER.set(lambda: "[::1]:80")
+    token = CALL.set(
+        CallContext(lambda: [("x-request-id", "r-1")], lambda: "[::1]:80", caller=Caller("me", Right.READ, ["*"]))
+    )
     Audit(ManualClock()).note("create", "w", "ok")
-    CALLER.reset(caller)
-    PEER.reset(peer)
+    CALL.reset(token)
     (record,) = caplog.records
     assert record.getMessage() == "who=me operation=create window=w from=[::1]:80 outcome=ok request_id=r-1"
 
@@ -172,4 +173,4 @@ def test_the_address_of_a_call_of_grpc_is_known_when_its_client_has_gone():
     call = Call()
     note_peer(call)
     call.ended = True
-    assert PEER.get()() == "[::1]:5000"
+    assert serving().address == "[::1]:5000"

@@ -276,8 +276,63 @@ def test_what_is_large_leaves_room_for_small_writes(machine):
     with pytest.raises(OutOfRoom, match="no more than 85%"):
         budget.check(SMALL_BYTES + 1)
     budget.check(SMALL_BYTES)
-    machine.used, machine.now_s = 900 * MIB, 2.0
+    machine.used, machine.now_s = 900 * MIB, 300.0
     with pytest.raises(OutOfRoom, match="no more than 90%"):
+        budget.check(1)
+
+
+@pytest.mark.parametrize("reserved", [0, 200 * MIB])
+def test_what_others_hold_for_a_while_refuses_no_small_write(machine, reserved):
+    """All of the memory is used, and more, by answers and connections, of which nobody knows how much they take."""
+    machine.used = 300 * MIB
+    budget = machine.budget(1000 * MIB)
+    budget.check(1)
+    budget.reservation("ann").take(reserved)
+    memory._mine.set(None)
+    for second in range(1, 600):
+        machine.used, machine.now_s = (1200 if second % 50 else 700) * MIB, float(second)
+        budget.check(SMALL_BYTES)
+        assert budget.problem() is None
+        if second % 50:  # what is large goes by what is used
+            with pytest.raises(OutOfRoom):
+                budget.check(SMALL_BYTES + 1)
+            with pytest.raises(ResourceExhausted):
+                budget.reservation("bob").take(400 * MIB)
+            memory._mine.set(None)
+
+
+def test_small_writes_fill_what_they_may_and_no_more(machine):
+    """What was admitted stays. The least that was used before does not hide it."""
+    machine.used = 300 * MIB
+    budget = machine.budget(1000 * MIB)
+    for _ in range(600 * MIB // SMALL_BYTES):
+        machine.now_s += 0.01
+        budget.check(SMALL_BYTES)
+        machine.used += SMALL_BYTES
+    with pytest.raises(OutOfRoom, match="no more than 90%"):
+        budget.check(1)
+    assert budget.problem() is None
+    machine.used, machine.now_s = 300 * MIB, machine.now_s + 1  # entries were evicted
+    budget.check(SMALL_BYTES)
+
+
+def test_what_grows_without_being_admitted_is_seen_in_minutes(machine):
+    """Estimates were too low, or a cache fills."""
+    machine.used = 300 * MIB
+    budget = machine.budget(1000 * MIB)
+    for second in range(122):
+        machine.used, machine.now_s = (950 if second else 300) * MIB, float(second)
+        if second < 60:
+            budget.check(1)
+        assert budget.used
+    with pytest.raises(OutOfRoom, match="no more than 90%"):
+        budget.check(1)
+    assert budget.problem() is not None
+    machine.now_s = 1000.0
+    machine.used = 300 * MIB
+    budget.check(1)
+    machine.used, machine.now_s = 950 * MIB, 2000.0
+    with pytest.raises(OutOfRoom):
         budget.check(1)
 
 
@@ -339,7 +394,7 @@ async def test_a_full_service_refuses_what_adds_and_does_the_rest(plane, machine
     origin = Origin("p", 1)
     await plane.write(window, BulkInsert(batch(10)), origin)
     staged = await plane.write(window, StageBatch(batch(10), "q", 1))
-    machine.used, machine.now_s = 950_000, 1.0
+    machine.used, machine.now_s = 950_000, 300.0
     for refused in (
         lambda: plane.write(window, Insert(11, {"value": 1.0})),
         lambda: plane.write(window, BulkInsert(batch(10))),
@@ -353,7 +408,7 @@ async def test_a_full_service_refuses_what_adds_and_does_the_rest(plane, machine
     assert (await plane.window(window)).entries == 10
     assert (await plane.write(window, BulkInsert(batch(10)), origin)).already_applied
     assert (await plane.write(window, BulkEvict(4))).evicted == 5
-    machine.used, machine.now_s = 0, 2.0
+    machine.used, machine.now_s = 0, 301.0
     assert (await plane.write(window, Commit("q", 1, [staged.stage]))).inserted == 10
     assert await plane.delete(window) == 15
 

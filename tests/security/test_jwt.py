@@ -14,9 +14,9 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from sash.access.access import Access
 from sash.access.build import access_of
-from sash.access.caller import CALLER
 from sash.access.jwt import JwtRules, Jwts
 from sash.access.rights import Right
+from sash.context import CALL, CallContext
 from sash.settings import Settings
 from sash_client import Client
 from sash_engine.clock import ManualClock
@@ -222,7 +222,7 @@ async def test_a_claim_is_missing(jwts, claim):
 
 async def test_a_remembered_token_expires(jwts, clock):
     access, credentials = Access(clock, [jwts]), [b"Bearer " + token()]
-    CALLER.set(await access.caller_of(credentials))
+    CALL.set(CallContext(caller=await access.caller_of(credentials)))
     access.require("query", "other")
     clock.advance(91 * 10**9)
     for call in (lambda: access.require("query", "other"),):

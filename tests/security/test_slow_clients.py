@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import queue
 import resource
 import socket
+import struct
 import subprocess
 import sys
 
@@ -15,6 +18,8 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
+from sash.limits.connections import Connections
+from sash.rest import connection
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.servers import json_head, problem, running_service
 from tests.support.waiting import wait_until
@@ -200,3 +205,117 @@ def test_the_limit_on_files_is_raised_and_a_low_one_is_said():
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
         assert done.stdout == f"{wanted}\n"
         assert ("RLIMIT_NOFILE" in done.stderr) == (wanted < 4096)
+
+
+# ---------------------------------------------------------------- gone
+
+
+def test_questions_end_whose_clients_have_gone():
+    """While they wait, and when they have begun: nothing of them stays."""
+    with serving() as running:
+        aggregates = {"name": "keys", "keyed": True, "aggregates": COUNT}
+        assert running.http().post("/v1/windows", json=aggregates).status_code == 201
+        columns = {"time": [1] * 5000, "key": [f"key-{i}" for i in range(5000)], "value": [1.0] * 5000}
+        assert running.http().post("/v1/windows/keys/bulk-insert", json=columns).status_code == 200
+        turn = running.plane._windows._storage.slices._turn
+        tasks = lambda: running.on_loop(lambda: len(asyncio.all_tasks()))  # noqa: E731
+        before = tasks()
+        running.on_loop(turn.acquire)  # nothing that is long goes on
+        question = b"GET /v1/windows/keys/query?all_keys=true HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        with connections(running, 40, question) as made:
+            wait_until(lambda: tasks() >= before + 40)
+            for each in made:  # else it may want to read, and only sends no more
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: tasks() <= before)
+        running.on_loop(turn.release)
+        assert len(running.http().get("/v1/windows/keys/query?all_keys=true").json()["answers"]) == 5000
+
+
+# ---------------------------------------------------------------- idle, and others come
+
+
+@pytest.fixture
+def from_address():
+    """Makes a connection from an address, and sends something on it."""
+    with contextlib.ExitStack() as stack:
+
+        def made(running, address, sent):
+            target = "127.0.0.1", running.rest_port
+            connection = socket.create_connection(target, timeout=120, source_address=(address, 0))
+            stack.enter_context(connection).sendall(sent)
+            return connection
+
+        yield made
+
+
+def listing(method="GET"):
+    return f"{method} /v1/windows HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+
+
+def test_an_idle_connection_gives_way_to_one_of_another_address(from_address):
+    """The oldest of the address that has most of them; one whose head does not go on is idle, too."""
+    with running_service(max_connections=4) as running:
+        many = [from_address(running, "127.0.0.2", listing()) for _ in range(2)]
+        for each in many:
+            assert each.recv(65536).startswith(b"HTTP/1.1 200")
+        many.append(from_address(running, "127.0.0.2", b"GET /v1"))
+        few = from_address(running, "127.0.0.3", listing())
+        assert few.recv(65536).startswith(b"HTTP/1.1 200")
+        new = from_address(running, "127.0.0.4", listing())
+        assert new.recv(65536).startswith(b"HTTP/1.1 200")
+        assert received(many[0]) == b"", "it was closed"
+        few.sendall(listing())
+        assert few.recv(65536).startswith(b"HTTP/1.1 200")
+        new = from_address(running, "127.0.0.5", listing())
+        assert new.recv(65536).startswith(b"HTTP/1.1 200")
+        assert received(many[1]) == b""
+        same = from_address(running, "127.0.0.5", listing())
+        assert same.recv(65536).startswith(b"HTTP/1.1 503"), "others have no more than it has"
+
+
+def test_a_connection_ends_whose_client_reads_nothing_of_an_answer(from_address, monkeypatch):
+    monkeypatch.setattr(connection, "UNREAD_S", 0.0)
+    with running_service() as running:
+        http, names = running.http(), [f"key-{i}" for i in range(80_000)]
+        assert http.post("/v1/windows", json={"name": "w", "keyed": True, "aggregates": COUNT}).status_code == 201
+        columns = {"time": [1] * len(names), "key": names, "value": [1.0] * len(names)}
+        assert http.post("/v1/windows/w/bulk-insert", json=columns).status_code == 200
+        ports = running.on_loop(lambda: [each for each in gc.get_objects() if isinstance(each, connection.Port)])
+        (port,) = [each for each in ports if each.open]
+        http.close()
+        wait_until(lambda: not port.open)
+        question = b"GET /v1/windows/w/query?all_keys=true HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        slow = from_address(running, "127.0.0.1", question)
+        assert slow.recv(12) == b"HTTP/1.1 200"
+        wait_until(lambda: not port.open)
+
+
+class Unread(asyncio.Transport):
+    """A transport whose client does not read on, and that is to be closed once it has."""
+
+    aborted = False
+
+    def get_extra_info(self, name, default=None):
+        return default
+
+    def get_write_buffer_size(self):
+        return 300_000
+
+    def is_closing(self):
+        return True
+
+    def abort(self):
+        self.aborted = True
+
+
+async def test_a_connection_ends_that_is_to_be_closed_and_whose_client_reads_no_more():
+    places = Connections(1, 1)
+    port = connection.Port(None, None, lambda _: False, places, 10.0, 10.0, None)
+    transport = Unread()
+    made = connection.Connection(port)
+    made.begin(transport, places.admit("a"))
+    made.look(1.0)
+    made.look(connection.UNREAD_S)
+    assert not transport.aborted
+    made.look(connection.UNREAD_S + 2)
+    assert transport.aborted

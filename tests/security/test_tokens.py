@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from sash.access.access import Access
-from sash.access.caller import CALLER, Caller
+from sash.access.caller import Caller
 from sash.access.quota import Bucket
 from sash.access.rights import RIGHTS, Right
 from sash.access.tokens import TokenEntry, Tokens, digest_of, new_token, parse_tokens, yaml_line
+from sash.context import CALL, CallContext
 from sash.durability.records.commands import Command, EvictRange
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
@@ -217,7 +218,7 @@ async def test_quotas_are_kept_over_reloads(path):
     with pytest.raises(ResourceExhausted):
         await access.caller_of([b"Bearer a-token"])
     clock.advance(SECOND // 2)
-    CALLER.set(await access.caller_of([b"bearer  a-token"]))
+    CALL.set(CallContext(caller=await access.caller_of([b"bearer  a-token"])))
     access.charge(150)
     with pytest.raises(ResourceExhausted, match="quota of entries") as refused:
         access.charge(1)
@@ -258,7 +259,7 @@ async def test_a_token_expires(path):
     write_tokens(path, {"a": {"expires": "1970-01-01T00:00:10Z"}})
     access = Access(clock, [Tokens(path, clock)])
     clock.advance(10 * SECOND - 1)
-    CALLER.set(await access.caller_of([b"Bearer a-token"]))
+    CALL.set(CallContext(caller=await access.caller_of([b"Bearer a-token"])))
     access.require("query", "w")
     clock.advance(1)
     with pytest.raises(Unauthenticated, match="has expired"):
@@ -269,18 +270,18 @@ async def test_a_token_expires(path):
 
 def test_nobody_may_do_anything_where_tokens_are_asked_for(path):
     access = Access(ManualClock(), [Tokens(path, ManualClock())])
-    CALLER.set(None)
+    CALL.set(None)
     for operation in RIGHTS:
         with pytest.raises(Unauthenticated):
             access.require(operation, "w")
     assert not access.sees("w")
-    CALLER.set(Caller("me", Right.READ, ["w"]))
+    CALL.set(CallContext(caller=Caller("me", Right.READ, ["w"])))
     access.require("query", "w")
     with pytest.raises(PermissionDenied, match="'me' has no right 'write' on window 'w'"):
         access.require("insert", "w")
     with pytest.raises(PermissionDenied, match="'me' has no right 'read' on window 'v'"):
         access.require("query", "v")
-    CALLER.set(None)
+    CALL.set(None)
 
 
 def kinds(base, name):

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from sash.calls import ONLY_SHARD, each
+from sash.calls import each
+from sash.context import CALL, CallContext
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert, Update
+from sash.shards.hosted import HostedShards
+from sash_engine.clock import ManualClock
 from sash_engine.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -91,7 +94,7 @@ async def test_a_gap_in_numbers_is_noticed_on_every_shard(plane: ShardedPlane) -
 
 async def test_a_call_for_one_shard_has_keys_of_that_shard_only(plane: ShardedPlane) -> None:
     mine = [row for row in ROWS if shard_of("w", row[0], SHARDS) == 1]
-    token = ONLY_SHARD.set(1)
+    token = CALL.set(CallContext(shard=1))
     try:
         assert (await plane.write("w", BulkInsert(bulk(mine)), Origin("p", 1))).inserted == len(mine)
         assert (await plane.write("w", Insert(1, {"v": 1}, mine[0][0]), Origin("p", 2))).inserted == 1
@@ -107,7 +110,7 @@ async def test_a_call_for_one_shard_has_keys_of_that_shard_only(plane: ShardedPl
         with pytest.raises(Unavailable, match="not here"):
             await plane.write("w", BulkInsert(bulk(mine)))
     finally:
-        ONLY_SHARD.reset(token)
+        CALL.reset(token)
 
 
 async def test_a_window_exists_on_all_shards_or_on_none() -> None:
@@ -267,12 +270,22 @@ async def test_writes_of_a_producer_do_not_wait_for_answers_where_entries_are_re
     assert [result.inserted for result in results] == [1] * len(origins)
 
 
-async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(plane: ShardedPlane) -> None:
+@pytest.mark.parametrize(
+    "why",
+    [
+        Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True),
+        NotFound("there is no window 'w': somebody has deleted it meanwhile", field="window"),
+    ],
+    ids=["away", "deleted"],
+)
+async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(
+    plane: ShardedPlane, why: Exception
+) -> None:
     """Else the client says that the call has changed nothing."""
     window = plane.deployment.window
 
     async def away(name: str) -> Any:
-        raise Unavailable("shard 2 is moving; nothing was changed on it", field="shard", unchanged=True)
+        raise why
 
     async def parts():
         yield data
@@ -291,6 +304,20 @@ async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(p
         plane.deployment.window = window
         assert (await plane.window(name)).spec.name == name
     assert "min" in (await plane.window("w")).spec.aggregates
+
+
+async def test_a_process_without_shards_learns_the_windows_from_others(plane: ShardedPlane) -> None:
+    """PromQL goes by what the process knows: it answered that there is nothing."""
+    other = ShardedPlane(HostedShards(SHARDS, plane.shards.local), ManualClock())
+    assert not list(other.list())
+    with pytest.raises(NotFound):
+        other.spec("w")
+    await other.learn()
+    assert [info.spec.name for info in other.list()] == ["w"]
+    assert other.spec("w") == plane.spec("w")
+    await plane.delete("w")
+    await other.learn()
+    assert not list(other.list())
 
 
 async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -> None:
@@ -314,11 +341,11 @@ async def test_a_write_that_every_shard_would_refuse_uses_no_number_on_any() -> 
 async def test_a_command_for_all_keys_and_one_without_rows(plane: ShardedPlane) -> None:
     assert (await plane.write("w", BulkInsert(bulk([])))).inserted == 0
     await plane.write("w", BulkInsert(bulk(ROWS)))
-    token = ONLY_SHARD.set(1)
+    token = CALL.set(CallContext(shard=1))
     try:
         there = await plane.write("w", BulkEvict(10**6))
     finally:
-        ONLY_SHARD.reset(token)
+        CALL.reset(token)
     of_all = await plane.write("w", BulkEvict(10**6))
     assert 0 < there.evicted < len(ROWS)
     assert there.evicted + of_all.evicted == len(ROWS)

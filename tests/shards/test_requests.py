@@ -5,7 +5,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sash.requests import REQUEST, Request, request_id
+from sash.context import CALL, CallContext, request_id
 from sash.shards.peer_server import PeerServer
 from sash.shards.peers import Peer
 from sash_wire import traces
@@ -37,9 +37,9 @@ def spans():
 
 async def test_the_id(peer):
     for chosen in ("one", "two"):
-        REQUEST.set(Request(lambda chosen=chosen: [("x-request-id", chosen)]))
+        CALL.set(CallContext(lambda chosen=chosen: [("x-request-id", chosen)]))
         assert await peer.call(3, "whatever") == chosen
-    REQUEST.set(None)
+    CALL.set(None)
     assert await peer.call(3, "whatever") not in ("one", "two")
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from sash.access.access import Access
-from sash.access.caller import CALLER, Caller
+from sash.access.caller import Caller
 from sash.access.rights import Right
 from sash.access.tokens import Tokens
 from sash.calls import each
+from sash.context import CALL, CallContext
 from sash.durability.records.commands import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, NotFound, PermissionDenied, Unsupported
@@ -132,12 +133,12 @@ async def test_nobody_reads_a_hidden_window_through_a_view_of_it(shards, tmp_pat
     await plane.create(SOURCE)
     plane._access = Access(ManualClock(), [Tokens(path, ManualClock())])
     for windows in (["recent"], ["rec*", "other"]):
-        CALLER.set(Caller("owner", Right.ADMIN, windows))
+        CALL.set(CallContext(caller=Caller("owner", Right.ADMIN, windows)))
         with pytest.raises(PermissionDenied, match="requests"):
             await plane.create(VIEW)
-    CALLER.set(Caller("root", Right.ADMIN, ["re*"]))
+    CALL.set(CallContext(caller=Caller("root", Right.ADMIN, ["re*"])))
     await plane.create(VIEW)
-    CALLER.set(Caller("reader", Right.READ, ["recent"]))
+    CALL.set(CallContext(caller=Caller("reader", Right.READ, ["recent"])))
     assert await plane.ask("recent", Query(keys=ALL_KEYS)) is not None
     with pytest.raises(PermissionDenied):
         await plane.ask("requests", Query(keys=ALL_KEYS))

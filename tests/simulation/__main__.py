@@ -23,7 +23,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, help="how many; until stopped without it")
     parser.add_argument("--lines", type=int, default=60, help="most lines of a story")
-    parser.add_argument("--met", action="store_true", help="say which faults met which states")
+    parser.add_argument(
+        "--met",
+        action="store_true",
+        help="say which faults met which states; after 10,000 runs, fail where some never did",
+    )
     parser.add_argument("--planted", help="run the code with this fault")
     parser.add_argument("--cluster", action="store_true", help="a cluster on Redis")
     parser.add_argument("--single", action="store_true", help="one service on a disk; both kinds without either")
@@ -31,6 +35,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.planted is not None:
         plant(given.planted)
+    from tests.simulation.met import RUNS, expected, never
     from tests.simulation.run import run, shrunk, story
     from tests.simulation.scenario import cluster_of_seed, of_seed
 
@@ -62,12 +67,15 @@ def main() -> int:
     if given.met:
         for what, count in sorted(met.items()):
             print(f"{count:8}  {what}")
+    unmet = never(met, expected(False in kinds, True in kinds)) if given.met and done >= RUNS else []
+    for pair in unmet:
+        print(f"in {done} runs never met: {pair}")
     took_s = max(time.perf_counter() - began_s, 1e-9)
     print(
         f"{done} runs in {took_s:.0f} s ({3600 * done / took_s:,.0f} in an hour), {virtual_s / took_s:,.0f} virtual "
         f"seconds in a second; {restarts} restarts; {unchecked} with too many cases; {wrong} wrong"
     )
-    return int(wrong > 0)
+    return int(wrong > 0 or bool(unmet))
 
 
 def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:

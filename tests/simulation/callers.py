@@ -16,13 +16,31 @@ from sash_client.errors import DataLoss, DeadlineExceeded, NotFound, SashClientE
 from tests.simulation.history import ANY, GONE, Applied, Entries, Entry, Op, State
 from tests.simulation.world import Caller, World
 
-__all__ = ["KEPT", "KEYS", "PASSING", "PLAIN", "calls", "compared", "creating", "spec"]
+__all__ = [
+    "KEPT",
+    "KEYS",
+    "PARTS",
+    "PASSING",
+    "PLAIN",
+    "TIMES",
+    "VIEW",
+    "asked",
+    "calls",
+    "compared",
+    "creating",
+    "spec",
+    "view",
+]
 
 KEPT, PASSING, PLAIN = "kept", "passing", "plain"
 """The window that is there always, the one that is created and deleted all the time, and one without keys."""
-KEYS = ["a", "b", "c"]
+VIEW = "shown"
+"""A view of the window that is there always."""
+PARTS = ("team", "name")
+"""The parts of keys."""
+KEYS = ["x|a", "y|b", "x|c"]
 NO_KEY = ""
-_TIMES = 1000
+TIMES = 1000
 _PATIENCE_S = 3600.0
 
 
@@ -30,8 +48,8 @@ def spec(name: str) -> dict[str, Any]:
     """The spec of a window."""
     return {
         "name": name,
-        "keyed": name != PLAIN,
-        "time_unit": "none",
+        **({"keyed": False} if name == PLAIN else {"keys": list(PARTS)}),
+        "time_unit": "ms",
         "fields": {"value": "int64"},
         "identity": "value",
         "aggregates": {
@@ -41,6 +59,11 @@ def spec(name: str) -> dict[str, Any]:
             "sum": {"function": "sum", "field": "value"},
         },
     }
+
+
+def view() -> dict[str, Any]:
+    """The spec of a view."""
+    return {"name": VIEW, "of": KEPT, "aggregates": {n: a for n, a in spec(KEPT)["aggregates"].items() if n != "all"}}
 
 
 # ---------------------------------------------------------------- what calls do
@@ -106,7 +129,7 @@ def deleting() -> Op:
 
 
 def reading(start: int, end: int, keys: Sequence[str]) -> Op:
-    """A question, whose answer is a fold of what is there."""
+    """A question, whose answer is a fold of what is there. Over several keys, entries have no order."""
 
     def bound(known: Entries) -> Applied:
         asked = known.where(lambda each: each[0] in keys and start <= each[1] <= end)
@@ -132,12 +155,12 @@ def reading(start: int, end: int, keys: Sequence[str]) -> Op:
 def folded(entries: Iterable[Entry], keys: Sequence[str]) -> Hashable:
     """The plain fold of entries."""
     values = [value for _, _, value in sorted((time, keys.index(key), value) for key, time, value in entries)]
-    return len(values), tuple(values), max(values, default=None), sum(values)
+    return len(values), tuple(values) if len(keys) == 1 else (), max(values, default=None), sum(values)
 
 
 def _seen(aggregates: Any) -> Hashable:
     total = aggregates["sum"]
-    return aggregates["n"], tuple(aggregates["all"]), aggregates["max"], 0 if total is None else total
+    return aggregates["n"], tuple(aggregates.get("all", ())), aggregates["max"], 0 if total is None else total
 
 
 # ---------------------------------------------------------------- callers
@@ -159,10 +182,11 @@ class _Calls:
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
         self.draw = random.Random(f"{world.scenario.seed} caller {number}")
-        self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0]))
+        self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0, 20.0]))
         self.windows = {name: self.client.window(name) for name in world.histories}
         self.numbered = {name: _Numbers() for name in world.histories if name != PASSING}
         self.batch = -1
+        self.copies = 0
         self.values = 0
         self.mine: dict[str, list[Entry]] = {name: [] for name in world.histories}
 
@@ -177,7 +201,7 @@ class _Calls:
             self.values += 1
             value = self.values * 10 + self.number
             key = self.draw.choice(self.keys(name))
-            found.append((key, self.draw.randrange(_TIMES) * 10**6 + value, value))
+            found.append((key, self.draw.randrange(TIMES) * 10**6 + value, value))
         self.mine[name] += found
         self.world.knows(name, found)
         return found
@@ -192,10 +216,10 @@ class _Calls:
 
     async def step(self) -> None:
         draw = self.draw
-        name = KEPT if draw.random() < 0.75 else PASSING
+        name = KEPT if draw.random() >= self.world.scenario.life else PASSING
         if PLAIN in self.windows and draw.random() < 0.2:
             name = PLAIN
-        if self.world.moves and draw.random() < 0.04:
+        if self.world.moves and draw.random() < self.world.move_share:
             await self.world.move(self.client, draw)
             return
         window, history = self.windows[name], self.world.histories[name]
@@ -204,7 +228,9 @@ class _Calls:
             ["insert", "bulk", "evict", "range", "retract", "read", "life"],
             [30, 25, 6, 4, 8, 22, 25 * (name == PASSING)],
         )[0]
-        if name == KEPT and draw.random() < 0.08:
+        if draw.random() < 0.03:
+            await (self._copy() if draw.random() < 0.5 else self._add())
+        elif name == KEPT and draw.random() < self.world.scenario.batches:
             await self._batch(window, history, name)
         elif what == "life":
             await self._life(history, name)
@@ -246,14 +272,14 @@ class _Calls:
                 lambda done: done.retracted,
             )
         key = draw.choice([None, *self.keys(name)]) or None
-        end = draw.randrange(_TIMES // 3) * 10**6
+        end = draw.randrange(TIMES // 3) * 10**6
         if what == "evict":
             return (
                 evicting(-1, end, key),
                 lambda **numbers: window.bulk_evict(end, key=key, **numbers),
                 lambda done: done.evicted,
             )
-        start, end = end, end + draw.randrange(_TIMES // 3) * 10**6
+        start, end = end, end + draw.randrange(TIMES // 3) * 10**6
         return (
             evicting(start, end, key),
             lambda **numbers: window.bulk_evict(start=start, end=end, key=key, **numbers),
@@ -285,7 +311,7 @@ class _Calls:
                     numbers_.epoch, numbers_.sequence = epoch + 1, 0
                     return
             except SashClientError as error:
-                if error.reason != "OUT_OF_ROOM":
+                if error.reason != "OUT_OF_ROOM" and not self._of_before(error):
                     world.fail(AssertionError(f"{op.what} as number {sequence} is refused: {error.message}"))
                     return
                 self._say(op, f"no room: {error.message}")
@@ -311,13 +337,15 @@ class _Calls:
         names = {"query": f"q{self.number}", "batch": self.batch}
         op, again, tried = inserting(entries), self.draw.random() < 0.3, False
         self._begin(history, op, f" as batch {self.batch}")
+        staged, keeps = None, self.draw.random() < 0.5  # a driver commits what tasks have staged, until it is answered
         for _ in range(1000):
             try:
-                staged = await window.stage(times, {"value": values}, keys=keys, **names)
-                if self.draw.random() < 0.3:  # by a task that is run twice
+                if staged is None or not keeps:
                     staged = await window.stage(times, {"value": values}, keys=keys, **names)
-                if self.draw.random() < 0.3:
-                    await asyncio.sleep(0.5)
+                    if self.draw.random() < 0.3:  # by a task that is run twice
+                        staged = await window.stage(times, {"value": values}, keys=keys, **names)
+                    if self.draw.random() < 0.3:
+                        await asyncio.sleep(0.5)
                 tried = True
                 done = await window.commit(names["query"], names["batch"], staged)
                 if again:  # by a driver that does not know
@@ -329,14 +357,75 @@ class _Calls:
                 if tried and error.field == "batch" and error.code == "FAILED_PRECONDITION":
                     self._end(history, op, ANY)  # an earlier attempt has committed it
                     return
-                if error.reason != "OUT_OF_ROOM":
+                if error.reason != "OUT_OF_ROOM" and not self._of_before(error):
                     self.world.fail(AssertionError(f"batch {self.batch} is refused: {error.message}"))
                     return
             else:
                 self._end(history, op, ANY if done.already_applied or self.world.moves else done.inserted)
+                if self.draw.random() < 0.3:
+                    await self._other_rows(window, history, name, names)
                 return
             await asyncio.sleep(1.0)
         self.world.fail(AssertionError(f"batch {self.batch} is not committed in 1,000 attempts"))
+
+    async def _other_rows(self, window: AsyncWindow, history: Any, name: str, names: dict[str, Any]) -> None:
+        """Commit the last batch again, with other rows, as a source that cannot repeat itself has it: none arrives."""
+        entries = self.entries(name, 3)
+        op = inserting(entries)
+        self._begin(history, op, f" as batch {self.batch}, which is committed")
+        keys, times, values = _columns(entries)
+        said = "no row arrives"
+        try:
+            staged = await window.stage(times, {"value": values}, keys=keys, **names)
+            done = await window.commit(names["query"], names["batch"], staged)
+            if not done.already_applied:
+                self.world.fail(AssertionError(f"batch {self.batch} is committed twice"))
+        except SashClientError as error:
+            said = error.message
+        self._say(op, said)
+        self.world.checked(history.refused, op)
+
+    async def _add(self) -> None:
+        """Add an aggregate."""
+        world = self.world
+        name = f"least{self.number}x{sum(each.startswith(f'least{self.number}x') for each in world.added)}"
+        world.note(f"caller {self.number}: {KEPT}: add {name} …")
+        world.added[name] = False
+        try:
+            await self.windows[KEPT].add_aggregates({name: {"function": "min", "field": "value"}})
+        except SashClientError as error:
+            world.note(f"caller {self.number}: … add {name}: {error.message}")
+        else:
+            world.added[name] = True
+            world.note(f"caller {self.number}: … {name} is added")
+
+    async def _copy(self) -> None:
+        """Export a window, and import it under another name: it has what its keys had at one moment each."""
+        world = self.world
+        if world.stale:
+            return
+        self.copies += 1
+        copy, history, window = f"copy{self.number}x{self.copies}", world.histories[KEPT], f"a copy of {KEPT}"
+        ops = {key: reading(-1, TIMES * 10**6, [key]) for key in world.keys}
+        for op in ops.values():
+            self._begin(history, op, f" in {window}")
+        seen: dict[str, Hashable] = {}
+        world.copies.append(copy)
+        try:
+            served = await world.serving()
+            async with asyncio.timeout(60.0):
+                parts = await world.done_by(served, world.exported(served, KEPT))
+                await world.done_by(await world.serving(), world.imported(parts, copy))
+            for key in world.keys:
+                answer = await self.client.window(copy).range_query(-1, TIMES * 10**6, key=key)
+                seen[key] = _seen(answer.aggregates)
+        except (TimeoutError, Unavailable, DeadlineExceeded) as error:
+            world.note(f"caller {self.number}: … {window}: {error}")
+        for key, op in ops.items():
+            if len(seen) == len(ops):
+                self._end(history, op, seen[key])
+            else:
+                world.checked(history.refused, op)
 
     async def _once(self, history: Any, op: Op, call: Any, result: Any) -> None:
         """Send a write once, or as the client sends it."""
@@ -344,7 +433,7 @@ class _Calls:
         try:
             done = await call()
         except NotFound:
-            self._end(history, op, GONE)
+            self._gone(history, op)
         except SashClientError as error:
             self._failed(history, op, error)
         else:
@@ -352,10 +441,10 @@ class _Calls:
 
     async def _read(self, window: AsyncWindow, history: Any, name: str) -> None:
         draw = self.draw
-        start, end = sorted(draw.randrange(_TIMES) * 10**6 for _ in range(2))
+        start, end = sorted(draw.randrange(TIMES) * 10**6 for _ in range(2))
         keys = [draw.choice(self.keys(name))]
         if draw.random() < 0.4:
-            start, end = -1, _TIMES * 10**6
+            start, end = -1, TIMES * 10**6
         if draw.random() < 0.3 and not self.world.moves:  # keys of two shards have no order
             keys = draw.sample(self.keys(name), 2)
         op = reading(start, end, keys)
@@ -364,13 +453,17 @@ class _Calls:
             if len(keys) == 1:
                 answer = await window.range_query(start, end, key=keys[0] or None)
             else:
-                answer = await window.range_query(start, end, keys=keys)
+                answer = await window.range_query(start, end, keys=keys, aggregates=["max", "n", "sum"])
         except NotFound:
-            self._end(history, op, GONE)
+            self._gone(history, op)
         except SashClientError as error:
             self._failed(history, op, error, reads=True)
         else:
-            self._end(history, op, _seen(answer.aggregates))
+            if self.world.stale:
+                self._say(op, "something, perhaps of before")
+                self.world.checked(history.refused, op)
+            else:
+                self._end(history, op, _seen(answer.aggregates))
 
     async def _life(self, history: Any, name: str) -> None:
         create = self.draw.random() < 0.6
@@ -379,11 +472,15 @@ class _Calls:
         try:
             if create:
                 await self.client.create_window(spec(name))
-                self._end(history, op, ANY)
+                if self.world.stale:  # it may have been there before, and not be now
+                    self._say(op, "done, perhaps before")
+                    self.world.lost(history, op, self.client)
+                else:
+                    self._end(history, op, ANY)
             else:
                 self._end(history, op, await self.client.delete_window(name))
         except NotFound:
-            self._end(history, op, GONE)
+            self._gone(history, op)
         except SashClientError as error:
             self._failed(history, op, error)
 
@@ -398,6 +495,17 @@ class _Calls:
     def _end(self, history: Any, op: Op, result: Hashable) -> None:
         self._say(op, str(result))
         self.world.checked(history.end, op, result)
+
+    def _of_before(self, error: SashClientError) -> bool:
+        """Whether a process that has slept may say this of a window that has come meanwhile."""
+        return self.world.stale and isinstance(error, NotFound)
+
+    def _gone(self, history: Any, op: Op) -> None:
+        if self.world.stale:
+            self._say(op, "gone, perhaps before")
+            self.world.checked(history.refused, op)
+        else:
+            self._end(history, op, GONE)
 
     def _failed(self, history: Any, op: Op, error: SashClientError, reads: bool = False) -> None:
         if isinstance(error, DataLoss):
@@ -427,10 +535,10 @@ async def compared(world: World, what: str) -> None:
     """Compare what the windows hold, and every answer to it, with what they may hold."""
     client, draw = Caller(world, "reader", 60.0), random.Random(f"{world.scenario.seed} {what}")
     for name, history in world.histories.items():
-        window, total = client.window(name), 0
+        window, total, gone = client.window(name), 0, set[bool]()
         for key in [NO_KEY] if name == PLAIN else world.keys:
-            part = sorted(draw.randrange(_TIMES) * 10**6 for _ in range(2))
-            for start, end in [(-1, _TIMES * 10**6), (part[0], part[1])]:
+            part = sorted(draw.randrange(TIMES) * 10**6 for _ in range(2))
+            for start, end in [(-1, TIMES * 10**6), (part[0], part[1])]:
                 op = reading(start, end, [key])
                 world.checked(history.begin, op)
                 seen: Hashable = GONE
@@ -448,6 +556,9 @@ async def compared(world: World, what: str) -> None:
                 except NotFound:
                     pass
                 world.checked(history.end, op, seen)
+            gone.add(seen == GONE)
+        if len(gone) > 1 and not world.unchecked:
+            world.fail(AssertionError(f"{what}: {name} is there for some keys, and for others it is not"))
         world.note(f"{what}: {name}: {total} entries")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sash import requests
+from sash import context
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.rpc.methods import methods
@@ -42,7 +42,8 @@ from sash.tiers.redis_link import Pool
 from sash_client.errors import NotFound, SashClientError
 from sash_engine.errors import SashError
 from sash_wire.placement import shard_of
-from tests.simulation.callers import KEPT, NO_KEY, PASSING, PLAIN, compared
+from tests.simulation.callers import KEPT, NO_KEY, PASSING, PLAIN, VIEW, compared
+from tests.simulation.ending import all_forms, resharded
 from tests.simulation.history import Entry, KeyedHistory
 from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.peers import Network
@@ -135,6 +136,15 @@ class Member(Served):
         world.broken_off(self)
         self._end("dead")
 
+    def hosts(self, shard: int) -> Any:
+        """The shard, if it serves it."""
+        return None if self.host is None else self.host.shards.hosted.get(shard)
+
+    @property
+    def valid(self) -> bool:
+        """Whether its lease runs, by its own clock."""
+        return self.host is not None and self.process.judges(self.host.shards.valid)
+
     @property
     def state(self) -> str:
         host = self.host
@@ -191,18 +201,22 @@ class Cluster(World):
         assert scenario.cluster is not None
         self.part = part = scenario.cluster
         self.moves = True
+        self.move_share, self.stale = part.moves, part.sleeps
+        self._shadowed: dict[Process, list[tuple[int, Process, Any, Process]]] = {}
+        """By process: a shard, who has it still, and who has taken its prefix; the process is one of them."""
         self.keys = _keys(part.shards)
         self.machines = Machine(loop, scenario.seed)
         self.slots: list[Member | None] = [None] * part.processes
         self.by_number: dict[int, Member] = {}
+        self.peers = Network(loop, random.Random(f"{scenario.seed} peers"), self.note, self.context, self.met)
         self.redis = Server(loop, random.Random(f"{scenario.seed} redis"), self.note, _EPOCH_NS, part.replicas)
         self.redis.world = self.context
         self.redis.fails = self.fail
         self.redis.taken = self._taken
         self.redis.met = self.met
         self.redis.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "redis"}
-        self.redis.faults_of_fences = {fault.at: fault.kind for fault in scenario.faults if fault.place == "fence"}
-        self.peers = Network(loop, random.Random(f"{scenario.seed} peers"), self.note, self.context, self.met)
+        self.redis.faults_of = self.peers.faults_of = {(fault.place, fault.at): fault.kind for fault in scenario.faults}
+        self.redis.strikes = self.peers.strikes = self.strikes
         self.peers.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "peer"}
         self._at: dict[Caller, int] = {}
 
@@ -224,8 +238,34 @@ class Cluster(World):
         """What the owner before had in memory only is lost."""
         prefix = fence.decode().rpartition("{")[2].partition("}")[0]
         shard = int(prefix.rpartition("/")[2])
+        self._shadow(shard)
         for name, history in self.histories.items():
             self.checked(history.forgot, lambda key, name=name: shard_of(name, key, self.part.shards) == shard)
+
+    def _shadow(self, shard: int) -> None:
+        """Whoever still has a shard whose prefix another process takes must not answer once that one does.
+
+        A process that stood still while it took a shard may go on with that, and takes the prefix from the present
+        owner. It must not answer either, as long as that one does.
+        """
+        taker = self.redis.asking
+        if self.stale or self.redis.went_back or taker is None:
+            return
+        for member in self.by_number.values():
+            hosted = member.hosts(shard)
+            if hosted is not None and member.process.alive and member.process is not taker:
+                shadowed = shard, member.process, hosted, taker
+                for process in (member.process, taker):
+                    self._shadowed.setdefault(process, []).append(shadowed)
+
+    def _check_shadowed(self, process: Process) -> None:
+        for shard, old, hosted, taker in self._shadowed[process]:
+            before, after = self.by_number[old.number], self.by_number[taker.number]
+            if before.hosts(shard) is hosted and after.hosts(shard) is not None and old.alive and taker.alive:
+                if before.valid and after.valid:
+                    self.fail(AssertionError(f"processes {old.number} and {taker.number} answer for shard {shard}"))
+            elif before.hosts(shard) is not hosted:
+                self._shadowed[process] = [each for each in self._shadowed[process] if each[2] is not hosted]
 
     def knows(self, name: str, entries: Sequence[Entry]) -> None:
         self.histories[name].knows(entries)
@@ -238,6 +278,9 @@ class Cluster(World):
             self.note(f"shard {shard} is moved to process {process}")
         except SashClientError as error:
             self.note(f"shard {shard} is not moved: {error.message}")
+
+    def all_served_by(self) -> list[Served]:
+        return [member for member in self.by_number.values() if member.process.alive]
 
     def processes(self) -> list[Process]:
         self.machines.end()
@@ -257,7 +300,7 @@ class Cluster(World):
             patch.setattr(redis, "random", machines.random)
             patch.setattr(heartbeat, "ThreadPoolExecutor", machines.executor)
             patch.setattr(lease_table.Lives.__init__, "__defaults__", (machines.now_s,))
-            patch.setattr(requests, "new_id", lambda: machines.chance().randbytes(16).hex())
+            patch.setattr(context, "new_id", lambda: machines.chance().randbytes(16).hex())
             patch.setattr(leased_host, "_AT_ONCE", 6)
             patch.setattr(leased_host, "_TAKEN_AT_ONCE", 12)
             patch.setattr(peers, "grpc", self.peers.grpc)
@@ -278,18 +321,48 @@ class Cluster(World):
 
     # ---------------------------------------------------------------- processes
 
+    def strikes(self, process: Process, kind: str) -> None:
+        kind, soon, _ = kind.partition(" soon")
+        if soon:
+            process.strike = self.random.choice([0, 1, 2, 3, 5, 8, 13, 30]), kind
+        elif kind == "dies":
+            self.loop.call_later(
+                self.random.choice([0.0, 0.0, 0.001, 0.06]), self.by_number[process.number].die, context=self.context
+            )
+        elif not process.stopped:
+            # Shorter than its lease, so long that others take its shards, and about as long.
+            lease_s = self.part.lease_s
+            lasts_s = self.random.choice(
+                [
+                    0.5,
+                    lease_s,
+                    lease_s * self.random.uniform(0.9, 2.0),
+                    lease_s + self.random.uniform(0.0, 3.0),
+                    3 * lease_s,
+                    40.0,
+                ]
+            )
+            if kind == "sleeps":
+                lasts_s = self.random.uniform(lease_s, 6 * lease_s)
+            self.loop.stop_process(process, self.loop.late(lasts_s), kind == "sleeps")
+            self.met[f"{kind} | {self.by_number[process.number].state}"] += 1
+            self.note(f"process {process.number} {kind} until {process.stopped_until_s:.1f}")
+
     def _after_each(self, process: Process) -> None:
         self._callbacks += 1
+        if self._shadowed and process in self._shadowed:
+            self._check_shadowed(process)
+        if process.strike is not None:
+            left, kind = process.strike
+            process.strike = (left - 1, kind) if left else None
+            if not left:
+                self.strikes(process, kind)
         kind = self.kills.get(self._callbacks)
         if kind is None:
             return
         member = self.by_number[process.number]
-        if kind == "stopped":
-            # Shorter than its lease, so long that others take its shards, and about as long.
-            lasts_s = self.random.choice([0.5, self.part.lease_s, 3 * self.part.lease_s, 40.0])
-            process.stopped_until_s = self.loop.time() + self.loop.late(lasts_s)
-            self.met[f"stopped | {member.state}"] += 1
-            self.note(f"process {process.number} stands still until {process.stopped_until_s:.1f}")
+        if kind in ("stopped", "sleeps"):
+            self.strikes(process, kind)
         elif kind == "clock":
             member.clock.ahead_ns += self.random.choice([-(10**9), -3600 * 10**9, 10**9, 60 * 10**9])
             self.met[f"clock jumped | {member.state}"] += 1
@@ -356,20 +429,25 @@ class Cluster(World):
     def heal(self) -> None:
         self.net.clear()
         self.kills.clear()
-        self.redis.faults.clear()
-        self.redis.faults_of_fences.clear()
-        self.redis.cut.clear()
-        self.redis.slow_until_s = self.redis.replica_back_s = 0.0
+        self.net_of_life.clear()
+        self.redis.heal()
         self.peers.faults.clear()
+        self.peers.faults_of.clear()
         self.peers.cut.clear()
+        for member in self.by_number.values():
+            member.process.strike = None
 
     async def compare(self) -> None:
         self.heal()
         await asyncio.sleep(max(self.loop.late_until_s - self.loop.time(), 0.0) + _SETTLED_S)
         await self.all_served()
+        await self._quiet()
+        self.stale = False
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
+        await all_forms(self, "at the end", False)
+        await resharded(self)
         ending = self.random.choice(["killed", "stopped"])
         for member in self.slots:
             if member is not None:
@@ -380,11 +458,31 @@ class Cluster(World):
         await asyncio.sleep(1.0)
         await self.all_served()
         await compared(self, f"after all were {ending}")
+        await all_forms(self, f"after all were {ending}", True)
         await self._emptied()
+
+    async def _quiet(self) -> None:
+        """While nothing happens, no shard moves, and no process doubts that it has its shards."""
+        end_s, before = self.loop.time() + 1.5 * self.part.lease_s + 2.0, self._owners()
+        while self.loop.time() < end_s:
+            await asyncio.sleep(0.2)
+            for member in self.slots:
+                if member is not None and member.host is not None and not member.valid:
+                    raise AssertionError(f"nothing happens, and process {member.process.number} has lost its lease")
+            if self._owners() != before:
+                raise AssertionError(f"nothing happens, and shards move: {before} became {self._owners()}")
+
+    def _owners(self) -> dict[int, int]:
+        return {
+            shard: each.process.number
+            for each in self.slots
+            if each is not None and each.host is not None
+            for shard in each.host.shards.hosted
+        }
 
     async def _emptied(self) -> None:
         client = Caller(self, "last", 60.0)
-        for name in self.histories:
+        for name in [VIEW, *self.copies, *self.histories]:
             for _ in range(100):
                 try:
                     await client.delete_window(name)
@@ -419,8 +517,9 @@ def _settings(address: str, shards: int, lease_s: float, replicas: int) -> Setti
 
 def _keys(shards: int) -> list[str]:
     """Keys of the keyed windows: one for each shard of KEPT, and one more."""
+    every = [f"{'xy'[at % 2]}|{letter}" for at, letter in enumerate("abcdefghijklmnopqrstuvwxyz")]
     found: dict[int, str] = {}
-    for letter in "abcdefghijklmnopqrstuvwxyz":
-        found.setdefault(shard_of(KEPT, letter, shards), letter)
+    for key in every:
+        found.setdefault(shard_of(KEPT, key, shards), key)
     keys = sorted(found.values())
-    return [*keys, next(letter for letter in "abcdefghijklmnop" if letter not in keys)]
+    return [*keys, next(key for key in every if key not in keys)]

@@ -114,6 +114,7 @@ class Op:
         writes: whether it changes anything.
         adds, takes: return which entries it adds and takes away; None: it concerns the window as a whole.
         answered: False once the answer is lost for good.
+        closed: it has taken effect by now, or never will; it need not be durable.
     """
 
     what: str
@@ -123,6 +124,7 @@ class Op:
     adds: Callable[[Entries], int] | None = None
     takes: Callable[[Entries], int] | None = None
     answered: bool = True
+    closed: bool = False
     number: int = 0
     apply: Applied = lambda state: (state, None)
 
@@ -220,6 +222,13 @@ class History:
         self._over({op.number for op in self.pending.values() if not op.answered}, "all is settled")
         self._keep({case._replace(durable=case.state, chain=()) for case in self.cases}, "all is settled")
 
+    def served(self, op: Op) -> None:
+        """Nobody does anything more for a call whose answer is lost; what it did may still be in memory only."""
+        if op.number in self.pending:
+            cases = set(self._closure(None))
+            op.closed = True
+            self._keep(cases, f"{op.what} is served")
+
     def fenced(self, op: Op) -> None:
         """A call whose answer is lost has taken effect by now, or never will: its producer is fenced."""
         if op.number in self.pending:
@@ -235,6 +244,11 @@ class History:
         for number in lost:
             del self.pending[number]
         self._keep(found, what)
+
+    def held(self) -> list[Entry] | None:
+        """What the window holds, where that is known: all was read."""
+        states = {case.state for case in self.cases}
+        return self.entries.of(*states) if len(states) == 1 and None not in states else None
 
     # ---------------------------------------------------------------- what is durable
 
@@ -293,7 +307,7 @@ class History:
             if target in began:
                 continue
             for number, op in self.pending.items():
-                if number in began:
+                if number in began or op.closed:
                     continue
                 after, result = op.apply(state)
                 changes = after != state or (op.writes and chain)
@@ -324,6 +338,13 @@ class History:
             for durable, chain in (group if len(group) == 1 else _widest(group))
         }
         self.most = max(self.most, len(self.cases))
+        for number in [number for number in lost if self.pending[number].closed]:
+            if not any(number in link for case in self.cases for link in case.chain):  # it is durable, or is not there
+                del self.pending[number]
+                self.cases = {
+                    case._replace(done=frozenset(each for each in case.done if each[0] != number))
+                    for case in self.cases
+                }
 
     def _said(self, state: State) -> str:
         if state is None:
@@ -428,6 +449,11 @@ class KeyedHistory:
         """See `History`."""
         for key in self.of_key:
             self._step(key, "settled")
+
+    def held(self) -> list[Entry] | None:
+        """See `History`."""
+        parts = [None if key in self.unchecked else history.held() for key, history in self.of_key.items()]
+        return None if None in parts else [entry for part in parts for entry in part or ()]
 
     def _step(self, key: str, step: str, *args: Any) -> None:
         if key in self.unchecked:

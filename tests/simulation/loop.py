@@ -42,8 +42,15 @@ class Process:
         self.number, self.machine = number, machine
         self.alive = True
         self.callbacks = 0
+        self.stopped = False
+        """As by SIGSTOP: nothing of it runs."""
         self.stopped_until_s = 0.0
-        """As by SIGSTOP: until then nothing of it runs."""
+        self.sleeps_s = 0.0
+        """How much of that its monotonic clock will not have seen, as on a machine that was suspended."""
+        self.slept_s = 0.0
+        """How far its monotonic clock is behind."""
+        self.strike: tuple[int, str] | None = None
+        """After so many callbacks more, what happens to it."""
         self.held: list[_Handle] = []
         """What it will run then."""
         self.blocked_s = 0.0
@@ -63,6 +70,10 @@ class Process:
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin a task of the process."""
         return self._context.run(asyncio.create_task, work)
+
+    def judges(self, what: Callable[[], T]) -> T:
+        """Look at something as the process does, by its clocks."""
+        return self._context.run(what)
 
     def kill(self) -> None:
         """Let nothing of it run again."""
@@ -189,9 +200,7 @@ class SimulatedLoop(VirtualLoop):
             handle._run()
         elif not process.alive:
             self._kept.append(handle)
-        elif process.stopped_until_s > self._now_s:
-            if not process.held:
-                self.call_at(process.stopped_until_s, self._go_on, process, context=contextvars.Context())
+        elif process.stopped:
             process.held.append(handle)
         elif process.blocked_until_s > self._now_s and not handle._context.get(_THREAD, False):
             if not process.waiting:
@@ -225,7 +234,15 @@ class SimulatedLoop(VirtualLoop):
         """See `asyncio`."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
+    def stop_process(self, process: Process, seconds: float, sleeps: bool = False) -> None:
+        """Let nothing of a process run for so long; its monotonic clock does not go on meanwhile if it sleeps."""
+        process.stopped, process.stopped_until_s = True, self._now_s + seconds
+        process.sleeps_s = seconds if sleeps else 0.0
+        self.call_at(process.stopped_until_s, self._go_on, process, context=contextvars.Context())
+
     def _go_on(self, process: Process) -> None:
+        process.stopped = False
+        process.slept_s, process.sleeps_s = process.slept_s + process.sleeps_s, 0.0
         self._todo.extend(process.held)
         process.held = []
 

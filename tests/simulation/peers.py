@@ -19,10 +19,33 @@ import grpc
 
 from tests.simulation.loop import Process, SimulatedLoop, running
 
-__all__ = ["PEER_FAULTS", "Network"]
+__all__ = ["MESSAGE_FAULTS", "PEER_FAULTS", "Network"]
 
 PEER_FAULTS = ("cut", "late", "partition", "partition")
 """What can happen at a message between processes."""
+MESSAGE_FAULTS = (
+    "cut",
+    "cut",
+    "late",
+    "partition",
+    "dies: sender",
+    "dies: receiver",
+    "stands still: sender",
+    "stands still: receiver",
+    "stands still soon: receiver",
+)
+"""What can happen at a message of a kind that has faults of its own: those that write, and those that administer."""
+
+_WRITES = (b"\xa5write",)
+_ADMINISTERS = (
+    b"\xa6create",
+    b"\xa5close",
+    b"\xa6delete",
+    b"\xa6reopen",
+    b"\xadreconcile_one",
+    b"\xa6window",
+    b"\xa7restore",
+)
 
 _KEEPALIVE_S = 15.0
 _END = object()
@@ -49,7 +72,12 @@ class Network:
         self.cut: dict[frozenset[int], float] = {}
         """By two machines: until when they do not reach each other."""
         self.faults: dict[int, str] = {}
+        self.faults_of: dict[tuple[str, int], str] = {}
+        """By place and number of a message of those that have their own."""
+        self.strikes: Callable[[Process, str], None] = lambda process, kind: None
+        """Has something happen to a process."""
         self.messages = 0
+        self.messages_of = Counter[str]()
         self._ports = 0
 
     @property
@@ -73,20 +101,34 @@ class Network:
         self._ports += 1
         return self._ports
 
-    def delay_s(self, one: Process, other: Process, stream: _Stream | None) -> float | None:
+    def delay_s(self, one: Process, other: Process, stream: _Stream | None, data: Any = None) -> float | None:
         """How long a message takes; None: it never arrives, as the stream breaks."""
         self.messages += 1
         fault = self.faults.get(self.messages)
+        if isinstance(data, bytes):
+            for place, names in (("write", _WRITES), ("admin", _ADMINISTERS)):
+                if any(name in data for name in names):
+                    self.messages_of[place] += 1
+                    fault = self.faults_of.get((place, self.messages_of[place]), fault)
         pair = frozenset((one.machine, other.machine))
         now_s = self.loop.time()
         delay_s = self.draw.choice([0.0, 0.0, 0.0002, 0.002, 0.05])
         if fault is not None and stream is not None:
             self.met[f"between processes: {fault}"] += 1
             self.note(f"message {self.messages} from process {one.number} to {other.number}: {fault}")
-            if fault == "cut":
+            kind, _, who = fault.partition(": ")
+            if who:
+                self.strikes(one if who == "sender" else other, kind)
+            elif fault == "cut":
+                # It may have arrived, and its answer has not.
+                if self.draw.random() < 0.5:
+                    self.loop.call_later(
+                        self.draw.choice([0.0, 0.01, 0.1]), stream.breaks, 0.0, 0.01, context=self.world
+                    )
+                    return delay_s
                 stream.breaks(self.draw.choice([0.0, 0.01]), self.draw.choice([0.0, 0.01, _KEEPALIVE_S]))
                 return None
-            if fault == "late":
+            elif fault == "late":
                 delay_s += self.draw.choice([0.5, 3.0, 10.0])
             elif len(pair) > 1:
                 self.cut[pair] = now_s + self.draw.choice([1.0, 8.0, 30.0, 90.0])
@@ -224,7 +266,7 @@ class _Stream:
             return
         network = self._network
         one, other = (self.client, self.server) if onward else (self.server, self.client)
-        delay_s = network.delay_s(one, other, self)
+        delay_s = network.delay_s(one, other, self, item)
         if delay_s is None:
             return
         at_s = self._last_s[onward] = max(self._last_s[onward], network.loop.time() + delay_s)

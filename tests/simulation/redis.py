@@ -32,9 +32,17 @@ REDIS_FAULTS = (
     "restarts",
     "clock",
     "no replica",
+    "lags",
     "fails over",
+    "fades",
+    "dies",
+    "stands still",
+    "sleeps",
 )
-"""What can happen at a command."""
+"""What can happen at a command; the last three, to the process that sends it."""
+
+PLACES = {"EVAL of fence": "fence", "EVAL of table": "table", "EVAL of swap": "swap", "MGET": "read"}
+"""Commands that have faults of their own: takes of prefixes and commits, heartbeats, changes of the table, and MGET."""
 
 _Row = tuple[Any, float | None]
 """A value, and when it expires."""
@@ -111,18 +119,29 @@ class Server:
         self.behind = False
         """Whether the replica has not got the last writes."""
         self.replica_back_s = 0.0
+        self.lags_until_s = 0.0
+        """Until then the replica gets nothing, and answers; it may take the server's place all the same."""
         self.up_s = 0.0
         self.slow_until_s = 0.0
         self.cut: dict[int, float] = {}
         """By machine: until when it does not reach the server."""
+        self.faint: dict[int, tuple[float, float]] = {}
+        """By machine: until when answers are late, and by how much."""
+        self.mute: dict[int, tuple[float, float]] = {}
+        """By machine: from when until when nothing arrives that it sends."""
         self.ahead_ns = 0
         self.faults: dict[int, str] = {}
         self.fails: Callable[[BaseException], None] = lambda error: None
         self.taken: Callable[[bytes], None] = lambda fence: None
         """Is told of each prefix that another owner takes: from now on the one before commits nothing."""
-        self.commands = self.fenced = 0
-        self.faults_of_fences: dict[int, str] = {}
-        """By number of a command that takes a prefix, or commits."""
+        self.strikes: Callable[[Process, str], None] = lambda process, kind: None
+        """Has something happen to a process."""
+        self.asking: Process | None = None
+        """Whose command is executed."""
+        self.commands = 0
+        self.commands_of = Counter[str]()
+        self.faults_of: dict[tuple[str, int], str] = {}
+        """By place and number of a command of those that have their own."""
         self.era = 0
         self.met: Counter[str] = Counter()
         self.owners: dict[bytes, bytes] = {}
@@ -137,9 +156,10 @@ class Server:
         """Count a command that is sent; return what happens to it."""
         self.commands += 1
         fault = self.faults.get(self.commands)
-        if what == "EVAL of fence":
-            self.fenced += 1
-            fault = self.faults_of_fences.get(self.fenced, fault)
+        place = PLACES.get(what)
+        if place is not None:
+            self.commands_of[place] += 1
+            fault = self.faults_of.get((place, self.commands_of[place]), fault)
         if fault is None:
             return None
         self.met[f"redis: {fault} | {what}"] += 1
@@ -149,15 +169,32 @@ class Server:
             self.slow_until_s = now_s + draw.choice([3.0, 20.0])
         elif fault == "cut off" and process is not None:
             self.cut[process.machine] = now_s + draw.choice([0.5, 4.0, 15.0, 60.0])
+        elif fault == "fades" and process is not None:  # late answers first; then nothing arrives that it sends
+            mute_s, late_s = now_s + draw.choice([2.0, 6.0]), draw.uniform(1.5, 4.8)
+            self.faint[process.machine] = mute_s, late_s
+            self.mute[process.machine] = mute_s, mute_s + draw.choice([15.0, 30.0])
         elif fault == "restarts":
             self.restart()
         elif fault == "clock":
             self.ahead_ns += draw.choice([-3600, -10, 10, 3600]) * 10**9
         elif fault == "no replica":
             self.replica_back_s = now_s + draw.choice([2.0, 20.0])
+        elif fault == "lags":
+            self.lags_until_s = now_s + draw.choice([0.5, 3.0, 20.0])
         elif fault == "fails over":
             self.fail_over()
+        elif process is not None and fault in ("dies", "stands still", "sleeps"):
+            self.strikes(process, fault)
         return fault
+
+    def heal(self) -> None:
+        """Let nothing more happen, and end what lasts."""
+        self.faults.clear()
+        self.faults_of.clear()
+        self.cut.clear()
+        self.faint.clear()
+        self.mute.clear()
+        self.slow_until_s = self.replica_back_s = self.lags_until_s = 0.0
 
     def restart(self) -> None:
         """End, and begin again with what is synced."""
@@ -169,13 +206,21 @@ class Server:
         if not self.replicas or not self.in_use or self.replica_back_s > self.loop.time():
             return
         self.restart()
+        self.lags_until_s = 0.0
         if self.behind:
             self.went_back = True
             self.rows = dict(self.replica)
+            for fence in self.owners:
+                self.taken(fence)  # what was not durable is lost
         self.behind = False
 
     def reachable(self, machine: int, now_s: float) -> bool:
         return self.cut.get(machine, 0.0) <= now_s
+
+    def late_s(self, process: Process | None) -> float:
+        """How late an answer is."""
+        until_s, late_s = (0.0, 0.0) if process is None else self.faint.get(process.machine, (0.0, 0.0))
+        return late_s if until_s > self.loop.time() else 0.0
 
     # ---------------------------------------------------------------- commands
 
@@ -216,7 +261,7 @@ class Server:
 
     def follow(self) -> None:
         """The replica gets what it lacks."""
-        if self.replica_back_s <= self.loop.time():
+        if max(self.replica_back_s, self.lags_until_s) <= self.loop.time():
             self.replica, self.behind = {}, False
         elif self.behind:
             self.loop.call_later(1.0, self.follow, context=self.world)
@@ -300,7 +345,7 @@ class Server:
         raise ResponseError("ERR This instance has cluster support disabled")
 
     def _waitaof(self, local: bytes, replicas: bytes, timeout_ms: bytes) -> Any:
-        there = self.replica_back_s <= self.loop.time()
+        there = max(self.replica_back_s, self.lags_until_s) <= self.loop.time()
         if there:
             self.behind = False
         return [1, self.replicas if there else 0]
@@ -320,7 +365,7 @@ class Connection:
         self._coming: deque[tuple[Sequence[Any], str | None]] = deque()
         self._going: deque[Any] = deque()
         self._waiter: Waiter | None = None
-        self._arrives_s = 0.0
+        self._arrives_s = self._answers_s = 0.0
         self._broken = False
 
     def connect(self) -> None:
@@ -368,6 +413,8 @@ class Connection:
     def _send(self, command: Sequence[Any]) -> None:
         server, machine = self._server, self._machine
         fault = server.happens(self._process, _said(command))
+        if fault in ("stands still", "sleeps") and greenlet.getcurrent() is not machine.hub:
+            machine.sleep(0.0)  # it is sent when the process goes on
         if self._ended:
             return  # the server has restarted by this fault
         now_s = machine.now_s()
@@ -380,7 +427,8 @@ class Connection:
             if left_s > 10:
                 return
             delay_s += left_s + 0.2
-        if fault == "request lost":
+        since_s, until_s = server.mute.get(self._process.machine, (0.0, 0.0)) if self._process else (0.0, 0.0)
+        if fault == "request lost" or since_s <= now_s < until_s:
             return
         if fault == "late":
             delay_s += server.loop.late(server.draw.choice([0.6, 3.0, 12.0, 40.0]))
@@ -398,16 +446,18 @@ class Connection:
         command, fault = self._coming.popleft()  # in order, also where two are due
         if self._era != server.era or server.up_s > server.loop.time():
             return
+        server.asking = self._process
         answer = server.execute(command)
         if fault == "answer lost":
             return
-        delay_s = server.draw.choice([0.0, 0.0, 0.0002, 0.001, 0.02])
+        delay_s = server.draw.choice([0.0, 0.0, 0.0002, 0.001, 0.02]) + server.late_s(self._process)
         if greenlet.getcurrent() is self._machine.hub and running() is not None:
             self._machine.sleep(delay_s)
             self._answers.append(answer)
         else:
             self._going.append(answer)
-            server.loop.call_later(delay_s, self._answered, context=server.world)
+            self._answers_s = max(self._answers_s, server.loop.time() + delay_s)
+            server.loop.call_at(self._answers_s, self._answered, context=server.world)
 
     def _answered(self) -> None:
         answer = self._going.popleft()
@@ -440,5 +490,6 @@ def _said(command: Sequence[Any]) -> str:
     name = command[0] if isinstance(command[0], str) else command[0].decode()
     if name == "EVAL":
         key = command[3]
-        return f"EVAL of {(key.decode() if isinstance(key, bytes) else str(key)).rpartition(':')[2]}"
+        kind = (key.decode() if isinstance(key, bytes) else str(key)).rpartition(":")[2]
+        return "EVAL of swap" if kind == "table" and command[2] == 1 else f"EVAL of {kind}"
     return name

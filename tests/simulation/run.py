@@ -21,7 +21,7 @@ from sash.durability.images import blocks, checkpoint
 from sash.durability.journal import journal
 from sash_client.errors import SashClientError
 from sash_engine.windows.spec import aggregates
-from tests.simulation.callers import PASSING, calls, creating, spec
+from tests.simulation.callers import PASSING, asked, calls, creating, spec, view
 from tests.simulation.history import ANY
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.scenario import Scenario, smaller
@@ -126,6 +126,7 @@ async def _all(world: World) -> None:
             else:
                 raise AssertionError("a window cannot be created in 300 attempts")
             world.checked(world.histories[name].end, op, ANY)
+        await asked(first.create_window, view())
         world.made()
         async with asyncio.TaskGroup() as tasks:
             for number in world.scenario.callers:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation.disk import COMMIT_FAULTS, COMMITS_OF
-from tests.simulation.peers import PEER_FAULTS
+from tests.simulation.peers import MESSAGE_FAULTS, PEER_FAULTS
 from tests.simulation.redis import REDIS_FAULTS
 
 __all__ = ["ClusterPart", "Fault", "Scenario", "cluster_of_seed", "of_seed", "smaller"]
@@ -42,6 +42,9 @@ class ClusterPart:
     Args:
         together: whether all processes are on one machine.
         replicas: of Redis, for which commits wait; with one, Redis may lose its machine.
+        moves: how often a caller moves a shard.
+        sleeps: machines are suspended, and their monotonic clocks with them. So a process may answer from memory after
+            another one has its shards: what is read, and what is said not to be there, counts for nothing.
     """
 
     processes: int
@@ -49,6 +52,8 @@ class ClusterPart:
     lease_s: float
     together: bool
     replicas: int
+    moves: float = 0.04
+    sleeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,9 @@ class Scenario:
         slow: whether work takes time, so that long work is done in slices.
         group_bytes, chunk_bytes, long_bytes, pending_bytes: the limits in the code that bound a commit, what is handed
             over in one go, what is applied at once, and what may wait.
+        theme: what the faults are about, for people.
+        life: how often a caller turns to the window that comes and goes.
+        batches: how often it stages and commits a batch.
     """
 
     seed: int
@@ -76,25 +84,67 @@ class Scenario:
     chunk_bytes: int = 4 * 2**20
     long_bytes: int = 257 * 1024
     pending_bytes: int = 16 * 2**20
+    theme: str = "anything"
+    life: float = 0.25
+    batches: float = 0.08
     cluster: ClusterPart | None = None
+
+
+@dataclass(frozen=True)
+class _Theme:
+    """What a scenario is about, so that faults that need each other meet.
+
+    Args:
+        kinds: what happens, by place; None: anything anywhere.
+        options: of the scenario, or of its cluster. Of a tuple, one is drawn.
+    """
+
+    kinds: Mapping[str, tuple[str, ...]] | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def drawn(self, draw: random.Random) -> dict[str, Any]:
+        """The options."""
+        return {name: draw.choice(said) if isinstance(said, tuple) else said for name, said in self.options.items()}
+
+
+_SINGLE_THEMES: Mapping[str, _Theme] = {
+    "anything": _Theme(None),
+    "writes that wait": _Theme(
+        {"commit": ("refused", "full", "sync failed"), "call": ("answer lost", "answer delayed")},
+        {"group_bytes": (300, 1500), "callers": (1, 2, 3)},
+    ),
+    "windows that come and go": _Theme(
+        {"meta": _DEATHS, "deletes": _DEATHS, "pointer": _DEATHS, "callback": ("kill", "power")}, {"life": 0.6}
+    ),
+    "batches": _Theme({"staged": _DEATHS, "pointer": _DEATHS, "call": ("answer lost",)}, {"batches": 0.4}),
+    "reads that fail": _Theme(
+        {"read": ("failed",), "commit": ("refused", "refused", "dies before", "dies after")}, {"cache_bytes": (0, 400)}
+    ),
+}
+_LONGEST = 12
 
 
 def of_seed(seed: int) -> Scenario:
     """Return the scenario of a seed."""
     draw = random.Random(f"{seed} scenario")
+    name = draw.choice(["anything", "anything", *_SINGLE_THEMES])
+    theme = _SINGLE_THEMES[name]
+    kinds = _KINDS if theme.kinds is None else theme.kinds
     faults = set()
-    weights = {place: draw.choice([0, 1, 1, 3]) for place in _KINDS}
-    places = [place for place, weight in weights.items() for _ in range(weight)] or ["callback"]
-    for _ in range(draw.choice([0, 1, 2, 4, 6, 10])):
+    weights = {place: draw.choice([0, 1, 1, 3] if theme.kinds is None else [1, 1, 3]) for place in kinds}
+    places = [place for place, weight in weights.items() for _ in range(weight)] or [*kinds][:1]
+    for _ in range(draw.choice([0, 1, 2, 4, 6, 10] if theme.kinds is None else [2, 4, 8])):
         place = draw.choice(places)
-        at = int(math.exp(draw.uniform(0, math.log(_REACH[place]))))
-        kind = draw.choice(_KINDS[place])
+        at = int(math.exp(draw.uniform(0, math.log(_REACH.get(place, _REACH["background"])))))
+        kind = draw.choice(kinds[place])
         if place == "background":
             place = draw.choice(sorted(COMMITS_OF))
-        some = draw.choice([1, 1, 1, 3, 12]) if place == "commit" and kind in ("refused", "full", "sync failed") else 1
+        lasts = place == "commit" and kind in ("refused", "full", "sync failed")
+        some = draw.choice([1, 1, 1, 3, _LONGEST] if theme.kinds is None else [1, 3, 6, _LONGEST]) if lasts else 1
         faults |= {Fault(place, at + more, kind) for more in range(some)}
         if some > 1 and draw.random() < 0.5:  # what waits for it, and is told more than that, shows
-            faults.add(Fault(place, at + some, draw.choice(["dies before", "dies unsynced"])))
+            after = draw.choice([0, 0, 1, 2])
+            faults.add(Fault(place, at + some + after, draw.choice(["dies before", "dies unsynced"])))
     options = {
         "cache_bytes": draw.choice([0, 400, 1000, 10**6]),
         "checkpoint_bytes": draw.choice([400, 1000, 2000, 10**6]),
@@ -102,11 +152,13 @@ def of_seed(seed: int) -> Scenario:
         "interval_s": draw.choice([0.01, 0.1, 5.0]),
         "block": draw.choice([2, 4, 4, 16]),
     }
-    callers = tuple(range(draw.choice([1, 2, 3, 3])))
+    callers = draw.choice([1, 2, 3, 3])
     steps, shuffled = draw.choice([6, 12, 24, 48]), draw.random() < 0.6
-    return Scenario(
+    drawn = theme.drawn(draw)
+    options |= {option: drawn.pop(option) for option in [*drawn] if option in options}
+    scenario = Scenario(
         seed,
-        callers,
+        tuple(range(drawn.pop("callers", callers))),
         steps,
         tuple(sorted(faults)),
         shuffled,
@@ -116,42 +168,135 @@ def of_seed(seed: int) -> Scenario:
         draw.choice([100, 600, 4 * 2**20]),
         draw.choice([150, 600, 257 * 1024]),
         draw.choice([1000, 5000, 16 * 2**20]),
+        theme=name,
     )
+    return replace(scenario, **drawn)
 
 
+_STRIKES = ("dies", "stands still", "sleeps")
+_LIFE_FAULTS = ("dies soon", "dies soon", "stands still soon", "stands still soon", "answer lost", "request lost")
 _CLUSTER_KINDS = {
-    "redis": REDIS_FAULTS,
+    "redis": tuple(fault for fault in REDIS_FAULTS if fault not in _STRIKES),
     "fence": (*REDIS_FAULTS, "late", "late", "answer lost", "cut off"),
+    "table": ("late", "slow", "fades", "fades", "cut off", "dies", "stands still", "answer lost"),
+    "swap": ("late", "late", "answer lost", "stands still", "dies"),
+    "read": ("stands still", "stands still", "dies", "late", "cut off"),
     "peer": PEER_FAULTS,
+    "write": MESSAGE_FAULTS,
+    "admin": MESSAGE_FAULTS,
     "call": _KINDS["call"],
+    "life": _LIFE_FAULTS,
     "callback": ("kill", "kill", "kill", "stopped", "stopped", "clock", "ends"),
 }
-_CLUSTER_REACH = {"redis": 600, "fence": 150, "peer": 600, "call": 100, "callback": 5000}
+_CLUSTER_REACH = {
+    "redis": 800,
+    "fence": 150,
+    "table": 250,
+    "swap": 15,
+    "read": 120,
+    "peer": 400,
+    "write": 25,
+    "admin": 80,
+    "call": 100,
+    "life": 12,
+    "callback": 5000,
+}
+
+
+_THEMES: Mapping[str, _Theme] = {
+    "anything": _Theme(None),
+    "zombies": _Theme(
+        {
+            "callback": ("stopped",),
+            "fence": ("stands still", "slow", "late", "cut off"),
+            "read": ("stands still",),
+            "table": ("slow", "stands still", "cut off"),
+            "swap": ("late", "stands still"),
+            "write": ("stands still: receiver", "stands still soon: receiver", "late"),
+        },
+        {"lease_s": (2.0, 5.0), "together": False},
+    ),
+    "answers that come late": _Theme(
+        {"table": ("fades",), "fence": ("cut off", "late"), "callback": ("kill",)},
+        {"lease_s": (5.0, 5.0, 10.0), "together": False},
+    ),
+    "late commits": _Theme({"fence": ("late", "late", "answer lost", "request lost"), "redis": ("slow", "restarts")}),
+    "replicas": _Theme(
+        {"fence": ("lags", "fails over", "no replica", "answer lost"), "redis": ("lags", "fails over")},
+        {"replicas": 1},
+    ),
+    "clocks": _Theme({"redis": ("clock",), "fence": ("clock", "dies"), "callback": ("kill", "clock", "stopped")}),
+    "writes between processes": _Theme(
+        {"write": ("cut", "cut", "cut", *MESSAGE_FAULTS), "callback": ("kill", "stopped")},
+        {"together": False, "life": 0.1, "steps": (16, 30)},
+    ),
+    "batches": _Theme(
+        {"write": MESSAGE_FAULTS, "call": ("answer lost",), "callback": ("kill", "stopped")}, {"batches": 0.4}
+    ),
+    "windows that come and go": _Theme(
+        {"admin": MESSAGE_FAULTS, "life": _LIFE_FAULTS, "callback": ("kill", "stopped")}, {"life": 0.7}
+    ),
+    "moves": _Theme(
+        {
+            "callback": ("kill", "ends", "stopped"),
+            "table": ("slow", "late", "stands still"),
+            "swap": ("late", "answer lost", "stands still"),
+            "fence": ("late", "answer lost"),
+        },
+        {"moves": 0.3},
+    ),
+    "machines that sleep": _Theme(
+        {
+            "callback": ("sleeps",),
+            "life": ("sleeps soon",),
+            "admin": ("sleeps soon: receiver", "sleeps: receiver"),
+            "fence": ("sleeps",),
+            "read": ("sleeps",),
+        },
+        {"lease_s": 10.0, "life": 0.5, "sleeps": True},
+    ),
+}
 
 
 def cluster_of_seed(seed: int) -> Scenario:
     """Return the scenario of a seed, of a cluster."""
     draw = random.Random(f"{seed} cluster")
-    replicas = draw.choice([0, 0, 1])
-    weights = {place: draw.choice([0, 1, 1, 3]) for place in _CLUSTER_KINDS}
-    places = [place for place, weight in weights.items() for _ in range(weight)] or ["callback"]
+    name = draw.choice(["anything", "anything", *_THEMES])
+    theme = _THEMES[name]
+    part = {
+        "processes": draw.choice([2, 2, 3]),
+        "shards": draw.choice([2, 3, 3]),
+        "lease_s": draw.choice([2.0, 5.0, 10.0]),
+        "together": draw.random() < 0.3,
+        "replicas": draw.choice([0, 0, 1]),
+    } | theme.drawn(draw)
+    kinds = _CLUSTER_KINDS if theme.kinds is None else theme.kinds
+    weights = {place: draw.choice([0, 1, 1, 3] if theme.kinds is None else [1, 1, 3]) for place in kinds}
+    places = [place for place, weight in weights.items() for _ in range(weight)] or [*kinds][:1]
     faults = set()
-    for _ in range(draw.choice([0, 2, 4, 8, 12, 20])):
+    for _ in range(draw.choice([0, 2, 4, 8, 12, 20] if theme.kinds is None else [6, 10, 14])):
         place = draw.choice(places)
         # Early, where processes start and take shards, or anywhere.
-        early = math.exp(draw.uniform(math.log(20), math.log(_CLUSTER_REACH[place])))
-        at = int(draw.choice([early, draw.uniform(20, _CLUSTER_REACH[place])]))
-        kinds = [kind for kind in _CLUSTER_KINDS[place] if replicas or kind not in ("fails over", "no replica")]
-        faults.add(Fault(place, at, draw.choice(kinds)))
-    base = of_seed(seed)
+        first = min(20, _CLUSTER_REACH[place] // 10 + 1)
+        early = math.exp(draw.uniform(math.log(first), math.log(_CLUSTER_REACH[place])))
+        at = int(draw.choice([early, draw.uniform(first, _CLUSTER_REACH[place])]))
+        some = [
+            kind
+            for kind in kinds[place]
+            if (part["replicas"] or kind not in ("fails over", "no replica", "lags"))
+            and (part.get("sleeps") or not kind.startswith("sleeps"))
+        ]
+        if some:
+            faults.add(Fault(place, at, draw.choice(some)))
     return replace(
-        base,
+        of_seed(seed),
         callers=tuple(range(draw.choice([1, 2, 3]))),
-        steps=draw.choice([6, 10, 16, 30]),
+        steps=part.pop("steps", draw.choice([6, 10, 16, 30])),
         faults=tuple(sorted(faults)),
-        cluster=ClusterPart(
-            draw.choice([2, 2, 3]), draw.choice([2, 3, 3]), draw.choice([2.0, 5.0, 10.0]), draw.random() < 0.3, replicas
-        ),
+        theme=name,
+        life=part.pop("life", 0.25),
+        batches=part.pop("batches", 0.08),
+        cluster=ClusterPart(**part),
     )
 
 

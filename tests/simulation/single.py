@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 
 from sash_client.errors import NotFound
-from tests.simulation.callers import KEPT, PASSING, compared
+from tests.simulation.callers import KEPT, PASSING, VIEW, compared
+from tests.simulation.ending import all_forms, resharded
 from tests.simulation.history import History
 from tests.simulation.world import Caller, World
 from tests.support.stored import ALWAYS
@@ -36,6 +37,8 @@ class Single(World):
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
+        await all_forms(self, "at the end", True)
+        await resharded(self)
         ending = self.random.choice(["stopped", "power", "killed"])
         served = await self.serving()
         if ending == "stopped":
@@ -43,13 +46,15 @@ class Single(World):
         else:
             served.die(ending == "power")
         await self.serving()
-        await compared(self, f"after it was {ending}" if ending != "power" else "after a loss of power")
+        what = f"after it was {ending}" if ending != "power" else "after a loss of power"
+        await compared(self, what)
+        await all_forms(self, what, True)
         await self._emptied()
 
     async def _emptied(self) -> None:
         """Nothing is left of windows that are deleted, but what a store always has."""
         client = Caller(self, "last", 60.0)
-        for name in self.histories:
+        for name in [VIEW, *self.copies, *self.histories]:
             with contextlib.suppress(NotFound):
                 await client.delete_window(name)
         self.histories.clear()

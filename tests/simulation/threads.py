@@ -46,8 +46,10 @@ class Machine:
     def now_s(self) -> float:
         """What the monotonic clock of the process says; what has blocked its loop in this callback has passed."""
         process = running()
-        late_s = 0.0 if process is None or greenlet.getcurrent() is not self.hub else process.blocked_s
-        return self.loop.time() + late_s
+        if process is None:
+            return self.loop.time()
+        late_s = process.blocked_s if greenlet.getcurrent() is self.hub else 0.0
+        return self.loop.time() + late_s - process.slept_s
 
     def sleep(self, seconds: float) -> None:
         """Block the thread, or the loop of the process."""

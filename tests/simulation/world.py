@@ -15,30 +15,35 @@ import contextvars
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from sash.calls import each
+from sash.context import CALL, CallContext
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.plane import Plane
-from sash.requests import REQUEST, Request
 from sash.rpc.errors import described as described_by_service
 from sash.rpc.methods import methods
 from sash.rpc.operations import Operations
 from sash.runtime.metrics import Metrics
 from sash_client.aio import AsyncClient
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
-from sash_engine.errors import SashError
+from sash_engine.errors import FailedPrecondition, ResourceExhausted, SashError
+from sash_engine.errors import Unavailable as SashUnavailable
 from tests.simulation.disk import COMMITS_OF, Disk, DiskTier
 from tests.simulation.history import Entry, Op
-from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.scenario import Scenario
 
 __all__ = ["World"]
 
+T = TypeVar("T")
+
 _TIDY_S = 1.0
+_LIFE = frozenset(("CreateWindow", "DeleteWindow", "AddAggregates"))
 _EPOCH_NS = 1_700_000_000 * 10**9
 
 
@@ -59,6 +64,9 @@ class LoopClock:
     def monotonic_s(self) -> float:
         if self._slow:
             self._spent_s += self._draw.choice([0.0, 0.0, 0.002, 0.006])
+        return self._loop.time() + self._spent_s
+
+    def processor_s(self) -> float:
         return self._loop.time() + self._spent_s
 
 
@@ -104,7 +112,7 @@ class Served:
 
     async def answered(self, name: str, data: bytes, reply: asyncio.Future[Any], number: int) -> None:
         """Serve a call; the answer goes back over the network."""
-        REQUEST.set(Request(lambda: [("x-request-id", f"call-{number}")]))
+        CALL.set(CallContext(lambda: [("x-request-id", f"call-{number}")]))
         method = self.methods[name]
         try:
             response = await method.call(method.request.FromString(data))
@@ -229,11 +237,21 @@ class World:
         }
         self.disk.failing_reads = {fault.at for fault in scenario.faults if fault.place == "read"}
         self.net = {fault.at: fault.kind for fault in scenario.faults if fault.place == "call"}
+        self.net_of_life = {fault.at: fault.kind for fault in scenario.faults if fault.place == "life"}
+        self._lives = 0
         self.kills = {fault.at: fault.kind for fault in scenario.faults if fault.place == "callback"}
         self.histories: dict[str, Any] = {}
-        self.keys = ["a", "b", "c"]
+        self.keys = ["x|a", "y|b", "x|c"]
+        self.added: dict[str, bool] = {}
+        """Aggregates that were added, and whether that was answered."""
+        self.copies: list[str] = []
+        """Windows that may have been imported."""
         self.moves = False
         """Whether shards can be moved."""
+        self.move_share = 0.0
+        """How often callers move shards."""
+        self.stale = False
+        """Whether what is only read may be of before, see `ClusterPart`."""
         self.events: list[str] = []
         self.digest = hashlib.blake2b(digest_size=16)
         self.met: Counter[str] = Counter()
@@ -241,7 +259,7 @@ class World:
         self.served: Served | None = None
         self.unchecked = False
         self.restarts = 0
-        self.failed_starts = 0
+        self.failed_starts = self.done = 0
         self._calls = 0
         self._under_way: set[int] = set()
         self._lost: list[tuple[set[int], Any, Op]] = []
@@ -301,13 +319,16 @@ class World:
                 raise
             self.unchecked = True
 
+    def strikes(self, process: Process, kind: str) -> None:
+        """Have something happen to a process."""
+
     def _after_each(self, process: Process) -> None:
         self._callbacks += 1
         kind = self.kills.get(self._callbacks)
         if kind is None or self.served is None or self.served.process is not process:
             return
         if kind == "stopped":
-            process.stopped_until_s = self.loop.time() + self.random.choice([0.5, 5.0, 40.0])
+            self.loop.stop_process(process, self.random.choice([0.5, 5.0, 40.0]))
             self.met[f"stopped | {self.served.state}"] += 1
             self.note(f"process {process.number} stands still until {process.stopped_until_s:.1f}")
         elif kind == "clock":
@@ -345,6 +366,59 @@ class World:
             await asyncio.sleep(0.05)
         return self.served
 
+    async def done_by(self, served: Served, work: Coroutine[Any, Any, T]) -> T:
+        """Have a process do something; raises what a client is told, and Unavailable if the process ends."""
+        done: asyncio.Future[T] = self.loop.create_future()
+
+        def answer(set_: Callable[[Any], None], result: Any) -> None:
+            if not done.done():
+                set_(result)
+
+        self.done += 1
+
+        async def do() -> None:
+            CALL.set(CallContext(lambda: [("x-request-id", f"done-{self.done}")]))
+            try:
+                result = await work
+            except Exception as error:
+                self.loop.call_soon(answer, done.set_exception, error, context=self.context)
+            else:
+                self.loop.call_soon(answer, done.set_result, result, context=self.context)
+
+        served.process.spawn(do())
+        await asyncio.wait([done, served.ended], return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            raise Unavailable("the process has ended")
+        try:
+            return done.result()
+        except (SashUnavailable, FailedPrecondition, ResourceExhausted) as error:
+            raise Unavailable(error.message) from None
+
+    @staticmethod
+    async def exported(served: Served, name: str) -> list[bytes]:
+        """A window as a file, as a process exports it."""
+        assert served.plane is not None
+        return [part async for part in each(await served.plane.export(name))]
+
+    async def imported(self, parts: Sequence[bytes], name: str) -> None:
+        """Have the process that runs import a file."""
+
+        async def given() -> AsyncIterator[bytes]:
+            for part in parts:
+                yield part
+
+        plane = next(each.plane for each in self.all_served_by() if each.process is running())
+        assert plane is not None
+        await plane.restore(given(), name)
+
+    def all_serving(self) -> list[Served]:
+        """The processes that serve now."""
+        return [each for each in self.all_served_by() if each.plane is not None and each.process.alive]
+
+    def all_served_by(self) -> list[Served]:
+        """The processes that there are."""
+        return [] if self.served is None else [self.served]
+
     # ---------------------------------------------------------------- network
 
     def target(self, caller: Caller) -> Served | None:
@@ -358,11 +432,14 @@ class World:
         """Make a call of a process."""
         self._calls += 1
         number, fault = self._calls, self.net.get(self._calls)
+        if method in _LIFE:
+            self._lives += 1
+            fault = self.net[number] = self.net_of_life.get(self._lives, fault or "")
         caller.sent.append(number)
         data = request.SerializeToString(deterministic=True)
         reply: asyncio.Future[Any] = self.loop.create_future()
         delay_s = caller.delay_s + self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
-        if fault is not None:
+        if fault:
             self.met[f"{fault} | {method}"] += 1
             self.note(f"call {number} ({method}): {fault}")
         if fault == "delayed":
@@ -403,6 +480,9 @@ class World:
             self._served(number)
         else:
             target.calls[reply] = number
+            fault = self.net.get(number) or ""
+            if fault.endswith(" soon"):
+                self.strikes(target.process, fault)
             target.process.spawn(target.answered(method, data, reply, number))
 
     def lost(self, history: Any, op: Op, caller: Caller) -> None:
@@ -418,7 +498,7 @@ class World:
             for left, history, op in self._lost:
                 left.discard(number)
                 if not left:
-                    self.checked(history.fenced, op)
+                    self.checked(history.served, op)
             self._lost = [each for each in self._lost if each[0]]
 
     def reply(self, served: Served, reply: asyncio.Future[Any], answer: Any, number: int) -> None:

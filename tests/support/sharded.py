@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.held import Held
-from sash.limits.turns import Turns as ChargedTurns
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash.shards.deployment import Deployment
@@ -28,8 +27,9 @@ class ShardedPlane(Plane):
     """A plane over shards of this process, with its parts."""
 
     def __init__(self, shards: HostedShards, clock: Clock) -> None:
-        metrics, turns = Metrics(CollectorRegistry()), ChargedTurns()
+        metrics = Metrics(CollectorRegistry())
         self.shards, self.deployment = shards, Deployment(shards, clock)
+        turns = self.deployment.slices.turns
         self.held = Held(clock, metrics.observe_held, turns)
         super().__init__(self.deployment, metrics, clock, turns=turns)
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from river.drift import ADWIN
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import VariancePopulation
@@ -112,6 +111,8 @@ def test_the_keys_of_a_bulk_are_not_tested_all_at_once():
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", ["bits", "normal", "falling"])
 def test_it_finds_a_change_as_soon_as_river(seed, kind):
+    from river.drift import ADWIN  # 1.3 s, which each process that collects tests would take
+
     random, n = np.random.default_rng(seed), 800
     before, after = {
         "bits": (random.random(n) < 0.2, random.random(n) < 0.6),

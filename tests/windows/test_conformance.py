@@ -21,6 +21,8 @@ from tests.support.aggregates import FIELDS, HALVES
 HISTORIES = max(1, settings.default.max_examples // 100)
 """For each combination: one, and 50 in a soak."""
 STEPS = 12
+BLOCKS = [1, 2, 3, 8, 1024] if HISTORIES > 1 else [1, 3, 1024]
+"""Each row a block, several blocks, one block. `make soak` has more in between."""
 NEVER = float("-inf")
 KEPT_SUM = 40
 SLIDES = {
@@ -131,7 +133,7 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize("aggregates", HALVES, ids=["even", "odd"])
 @pytest.mark.parametrize("keyed", [False, True], ids=["one", "keyed"])
-@pytest.mark.parametrize("block", [1, 2, 3, 8, 1024])
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("slide", "equal", "granule"), COMBINATIONS)
 def test_every_aggregate_equals_the_fold(slide, equal, granule, block, keyed, aggregates):
     document = {

@@ -4,9 +4,11 @@ import re
 
 import pytest
 
+from sash.durability.catalogue import Catalogue
 from sash.settings import load_settings
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import AlreadyExists, InvalidArgument
 from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.window import Window
 
 COUNT = {"n": {"function": "count"}}
 
@@ -26,7 +28,10 @@ COUNT = {"n": {"function": "count"}}
         ({"slide": 7}, "slide must be a mapping"),
         ({"keyed": "yes"}, "keyed must be true or false"),
         ({"name": 1}, "name must be text"),
-        ({"nome": "x"}, "nome is no key that is known here"),
+        ({"nome": "x"}, "nome is unknown; did you mean 'name'?"),
+        ({"xyzzy": "x"}, "xyzzy is unknown"),
+        ({"slide": {"max_agee": "1h"}}, "slide.max_agee is unknown; did you mean 'max_age'?"),
+        ({"x" * 100_000: 1}, "x" * 100_000 + " is unknown"),
     ],
 )
 def test_a_spec(wrong, says):
@@ -72,3 +77,43 @@ def test_a_setting(monkeypatch, name, value, says):
 def test_sizes_have_units(monkeypatch, text, size):
     monkeypatch.setenv("SASH_CACHE_BYTES", text)
     assert load_settings().cache_bytes == size
+
+
+def test_a_misspelt_function_names_the_one_that_is_meant():
+    with pytest.raises(InvalidArgument) as refused:
+        WindowSpec.parse({"name": "w", "aggregates": {"q": {"function": "quantil", "q": 0.5}}})
+    assert refused.value.message.endswith("; did you mean 'quantile'?")
+    assert refused.value.field == "aggregates.q.function"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"latncy": 1.0}, "field 'latency' is missing; 'latncy' is no field: is it misspelt?"),
+        ({"path": "/"}, "field 'latency' is missing"),
+        ({"latency_of_a_call": 1.0}, "field 'latency' is missing"),
+    ],
+)
+def test_a_misspelt_field_is_said_to_be_misspelt(fields, says):
+    spec = WindowSpec.parse({"name": "w", "fields": {"latency": "float64", "path": "string"}, "aggregates": COUNT})
+    with pytest.raises(InvalidArgument) as refused:
+        Window(spec).insert(1, {"path": "/", **fields})
+    assert (refused.value.message, refused.value.field) == (says, "latency")
+
+
+def test_another_spec_says_where_it_differs():
+    catalogue = Catalogue()
+    document = {"name": "w", "aggregates": COUNT, "slide": {"max_age": "1h"}}
+    catalogue.create(WindowSpec.parse(document))
+    catalogue.create(WindowSpec.parse(document))
+    for changes, says in (
+        ({"slide": {"max_age": "2h"}}, "it differs in slide.max_age"),
+        ({"slide": {"max_count": 5}, "keyed": True}, "it differs in keyed, slide.max_age, slide.max_count"),
+        (
+            {"aggregates": {f"a{i}": COUNT["n"] for i in range(6)}},
+            "it differs in aggregates.n, aggregates.a0, aggregates.a1, aggregates.a2, aggregates.a3 and 2 more",
+        ),
+    ):
+        with pytest.raises(AlreadyExists) as refused:
+            catalogue.create(WindowSpec.parse(document | changes))
+        assert refused.value.message == f"window 'w' exists with another spec; {says}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIONS", "READS", "Connection"]
 
-READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series")
+READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series", "AnswersAt")
 """Reads with one answer."""
 
 # gRPC 1.85.1 does not end a call with a retry policy that answers with a stream when the server

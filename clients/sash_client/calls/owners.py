@@ -45,7 +45,9 @@ _AWAY_S = 10.0
 _MAP_S = 5.0
 """So long one process may take to answer with the map."""
 _ONE_KEY = frozenset({"Insert", "BulkEvict", "Query", "RangeQuery", "Series"})
-_READS = frozenset({"Query", "RangeQuery", "Series", "GetWindow", "ListWindows", "ListKeys", "GetTopology"})
+_READS = frozenset(
+    {"Query", "RangeQuery", "Series", "AnswersAt", "GetWindow", "ListWindows", "ListKeys", "GetTopology"}
+)
 
 R = TypeVar("R")
 

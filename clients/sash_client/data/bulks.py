@@ -39,6 +39,9 @@ __all__ = [
     "from_bulk",
     "from_frame",
     "from_partials",
+    "is_frame",
+    "keyed_times",
+    "pairs_of",
     "part_name",
 ]
 
@@ -286,6 +289,21 @@ def checked(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
         columns = Columns(ticks, {}, _keys(bulk.keys, n), partials, entries)
     _check_lengths(columns)
     return columns
+
+
+def pairs_of(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
+    """The times and keys of pairs, of which a frame may have other columns, too; raises as `checked`."""
+    ticks, bulk = to_ticks(bulk.times, spec.time_unit or "us"), _with_keys(bulk, spec)
+    columns = Columns(ticks, {}, _keys(bulk.keys, len(ticks)))
+    _check_lengths(columns)
+    return columns
+
+
+def keyed_times(request: pb.AnswersAtRequest, pairs: Columns, start: int, stop: int) -> None:
+    """Write the times and keys of some rows into a request."""
+    request.time = pairs.times[start:stop].tobytes()
+    if pairs.keys is not None:
+        fill_strings(request.key, _strings(pairs.keys, start, stop))
 
 
 def from_bulk(message: pb.BulkInsertRequest) -> Bulk:

@@ -18,6 +18,7 @@ from sash_wire.specs import document_of, fill_aggregate, fill_spec
 from sash_wire.values import fill_value, from_value
 
 __all__ = [
+    "answers_in",
     "fill_scalar",
     "from_answer",
     "from_info",
@@ -133,6 +134,7 @@ def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
         message.durability or "memory",
         sequences,
         message.ahead,
+        history=message.history,
     )
 
 
@@ -146,7 +148,7 @@ def from_series(
         times=np.frombuffer(whole.time, "<i8"),
         width=whole.width,
         entries=np.frombuffer(message.entries, "<i8"),
-        aggregates={name: _answers(column) for name, column in sorted(message.aggregates.items())},
+        aggregates={name: answers_in(column) for name, column in sorted(message.aggregates.items())},
         time_unit=time_unit,
         parts=dict(sorted(message.parts.items())) or None,
         last=np.frombuffer(message.last, "<i8") if sessions else None,
@@ -154,7 +156,8 @@ def from_series(
     )
 
 
-def _answers(column: pb.SeriesColumn) -> npt.NDArray[Any]:
+def answers_in(column: pb.SeriesColumn) -> npt.NDArray[Any]:
+    """Return n answers of one aggregate."""
     if column.HasField("values"):
         answers = np.empty(len(column.values.items), object)
         # One by one: an assignment of the list would make rows of answers that are lists.

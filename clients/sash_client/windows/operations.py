@@ -129,5 +129,6 @@ class Operations(Handle):
     range_groups = _answered(questions.range_groups)
     series = _performed(questions.series)
     series_groups = _performed(questions.series_groups)
+    answers_at = _performed(questions.answers_at)
     watch = _watched(questions.watch)
     entries = _read(questions.entries)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Unpack
 
 from sash_client.answers import Answer, page_of
 from sash_client.calls.plans import Ask, AskStream, Plan
-from sash_client.data.bulks import Bulk, from_bulk
+from sash_client.data.bulks import Bulk, bulk_of, from_bulk, pairs_of
+from sash_client.data.features import beside, features_of, requests_of
 from sash_client.data.tables import Series
 from sash_client.data.times import Duration, TimeLike, to_duration
-from sash_client.data.wire import from_answer, from_series
+from sash_client.data.wire import answers_in, from_answer, from_series
 from sash_client.errors import InvalidArgument
 from sash_client.windows.handle import Handle, key_text, keys_texts, known, tick_of
 from sash_client.windows.keys import (
@@ -26,7 +27,20 @@ from sash_client.windows.keys import (
 )
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["entries", "query", "range_groups", "range_query", "series", "series_groups", "to_lookbacks", "watch"]
+__all__ = [
+    "answers_at",
+    "entries",
+    "query",
+    "range_groups",
+    "range_query",
+    "series",
+    "series_groups",
+    "to_lookbacks",
+    "watch",
+]
+
+_PAIR_ANSWERS = 65_536
+"""Answers about pairs that one call asks for, over all lookbacks: about 2 MB with four aggregates."""
 
 
 def query(
@@ -308,6 +322,52 @@ def entries(
     yield from _set_keys(window, request, key, ALL_KEYS if everything else keys)
     fill_where(request, where)
     return AskStream("Entries", request, from_bulk)
+
+
+def answers_at(
+    window: Handle,
+    pairs: Any,
+    *,
+    keys: Any = None,
+    time: str | None = None,
+    key: str | None = None,
+    lookbacks: Sequence[Duration] = (),
+    where: Any = None,
+    aggregates: str | Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Plan[Any]:
+    """Answer about many pairs of a key and a time: of each what `query` answers as of that time, to the last bit.
+
+        training = window.answers_at(frame, key="card", time="paid", lookbacks=["1m", "1h", "1d"])
+        features = window.answers_at(times, keys=cards, lookbacks=["1h"])
+
+    The pairs travel in bulks, each of them a call of its own that is made again while the service is away.
+
+    Args:
+        pairs: a DataFrame of pandas or Polars, or a Table of Arrow; or n times: int64, datetime64, a column.
+        keys: with times: n keys, or one for all; where keys have parts a mapping with n values of each.
+        time, key: with a frame: the columns that hold the times and the keys; by default "time" and "key", or, where
+            keys have parts, those by the names of the parts.
+        lookbacks: as in `query`; there are columns for each. Without any, over everything up to the times.
+        where: conditions on parts of keys, as of `query`: a pair whose key does not meet them has no entries.
+        aggregates: names: only these aggregates are computed and answered; all if None or empty.
+        progress: called after each bulk with how many pairs are answered, and how many there are.
+
+    Returns:
+        the frame with a column for each aggregate and lookback, see `Features`; of times the `Features` alone.
+    """
+    spec = yield from known(window)
+    columns = pairs_of(bulk_of(pairs, None, keys, time=time, key=key), spec)
+    asked = pb.AnswersAtRequest(window=window.name, lookbacks=to_lookbacks(lookbacks))
+    fill_where(asked, where)
+    fill_aggregates(asked, aggregates)
+    found, done = list[pb.AnswersAtResponse](), 0
+    for request in requests_of(columns, asked, max(_PAIR_ANSWERS // max(len(asked.lookbacks), 1), 1)):
+        found.append((yield Ask("AnswersAt", request)))
+        done += len(request.time) // 8
+        if progress is not None:
+            progress(done, len(columns.times))
+    return beside(pairs, features_of(sorted(spec.aggregates), found, answers_in))
 
 
 def _question(

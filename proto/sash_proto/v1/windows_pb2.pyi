@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity", "of", "nullable")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity", "of", "nullable", "history")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class WindowSpec(_message.Message):
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     OF_FIELD_NUMBER: _ClassVar[int]
     NULLABLE_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
     keyed: bool
@@ -54,7 +55,8 @@ class WindowSpec(_message.Message):
     identity: str
     of: str
     nullable: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., of: _Optional[str] = ..., nullable: _Optional[_Iterable[str]] = ..., **kwargs) -> None: ...
+    history: str
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., of: _Optional[str] = ..., nullable: _Optional[_Iterable[str]] = ..., history: _Optional[str] = ..., **kwargs) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -372,7 +374,7 @@ class BulkInsertRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., fields: _Optional[_Mapping[str, Column]] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., entries: _Optional[bytes] = ..., epoch: _Optional[int] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class InsertResponse(_message.Message):
-    __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead")
+    __slots__ = ("inserted", "late", "evicted", "duplicates", "answers", "already_applied", "durability", "ahead", "history")
     INSERTED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
@@ -381,6 +383,7 @@ class InsertResponse(_message.Message):
     ALREADY_APPLIED_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     inserted: int
     late: int
     evicted: int
@@ -389,7 +392,8 @@ class InsertResponse(_message.Message):
     already_applied: bool
     durability: str
     ahead: int
-    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
+    history: int
+    def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ..., history: _Optional[int] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
     __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts", "after")
@@ -889,3 +893,51 @@ class Source(_message.Message):
     window: str
     granularity: str
     def __init__(self, window: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
+
+class AnswersAtRequest(_message.Message):
+    __slots__ = ("window", "time", "key", "parts", "lookbacks", "where", "aggregates")
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Strings
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Strings, _Mapping]] = ...) -> None: ...
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    time: bytes
+    key: Strings
+    parts: _containers.MessageMap[str, Strings]
+    lookbacks: _containers.RepeatedScalarFieldContainer[str]
+    where: _containers.RepeatedCompositeFieldContainer[Condition]
+    aggregates: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., lookbacks: _Optional[_Iterable[str]] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AnswersAtResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[AnswerColumns]
+    def __init__(self, answers: _Optional[_Iterable[_Union[AnswerColumns, _Mapping]]] = ...) -> None: ...
+
+class AnswerColumns(_message.Message):
+    __slots__ = ("lookback", "entries", "aggregates")
+    class AggregatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: SeriesColumn
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[SeriesColumn, _Mapping]] = ...) -> None: ...
+    LOOKBACK_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    lookback: str
+    entries: bytes
+    aggregates: _containers.MessageMap[str, SeriesColumn]
+    def __init__(self, lookback: _Optional[str] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ...) -> None: ...

@@ -134,6 +134,16 @@ class WindowsStub(object):
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.MoveShardRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
                 )
+        self.AnswersAt = channel.unary_unary(
+                '/sash.v1.Windows/AnswersAt',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.AnswersAtRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.AnswersAtResponse.FromString,
+                )
+        self.AnswersAtStream = channel.stream_stream(
+                '/sash.v1.Windows/AnswersAtStream',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.AnswersAtRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.AnswersAtResponse.FromString,
+                )
 
 
 class WindowsServicer(object):
@@ -313,6 +323,21 @@ class WindowsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AnswersAt(self, request, context):
+        """Answers about many pairs of a key and a time: of each what Query answers with the time as `as_of`, to the last bit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnswersAtStream(self, request_iterator, context):
+        """Answers about bulk after bulk of pairs on one call, in order. The first request has the question; of the others only
+        the pairs count. A request without pairs is not answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WindowsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -435,6 +460,16 @@ def add_WindowsServicer_to_server(servicer, server):
                     servicer.MoveShard,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.MoveShardRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.Topology.SerializeToString,
+            ),
+            'AnswersAt': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswersAt,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.AnswersAtRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.AnswersAtResponse.SerializeToString,
+            ),
+            'AnswersAtStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.AnswersAtStream,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.AnswersAtRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.AnswersAtResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -851,5 +886,39 @@ class Windows(object):
         return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/MoveShard',
             sash__proto_dot_v1_dot_windows__pb2.MoveShardRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.Topology.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def AnswersAt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/AnswersAt',
+            sash__proto_dot_v1_dot_windows__pb2.AnswersAtRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.AnswersAtResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def AnswersAtStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(request_iterator, target, '/sash.v1.Windows/AnswersAtStream',
+            sash__proto_dot_v1_dot_windows__pb2.AnswersAtRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.AnswersAtResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -18,7 +18,7 @@ from math import inf
 from typing import Protocol
 
 from sash.access.audit import Audit
-from sash.access.caller import CALLER, Caller
+from sash.access.caller import Caller, calling
 from sash.access.rights import RIGHTS, Right
 from sash_engine.clock import Clock
 from sash_engine.errors import PermissionDenied, ResourceExhausted, SashError, Unauthenticated
@@ -153,7 +153,7 @@ class Access:
 
     def allows(self, right: Right, window: str | None) -> bool:
         """Whether the caller of this call has a right, and that is quick to see; False where `admit` must tell."""
-        caller = CALLER.get()
+        caller = calling()
         return (
             caller is not None
             and caller.role >= right
@@ -166,13 +166,13 @@ class Access:
         """Whether the caller of this call may know that there is such a window."""
         if not self.is_on:
             return True
-        caller = CALLER.get()
+        caller = calling()
         return caller is not None and caller.sees(window)
 
     @property
     def sees_every_window(self) -> bool:
         """Whether the caller of this call may know of all windows."""
-        caller = CALLER.get()
+        caller = calling()
         return not self.is_on or (caller is not None and caller.sees_every_window)
 
     def require_every_window(self, operation: str) -> None:
@@ -185,14 +185,14 @@ class Access:
     @property
     def is_admin(self) -> bool:
         """Whether a token with the role `admin` makes this call."""
-        caller = CALLER.get()
+        caller = calling()
         return self.is_on and caller is not None and caller.role is Right.ADMIN
 
     def charge(self, entries: int) -> None:
         """Charge entries to the caller's quota; raises ResourceExhausted if it is used up."""
         if not self.is_on:
             return
-        caller = CALLER.get()
+        caller = calling()
         if caller is not None and caller.entries is not None:
             wait_s = caller.entries.take(entries, self._clock.monotonic_s())
             if wait_s:
@@ -218,7 +218,7 @@ class Access:
         self.audit.note(operation, entry.window, "ok")
 
     def _require(self, operation: str, right: Right, window: str | None) -> None:
-        caller = CALLER.get()
+        caller = calling()
         if caller is None:
             raise Unauthenticated("the call has no token", field="authorization")
         self._check_current(caller)
@@ -227,7 +227,7 @@ class Access:
 
     def _denied(self, operation: str, right: Right, window: str | None) -> PermissionDenied:
         self.audit.refused(operation, window, PermissionDenied.reason())
-        caller = CALLER.get()
+        caller = calling()
         who = "the caller" if caller is None else f"{caller.name!r}"
         what = "any window" if window is None else f"window {window[:140]!r}"
         return PermissionDenied(f"{who} has no right {str(right)!r} on {what}", field="window")

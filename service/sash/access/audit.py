@@ -13,9 +13,9 @@ import json
 import logging
 import re
 
-from sash.access.caller import CALLER, PEER
+from sash.access.caller import calling
 from sash.access.quota import Bucket
-from sash.requests import request_id
+from sash.context import CALL, request_id
 from sash.runtime.logs import MEMBERS
 from sash_engine.clock import Clock
 
@@ -60,12 +60,12 @@ class Audit:
 
 
 def _parts(operation: str, window: str | None, outcome: str) -> dict[str, str | int]:
-    caller = CALLER.get()
+    caller, call = calling(), CALL.get()
     return {
         "who": "-" if caller is None else caller.name,
         "operation": operation,
         "window": "-" if window is None else window,
-        "from": PEER.get()(),
+        "from": "-" if call is None else call.address,
         "outcome": outcome,
         "request_id": request_id(),
     }

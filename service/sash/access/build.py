@@ -7,9 +7,7 @@ from ipaddress import IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from sash.access.access import Access, Source
-from sash.access.jwt import JwtRules, Jwts
 from sash.access.tls import Certificates
-from sash.access.tokens import Tokens
 from sash.settings import Settings
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
@@ -28,6 +26,8 @@ def access_of(settings: Settings, clock: Clock) -> Access:
     sources: list[Source] = []
     certified = None
     if settings.tokens is not None:
+        from sash.access.tokens import Tokens
+
         tokens = Tokens(settings.tokens, clock)
         sources.append(tokens)
         if settings.tls_client_ca is not None:
@@ -36,11 +36,13 @@ def access_of(settings: Settings, clock: Clock) -> Access:
             wrong = "has certificates, which need SASH_TLS_CLIENT_CA: clients are not asked for one"
             raise InvalidArgument(f"SASH_TOKENS: {settings.tokens} {wrong}", field="tokens")
     if settings.jwt_jwks is not None:
-        sources.append(Jwts(_rules(settings, settings.jwt_jwks), clock))
+        sources.append(_jwts(settings, settings.jwt_jwks, clock))
     return Access(clock, sources, certified)
 
 
-def _rules(settings: Settings, jwks: str) -> JwtRules:
+def _jwts(settings: Settings, jwks: str, clock: Clock) -> Source:
+    from sash.access.jwt import JwtRules, Jwts  # brings cryptography, a twentieth of a start
+
     issuer, audience = settings.jwt_issuer, settings.jwt_audience
     for name, value in (("jwt_issuer", issuer), ("jwt_audience", audience)):
         if value is None:
@@ -50,7 +52,7 @@ def _rules(settings: Settings, jwks: str) -> JwtRules:
         raise InvalidArgument("SASH_JWT_JWKS must be https: keys over http are anybody's", field="jwt_jwks")
     assert issuer is not None
     assert audience is not None
-    return JwtRules(jwks, issuer, audience, settings.jwt_role_claim, settings.jwt_windows_claim)
+    return Jwts(JwtRules(jwks, issuer, audience, settings.jwt_role_claim, settings.jwt_windows_claim), clock)
 
 
 def certificates_of(settings: Settings) -> Certificates | None:

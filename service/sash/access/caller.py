@@ -1,22 +1,20 @@
-"""Who makes a call: a value that the edges set and the plane asks.
+"""Who makes a call: a value that admission finds, and that the plane asks.
 
-    edge ──▶ CALLER.set(…), PEER.set(…) ──▶ plane ──▶ Access.require(right, window)
-
-Both are context variables. A task that a call starts has those of the call.
+edge ──▶ Admission.identify: call.caller = Caller ──▶ plane ──▶ Access.require(right, window)
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from fnmatch import translate
 from math import inf
 
 from sash.access.quota import Bucket
 from sash.access.rights import Right
+from sash.context import CALL
 
-__all__ = ["CALLER", "PEER", "Caller", "name_or"]
+__all__ = ["Caller", "calling"]
 
 
 class Caller:
@@ -59,14 +57,7 @@ class Caller:
         return self.sees_every_window or any(pattern.match(window) for pattern in self._windows)
 
 
-CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
-"""Who makes this call; None where nobody has been authenticated."""
-
-PEER: ContextVar[Callable[[], str]] = ContextVar("peer", default=lambda: "-")
-"""Tells the address that this call comes from."""
-
-
-def name_or(address: str) -> str:
-    """Return the name of the caller of this call; its address where nobody has been authenticated."""
-    caller = CALLER.get()
-    return address if caller is None else caller.name
+def calling() -> Caller | None:
+    """Return who makes the call that is served; None where nobody has been authenticated."""
+    call = CALL.get()
+    return None if call is None else call.caller

@@ -29,6 +29,7 @@ RIGHTS: Mapping[str, Right] = {
     "range_groups": Right.READ,
     "series_groups": Right.READ,
     "entries": Right.READ,
+    "answers_at": Right.READ,
     "export": Right.READ,
     "keys": Right.READ,
     "insert": Right.WRITE,

@@ -6,7 +6,6 @@ sash check --salvage DATA NEWDATA     copies what is whole to a new place; exit 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator
@@ -88,6 +87,8 @@ def _check_all(data: str, prefix: str | None, new: str | None, new_prefix: str |
 
 def _complete(settings: Settings) -> None:
     """Note how many shards a new store has, when the last one was salvaged by itself; see `_salvage`."""
+    import asyncio
+
     from sash.durability.check.check import check
     from sash.runtime.clock import SystemClock
     from sash.shards.layout import note_shards, store_of
@@ -117,6 +118,8 @@ def _complete(settings: Settings) -> None:
 
 def _check(data: str, prefix: str, new: tuple[str, str] | None, specs: dict[str, WindowSpec]) -> bool:
     """Check `data`, and salvage it to `new` unless that is None; return whether everything is whole."""
+    import asyncio
+
     from sash.durability.check.check import check
     from sash.runtime.clock import SystemClock
     from sash.tiers.views import open_view

@@ -30,8 +30,8 @@ from sash.connect.compression import SMALL_BYTES, unpacked, unpacked_size
 from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
 from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, parts_of, timeout_of
+from sash.context import HEADER, request_id
 from sash.limits.memory import MemoryBudget, mine
-from sash.requests import HEADER, request_id
 from sash.rest.bodies import parsed_bytes
 from sash.rest.entrance import BODY
 from sash.rest.exchange import Whole, answer_whole

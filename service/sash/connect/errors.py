@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 
-from sash.requests import request_id
+from sash.context import request_id
 from sash.rpc.errors import described
 from sash_engine.errors import InvalidArgument
 

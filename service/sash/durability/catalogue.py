@@ -10,10 +10,13 @@ from sash_engine.errors import AlreadyExists, NotFound, ResourceExhausted, Unava
 from sash_engine.windows.derived.views import View
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from sash_engine.words import differences
 
 __all__ = ["Catalogue"]
 
 _RETRY_S = 0.5
+_NAMED = 5
+"""So many differences of two specs are told."""
 
 
 class Catalogue:
@@ -55,8 +58,11 @@ class Catalogue:
 
     def check_same(self, spec: WindowSpec) -> None:
         """Raise AlreadyExists if the window of that name has another spec."""
-        if self.find(spec.name).spec != spec:
-            raise AlreadyExists(f"window {spec.name!r} exists with another spec", field="name")
+        there = self.find(spec.name).spec
+        if there != spec:
+            found = differences(there.document(), spec.document())
+            named = ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+            raise AlreadyExists(f"window {spec.name!r} exists with another spec; it differs in {named}", field="name")
 
     def check_room(self, name: str = "", more: int = 1) -> None:
         """Check that there may be one more window.

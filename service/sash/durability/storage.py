@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
+from sash.context import payer
 from sash.durability import deriving
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
@@ -28,6 +29,7 @@ from sash.durability.records.commands import Command, Commit, Operation, StageBa
 from sash.durability.records.derived import Derive
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
+from sash.limits.asking import Asking
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.runtime.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
@@ -119,6 +121,7 @@ class Storage:
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
+        self._asking = Asking()
         self._entropy = entropy
         self.store: WindowStorage
         if tier is None:
@@ -207,7 +210,8 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        window.reader.limit_memory(self.need)
+        for reader in {window.reader, window.past}:
+            reader.limit_memory(self.need)
         return window
 
     def info(self, window: Window | View) -> WindowInfo:
@@ -320,27 +324,27 @@ class Storage:
         """
         if question.is_short:
             await self.whole(name)
-            reader = self.find(name).reader
+            reader = self.find(name).reader_of(question)
             if question.takes_a_step(reader):
                 return self._told(name, question, question.answer(reader))
 
         def told(reader: Reader) -> Steps[A]:
             return self._told(name, question, (yield from question.steps(reader)))
 
-        async with self.shared(name) as window:
+        async with self._asking.one(payer()), self.shared(name) as window:
 
             def before_each() -> None:
                 self.check_same(name, window)
                 self.trim()
 
-            return await self.slices.run(told(window.reader), before_each)
+            return await self.slices.run(told(window.reader_of(question)), before_each)
 
     def _told(self, name: str, question: Question[A], answer: Any) -> A:
         """Return the answer to send for that of a reader; raise ResourceExhausted if there is no memory for it."""
         if isinstance(question, EntriesQuery):
             # The window's values are kept until they are read.
             columns = 2 + len(self._catalogue.find(name).spec.columns)
-            self.need(_BULK_VALUE_BYTES * columns * min(answer.rows, BULK_ROWS))
+            self.need(_BULK_VALUE_BYTES * columns * min(answer.rows, BULK_ROWS) + answer.held_bytes)
             answer = self.store.pinned(name, iter(answer))
         elif isinstance(question, KeysQuery):
             names, _ = answer

@@ -47,6 +47,9 @@ class RestingClock:
     def monotonic_s(self) -> float:
         return self._clock.monotonic_s()
 
+    def processor_s(self) -> float:
+        return self._clock.processor_s()
+
     def rest(self) -> None:
         """Stand still until `go_on` was called as often as this."""
         self._rests += 1

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from sash.limits.caller import caller_of
+from sash.context import payer
 from sash.limits.metered import metered
 from sash.limits.turns import Turns
 from sash_engine.clock import Clock
@@ -40,7 +40,7 @@ class Held:
     def __init__(self, clock: Clock, observe: Callable[[str, float], None], turns: Turns) -> None:
         self._clock = clock
         self._observe = observe
-        self._turns = turns
+        self.turns = turns
         self._logged_s: float | None = None
         self._unlogged = 0
 
@@ -58,12 +58,14 @@ class Held:
         def spend(seconds: float) -> None:
             nonlocal spent_s
             spent_s += seconds
+            if writes:
+                self.turns.spend(payer(), seconds)
             self.note(operation, window, seconds)
 
         def ended() -> None:
             then()
             if writes:
-                self._turns.wrote(caller_of(), spent_s)
+                self.turns.wrote(payer(), spent_s)
 
         return metered(work, spend, self._clock.monotonic_s, ended)
 

@@ -13,7 +13,15 @@ What was admitted since then is counted by its estimate. Nobody tells when an an
 promised. So the lower one of the two sums counts, and at least what is used.
 
 Only what adds entries, brings large bodies or asks for large answers is refused: evictions, deletes and questions with
-small answers go on. What is large fills the limit up to 85 %, so that whatever it does, there is room for small writes.
+small answers go on. What is large fills the limit up to 85 %.
+
+**Small writes go by what stays, and by nothing else**: what requests, answers and connections of others hold goes
+again, and never refuses them. Nobody tells what stays. But it is no more than what was used at any time, without what
+requests had received by then, and with what was admitted since:
+
+    used    ╭╮  ╭─╮     ╭──╮
+          ╭╯╰──╯ ╰─────╯  ╰─╮ ╭─      the lowest point of the last minute, at least, and what was admitted since
+    ──────╯      least      ╰─╯
 
 A request has one reservation, for its body, for what is parsed of it, and for its answer until the caller has read it.
 All that a caller's requests have reserved is at most half of what is left for all: so the first one may have half of
@@ -61,6 +69,13 @@ ROOMY = 0.85
 
 SMALL_BYTES = 256 * 2**10
 """What needs no more is no large write."""
+
+_SMALL_SHARE = 1024
+"""Nor does what needs more than this part of the limit."""
+
+_LEAST_S = 60.0
+"""What stays is no more than the least that was used in so long: answers and bodies come and go within seconds, and
+connections within a minute. What grows without being admitted, such as a cache, is seen as late as that."""
 
 SMALL_ANSWER_BYTES = 64 * 2**10
 """A question whose answer takes no more is answered also by a service whose memory is full."""
@@ -248,6 +263,10 @@ class MemoryBudget:
         self._admitted = self._let_go = 0  # since the system was asked
         self._lasting = 0
         """What is used and not by requests, at least; see above."""
+        self._least = self._least_before = float("inf")
+        """No more than this stays: by the samples of at most a minute, and by those of the minute before."""
+        self._least_since_s = float("-inf")
+        self._small_bytes = min(SMALL_BYTES, limit_bytes // _SMALL_SHARE)
         self._promised = 0
         self._apart = 0
         """What of it no request has reserved: what long writes may take."""
@@ -289,7 +308,7 @@ class MemoryBudget:
 
     def problem(self) -> str | None:
         """Why new entries are refused; None where they are taken."""
-        if self.used <= self._full_bytes:
+        if self.used <= self._full_bytes or self._stays <= self._full_bytes:
             return None
         return f"the service uses {_mib(self._used)} of memory, more than {FULL:.0%} of {self._limit}"
 
@@ -312,6 +331,9 @@ class MemoryBudget:
         mine = _mine.get()
         own = mine.promised if mine is not None and mine._budget is self else 0
         most = self._full_bytes if needed <= SMALL_BYTES else self._roomy_bytes
+        if needed <= self._small_bytes and not transient and self._stays + needed <= most:
+            self._admitted += needed
+            return
         if self._after(needed, own) > most:
             self._sample(now_s)
             if self._after(needed, own) > most:
@@ -428,7 +450,20 @@ class MemoryBudget:
         self._asked_s, self._used = now_s, self._ask()
         lasting = min(self._lasting + self._admitted, self._used) if self._reserved else self._used
         self._lasting = max(lasting, self._used - self._reserved)
+        received = max(self._reserved - self._promised + self._apart, 0)
+        self._least = min(self._least + self._admitted, self._used - received)
+        self._least_before += self._admitted
+        passed_s = now_s - self._least_since_s
+        if passed_s >= _LEAST_S:
+            recent = passed_s < 2 * _LEAST_S
+            self._least_since_s, self._least_before = now_s, self._least if recent else self._used - received
+            self._least = self._used - received
         self._admitted = self._let_go = 0
+
+    @property
+    def _stays(self) -> float:
+        """What is used and not by requests, at most."""
+        return min(self._least, self._least_before) + self._admitted
 
     def _after(self, needed: int, own: int) -> int:
         """What may be used if so much is admitted; what is promised to the same request, `own`, is for this."""

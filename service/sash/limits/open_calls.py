@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sash.limits.caller import address_of_peer
 from sash_engine.errors import Unavailable
 
-__all__ = ["OpenCalls"]
+__all__ = ["OpenCalls", "address_of_peer"]
 
 FEW = 8
 """Who has fewer calls may have one more, as long as there is room for any."""
@@ -90,3 +89,13 @@ class OpenCalls:
                 del connections[peer]
             if not connections:
                 del self._calls[address], self._connections[address]
+
+
+def address_of_peer(peer: str) -> str:
+    """The address in what gRPC calls a peer, without its port.
+
+    >>> address_of_peer("ipv4:10.0.0.7:53124"), address_of_peer("ipv6:%5B::1%5D:53124"), address_of_peer("unix:")
+    ('10.0.0.7', '::1', 'unix')
+    """
+    kind, _, rest = peer.partition(":")
+    return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "") or kind

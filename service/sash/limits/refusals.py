@@ -59,7 +59,8 @@ class Refusals:
             if self._waiting:
                 turn = next(iter(self._waiting))
                 del self._waiting[turn]
-                turn.set_result(None)
+                if not turn.done():  # its client may have gone in this iteration of the loop
+                    turn.set_result(None)
             elif self._at_once < _BURST:
                 self._at_once += 1
         idle = not self._waiting and self._at_once == _BURST

@@ -1,12 +1,18 @@
 """Who goes first when the loop is busy: the caller who used least of it.
 
-    calls   ──▶ those of this iteration of the loop have taken less than 2 ms ──▶ run
-        │
-        └─▶ busy: wait ──▶ by virtual time, least first ──▶ run
+    new calls ─────────────┬──▶ those of this iteration of the loop have taken less than 2 ms ──▶ run
+    slices of long work ───┤                                                                       │
+    calls that have taken  │                                                                       │
+    2 ms, and go on ───────┴──▶ busy: wait ──▶ by virtual time, least first ──▶ run                │
+        ▲                                                                                          │
+        └──────────────────────────────────────────────────────────────────────────────────────────┘
 
     virtual time        0        5        10       15
     caller A (heavy)    [a1 ────────────][a2 ───────────── …
     caller B (light)       [b1][b2]                          b1 and b2 go before a2
+
+So an iteration has 2 ms of calls, or one step of a long one, and a short call waits for no more than that, however many
+long ones there are: parsing, applying, asking and answering, on whatever edge.
 
 Each call gets a start tag: the later of now in virtual time and its caller's last finish. Its finish is that and its
 cost. Now is the start tag of the call that was let go last. So a caller who was away gains nothing from it, and one who
@@ -14,15 +20,17 @@ uses much waits for those who use little, for as long as those take.
 
 Source: Goyal, Vin, Cheng, "Start-time fair queuing", SIGCOMM 1996. Differs: nobody knows in advance what a call costs.
 A question is charged the average of its caller's questions. A write is charged the average of its caller's writes, and
-its length, for what it takes to receive and parse it. Both are corrected by what the call took, when it has run.
+its length, for what it takes to receive and parse it. What goes on is charged what one of its steps took on average.
+All are corrected by what they took, when they have run.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from heapq import heappop, heappush, nlargest
-from time import perf_counter
+from time import thread_time
+from types import coroutine
 from typing import Any, TypeVar
 
 from sash.limits.metered import metered
@@ -59,10 +67,10 @@ class Turns:
 
     Args:
         burst_s: how long calls may hold the loop before others wait.
-        clock_s: measures that.
+        clock_s: measures that: processor time, so that nobody is charged for what the machine does beside.
     """
 
-    def __init__(self, burst_s: float = BURST_S, clock_s: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, burst_s: float = BURST_S, clock_s: Callable[[], float] = thread_time) -> None:
         self._burst_s = burst_s
         self._clock_s = clock_s
         self._now_s = 0.0  # in virtual time
@@ -75,8 +83,10 @@ class Turns:
         self._reading_s: dict[str, float] = {}
         self._writing_s: dict[str, float] = {}
         """What a question, and a write, of a caller takes, on average."""
-        self._waiting: list[tuple[float, int, float, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[float, int, float, _Turn]] = []
         self._number = 0
+        self._is_metering = False
+        """Whether a call runs that is charged for all that it does."""
 
     @property
     def waiting(self) -> int:
@@ -88,6 +98,112 @@ class Turns:
 
         It costs a microsecond where the service is not busy.
         """
+        if self._is_busy():
+            return True
+        cost_s = self._cost(name, size, reads)
+        self._now_s = self._charged(name, cost_s)
+        self._goes(cost_s)
+        return False
+
+    async def turn(self, name: str, size: int = 0, reads: bool = False) -> None:
+        """Wait until it is the turn of the caller's call, and charge for it."""
+        await self.next_turn(name, self._cost(name, size, reads))
+
+    def goes_on(self, name: str, cost_s: float) -> asyncio.Future[None] | None:
+        """As `next_turn`; None where nobody waits for the loop."""
+        if self._is_busy():
+            return self.next_turn(name, cost_s)
+        self._now_s = self._charged(name, cost_s)
+        self._goes(cost_s)
+        return None
+
+    def next_turn(self, name: str, cost_s: float) -> asyncio.Future[None]:
+        """Charge a caller for what takes the loop for so long; return what it waits for: others have turns first."""
+        loop = asyncio.get_running_loop()
+        turn = _Turn(loop=loop)
+        start_s = self._charged(name, cost_s)
+        self._number += 1
+        heappush(self._waiting, (start_s, self._number, cost_s, turn))
+        if not self._ticking:
+            self._ticking = True
+            loop.call_soon(self._tick, TICKS)
+        return turn
+
+    def ran(self, name: str, cost_s: float) -> None:
+        """Give a caller back what it was charged for a turn: what has run is charged by who measures it."""
+        if name in self._finish_s:
+            self._finish_s[name] -= cost_s
+
+    @coroutine
+    def metered(self, name: str, work: Coroutine[Any, Any, R], reads: bool = True) -> Generator[Any, Any, R]:
+        """Await a call, and charge its caller for what it holds the loop.
+
+        Once it has held the loop for as long as a burst, it waits for its turn each time it goes on.
+
+        Args:
+            reads: it is a question. What a write was charged in advance, `wrote` gives back.
+        """
+        clock_s = self._clock_s
+        expected_s = self._reading_s.get(name, CALL_S) if reads else 0.0
+        paid_s, spent_s, steps = expected_s, 0.0, 0
+        step: Callable[[Any], Any] = work.send
+        given: Any = None
+        try:
+            while True:
+                began_s, is_within, self._is_metering = clock_s(), self._is_metering, True
+                try:
+                    waits_for = step(given)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                finally:
+                    self._is_metering, self._worked_s = is_within, clock_s()
+                    spent_s += self._worked_s - began_s
+                    steps += 1
+                    if spent_s > paid_s:
+                        self.spend(name, spent_s - paid_s)
+                        paid_s = spent_s
+                try:
+                    given = yield waits_for
+                    step = work.send
+                    if spent_s > self._burst_s and not isinstance(waits_for, _Turn):
+                        turn = self.goes_on(name, spent_s / steps)
+                        paid_s += spent_s / steps
+                        if turn is not None:
+                            yield from turn
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    step, given = work.throw, error
+        finally:
+            work.close()
+            self.spend(name, spent_s - paid_s)
+            if reads and name in self._finish_s:
+                self._reading_s[name] = expected_s + (spent_s - expected_s) / 8
+
+    async def parsing(self, name: str, work: Coroutine[Any, Any, R]) -> R:
+        """Await what makes sense of a caller's bytes, and charge the caller for what it held the loop."""
+
+        def spend(seconds: float) -> None:
+            self._worked_s = self._clock_s()
+            self.spend(name, seconds)
+
+        return await metered(work, spend, self._clock_s)
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Charge a caller for what has held the loop, unless it is a step of a call that is metered."""
+        if not self._is_metering and name in self._finish_s:
+            self._finish_s[name] += seconds
+
+    def wrote(self, name: str, spent_s: float) -> None:
+        """Give a caller back what it was charged in advance for applying a write, and note what that took in all."""
+        self._worked_s = self._clock_s()
+        if name in self._finish_s:
+            expected_s = self._writing_s.get(name, _APPLIED_S)
+            self._finish_s[name] -= expected_s
+            self._writing_s[name] = expected_s + (spent_s - expected_s) / 8
+
+    def _is_busy(self) -> bool:
+        """Whether who comes now must wait; else the burst goes on, or a new one begins."""
         if self._waiting:
             return True
         clock_s = self._clock_s()
@@ -95,64 +211,16 @@ class Turns:
             self._began_s, self._let_go_s = clock_s, 0.0
         elif clock_s - self._began_s > self._burst_s or self._let_go_s > self._burst_s:
             return True
+        self._worked_s = max(self._worked_s, clock_s)
+        return False
+
+    def _goes(self, cost_s: float) -> None:
+        """Note that something of this cost runs now, without a turn."""
         if not self._watching:
             self._watching = True
             asyncio.get_running_loop().call_soon(self._iterated)
-        cost_s = self._cost(name, size, reads)
         self._let_go_s += cost_s
-        self._worked_s = (clock_s if clock_s > self._worked_s else self._worked_s) + cost_s
-        self._now_s = self._charged(name, cost_s)
-        return False
-
-    async def turn(self, name: str, size: int = 0, reads: bool = False) -> None:
-        """Wait until it is the turn of the caller's call, and charge for it."""
-        loop = asyncio.get_running_loop()
-        waits: asyncio.Future[None] = loop.create_future()
-        cost_s = self._cost(name, size, reads)
-        start_s = self._charged(name, cost_s)
-        self._number += 1
-        heappush(self._waiting, (start_s, self._number, cost_s, waits))
-        if not self._ticking:
-            self._ticking = True
-            loop.call_soon(self._tick, TICKS)
-        await waits
-
-    async def metered(self, name: str, work: Coroutine[Any, Any, R], spent_s: float = 0.0) -> R:
-        """Await a question, and correct what its caller was charged by what it held the loop.
-
-        Args:
-            spent_s: what it has held the loop already.
-        """
-
-        def spend(seconds: float) -> None:
-            nonlocal spent_s
-            spent_s += seconds
-            self._worked_s = self._clock_s()
-
-        try:
-            return await metered(work, spend, self._clock_s)
-        finally:
-            self._correct(self._reading_s, name, spent_s, CALL_S)
-
-    async def parsing(self, name: str, work: Coroutine[Any, Any, R]) -> R:
-        """Await what makes sense of a caller's bytes, and charge the caller for what it held the loop."""
-
-        def spend(seconds: float) -> None:
-            self._worked_s = self._clock_s()
-            if name in self._finish_s:
-                self._finish_s[name] += seconds
-
-        return await metered(work, spend, self._clock_s)
-
-    def asked(self, name: str, spent_s: float) -> None:
-        """Correct what a caller was charged for a question by what it held the loop."""
-        self._worked_s = self._clock_s()
-        self._correct(self._reading_s, name, spent_s, CALL_S)
-
-    def wrote(self, name: str, spent_s: float) -> None:
-        """Correct what a caller was charged for a write by what it held the loop."""
-        self._worked_s = self._clock_s()
-        self._correct(self._writing_s, name, spent_s, _APPLIED_S)
+        self._worked_s += cost_s
 
     def _cost(self, name: str, size: int, reads: bool) -> float:
         """What a call is charged in advance."""
@@ -168,12 +236,6 @@ class Turns:
         start_s = self._now_s if finish_s is None else max(self._now_s, finish_s)
         self._finish_s[name] = start_s + cost_s
         return start_s
-
-    def _correct(self, average_s: dict[str, float], name: str, spent_s: float, unknown_s: float) -> None:
-        if name in self._finish_s:
-            expected_s = average_s.get(name, unknown_s)
-            self._finish_s[name] += spent_s - expected_s
-            average_s[name] = expected_s + (spent_s - expected_s) / 8
 
     def _forget(self) -> None:
         """Forget the callers who used least: those whose last calls are over, and more if these are too few."""
@@ -197,12 +259,16 @@ class Turns:
         self._ticking = False
         self._began_s, self._let_go_s = self._clock_s(), 0.0
         while self._waiting and self._let_go_s < self._burst_s:
-            start_s, _, cost_s, waits = heappop(self._waiting)
-            if not waits.done():
-                waits.set_result(None)
+            start_s, _, cost_s, turn = heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
                 self._let_go_s += cost_s
                 self._now_s = max(self._now_s, start_s)
         self._worked_s = max(self._worked_s, self._began_s + self._let_go_s)
         if self._waiting:
             self._ticking = True
             asyncio.get_running_loop().call_soon(self._tick, TICKS)
+
+
+class _Turn(asyncio.Future[None]):
+    """Done when it is the turn of what waits for it."""

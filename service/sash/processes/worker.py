@@ -17,7 +17,7 @@ import uvloop
 
 from sash.limits.files import raise_limit
 from sash.runtime import logs
-from sash.runtime.memory import keep_free, settle
+from sash.runtime.memory import keep_free, keep_together, settle
 from sash.runtime.preparation import RELOAD
 from sash.service import Service, tracing
 from sash.settings import Settings
@@ -50,6 +50,7 @@ def main() -> None:
 
 
 async def _serve(settings: Settings, share: Share) -> None:
+    keep_together()
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     service = Service(settings, share=share)
     reader = asyncio.StreamReader()

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import promql_parser
 
-from sash.limits.caller import caller_of
+from sash.context import HEADER, request_id
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.documents import TEXT, entries_steps, exposed, failure, instant_steps, range_steps, success
@@ -37,7 +37,6 @@ from sash.promql.evaluate import Evaluator
 from sash.promql.parsing import parsed, parsed_selector, pretty
 from sash.promql.times import Times, duration_ms, ms_of, range_steps_of, time_ms
 from sash.promql.values import Room, Text, Vector
-from sash.requests import HEADER, request_id
 from sash.runtime.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
@@ -120,8 +119,7 @@ class PrometheusApp:
 
         async def called() -> Answer:
             given = await parameters_of(scope, receive)
-            if scope["method"] == "POST":  # `Entrance` meters reads with GET
-                return await self._plane.turns.metered(caller_of(), _awaited(handler(given)))
+            await self._plane.learn()
             return await handler(given)
 
         answer = await self._tried(scope, send, called())
@@ -134,6 +132,7 @@ class PrometheusApp:
             return
 
         async def called() -> bool:
+            await self._plane.learn()
             await self._remote_write.write(scope, receive)
             return True
 
@@ -268,7 +267,3 @@ class PrometheusApp:
             body = b"".join(parts[a : a + 500])
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _awaited(answer: Awaitable[Answer]) -> Answer:
-    return await answer

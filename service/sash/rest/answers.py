@@ -154,6 +154,7 @@ def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any
         "evicted": result.evicted,
         "duplicates": result.duplicates,
         "ahead": result.ahead,
+        **({"history": result.history} if result.history else {}),
     }
     if answered:
         document["answers"] = [answer_document(answer) for answer in result.answers]

@@ -23,6 +23,7 @@ from sash.plane import Plane
 from sash.rest.call import Admit, Collect, Edge
 from sash.rest.documentation import DESCRIPTION, completed, documentation
 from sash.rest.exchange import ANSWERS, Whole, answer_whole
+from sash.rest.models import Described
 from sash.rest.problems import of_status
 from sash.rest.route import wrong_method
 from sash.rest.routes import QUICK, ROUTES, TAGS
@@ -88,6 +89,7 @@ class RestApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
         if self.openapi_schema is None:
+            Described.describe()
             self.openapi_schema = completed(super().openapi(), ROUTES)
         return self.openapi_schema
 

@@ -20,14 +20,24 @@ from sash.rest.columns import BLOB
 from sash_engine.errors import InvalidArgument, TooLarge, Unsupported
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, object_array
 from sash_engine.monoids.pane import exported, part_names
-from sash_engine.windows.answers import Page, Series
+from sash_engine.windows.answers import AnswerColumns, Page, Series
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.reading.costs import MAX_PAIR_ANSWERS
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import times_of
+from sash_wire.features import feature, of_aggregate
 from sash_wire.key_parts import check_named, joined, key_columns
 from sash_wire.nulls import PLACEHOLDERS, mark_of
 
-__all__ = ["batch_of", "batch_of_table", "stream_of", "stream_of_bulks", "stream_of_groups"]
+__all__ = [
+    "batch_of",
+    "batch_of_table",
+    "pairs_of",
+    "stream_of",
+    "stream_of_bulks",
+    "stream_of_groups",
+    "stream_of_pairs",
+]
 
 _LISTED = 8_192
 """Values that become objects of Python in one call, during which no other thread runs: 1 ms."""
@@ -80,6 +90,31 @@ def batch_of_table(table: Any, spec: WindowSpec, named: bool = False) -> AnyBatc
     return Batch(times, columns, keys)
 
 
+def pairs_of(body: bytes, spec: WindowSpec) -> tuple[Array, Coded | None]:
+    """The times and keys of pairs: the columns ``time``, and ``key`` or each part of it; raises as `batch_of`."""
+    table = _table(body, spec, MAX_PAIR_ANSWERS, fields=False)
+    if "time" not in table.column_names:
+        raise InvalidArgument("time is missing", field="time")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.null_count:
+            raise InvalidArgument(f"column {name!r} has {column.null_count} nulls", field=name)
+    return _times(table["time"], spec), _keys(table, spec)
+
+
+def stream_of_pairs(found: Sequence[AnswerColumns]) -> bytes:
+    """Answers about pairs as a stream of one batch, with the columns that `sash_wire.features` names.
+
+    Raises:
+        Unsupported: as `stream_of`.
+    """
+    columns = {}
+    for each in found:
+        columns[feature("entries", each.lookback)] = pa.array(each.entries)
+        for name, answers in each.aggregates.items():
+            columns[feature(of_aggregate(name), each.lookback)] = _answers(answers, name)
+    return _stream(pa.table(columns))
+
+
 @refusing
 def _keys(table: Any, spec: WindowSpec) -> Coded | None:
     """The keys, in one column or in one for each part."""
@@ -94,18 +129,20 @@ def _keys(table: Any, spec: WindowSpec) -> Coded | None:
     return joined({name: _strings(table[name], name) for name in spec.parts})
 
 
-def _check_names(names: Sequence[str], spec: WindowSpec) -> None:
+def _check_names(names: Sequence[str], spec: WindowSpec, fields: bool) -> None:
     """Check the names of columns, before there is a look at any value."""
     seen = set[str]()
     for name in names:
         if name in seen:
             raise InvalidArgument(f"there are two columns {name!r}", field=name)
         seen.add(name)
-    if spec.granularity is not None and "entries" in seen and _are_partials(names, spec):
+    if fields and spec.granularity is not None and "entries" in seen and _are_partials(names, spec):
         return  # `_partial_batch` says which parts there are
     own = ("time", "key", *spec.parts)
     for name in names:
-        if name not in own and name not in spec.fields:
+        if name not in own and not (fields and name in spec.fields):
+            if not fields:
+                raise InvalidArgument(f"{name[:80]!r} is unknown here; pairs have time and key", field=name)
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
 
@@ -152,11 +189,7 @@ def stream_of(series: Series) -> bytes:
     columns["entries"] = pa.array(series.entries)
     columns |= {f"aggregates.{name}": _answers(answers, name) for name, answers in series.aggregates.items()}
     metadata = {"width": str(series.width)} | ({} if series.key is None else {"key": series.key})
-    table = pa.table(columns).replace_schema_metadata(metadata)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return _stream(pa.table(columns).replace_schema_metadata(metadata))
 
 
 def stream_of_groups(groups: Page[Series], by: Sequence[str]) -> bytes:
@@ -175,7 +208,10 @@ def stream_of_groups(groups: Page[Series], by: Sequence[str]) -> bytes:
         columns[f"aggregates.{name}"] = _answers(_stacked([series.aggregates[name] for series in groups]), name)
     metadata = {"width": str(groups[0].width)} if groups else {}
     metadata |= {} if groups.position is None else {"next": groups.position}
-    table = pa.table(columns).replace_schema_metadata(metadata)
+    return _stream(pa.table(columns).replace_schema_metadata(metadata))
+
+
+def _stream(table: Any) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -258,11 +294,11 @@ def _answers(answers: Array, name: str) -> Any:
         ) from None
 
 
-def _table(body: bytes, spec: WindowSpec, entries_max: int) -> Any:
+def _table(body: bytes, spec: WindowSpec, entries_max: int, fields: bool = True) -> Any:
     batches, entries = [], 0
     try:
         with pa.ipc.open_stream(body) as reader:
-            _check_names(reader.schema.names, spec)
+            _check_names(reader.schema.names, spec, fields)
         for message in pa.ipc.MessageReader.open_stream(body):
             if message.type in ("record batch", "dictionary") and _is_compressed(message):
                 raise InvalidArgument("compressed Arrow buffers are not taken; send them as they are", field="body")
@@ -270,7 +306,11 @@ def _table(body: bytes, spec: WindowSpec, entries_max: int) -> Any:
             for batch in reader:
                 entries += batch.num_rows
                 if entries > entries_max:
-                    text = f"a write of {entries} entries or more is too large"
+                    text = (
+                        f"a body of {entries} rows or more is too large"
+                        if not fields
+                        else f"a write of {entries} entries or more is too large"
+                    )
                     raise TooLarge(text, field="time", limit=f"{entries_max} entries")
                 batches.append(batch)
             table = pa.Table.from_batches(batches, reader.schema)

@@ -29,6 +29,7 @@ __all__ = [
     "entry_of",
     "key_of",
     "member",
+    "pairs_steps",
     "taken_origin",
     "taken_question",
     "texts",
@@ -203,6 +204,15 @@ def batch_steps(
         columns |= yield from nullable_steps(_list(values, name), spec, name)
     given = (yield from number_steps(times, _INT64, "time")) if counted == "time" else None
     return Batch(times_of(given, len(times)), columns, keys)
+
+
+def pairs_steps(document: Mapping[str, Any], spec: WindowSpec) -> Steps[tuple[Array, Coded | None]]:
+    """Return the times and keys of pairs, which are columns as of a bulk; raises as `batch_steps`."""
+    for name in document:
+        if name not in ("time", "key", *spec.parts):
+            raise InvalidArgument(f"{name[:80]!r} is unknown here; pairs have time and key", field=name)
+    keys = yield from _keys(document, spec)
+    return (yield from number_steps(_list(member(document, "time"), "time"), _INT64, "time")), keys
 
 
 def _partial_batch(

@@ -1,6 +1,7 @@
 """One connection of the HTTP port: a protocol of asyncio over the parser httptools, and its limits.
 
     receiving   IDLE ──▶ HEAD ──▶ BODY ──▶ IDLE …              DEAF: what still arrives is dropped
+                          │        ├ of a request that is refused by its head: dropped, part by part, in turns
                           │        └ stalled, or slower than 16 KiB/s: 408; 64 KiB of it that are no content: 400
                           └ longer than 64 KiB: 431; not whole in time: 408; neither HTTP/1.0 nor HTTP/1.1: 505
     exchanges   [is answered] [waits] …                        what follows is parsed when one of them is answered
@@ -32,10 +33,11 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.calls import resumed
+from sash.context import HEADER, new_id
 from sash.limits.connections import SPARE_S, Connections, Place
-from sash.requests import HEADER, new_id
+from sash.limits.turns import Turns
 from sash.rest.exchange import Exchange
-from sash.rest.joined import Joined
+from sash.rest.joined import GONE, Joined
 from sash.rest.problems import MEDIA_TYPE
 from sash.runtime.metrics import Metrics
 
@@ -51,6 +53,9 @@ UNREAD_S = 60.0
 
 SMALL_BYTES = 65_536
 """Larger bodies need memory that is set aside: their requests have a task. So much of a body is held for an app."""
+
+DROPPED_S = 0.001
+"""What it takes to read what has arrived of a body that nobody wants, about: half a megabyte with TLS."""
 
 LIMIT = "sash.limit"
 """In the scope of a request: the limit that its connection is beyond."""
@@ -76,6 +81,7 @@ class Port:
         forwarded: the same, for requests of which a proxy says where they come from.
         at_once: whether the answer to a request may begin without a task.
         places: how many connections there may be.
+        turns: of all that the loop does.
         timeout_s: how long a head, or a part of a body, may take.
         idle_s: how long a connection may be idle.
         metrics: counts refusals.
@@ -87,6 +93,7 @@ class Port:
         forwarded: ASGIApp,
         at_once: Callable[[dict[str, Any]], bool],
         places: Connections,
+        turns: Turns,
         timeout_s: float,
         idle_s: float,
         metrics: Metrics,
@@ -95,6 +102,7 @@ class Port:
         self.forwarded = forwarded
         self.at_once = at_once
         self.places = places
+        self.turns = turns
         self.timeout_s = timeout_s
         self.idle_s = idle_s
         self._metrics = metrics
@@ -128,7 +136,7 @@ class Receiving(Enum):
     IDLE = "nothing: no request has begun"
     HEAD = "the head of a request"
     BODY = "the body of the newest exchange"
-    DEAF = "nothing any more: what arrives is dropped"
+    DEAF = "nothing yet, or nothing any more: what arrives is dropped"
 
 
 class Connection(asyncio.Protocol):
@@ -158,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._base: dict[str, Any] = {}
         """What the scopes of all requests have."""
         self._tls = False
-        self._receiving = Receiving.IDLE
+        self._receiving = Receiving.DEAF
         self._exchanges: deque[Exchange] = deque()
         """Those that are not answered. The first one is being answered."""
         self._newest: Exchange | None = None
@@ -200,6 +208,8 @@ class Connection(asyncio.Protocol):
     def begin(self, transport: asyncio.Transport, place: Place) -> None:
         """Serve a connection, which is encrypted now where it is to be."""
         self._place = place
+        self._receiving = Receiving.IDLE  # a handshake that gave way may have read something already
+        self._port.places.begun(place, self._give_way)
         self._transport = joined = Joined(transport, self._loop)
         self.write, self.write_now, self.break_off = joined.write, joined.write_now, joined.close
         self.is_closing, self.unsent_bytes = transport.is_closing, joined.get_write_buffer_size
@@ -229,6 +239,8 @@ class Connection(asyncio.Protocol):
         self._newest = self._parser = None  # the collector of garbage, which would find the circles, does not look
         self.resume_writing()
         self._transport.close()
+        self._transport.lost()  # a write of this connection may go on, and knows it
+        self.is_closing = GONE.is_closing
 
     def eof_received(self) -> bool:
         """Answer what has arrived, although the client sends no more. TLS closes, whatever this returns."""
@@ -259,6 +271,8 @@ class Connection(asyncio.Protocol):
             return
         self._waiting = self._waiting + data if self._waiting else data
         self._parse()
+        if self._receiving is Receiving.BODY and cast("Exchange", self._newest).done:
+            self._drop_in_turns()
 
     def _parse(self) -> None:
         """Parse what has arrived, until a request waits for the one before it."""
@@ -314,6 +328,18 @@ class Connection(asyncio.Protocol):
             self._read_paused = pause
             assert self._transport is not None
             (self._transport.pause_reading if pause else self._transport.resume_reading)()
+
+    def _drop_in_turns(self) -> None:
+        """Receive more of a body that nobody wants when it is the client's turn."""
+        if self._read_paused or self.is_closing():
+            return
+        assert self._transport is not None
+        assert self._place is not None
+        turn = self._port.turns.goes_on(self._place.address, DROPPED_S)
+        if turn is not None:
+            self._read_paused = True
+            self._transport.pause_reading()
+            turn.add_done_callback(lambda _: self.read_on())
 
     def read_on(self) -> None:
         """Receive more, which somebody waits for: a part of a body, or that the client goes."""
@@ -401,9 +427,7 @@ class Connection(asyncio.Protocol):
             waits_for = context.run(work.send, None)
         except StopIteration:
             return
-        task = self._loop.create_task(resumed(work, waits_for), context=context)
-        self._port.tasks.add(task)
-        task.add_done_callback(self._port.tasks.discard)
+        self._follow(exchange, self._loop.create_task(resumed(work, waits_for), context=context))
 
     def _may_begin_at_once(self, exchange: Exchange) -> bool:
         return not self.write_paused and exchange.unread <= SMALL_BYTES and self._port.at_once(exchange.scope)
@@ -411,7 +435,10 @@ class Connection(asyncio.Protocol):
     def _begin_in_task(self, exchange: Exchange) -> None:
         exchange.begun = True
         app = self._port.forwarded if exchange.scope[FORWARDED] else self._port.app
-        task = self._loop.create_task(exchange.run(app))
+        self._follow(exchange, self._loop.create_task(exchange.run(app)))
+
+    def _follow(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
+        exchange.task = task
         self._port.tasks.add(task)
         task.add_done_callback(self._port.tasks.discard)
 
@@ -475,6 +502,15 @@ class Connection(asyncio.Protocol):
             self.write(self._last)
             self.break_off()
 
+    def _give_way(self) -> bool:
+        """Close the connection at once where no request is under way; return whether that is so."""
+        assert self._transport is not None
+        is_idle = not (self._exchanges or self._receiving is Receiving.BODY or self.unsent_bytes())
+        if is_idle or self.is_closing():
+            self._transport.abort()
+            return True
+        return False
+
     # ---------------------------------------------------------------- slow clients
 
     def look(self, now_s: float) -> None:
@@ -483,13 +519,13 @@ class Connection(asyncio.Protocol):
         assert self._place is not None
         passed_s, self._looked_s = now_s - self._looked_s, now_s
         self.date = self._port.date
-        if self.is_closing():
-            return
         unsent = self.unsent_bytes()
         if not unsent or unsent != self._unsent:
             self._unsent, self._unsent_since_s = unsent, now_s
         elif now_s - self._unsent_since_s > UNREAD_S:
-            self._transport.abort()
+            self._transport.abort()  # also where it is to be closed once all has been sent
+            return
+        if self.is_closing():
             return
         if self._receiving is Receiving.DEAF or self._no_more:
             return

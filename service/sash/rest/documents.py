@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, RootModel, WithJsonSche
 from sash.calls import origin_of
 from sash.rest import examples
 from sash.rest.bodies import JSON
-from sash.rest.models import ABSENT, INT64, Described, Document, Int64, NullableInt64, NullableText, shown
+from sash.rest.models import ABSENT, INT64, Answered, Described, Document, Int64, NullableInt64, NullableText, shown
 from sash.rest.scalars import text
 from sash_engine.windows.batches import batch
 from sash_engine.windows.spec.policies import AggregateSpec
@@ -24,6 +24,7 @@ __all__ = [
     "Aggregates",
     "Answer",
     "Answers",
+    "AnswersAt",
     "Bulks",
     "Changed",
     "Columns",
@@ -36,6 +37,8 @@ __all__ = [
     "Move",
     "Named",
     "Origin",
+    "PairAnswers",
+    "Pairs",
     "Problem",
     "Punctuation",
     "Removed",
@@ -193,11 +196,11 @@ class Named(_Columns):
 # ---------------------------------------------------------------- answers
 
 
-class Applied(Described):
+class Applied(Answered):
     entries: Int64
 
 
-class Problem(Described):
+class Problem(Answered):
     """An error, in the form of RFC 9457."""
 
     type: Annotated[str, WithJsonSchema({"type": "string", "format": "uri"})]
@@ -221,7 +224,7 @@ class Problem(Described):
     """Of a body of lines: the first `entries` entries of it are applied, with this result."""
 
 
-class Counts(Described):
+class Counts(Answered):
     """Numbers of entries. `duplicates` have the time of an entry that was there, in a window that keeps one for each
     time: they were dropped, or took its place. `ahead` are too far ahead of wall time (`order.ahead`). `retracted` and
     `corrected` are there for a window with an identity.
@@ -236,7 +239,7 @@ class Counts(Described):
     corrected: Int64 = ABSENT
 
 
-class Window(Described):
+class Window(Answered):
     spec: WindowSpec
     entries: Int64
     keys: Int64
@@ -257,18 +260,18 @@ class Window(Described):
     """The reason why the window does not answer now: it is being recovered, or cannot be."""
 
 
-class Windows(Described):
+class Windows(Answered):
     windows: list[Window]
 
 
-class Shard(Described):
+class Shard(Answered):
     shard: int
     entries: int
     pending_bytes: int
     """Bytes of writes that wait for a commit."""
 
 
-class Process(Described):
+class Process(Answered):
     number: int
     up: bool
     grpc_port: int
@@ -279,18 +282,18 @@ class Process(Described):
     sizes: list[Shard] = ABSENT
 
 
-class Topology(Described):
+class Topology(Answered):
     """The processes of a service."""
 
     shards: int
     processes: list[Process]
 
 
-class Status(Described):
+class Status(Answered):
     status: str
 
 
-class _Given(Described):
+class _Given(Answered):
     durability: Durability
     already_applied: bool = ABSENT
     """The write is a retry and changed nothing. Absent unless true."""
@@ -317,7 +320,7 @@ class Changed(_Given):
     evicted: Int64
 
 
-class Staged(Described):
+class Staged(Answered):
     """A staged part of a batch. The commit names it by `stage`."""
 
     model_config = shown({"stage": "7f2c9a0b61d4e385", "entries": 3, "durability": "sync"})
@@ -327,7 +330,7 @@ class Staged(Described):
     durability: Durability
 
 
-class _Partial(Described):
+class _Partial(Answered):
     missing_shards: list[int] = ABSENT
     """With `partial`: the shards that are away, whose part it lacks; absent if there is none."""
 
@@ -378,10 +381,12 @@ class Written(_Given):
     evicted: Int64
     duplicates: Int64
     ahead: Int64
+    history: Int64 = ABSENT
+    """How many of the inserted ones were too old for the slide: they are only in the window's history."""
     answers: list[Answer] = ABSENT
 
 
-class Bulks(Described):
+class Bulks(Answered):
     """Entries, by key and time, as bulks that bulk-insert takes."""
 
     model_config = shown({"bulks": [{"time": [17, 18], "fields": {"value": [4.0, 5.5]}}]})
@@ -389,13 +394,13 @@ class Bulks(Described):
     bulks: list[Columns]
 
 
-class _Wrong(Described):
+class _Wrong(Answered):
     detail: str
     field: NullableText
     request_id: str = ABSENT
 
 
-class Event(Described):
+class Event(Answered):
     """A server-sent event: answers, or the `problem` that ends the stream."""
 
     event: Literal["message", "problem"] = ABSENT
@@ -432,7 +437,7 @@ class Series(_Partial):
     """The parts of the key by name, or those of the group."""
 
 
-class GroupSeries(Described):
+class GroupSeries(Answered):
     key: NullableText
     parts: dict[str, str]
     """The parts of the group by name."""
@@ -453,7 +458,32 @@ class SeriesGroups(_Page):
     groups: list[GroupSeries]
 
 
-class Keys(Described):
+class Pairs(Described):
+    """Pairs of a key and a time: `key` is a list of keys, or an object with a list of values for each part."""
+
+    time: list[Int64]
+    """Ticks."""
+    key: list[str] | dict[str, list[str]] = ABSENT
+
+
+class PairAnswers(Answered):
+    lookback: str = ABSENT
+    """As it was asked for; absent: everything up to the time of each pair."""
+    entries: list[Int64]
+    aggregates: dict[str, list[Any]]
+
+
+class AnswersAt(Answered):
+    """Answers about pairs, for each lookback: every list has one item for each pair, null where there is no answer."""
+
+    model_config = shown(
+        {"answers": [{"lookback": "1h", "entries": [2, 0], "aggregates": {"sum": [4.5, 0.0], "max": [4.0, None]}}]}
+    )
+
+    answers: list[PairAnswers]
+
+
+class Keys(Answered):
     model_config = shown({"keys": ["JFK", "JAX"], "next": 2})
 
     keys: list[str]

@@ -16,10 +16,9 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from sash.access.caller import PEER
 from sash.access.tls import CERTIFIED
 from sash.admission import Admission, Lease
-from sash.requests import REQUEST, of_scope
+from sash.context import CALL, CallContext
 from sash.rest.bodies import ARROW, LINES, OCTETS, parsed_bytes
 from sash.rest.connection import FORWARDED, LIMIT
 from sash.rest.exchange import ANSWERS, until_read
@@ -117,7 +116,7 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of HTTP."""
-        REQUEST.set(of_scope(scope))
+        CALL.set(CallContext(lambda: scope["headers"], lambda: _address(scope)))  # never that of the request before
         path = scope["path"]
         if (limit := scope.get(LIMIT)) is not None and path not in ALWAYS:
             error = Unavailable("there are too many connections", limit=limit, retry_after_s=1.0)
@@ -130,7 +129,6 @@ class Entrance:
             return
         mount = scope.get(_MOUNT) or self._mount(scope)
         admission = mount.admission
-        PEER.set(lambda: _address(scope))
         if admission.asks_who_calls and not mount.is_open(path):
             what = f"{scope['method']} {path}"
             try:
@@ -164,8 +162,7 @@ class Entrance:
                 return
             except ClientDisconnect:
                 return
-            work = mount.app(scope, receive, send)
-            await (lease.metered(work) if reads else work)
+            await lease.metered(mount.app(scope, receive, send), reads)
             if lease.memory.held:
                 lease.worked()
                 await until_read(scope, lease.memory)

@@ -114,11 +114,12 @@ class Exchange:
         started, done: whether the answer has begun, and is complete.
         gone: whether the client has gone.
         more: further headers of the answer, as lines.
+        task: that answers it; None where nothing has waited.
     """
 
     __slots__ = (
         *("_asks", "_chunked", "_connection", "_left", "_news", "_parts", "_taken"),
-        *("begun", "done", "gone", "keeps", "more", "scope", "started", "unread", "whole"),
+        *("begun", "done", "gone", "keeps", "more", "scope", "started", "task", "unread", "whole"),
     )
 
     def __init__(self, connection: Answers, scope: dict[str, Any], keeps: bool, asks_to_continue: bool) -> None:
@@ -132,6 +133,7 @@ class Exchange:
         self._taken = self.whole = self.begun = self.started = self.done = self.gone = False
         self.unread = 0
         self.more = b""
+        self.task: asyncio.Task[None] | None = None
         scope[ANSWERS] = self
 
     # ---------------------------------------------------------------- the request
@@ -151,8 +153,11 @@ class Exchange:
             self._news.set()
 
     def leave(self) -> None:
-        """The client has gone."""
+        """The client has gone: nobody reads the answer, so nothing is done for it any more. A write goes on."""
         self.gone = True
+        self._parts, self.unread = [], 0
+        if self.task is not None:
+            self.task.cancel()
         if self._news is not None:
             self._news.set()
 
@@ -183,7 +188,7 @@ class Exchange:
             await app(self.scope, self.receive, self.send)
             error = None if self.done or self.gone else RuntimeError("the answer is not complete")
         except BaseException as raised:
-            error = raised  # type: ignore[assignment]
+            error = None if self.gone and isinstance(raised, asyncio.CancelledError) else raised  # type: ignore[assignment]
         del self.scope[ANSWERS]  # the collector of garbage, which would find the circle, does not look
         if error is None:
             return

@@ -12,10 +12,29 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-__all__ = ["JOINED_BYTES_MAX", "Joined"]
+__all__ = ["GONE", "JOINED_BYTES_MAX", "Joined"]
 
 JOINED_BYTES_MAX = 65_536
 """Writes are joined up to this size. What is larger is not copied, and pauses its writer when the client is slow."""
+
+
+class _Gone(asyncio.Transport):
+    """Stands for a transport that is closed."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+GONE = _Gone()
 
 
 class Joined:
@@ -59,6 +78,10 @@ class Joined:
         """Write what is left, and close."""
         self._flush()
         self._transport.close()
+
+    def lost(self) -> None:
+        """Know the transport no more, which is closed: what it has for TLS takes a quarter of a megabyte."""
+        self._parts, self._size, self._transport = [], 0, GONE
 
     def abort(self) -> None:
         """Close at once."""

@@ -158,6 +158,7 @@ class Lines:
             self.result.evicted += done.evicted
             self.result.duplicates += done.duplicates
             self.result.ahead += done.ahead
+            self.result.history += done.history
             self.result.durability = done.durability
 
 

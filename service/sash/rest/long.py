@@ -6,14 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from sash.calls import joined
 from sash.rest.answers import answer_document, column, json_bytes, parts_document, series_document
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
-from sash_engine.windows.answers import Answer, Page, Series
+from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series
 from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["answers_json", "series_groups_json", "series_json"]
@@ -96,12 +96,25 @@ def _series_groups(groups: Page[Series], start: int, end: int, step: int) -> Ste
     return [json_bytes(head)[:-1], b',"time":', *times, b',"groups":[', *pieces, b"]", tail]
 
 
-def _buckets(series: Series) -> Steps[list[bytes]]:
-    """The members `entries` and `aggregates` of a series."""
+def _buckets(series: Series | AnswerColumns) -> Steps[list[bytes]]:
+    """The members `entries` and `aggregates` of a series, or of answers about pairs."""
     pieces = [b'"entries":', *(yield from _column(series.entries)), b',"aggregates":{']
     for i, (name, answers) in enumerate(series.aggregates.items()):
         pieces += [b"," if i else b"", json_bytes(name), b":", *(yield from _column(answers))]
     return [*pieces, b"}"]
+
+
+async def pairs_json(found: Sequence[AnswerColumns], run: Run) -> bytes:
+    """Answers about pairs as a JSON document: for each lookback a list for each column."""
+    return await joined(await run(_pairs(found)))
+
+
+def _pairs(found: Sequence[AnswerColumns]) -> Steps[list[bytes]]:
+    pieces = [b'{"answers":[']
+    for i, each in enumerate(found):
+        head = b"{" if each.lookback is None else b'{"lookback":' + json_bytes(each.lookback) + b","
+        pieces += [b"," if i else b"", head, *(yield from _buckets(each)), b"}"]
+    return [*pieces, b"]}"]
 
 
 def _column(values: Array) -> Steps[list[bytes]]:

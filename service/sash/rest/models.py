@@ -9,8 +9,13 @@ FastAPI describes the models in the OpenAPI document. A limit that the operation
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import unquote_plus
 
@@ -31,6 +36,7 @@ from sash_engine.errors import InvalidArgument
 __all__ = [
     "ABSENT",
     "INT64",
+    "Answered",
     "Described",
     "Document",
     "Int64",
@@ -84,9 +90,33 @@ NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]}
 
 
 class Described(BaseModel):
-    """A model that is described in the OpenAPI document; docstrings below its members describe them."""
+    """A model that is described in the OpenAPI document; docstrings below its members describe them.
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    pydantic could read the docstrings where a class is made, but it parses the source, which is a tenth of a start.
+    """
+
+    @classmethod
+    def describe(cls) -> None:
+        """Read the docstrings below the members of the models that are derived from this one."""
+        for model in cls.__subclasses__():
+            for name, field in model.model_fields.items():
+                owner = next(base for base in model.__mro__ if name in vars(base).get("__annotations__", ()))
+                field.description = field.description or _docstrings(owner).get(name)
+            model.describe()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler(core)
+        for name, member in handler.resolve_ref_schema(made).get("properties", {}).items():
+            if (text := cls.model_fields[name].description) is not None:
+                member["description"] = text
+        return made
+
+
+class Answered(Described):
+    """An answer. Its validator is built when it is used, which only tests do."""
+
+    model_config = ConfigDict(defer_build=True)
 
 
 class Parameters(Described):
@@ -158,6 +188,22 @@ class Document(Described):
             return cls.model_validate(document)
         except ValidationError as error:
             raise _first_wrong(error, kind_of) from None
+
+
+@cache
+def _docstrings(model: type) -> dict[str, str]:
+    """What stands below the members of a class, by name."""
+    body = ast.parse(dedent(inspect.getsource(model))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        member.target.id: inspect.cleandoc(below.value.value)
+        for member, below in pairwise(body.body)
+        if isinstance(member, ast.AnnAssign)
+        and isinstance(member.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
 
 
 def shown(*examples: Any) -> ConfigDict:

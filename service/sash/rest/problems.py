@@ -18,7 +18,7 @@ from math import ceil
 import orjson
 from starlette.responses import Response
 
-from sash.requests import HEADER, request_id
+from sash.context import HEADER, request_id
 from sash_engine import errors
 
 __all__ = ["MEDIA_TYPE", "STATUSES", "Problem", "UnsupportedMediaType", "kind_of", "of_error", "of_status"]

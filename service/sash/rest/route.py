@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from inspect import iscoroutinefunction
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args
 
-from fastapi.datastructures import DefaultPlaceholder
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.routing import Match
@@ -104,8 +104,9 @@ class Route(APIRoute):
     """One route, declared by FastAPI's decorators."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
-        if isinstance(given.get("response_model"), DefaultPlaceholder):
-            given["response_model"] = None  # what a handler returns says nothing of it
+        model = given.get("response_model")
+        # FastAPI would make a validator of it for each route, a tenth of a start, though `handle` needs none.
+        given["response_model"] = None
         super().__init__(path, endpoint, **{**given, "operation_id": endpoint.__name__})
         extra = self.openapi_extra or {}
         self.method = next(iter(self.methods or ()))
@@ -118,6 +119,11 @@ class Route(APIRoute):
         self._call = self.dependant.request_param_name or "call"
         self._asked, self.parameters = _declared(self.dependant.query_params, Parameters)
         self._sent, self._document = _declared(self.dependant.body_params, Document)
+        if isinstance(model, type | UnionType):
+            schemas = [reference(each) for each in get_args(model) or (model,)]
+            answers = self.responses.setdefault(self._status, {})
+            kind = {JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
+            answers["content"] = answers.get("content", {}) | kind
         self.responses = told(
             self.responses,
             _INVALID if self.parameters is not None or self.kinds else {},

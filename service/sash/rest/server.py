@@ -16,7 +16,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from sash.limits.connections import Connections
+from sash.limits.connections import Connections, with_room
+from sash.limits.memory import MemoryBudget
+from sash.limits.turns import Turns
 from sash.rest.connection import Connection, Port
 from sash.rest.entrance import Entrance
 from sash.rest.handshake import Handshake
@@ -34,8 +36,10 @@ class RestServer:
     Args:
         entrance: passes requests on to them.
         closing: is set when the server closes, which ends all watches.
+        turns: of all that the loop does.
         settings: host and port, and limits of connections.
         metrics: counts the requests that are refused ahead of the edges.
+        memory: connections may take a part of it.
         tls: the context for TLS; without it where None.
         shared: other processes of this service listen on the port, too.
     """
@@ -44,8 +48,10 @@ class RestServer:
         self,
         entrance: Entrance,
         closing: asyncio.Event,
+        turns: Turns,
         settings: Settings,
         metrics: Metrics,
+        memory: MemoryBudget,
         tls: ssl.SSLContext | None = None,
         shared: bool = False,
     ) -> None:
@@ -53,13 +59,14 @@ class RestServer:
         self._closing = closing
         self._settings = settings
         self._tls = tls
-        places = Connections(settings.max_connections, settings.max_connections_per_address)
+        room = with_room(memory.limit_bytes, tls is not None)
+        places = Connections(settings.max_connections, settings.max_connections_per_address, room)
         app = traced(entrance)
         # Of proxies that may say where a request comes from: by default, of those on this machine.
         trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
         forwarded = cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), trusted))
         timeout_s, idle_s = settings.body_timeout_s, settings.idle_timeout_s
-        self.connections = Port(app, forwarded, entrance.at_once, places, timeout_s, idle_s, metrics)
+        self.connections = Port(app, forwarded, entrance.at_once, places, turns, timeout_s, idle_s, metrics)
         self._server = _Server(self.connections, self._accepted)
         self._task: asyncio.Task[None] | None = None
         self.port = 0

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sash.requests import of_scope, request_id
+from sash.context import CallContext, request_id
 from sash.rest.entrance import ALWAYS
 from sash_wire import traces
 
@@ -28,7 +28,7 @@ def traced(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         attributes = {"http.request.method": scope["method"], "url.path": scope["path"][:_PATH_MAX]}
-        with traces.serving(scope["method"], of_scope(scope).trace(), attributes) as span:
+        with traces.serving(scope["method"], CallContext(lambda: scope["headers"]).trace(), attributes) as span:
 
             def noted(message: Message) -> object:
                 if message["type"] == "http.response.start":

@@ -15,7 +15,7 @@ from contextlib import aclosing
 
 import orjson
 
-from sash.requests import request_id
+from sash.context import request_id
 from sash.rest.problems import kind_of
 from sash_engine.errors import SashError
 

@@ -10,11 +10,10 @@ from urllib.parse import unquote
 
 import grpc
 
-from sash.access.caller import PEER
 from sash.access.tls import Certificates, Pem, is_name
 from sash.admission import Admission
+from sash.context import CALL, CallContext
 from sash.limits.refusals import Refusals
-from sash.requests import REQUEST, of_metadata
 from sash.rpc.errors import end_with, status_of
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
@@ -47,7 +46,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         if (refusing := self._guard.service(details)) is not None:
             return refusing
-        REQUEST.set(of_metadata(lambda: details.invocation_metadata))
+        CALL.set(CallContext(lambda: details.invocation_metadata))
         if not details.method.startswith(_OPEN):
             values = [value for name, value in details.invocation_metadata or () if name == "authorization"]
             if self._admission.goes_by_certificate(values):
@@ -145,10 +144,11 @@ def _names_of(context: Any) -> list[str]:
 
 
 def note_peer(context: Any) -> None:
-    """Note where a call comes from, and which request it is."""
+    """Note which call is served, and where it comes from. Who makes it is known, where that is asked."""
     peer = context.peer()  # gRPC ends the process when a call is asked for its peer after its client has gone
-    PEER.set(lambda: _address(peer))
-    REQUEST.set(of_metadata(context.invocation_metadata))
+    found = CALL.get()
+    caller = None if found is None else found.caller
+    CALL.set(CallContext(context.invocation_metadata, lambda: _address(peer), caller=caller))
 
 
 def _address(peer: str) -> str:

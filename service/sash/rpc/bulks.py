@@ -17,7 +17,7 @@ from sash_wire.columns import fill_column, fill_strings, read_column, read_int64
 from sash_wire.key_parts import check_named, joined
 from sash_wire.nulls import is_mark, mark_of, named_by, without_nulls
 
-__all__ = ["batch_of", "batch_steps", "bulk_of", "fill_partials"]
+__all__ = ["batch_of", "batch_steps", "bulk_of", "fill_partials", "pairs_steps"]
 
 _CODES = 16 * ROWS
 """Codes that are looked at in a step: 1 ms."""
@@ -82,7 +82,15 @@ def batch_steps(
     return PartialBatch(times, partials, _int64(request.entries, "entries"), keys)
 
 
-def _joined(request: pb.BulkInsertRequest, spec: WindowSpec) -> Steps[Coded]:
+def pairs_steps(request: pb.AnswersAtRequest, spec: WindowSpec) -> Steps[tuple[Array, Coded | None]]:
+    """Return the times and the keys of pairs; raises as `batch_steps`."""
+    keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
+    if request.parts:
+        keys = yield from _joined(request, spec)
+    return _int64(request.time, "time"), keys
+
+
+def _joined(request: pb.BulkInsertRequest | pb.AnswersAtRequest, spec: WindowSpec) -> Steps[Coded]:
     """The keys of a bulk that gives their parts."""
     if request.HasField("key"):
         raise InvalidArgument("give either key or parts", field="parts")
@@ -94,7 +102,7 @@ def _joined(request: pb.BulkInsertRequest, spec: WindowSpec) -> Steps[Coded]:
 
 
 @refusing
-def _check_parts(request: pb.BulkInsertRequest, spec: WindowSpec) -> None:
+def _check_parts(request: pb.BulkInsertRequest | pb.AnswersAtRequest, spec: WindowSpec) -> None:
     check_named(request.parts, spec.parts, f"window {spec.name!r}")
 
 

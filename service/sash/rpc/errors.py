@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from sash.requests import request_id
+from sash.context import request_id
 from sash_engine import errors
 
 __all__ = ["CODES", "DOMAIN", "described", "end_with", "status_of"]

@@ -20,10 +20,9 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection
 
-from sash.access.caller import name_or
-from sash.limits.caller import address_of_peer
+from sash.context import serving
 from sash.limits.memory import MemoryBudget
-from sash.limits.open_calls import OpenCalls
+from sash.limits.open_calls import OpenCalls, address_of_peer
 from sash.limits.places import Places
 from sash.limits.receiving import Receiving
 from sash.rpc.access import note_peer
@@ -171,7 +170,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
             async for response in responses:
                 await context.write(response)
 
-        caller = name_or(address_of_peer(context.peer()))
+        caller = serving().name_or(address_of_peer(context.peer()))
         reserved = self._memory.reservation(caller)
         try:
             self._places.check(caller)

@@ -33,7 +33,7 @@ from sash.topology import Topology
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.answers import Page
 from sash_engine.windows.batches.batch import AnyBatch, Origin
-from sash_engine.windows.questions import KEYS, KeysQuery
+from sash_engine.windows.questions import KEYS, AnswersAt, KeysQuery
 from sash_engine.windows.spec.text import check_spec_bytes
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
@@ -259,6 +259,29 @@ class Operations:
             translate.fill_series(response, found)
         response.missing_shards.extend(sorted(missing))
         return response
+
+    async def AnswersAt(self, request: pb.AnswersAtRequest) -> pb.AnswersAtResponse:
+        return await self._answers_at(request, request)
+
+    async def AnswersAtStream(
+        self, requests: AsyncIterator[pb.AnswersAtRequest]
+    ) -> AsyncIterator[pb.AnswersAtResponse]:
+        first = None
+        async for request in requests:
+            if first is None:
+                first = request
+            elif request.window or request.lookbacks or request.where or request.aggregates:
+                raise InvalidArgument("only the first request has a question; the others have pairs", field="window")
+            if request.time:
+                yield await self._answers_at(first, request)
+            if self._closing.is_set():
+                raise going()
+
+    async def _answers_at(self, asked: pb.AnswersAtRequest, pairs: pb.AnswersAtRequest) -> pb.AnswersAtResponse:
+        spec = await self._plane.look_up(asked.window, AnswersAt.name)
+        times, keys = await self.in_slices(bulks.pairs_steps(pairs, spec))
+        question = AnswersAt(times, keys, list(asked.lookbacks), where_of(asked), list(asked.aggregates))
+        return await self.in_slices(translate.answers_at_steps(await self._plane.ask(asked.window, question)))
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
         limit = request.limit if request.HasField("limit") else KEYS

@@ -28,16 +28,14 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from sash.access.access import Access
 from sash.access.tls import Certificates
 from sash.admission import Admission, Lease
-from sash.calls import ONLY_SHARD, unbroken
-from sash.limits.caller import address_of_peer
+from sash.calls import unbroken
+from sash.context import CallContext, serving
 from sash.limits.memory import MemoryBudget, unlimited
-from sash.limits.open_calls import OpenCalls
+from sash.limits.open_calls import OpenCalls, address_of_peer
 from sash.limits.places import Places
 from sash.limits.receiving import Receiving, Slot
 from sash.limits.refusals import WAITING_MAX, Refusals
-from sash.limits.unfinished import is_going_on
 from sash.plane import Plane
-from sash.requests import of_metadata
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
 from sash.rpc.errors import end_with, status_of
 from sash.rpc.methods import SERVICE, Method, methods
@@ -333,7 +331,7 @@ class _Guarded:
                 with lease:
                     if self._method.reads_only:
                         return await lease.metered(self._called(request))
-                    return await unbroken(self._method.call(request))
+                    return await lease.metered(unbroken(self._method.call(request)), reads=False)
         except Exception as error:
             return await self._refuse(error, context)
         finally:
@@ -367,7 +365,7 @@ class _Guarded:
     async def _request(self, data: bytes | AsyncIterator[bytes], lease: Lease, context: Context) -> Any:
         """What the method takes: its message, or an iterator of its messages."""
         if self._limits.routed:
-            ONLY_SHARD.set(_shard_of(context))
+            serving().shard = _shard_of(context)
         if isinstance(data, bytes):
             return await self._parsed(data, lease)
         lease.check()
@@ -406,7 +404,7 @@ def _close(lease: Lease | None, context: Context) -> None:
     """Give back what a call has; memory for a large answer when the call has ended, and not while it is sent."""
     if lease is None:
         return
-    if not lease.memory.held or is_going_on():
+    if not lease.memory.held or serving().is_going_on:
         lease.close()
         return
     task = asyncio.current_task()
@@ -433,6 +431,6 @@ class _Traced(_Guarded):
         await super()._refuse(error, context, applied)
 
     def _span(self, context: Context) -> AbstractContextManager[Any]:
-        request = of_metadata(context.invocation_metadata)
+        call = CallContext(context.invocation_metadata)
         attributes = {"rpc.system": "grpc", "rpc.method": self._method.name}
-        return traces.serving(f"{SERVICE}/{self._method.name}", request.trace(), attributes)
+        return traces.serving(f"{SERVICE}/{self._method.name}", call.trace(), attributes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from sash.rpc.bulks import fill_partials
 from sash.rpc.grouping import grouped_of, where_of
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array
-from sash_engine.windows.answers import Answer, Page, Series, WindowInfo, WriteResult
+from sash_engine.steps import Steps
+from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
@@ -24,6 +25,7 @@ from sash_wire.values import fill_value
 
 __all__ = [
     "aggregates_of",
+    "answers_at_steps",
     "changed",
     "document_of",
     "entries_query_of",
@@ -215,6 +217,7 @@ def written(result: WriteResult) -> pb.InsertResponse:
         already_applied=result.already_applied,
         durability=result.durability,
         ahead=result.ahead,
+        history=result.history,
     )
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)
@@ -286,6 +289,20 @@ def _fill_column(message: pb.SeriesColumn, answers: Array) -> None:
     items = message.values.items
     for value in values:
         fill_value(items.add(), value)
+
+
+def answers_at_steps(found: Sequence[AnswerColumns]) -> Steps[pb.AnswersAtResponse]:
+    """Return the answers about pairs as a message, a column in a step."""
+    response = pb.AnswersAtResponse()
+    for each in found:
+        message = response.answers.add()
+        message.entries = to_bytes(each.entries)
+        if each.lookback is not None:
+            message.lookback = each.lookback
+        for name, answers in each.aggregates.items():
+            _fill_column(message.aggregates[name], answers)
+            yield
+    return response
 
 
 def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:

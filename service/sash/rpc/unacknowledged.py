@@ -25,7 +25,7 @@ from typing import Any
 import grpc
 
 from sash.calls import start
-from sash.limits.caller import address_of_peer
+from sash.limits.open_calls import address_of_peer
 from sash.rpc.errors import end_with
 from sash.runtime.memory import give_back
 from sash.runtime.metrics import Metrics

@@ -15,3 +15,6 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.perf_counter()
+
+    def processor_s(self) -> float:
+        return time.thread_time()

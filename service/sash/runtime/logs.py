@@ -14,7 +14,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Literal
 
-from sash.requests import REQUEST
+from sash.context import CALL
 
 __all__ = ["MEMBERS", "JsonLines", "PlainLines", "begin"]
 
@@ -31,10 +31,10 @@ class PlainLines(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # logging's name
         """Format a record without its exception."""
         line = super().formatMessage(record)
-        request = REQUEST.get()
-        if request is None or "request_id" in getattr(record, MEMBERS, ()):
+        call = CALL.get()
+        if call is None or "request_id" in getattr(record, MEMBERS, ()):
             return line
-        return f"{line} request_id={request.id}"
+        return f"{line} request_id={call.id}"
 
 
 class JsonLines(logging.Formatter):
@@ -48,9 +48,9 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        request = REQUEST.get()
-        if request is not None:
-            said["request_id"] = request.id
+        call = CALL.get()
+        if call is not None:
+            said["request_id"] = call.id
         said |= getattr(record, MEMBERS, {})
         if record.exc_info:
             said["exception"] = self.formatException(record.exc_info)

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from sash.calls import ONLY_SHARD
+from sash.context import only_shard
 from sash.durability.records.commands import BulkInsert, Command, Commit, StageBatch, signed
 from sash.durability.records.splitting import none_of
 from sash.shards.hosted import Shard
@@ -54,7 +54,7 @@ class Commands:
 
     async def write(self, name: str, command: Command[R], origin: Origin | None = None) -> R:
         """Do what a command says on the shards that it concerns; raises as `_written`."""
-        calls, only = self._calls, ONLY_SHARD.get()
+        calls, only = self._calls, only_shard()
         if only is not None and isinstance(command, StageBatch | Commit):
             return await calls.on(only, _writing(name, command, None))  # type: ignore[no-any-return]
         if isinstance(command, StageBatch):
@@ -75,7 +75,7 @@ class Commands:
 
     async def _split(self, name: str, command: Command[Any]) -> Mapping[int, Command[Any]]:
         """The parts of a command by shard; a bulk is checked. What no shard would take goes to one that refuses it."""
-        calls, only = self._calls, ONLY_SHARD.get()
+        calls, only = self._calls, only_shard()
         keys = getattr(getattr(command, "batch", None), "keys", None)
         if only is not None and keys is not None:
             if len(keys.dictionary):

@@ -59,6 +59,8 @@ class Deployment:
         self._calls = ShardCalls(shards, clock)
         self._commands = Commands(self._calls)
         self._questions = Questions(self._calls, self.slices)
+        self._elsewhere: Mapping[str, WindowInfo] = {}
+        """The windows, as others said last; where this process has no shard."""
         self.lifecycle = Lifecycle(shards)
         self.administration: Callable[[], Administration] = lambda: self.lifecycle
         self.processes: Callable[[], Awaitable[Sequence[ServingProcess]]] = self._alone
@@ -75,8 +77,15 @@ class Deployment:
 
     # ---------------------------------------------------------------- windows
 
+    async def learn(self) -> None:
+        """A process without shards asks the others for the windows. One that has a shard has all windows there."""
+        if not self.shards.hosted:
+            self._elsewhere = {info.spec.name: info for info in await self.windows()}
+
     def spec(self, name: str) -> WindowSpec:
         spec = self.shards.spec(name)
+        if spec is None and not self.shards.hosted and name in self._elsewhere:
+            spec = self._elsewhere[name].spec
         if spec is None:
             raise NotFound(f"there is no window {name[:140]!r}", field="window")
         return spec
@@ -91,17 +100,20 @@ class Deployment:
         return self.shards.class_of(name)
 
     def infos(self) -> Sequence[WindowInfo]:
-        return self.shards.infos()
+        return self.shards.infos() if self.shards.hosted else list(self._elsewhere.values())
 
     async def window(self, name: str) -> WindowInfo:
         found = await self._calls.each(lambda shard: shard.window(name))
         return merged_infos([found[shard] for shard in sorted(found)], sorted(found))
 
     async def _changed(self, name: str, done: str) -> WindowInfo:
-        """As `window`, after a change: where the window cannot be described, it has changed all the same."""
+        """As `window`, after a change: where the window cannot be described, it has changed all the same.
+
+        So a window that somebody has deleted meanwhile is no NotFound: the caller would take its change for refused.
+        """
         try:
             return await self.window(name)
-        except Unavailable as error:
+        except (Unavailable, NotFound) as error:
             raise Unavailable(
                 f"window {name!r} is {done}, and cannot be described now: {error.message}",
                 field=error.field,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sash.calls import MISSING
+from sash.context import missing_shards
 from sash.runtime.slices import Slices
 from sash.shards.merging import merged_answers, merged_series_steps
 from sash.shards.shard_calls import ShardCalls, asking
@@ -144,7 +144,7 @@ class Groups:
             try:
                 more = await self._calls.on(shard, asking(spec.name, part)(asked[shard]))
             except Unavailable:
-                if (missing := MISSING.get()) is None:
+                if (missing := missing_shards()) is None:
                     raise
                 missing.add(shard)  # the page goes on with the next shard
                 continue

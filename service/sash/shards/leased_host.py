@@ -271,7 +271,7 @@ class LeasedHost:
                     await asyncio.to_thread(self._lease_table.measure, self._pool)
             if any(member.alive and has_ended(member) for member in self._table.members.values()):
                 self._beats.now()
-            for shard, hosted in list(self.shards.hosted.items()):
+            for shard, hosted in [*self.shards.hosted.items(), *self.shards.joining.items()]:
                 if hosted.storage.taken:
                     self._dropped(shard)
 
@@ -311,7 +311,12 @@ class LeasedHost:
         try:
             async with self._recovering:
                 hosted = await self.serving.opened(shard, standby=True, beside=True)
+                # This process may have stood still meanwhile, and taken the prefix from the present owner of the shard.
+                if not await asyncio.to_thread(self._lease_table.swap, {shard: self._me.id}, self._me.id):
+                    self._dropped(shard)
+                    return
         except SashError as error:
+            self._dropped(shard)
             self._problems[shard] = error.message
             _log.error("shard %d cannot be served, and is tried again: %s", shard, error.message)
             await asyncio.sleep(_AGAIN_S)

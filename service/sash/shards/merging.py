@@ -30,7 +30,7 @@ def merged_writes(results: Sequence[WriteResult]) -> WriteResult:
     """Return the outcome of a write whose parts went to several shards; it is one that no part was applied before."""
     fresh = [result for result in results if not result.already_applied]
     merged = replace(results[0], already_applied=not fresh)
-    counted = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected", "missing")
+    counted = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected", "missing", "history")
     for name in counted:
         setattr(merged, name, sum(getattr(result, name) for result in results))
     merged.answers = [answer for result in results for answer in result.answers]

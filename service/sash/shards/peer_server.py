@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from sash.calls import each
-from sash.requests import REQUEST, Request
+from sash.context import CALL, CallContext
 from sash.rpc.errors import end_with
 from sash.shards.codec import pack, unpack
 from sash.shards.peers import OPTIONS, SERVICE
@@ -142,7 +142,7 @@ class PeerServer:
         self, number: int, shard: int | None, operation: str, args: Sequence[Any], said: Mapping[str, str]
     ) -> bytes:
         """Make a call, in a task of its own; `said` is what the caller says of its request."""
-        REQUEST.set(Request(said.items))
+        CALL.set(CallContext(said.items))
         attributes = {} if shard is None else {"sash.shard": str(shard)}
         # A command or a question has a name of its own.
         called = getattr(args[1], "operation", operation) if operation in ("write", "ask") else operation

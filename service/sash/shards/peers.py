@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import grpc
 
+from sash.context import CALL, HEADER
 from sash.durability.records.commands import Command
-from sash.requests import HEADER, REQUEST
 from sash.shard import Parts
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import SashError, Unavailable
@@ -213,8 +213,8 @@ class Peer:
 
 def _said() -> dict[str, str]:
     """Return what the other process is told of the request: its id, and the trace that it belongs to."""
-    request = REQUEST.get()
-    return dict(traces.carried()) | ({} if request is None else {HEADER: request.id})
+    call = CALL.get()
+    return dict(traces.carried()) | ({} if call is None else {HEADER: call.id})
 
 
 class RemoteShard:

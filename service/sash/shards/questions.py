@@ -4,6 +4,7 @@
     several keys           each shard answers for its own ──▶ answers in the order asked for
     keys together          partials of each shard ──▶ merged                                     merging.py
     groups                                                                                       groups.py
+    pairs                  each shard answers for its keys' ──▶ rows in the order of the pairs
 
 Shards answer one after the other. An answer over several of them may have a write on one shard that came after another
 shard was asked.
@@ -15,16 +16,21 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sash.calls import ONLY_SHARD, each
+import numpy as np
+
+from sash.calls import each
+from sash.context import only_shard
 from sash.durability.records.splitting import split_keys
 from sash.runtime.slices import Slices
 from sash.shard import Parts
 from sash.shards.groups import Asked, Groups
 from sash.shards.merging import merged_answers, merged_series_steps
-from sash.shards.shard_calls import OfKeys, ShardCalls, asking
-from sash_engine.windows.answers import Answer
+from sash.shards.shard_calls import Call, OfKeys, ShardCalls, asking
+from sash_engine.monoids.base import Array
+from sash_engine.windows.answers import Answer, AnswerColumns
 from sash_engine.windows.questions import (
     AllKeys,
+    AnswersAt,
     EntriesQuery,
     KeyList,
     KeysQuery,
@@ -35,6 +41,7 @@ from sash_engine.windows.questions import (
 )
 from sash_engine.windows.reading.costs import costs_of
 from sash_engine.windows.spec.window import WindowSpec
+from sash_wire.placement import shards_of
 
 __all__ = ["Questions"]
 
@@ -59,6 +66,8 @@ class Questions:
         """Answer a question; raises as the shards that it concerns."""
         if isinstance(question, KeysQuery):
             return await self._keys(name, question)  # type: ignore[return-value]
+        if isinstance(question, AnswersAt):
+            return await self._pairs(name, question)  # type: ignore[return-value]
         assert isinstance(question, OfKeys), question
         return await self._ask(name, question)  # type: ignore[no-any-return]
 
@@ -87,7 +96,7 @@ class Questions:
 
     async def _asked(self, name: str, question: OfKeys) -> Asked:
         """The shards that a question is about, and which of its keys each has."""
-        key, keys, only, calls = question.key, question.keys, ONLY_SHARD.get(), self._calls
+        key, keys, only, calls = question.key, question.keys, only_shard(), self._calls
         count = calls.shards.count
         if count == 1:
             return {0: keys}
@@ -153,6 +162,30 @@ class Questions:
         places = zip(*(found[shard] for shard in sorted(found)), strict=True)
         return [merged_answers(spec, answers, question.partials) for answers in places]
 
+    async def _pairs(self, name: str, question: AnswersAt) -> list[AnswerColumns]:
+        """Each shard answers about the pairs of its keys; the rows are put back in the order of the pairs."""
+        calls, keys = self._calls, question.keys
+        question.check_columns()
+        spec = await calls.spec(name)
+        costs_of(spec, question.aggregates).check_pairs(len(question.times), len(question.lookbacks))
+        of = None if keys is None else shards_of(spec.of or name, keys.dictionary, calls.shards.count)[keys.codes]
+        asked: dict[int, Array] = {}
+        if of is not None and len(of):
+            asked = {shard: np.flatnonzero(of == shard) for shard in np.unique(of).tolist()}
+            calls.check_here(asked)
+        if len(asked) < 2:
+            shard = next(iter(asked), None)
+            return await calls.on(calls.home_of(name) if shard is None else shard, lambda one: one.ask(name, question))
+
+        def about(rows: Array) -> Call[list[AnswerColumns]]:
+            assert keys is not None
+            part = replace(question, times=question.times[rows], keys=keys.rows(rows))
+            return lambda shard: shard.ask(name, part)
+
+        found = await calls.ask(asked, about)
+        order = np.argsort(np.concatenate([asked[shard] for shard in found]))
+        return [_joined(columns, order) for columns in zip(*found.values(), strict=True)]
+
     async def _keys(self, name: str, question: KeysQuery) -> tuple[list[str], int | None]:
         shards, position = self._calls.all, question.position
         if len(shards) == 1 or position < 0:
@@ -169,3 +202,15 @@ async def _chained(parts: Sequence[Parts[R]]) -> AsyncIterator[R]:
     for some in parts:
         async for part in each(some):
             yield part
+
+
+def _joined(parts: Sequence[AnswerColumns], order: Array) -> AnswerColumns:
+    """The columns of all, in another order."""
+    entries = np.concatenate([part.entries for part in parts])[order]
+    names = [name for name in parts[0].aggregates if all(name in part.aggregates for part in parts)]
+    columns = {}
+    for name in names:
+        each = [part.aggregates[name] for part in parts]
+        same = len({column.dtype for column in each}) == 1
+        columns[name] = np.concatenate(each if same else [column.astype(object) for column in each])[order]
+    return AnswerColumns(entries, columns, parts[0].lookback)

@@ -15,7 +15,6 @@ from sash.access.access import Access
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.held import Held
-from sash.limits.turns import Turns
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash.shards.deployment import Administration, Deployment
@@ -85,7 +84,7 @@ class Serving:
         self.shards = HostedShards(count, self._elsewhere)
         self.deployment = Deployment(self.shards, clock)
         self.deployment.administration = self._administration
-        turns = Turns()
+        turns = self.deployment.slices.turns
         self._held = Held(clock, metrics.observe_held, turns)
         self.plane = Plane(self.deployment, metrics, clock, access, turns)
         self.ports = (0, 0)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from sash.calls import MISSING, ONLY_SHARD
+from sash.context import missing_shards, only_shard
 from sash.shards.hosted import HOME, HostedShards, Shard
 from sash.shards.parts import together, worst
 from sash_engine.clock import Clock
@@ -43,12 +43,12 @@ class ShardCalls:
     @property
     def all(self) -> Sequence[int]:
         """The shards that a call is for."""
-        only = ONLY_SHARD.get()
+        only = only_shard()
         return range(self.shards.count) if only is None else (only,)
 
     async def on(self, shard: int, call: Call[R]) -> R:
         """Make a call to one shard."""
-        to = self.shards.plane(shard) if ONLY_SHARD.get() is None else self.shards.local(shard)
+        to = self.shards.plane(shard) if only_shard() is None else self.shards.local(shard)
         return await self.shards.guarded(shard, _made(call, to))
 
     def home_of(self, name: str, key: str | None = None) -> int:
@@ -59,7 +59,7 @@ class ShardCalls:
 
     def check_here(self, shards: Iterable[int]) -> None:
         """Refuse a call that is for one shard and concerns others."""
-        only = ONLY_SHARD.get()
+        only = only_shard()
         if only is not None and set(shards) != {only}:
             raise wrong_shard(only, self.shards.count)
 
@@ -90,7 +90,7 @@ class ShardCalls:
         """Ask each shard for its part of a question."""
         found, errors = await together({shard: self.on(shard, call(part)) for shard, part in asked.items()})
         if errors:
-            missing = MISSING.get()
+            missing = missing_shards()
             if missing is None or not found or not all(isinstance(each, Unavailable) for each in errors.values()):
                 raise _lacking(errors, len(asked))
             missing.update(errors)

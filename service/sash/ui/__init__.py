@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sash.access.caller import CALLER
+from sash.access.caller import calling
 
 __all__ = ["PATHS", "routes"]
 
@@ -58,7 +58,7 @@ def routes(grpc_port: Callable[[], int]) -> list[Route]:
 
     async def caller(request: Request) -> Response:
         """Say who calls, so that the page offers only what it may do. The service checks each call in any case."""
-        found = CALLER.get()
+        found = calling()
         name, role = (None, "admin") if found is None else (found.name, str(found.role))
         return JSONResponse({"name": name, "role": role, "grpc_port": grpc_port()})
 

@@ -9,6 +9,7 @@ from sash_engine.forest.forest import Forest
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.layout import BLOCK, Layout
 from sash_engine.forest.pane_layout import PaneLayout
+from sash_engine.forest.ranges import RangeAnswers, rows_at
 
 __all__ = [
     "BLOCK",
@@ -20,5 +21,7 @@ __all__ = [
     "Load",
     "PaneLayout",
     "PendingBlock",
+    "RangeAnswers",
     "RowSlice",
+    "rows_at",
 ]

@@ -91,6 +91,7 @@ from sash_engine.forest.image import BEFORE_ALL, ForestImage
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.forest.pane_layout import PaneLayout
+from sash_engine.forest.ranges import RangeAnswers, forest_steps
 from sash_engine.forest.segments import lengths_of_segments, runs_of_numbers, starts_of_runs
 from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.tail import Tail
@@ -318,6 +319,23 @@ class Forest:
         """Fold many time ranges, as `series_steps` does: rows (k,), which ranges have any, and their partials."""
         layout = self._layout if part is None else part
         return fold_buckets(layout, self._all_rows(), partial(self._fold_each, layout), starts, stops)
+
+    def answer_steps(self, out: RangeAnswers, which: Array, starts: Array, stops: Array) -> Steps[None]:
+        """Answer over many ranges of time as `range_totals` folds them, in steps; see `ranges.py`.
+
+        Args:
+            out: gets the answers.
+            which: int64 (m,), the numbers of the ranges there.
+            starts, stops: int64 (m,): start <= time < stop.
+        """
+        if self._len:
+            forest = self._directory, self._levels, self._tail, self._skip
+            whole = self._newest + 1, partial(self.totals, out.layout)
+            yield from forest_steps(out, which, starts, stops, forest, whole, self._cold)
+
+    def open_rows(self) -> tuple[list[Array], int, int] | None:
+        """The columns of the open block, with its rows start..stop, if no row is anywhere else."""
+        return None if self._has_blocks() else (self._tail.columns, self._skip, self._tail.rows)
 
     def _all_rows(self) -> Rows:
         return Rows(self._directory, self._tail, self._skip)

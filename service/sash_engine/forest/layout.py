@@ -99,12 +99,12 @@ class Layout:
         self.commutative = all(monoid.commutative for monoid in monoids)
         self.used = tuple({i for read in reads for i in read})
         """The columns that some aggregate reads."""
-        self._first = _first_with_same_partials(monoids, reads)
+        self.first = _first_with_same_partials(monoids, reads)
         """For each slot the first one with the same partials."""
         # The hot paths run these in plain loops: on CPython 3.11 a comprehension costs 0.3 µs, and `zip(strict=True)`
         # in one 1.3 µs, as much as the work itself.
         picks = [(read[0], itemgetter(*read) if len(read) > 1 else None) for read in reads]
-        owns = [first == slot for slot, first in enumerate(self._first)]
+        owns = [first == slot for slot, first in enumerate(self.first)]
         each = list(zip(monoids, picks, owns, strict=True))
         self._combines = tuple([m.combine if own else None for m, _, own in each])
         self._lifts = tuple([(m.lift, m.combine if own else None, *pick) for m, pick, own in each])
@@ -119,7 +119,7 @@ class Layout:
         self.block, self.dtypes, self._number = other.block, other.dtypes, other._number
         self.slots, self.keys, self.monoids, self.reads = other.slots, other.keys, other.monoids, other.reads
         self.identities, self.commutative, self.used = other.identities, other.commutative, other.used
-        self._first, self._combines, self._lifts = other._first, other._combines, other._lifts
+        self.first, self._combines, self._lifts = other.first, other._combines, other._lifts
         self._reduces, self.is_small_part = other._reduces, other.is_small_part
         self.names, self.answers, self.hidden, self._lowers = other.names, other.answers, other.hidden, other._lowers
 
@@ -181,7 +181,7 @@ class Layout:
         rows: list[Array] | None = None
         for slot, (reduce, reducer, single, several) in enumerate(self._reduces):
             if reduce is None:
-                out.append(out[self._first[slot]])
+                out.append(out[self.first[slot]])
             elif reducer is not None:
                 out.append(reducer(columns[single], start, stop))
             else:
@@ -196,7 +196,7 @@ class Layout:
         """Fold each of k segments of n >= 1 rows: per slot, k partials; see `Monoid.reduce_segments`."""
         out: list[Partials] = []
         for slot, (monoid, reads) in enumerate(zip(self.monoids, self.reads, strict=True)):
-            first = self._first[slot]
+            first = self.first[slot]
             out.append(out[first] if first < slot else monoid.reduce_segments([columns[i] for i in reads], starts))
         return out
 
@@ -212,7 +212,7 @@ class Layout:
         """Combine rows start..stop of the columns into `partials`, one by one and in place."""
         for slot, (lift, combine, single, several) in enumerate(self._lifts):
             if combine is None:
-                partials[slot] = partials[self._first[slot]]
+                partials[slot] = partials[self.first[slot]]
                 continue
             partial, column = partials[slot], columns[single]
             for row in range(start, stop):
@@ -224,7 +224,7 @@ class Layout:
         """Combine slot by slot."""
         out: list[Partial] = []
         for slot, combine in enumerate(self._combines):
-            out.append(out[self._first[slot]] if combine is None else combine(older[slot], newer[slot]))
+            out.append(out[self.first[slot]] if combine is None else combine(older[slot], newer[slot]))
         return out
 
     def entries_of(self, rows: Array, partials: Sequence[Partials]) -> Array:

@@ -476,6 +476,34 @@ class Levels:
         older += newer
         return entries, older
 
+    def covers(
+        self, starts: Array, stops: Array
+    ) -> tuple[list[tuple[Array, Level, Array]], Array, set[tuple[int, int]]]:
+        """What `fold` folds of many runs of blocks starts..stops, int64 (k,), in its order.
+
+        Returns:
+            which runs have a node of a level, int64, the level, and which rows of it: of each run the oldest node
+            first. Then for each run where the blocks begin that follow and are in no pair yet, int64 (k,). And all
+            nodes, as `cover` has them.
+        """
+        if (stops - np.maximum(starts, self._done) > _UNPAIRED).any():
+            self._catch_up()
+        older, newer = list[tuple[Array, Level, Array]](), list[tuple[Array, Level, Array]]()
+        nodes = set[tuple[int, int]]()
+        stops = paired = np.minimum(np.maximum(starts, self._done), stops)
+        for i, level in enumerate(self._levels):
+            some = np.flatnonzero((starts < stops) & (starts & 1 == 1))
+            if len(some):
+                older.append((some, level, starts[some] - level.base))
+                nodes.update((i, index) for index in np.unique(starts[some]).tolist())
+            starts = starts + (starts & 1)
+            some = np.flatnonzero((starts < stops) & (stops & 1 == 1))
+            if len(some):
+                newer.append((some, level, stops[some] - 1 - level.base))
+                nodes.update((i, index) for index in np.unique(stops[some] - 1).tolist())
+            starts, stops = starts >> 1, stops >> 1
+        return [*older, *reversed(newer)], paired, nodes
+
     def nodes_of_fold(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The nodes that `fold` reads for the blocks start..stop."""
         if start >= stop:

@@ -249,6 +249,30 @@ class Monoid(PartialForm, ABC):
         bounds = [*starts.tolist(), len(values[0])]
         return self.pack([self.reduce([column[a:b] for column in values]) for a, b in pairwise(bounds)])
 
+    def reduce_ranges(self, values: Values, starts: Array, stops: Array) -> Partials:
+        """Fold each of k ranges of rows, which may overlap, as `reduce` folds it, to the last bit.
+
+        Args:
+            values: n rows.
+            starts, stops: int64 (k,), 0 <= start < stop <= n.
+
+        Returns:
+            k partials.
+        """
+        reducer, bounds = self.reducer(), zip(starts.tolist(), stops.tolist(), strict=True)
+        if reducer is not None:
+            column = values[0]
+            return self.pack([reducer(column, start, stop) for start, stop in bounds])
+        return self.pack([self.reduce([column[start:stop] for column in values]) for start, stop in bounds])
+
+    def over_ranges(self, values: Values) -> Callable[[Array, Array], Array] | None:
+        """Return a function of starts and stops, as of `reduce_ranges`, that answers over ranges of these rows.
+
+        It is for aggregates that answer without making partials. What it answers is what `lower` makes of `reduce`.
+        None, as here: there is no such function.
+        """
+        return None
+
     def lift_columns(self, values: Values) -> Partials:
         """Lift each of n >= 1 rows. The result may share memory with `values`, so callers must not write to it."""
         return self.pack([self.lift(value) for value in rows(values)])

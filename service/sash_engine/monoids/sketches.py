@@ -18,7 +18,8 @@ import copy
 import struct
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import datasketches as ds
@@ -134,6 +135,11 @@ class DistinctCount(_Sketch):
         super().__init__(*types)
         self.lg_k = _whole("lg_k", lg_k, 4, 21)
 
+    @property
+    def _by_coupons(self) -> Array:
+        """By number of coupons the answer, as far as a sketch keeps them in a set; -1 where it is not known yet."""
+        return _answers_of_few(self.lg_k)
+
     def lower(self, partial: Partial) -> int:
         if partial is None:
             return 0
@@ -144,6 +150,54 @@ class DistinctCount(_Sketch):
             image[5] |= 16
             partial = ds.hll_sketch.deserialize(bytes(image))
         return round(float(partial.get_estimate()))
+
+    def over_ranges(self, values: Values) -> Callable[[Array, Array], Array]:
+        """Answer over ranges of rows, without a sketch of each.
+
+        rows       a  b  a  c  b  d         a sketch of few values is a set of coupons, and its estimate depends on how
+        coupons    1  2  1  3  2  4         many there are; one coupon in a million stands for two values
+        before     -  -  0  -  1  -         a range has as many coupons as rows whose coupon was last before its start
+        """
+        (column,) = values
+        coupons = self._coupons(column)
+        order = np.argsort(coupons, kind="stable")
+        again = np.flatnonzero(coupons[order[1:]] == coupons[order[:-1]])
+        before = np.full(len(column), -1)
+        before[order[again + 1]] = order[again]
+
+        def answers(starts: Array, stops: Array) -> Array:
+            lengths = stops - starts
+            ends = np.cumsum(lengths)
+            first = np.repeat(starts, lengths)
+            rows = first + np.arange(len(first)) - np.repeat(ends - lengths, lengths)
+            counts = np.add.reduceat((before[rows] < first).view(np.int8), ends - lengths, dtype=np.int64)
+            out = np.empty(len(starts), np.int64)
+            for i in np.flatnonzero(counts >= len(self._by_coupons)).tolist():
+                out[i] = self.lower(self.reduce([column[starts[i] : stops[i]]]))
+            few = counts < len(self._by_coupons)
+            for count in np.unique(counts[few & (self._by_coupons[np.where(few, counts, 0)] < 0)]).tolist():
+                i = int(np.argmax(counts == count))
+                self._by_coupons[count] = self.lower(self.reduce([column[starts[i] : stops[i]]]))
+            out[few] = self._by_coupons[counts[few]]
+            return out
+
+        return answers
+
+    def _coupons(self, column: Array) -> Array:
+        """What a sketch notes of each value, as the library computes it: 26 bits of a hash, and the zeros of another.
+
+        Source: `HllUtil::coupon` and `MurmurHash3_x64_128` of Apache DataSketches, for values of eight bytes.
+        """
+        if column.dtype == np.int64:
+            return _coupons_of(column.view(np.uint64))
+        if column.dtype == np.float64:
+            same = np.where(column == 0.0, 0.0, column).view(np.uint64)
+            return _coupons_of(np.where(column != column, np.uint64(0x7FF8000000000000), same))
+        codes = dict[Any, int]()
+        for item in column.tolist():
+            if item not in codes:
+                codes[item] = struct.unpack_from("<I", self._sketch_of([item]).serialize_compact(), 8)[0]
+        return np.array([codes[item] for item in column.tolist()], np.int64)
 
     def encode(self, partial: Partial) -> bytes:
         """Write the compact form of an HLL sketch."""
@@ -378,3 +432,33 @@ def _whole(name: str, number: int, least: int, most: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
         raise InvalidArgument(f"{name} must be an integer in range", field=name, limit=f"{least} to {most}")
     return number
+
+
+@cache
+def _answers_of_few(lg_k: int) -> Array:
+    """By number of coupons the answer, -1 where nobody asked yet; up to where a sketch of this size has registers."""
+    return np.full((3 << lg_k - 3) // 4 + 1 if lg_k >= 8 else 8, -1, np.int64)
+
+
+def _coupons_of(bits: Array) -> Array:
+    """The coupons of values of eight bytes, uint64 (n,)."""
+    seed = np.uint64(9001)
+    h1 = bits * np.uint64(0x87C37B91114253D5)
+    h1 = ((h1 << np.uint64(31)) | (h1 >> np.uint64(33))) * np.uint64(0x4CF5AD432745937F)
+    h1 = (h1 ^ seed) ^ np.uint64(8)
+    h2 = h1 + (seed ^ np.uint64(8))  # and the same is added to the first half
+    h1, h2 = _mixed(h2), _mixed(h2 + (seed ^ np.uint64(8)))
+    h1 = h1 + h2
+    h2 = h2 + h1
+    high = np.frexp((h2 >> np.uint64(11)).astype(np.float64))[1] + 11
+    low = np.frexp((h2 & np.uint64(0x7FF)).astype(np.float64))[1]
+    zeros = np.minimum(64 - np.where(high > 11, high, low), 62)
+    coupons: Array = (h1 & np.uint64(0x3FFFFFF)).astype(np.int64) | (zeros.astype(np.int64) + 1) << 26
+    return coupons
+
+
+def _mixed(bits: Array) -> Array:
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(factor)
+    mixed: Array = bits ^ (bits >> np.uint64(33))
+    return mixed

@@ -12,7 +12,18 @@ from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_wire.labels import split
 
-__all__ = ["LATER_COUNTS", "Answer", "Counts", "Page", "Series", "Staged", "WindowInfo", "WriteResult", "parts_of"]
+__all__ = [
+    "LATER_COUNTS",
+    "Answer",
+    "AnswerColumns",
+    "Counts",
+    "Page",
+    "Series",
+    "Staged",
+    "WindowInfo",
+    "WriteResult",
+    "parts_of",
+]
 
 T = TypeVar("T")
 
@@ -53,7 +64,8 @@ class WriteResult:
     """The entries of a write, counted: it carried `inserted + late + duplicates + ahead` entries.
 
     `duplicates` are entries whose time had an entry already, where the window keeps one: they were dropped, or replaced
-    that entry. `ahead` are entries that were dropped as too far ahead of wall time. An insert that asked for answers
+    that entry. `history` of the inserted ones were too old for the slide, and are only in the window's history. `ahead`
+    are entries that were dropped as too far ahead of wall time. An insert that asked for answers
     has `answers`. `already_applied` says that a producer's retry, or a batch's second commit, changed nothing; then all
     counts are 0.
 
@@ -71,6 +83,7 @@ class WriteResult:
     retracted: int = 0
     corrected: int = 0
     missing: int = 0
+    history: int = 0
 
 
 @dataclass(slots=True)
@@ -104,6 +117,19 @@ class Series:
     partials: dict[str, Partials] | None = None
     parts: dict[str, str] | None = None
     last: npt.NDArray[np.int64] | None = None
+
+
+@dataclass(slots=True)
+class AnswerColumns:
+    """The answers about n pairs over one lookback: row i is about pair i.
+
+    `entries` is int64 (n,); `aggregates` has an array (n,) each, of dtype object where answers are no numbers or are
+    missing (None). `lookback` is as it was asked for; None: everything up to the times of the pairs.
+    """
+
+    entries: npt.NDArray[np.int64]
+    aggregates: dict[str, Array]
+    lookback: str | None = None
 
 
 @dataclass(slots=True)

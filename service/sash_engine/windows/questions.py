@@ -5,6 +5,7 @@
     SeriesQuery    t <= time < t + width                a bucket for each t = start, start + step, … < end
     EntriesQuery   start <= time <= end                 the entries themselves
     KeysQuery      names                                the keys that have entries, page by page
+    AnswersAt      time_i - lookback < time <= time_i   of many pairs (key_i, time_i), each as a Query as of time_i
 
 A question names one `key`, or several `keys`, or neither where the window has no keys. It may also select keys by their
 parts (`where`), and group what it selects (`by`). A question is not checked when it is made: the window that answers it
@@ -18,10 +19,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
+from sash_engine.errors import InvalidArgument
+from sash_engine.monoids.columns import Array
 from sash_engine.steps import Steps, finished
+from sash_wire.coded import Coded
 
 if TYPE_CHECKING:
-    from sash_engine.windows.answers import Answer, Page, Series
+    from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series
     from sash_engine.windows.batches.batch import AnyBatch
     from sash_engine.windows.reading.reader import Reader
 
@@ -34,6 +38,7 @@ __all__ = [
     "EVERYTHING",
     "KEYS",
     "AllKeys",
+    "AnswersAt",
     "Comparison",
     "EntriesQuery",
     "Grouped",
@@ -85,6 +90,11 @@ class Question(Generic[A]):
     @property
     def is_short(self) -> bool:
         """Whether it may take no longer than a step; `takes_a_step` says."""
+        return False
+
+    @property
+    def is_about_the_past(self) -> bool:
+        """Whether the history of a window answers it, and not its slide."""
         return False
 
     def takes_a_step(self, reader: Reader) -> bool:
@@ -195,7 +205,8 @@ class Query(Question["list[Answer]"]):
         lookbacks: durations ("5m") or ticks.
         as_of: ticks. Where None, a lookback is now - lookback < time, and nothing is cut off at its newer end. Now is
             each key's high-water mark, the newest time ever inserted into it; with `combine` that of all the keys asked
-            for; or wall time if that is the window's clock.
+            for; or wall time if that is the window's clock. With it, the question is about the past: all entries count
+            that the window keeps, also those that are too old for the slide.
         keys: several keys instead of one, or ALL_KEYS. They are answered one after the other, in the order asked for
             (ALL_KEYS: the order of their first entries).
         combine: with `keys`: one answer over the entries of all of them.
@@ -218,6 +229,10 @@ class Query(Question["list[Answer]"]):
     @property
     def is_short(self) -> bool:
         return True
+
+    @property
+    def is_about_the_past(self) -> bool:
+        return self.as_of is not None
 
     def takes_a_step(self, reader: Reader) -> bool:
         return reader.is_quick(self)
@@ -358,3 +373,42 @@ class KeysQuery(Question[tuple[list[str], int | None]]):
 
     def steps(self, reader: Reader) -> Steps[tuple[list[str], int | None]]:
         return reader.key_names_steps(self.prefix, self.limit, self.position, self.where)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersAt(Question["list[AnswerColumns]"]):
+    """The answers about many pairs of a key and a time, a row for each pair in the order given.
+
+    A row is what `Query(key, lookbacks, as_of=time)` answers, to the last bit. A pair whose key is not there, or does
+    not meet the conditions, is answered over no entries.
+
+    Args:
+        times: int64 (n,), ticks.
+        keys: n keys; None where the window has none.
+        lookbacks: as of `Query`; there are columns of answers for each. Without any, over everything up to the times.
+        where: conditions on the parts of keys, as of `Grouped`.
+        aggregates: as of `Grouped`.
+    """
+
+    name: ClassVar[str] = "answers_at"
+    times: Array
+    keys: Coded | None = None
+    lookbacks: Sequence[str | int] = ()
+    where: Sequence[Where] = ()
+    aggregates: Sequence[str] = ()
+
+    @property
+    def is_about_the_past(self) -> bool:
+        return True
+
+    def steps(self, reader: Reader) -> Steps[list[AnswerColumns]]:
+        return reader.answers_at_steps(self)
+
+    def check_columns(self) -> None:
+        """Raise InvalidArgument where there is not a key for each time."""
+        n, keys = len(self.times), self.keys
+        if keys is not None:
+            if len(keys) != n:
+                raise InvalidArgument(f"{len(keys)} keys for {n} times", field="keys", limit=str(n))
+            if n and not 0 <= int(keys.codes.min()) <= int(keys.codes.max()) < len(keys.dictionary):
+                raise InvalidArgument("a code is none of the keys", field="keys", limit=str(len(keys.dictionary) - 1))

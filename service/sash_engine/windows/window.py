@@ -8,6 +8,8 @@
     key "LGA"      [ entries ... newest ]          max_count: keeps the newest max_count
                  ^ late_through: entries of this time and older come too late
 
+    history     keeps   newest - history < time, and shows what max_age says: see derived/views.py
+
 Event time is per key: a key's now is its high-water mark, the newest time that was ever inserted into it. So a producer
 with a fast clock, or a silent key, does not move other keys. The mark stays when `bulk_evict` removes the entry that
 set it: a now that goes back would take in entries that were late before. A window may use wall time instead, which is
@@ -29,13 +31,14 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
+from sash_engine.windows.answers import Answer, AnswerColumns, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Batch
 from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.batches.panes import Panes
 from sash_engine.windows.batches.rows import Rows
 from sash_engine.windows.batches.values import Fields
 from sash_engine.windows.derived.derived import Cascade, Derived, Rollup
+from sash_engine.windows.derived.view_keys import ViewSlide
 from sash_engine.windows.derived.views import View
 from sash_engine.windows.keys.by_algorithm import ByAlgorithm
 from sash_engine.windows.keys.keys import NEVER, Keys, Own
@@ -43,10 +46,12 @@ from sash_engine.windows.keys.pages import PAGES, Numbers, pages_of
 from sash_engine.windows.questions import (
     ALL_KEYS,
     AllKeys,
+    AnswersAt,
     EntriesQuery,
     Grouped,
     KeyList,
     Query,
+    Question,
     RangeQuery,
     SeriesQuery,
     Where,
@@ -61,6 +66,7 @@ from sash_engine.windows.spec.derived import check_derived, document_of, widened
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.changes import Changes
 from sash_engine.windows.writing.writer import Writer
+from sash_wire.coded import Coded
 
 __all__ = ["ALL_KEYS", "AllKeys", "Window"]
 
@@ -92,7 +98,8 @@ class Window:
         layout: the columns and aggregates; another one once there are other aggregates.
         labels: of its keys.
         slide_policy: what leaves, and when.
-        reader: answers questions; another one once there are other aggregates.
+        reader: answers questions, about the slide; another one once there are other aggregates.
+        past: answers those about the past, over all entries: as `reader`, unless there is a history.
         derived: its rollups, the windows that it feeds, and its views.
         mark: the high-water mark: the newest time ever inserted; `NEVER` before.
     """
@@ -128,7 +135,8 @@ class Window:
         keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or keys.kept_bytes
         self.slide_policy = slide = Slide(spec, self.layout, keys, self._clock, self.counts)
         self.derived = Derived(keys, slide, self.counts, [self._rollup(parts) for parts in spec.rollups or ()])
-        self._writer = Writer(spec, keys, slide, self.counts, self._clock, max_keys, self._panes, self.derived)
+        shown = None if spec.history is None else ViewSlide(spec, slide, keys, False)
+        self._writer = Writer(spec, keys, slide, self.counts, self._clock, max_keys, self._panes, self.derived, shown)
         self._changes = Changes(spec, keys, slide, self.counts, self._clock)
         self.labels = Labels(spec, keys)
         self._use_layout(spec, self.layout)
@@ -142,7 +150,12 @@ class Window:
     def _use_layout(self, spec: WindowSpec, layout: Layout) -> None:
         self.spec, self.layout = spec, layout
         self.slide_policy.use(spec, layout)
-        self.reader = Reader(spec, layout, self.keys, self.slide_policy, self.labels, self.cold, self.derived)
+        self.past = Reader(spec, layout, self.keys, self.slide_policy, self.labels, self.cold, self.derived)
+        self.reader = self.past if spec.history is None else View(spec, self).reader
+
+    def reader_of(self, question: Question[Any]) -> Reader:
+        """What answers a question."""
+        return self.past if question.is_about_the_past else self.reader
 
     @property
     def punctuated(self) -> int:
@@ -467,9 +480,9 @@ class Window:
         aggregates: Sequence[str] = (),
     ) -> list[Answer]:
         """Answer over trailing lookbacks, or over everything; see `Query` and `Reader.query`."""
-        return self.reader.query(
-            Query(key, lookbacks, as_of, keys, combine, partials, selection=Grouped(aggregates=aggregates))
-        )
+        selection = Grouped(aggregates=aggregates)
+        question = Query(key, lookbacks, as_of, keys, combine, partials, selection=selection)
+        return self.reader_of(question).query(question)
 
     def range_query(
         self,
@@ -499,6 +512,18 @@ class Window:
         return self.reader.series(
             SeriesQuery(start, end, step, width, key, keys, selection=Grouped(aggregates=aggregates))
         )
+
+    def answers_at(
+        self,
+        times: Array,
+        keys: Sequence[str] | None = None,
+        lookbacks: Sequence[str | int] = (),
+        where: Sequence[Where] = (),
+        aggregates: Sequence[str] = (),
+    ) -> list[AnswerColumns]:
+        """Answer about many pairs of a key and a time; see `AnswersAt`."""
+        coded = None if keys is None else Coded.of(keys)
+        return finished(self.past.answers_at_steps(AnswersAt(times, coded, lookbacks, where, aggregates)))
 
     def entries(
         self,

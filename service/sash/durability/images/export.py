@@ -339,7 +339,7 @@ class Importer:
             raise InvalidArgument("an entry is older than what is late", field="states.late_through")
         if slide.clock == "event" and slide.until is None:
             wrong = (late_through >= now) & (late_through != NEVER)
-            if (age := window.spec.max_age_ticks) is not None:
+            if (age := window.spec.kept_ticks) is not None:
                 wrong |= (now > NEVER + age) & (now - age > late_through)
             if wrong.any():
                 raise InvalidArgument("what is late does not go with a key's now", field="states.late_through")

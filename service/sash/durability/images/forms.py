@@ -60,7 +60,7 @@ _DTYPES: Mapping[FieldType, str] = {"float64": "<f8", "int64": "<i8", "bool": "|
 
 
 class _Form(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
 
 def _short(name: str) -> str:

@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from sash.durability.records.columns import batch_from, codes_from, plain_coded_to
 from sash_engine.monoids.base import Array
@@ -99,6 +98,8 @@ def _joined(columns: Sequence[Coded | _Unread]) -> Iterator[Coded]:
     if not columns:
         return
     chunks = [_with_own_dictionary(column) for column in columns]
+    import pyarrow as pa  # a tenth of a second, which a service without staged parts starts sooner
+
     # With a part of no rows: Arrow leaves one dictionary alone as it is, which may have a text twice.
     found = pa.chunked_array([*chunks, chunks[0][:0]]).unify_dictionaries()
     _, ends, data = found.chunk(0).dictionary.buffers()
@@ -111,6 +112,8 @@ def _joined(columns: Sequence[Coded | _Unread]) -> Iterator[Coded]:
 def _with_own_dictionary(column: Coded | _Unread) -> Any:
     """Each text of a column once, as Arrow's dictionary and codes."""
     data, lengths = (column.data, column.lengths) if isinstance(column, _Unread) else _packed(column.dictionary)
+    import pyarrow as pa  # as in `_joined`
+
     texts = len(lengths)
     ends = np.zeros(texts + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])

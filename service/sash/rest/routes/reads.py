@@ -12,21 +12,21 @@ from starlette.responses import Response, StreamingResponse
 
 from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, allowing, check_interval, each, key_names
 from sash.limits.memory import apart
-from sash.rest import arrow, documents
+from sash.rest import columns, documents
 from sash.rest.answers import answer_document, bulk_document, json_bytes
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.exchange import Whole
-from sash.rest.long import answers_json, series_groups_json, series_json
+from sash.rest.long import answers_json, pairs_json, series_groups_json, series_json
 from sash.rest.models import ABSENT, Int64, Texts
-from sash.rest.route import STORED, Problems, Route, needs, told
-from sash.rest.routes.common import BINARY, NO_VALUES, Name, begun, streamed
+from sash.rest.route import STORED, Problems, Route, content, needs, told
+from sash.rest.routes.common import BINARY, NO_VALUES, Name, arrow_imported, begun, streamed
 from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
 from sash_engine.windows.answers import Page
 from sash_engine.windows.batches.batch import AnyBatch
-from sash_engine.windows.questions import EntriesQuery, KeysQuery, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import AnswersAt, EntriesQuery, KeysQuery, RangeQuery, SeriesQuery
 from sash_engine.windows.questions import Query as Question
 from sash_engine.windows.spec.window import WindowSpec, parse_duration
 
@@ -105,6 +105,13 @@ class Listing(Conditions):
     """Where to go on: `next` of the previous answer."""
 
 
+class Pairing(Conditions):
+    lookback: Texts = Field((), examples=[["1h"]])
+    """A duration (5m, 1h30m) or ticks: time - L < t <= time. Without it, everything up to the time. May be repeated."""
+    aggregate: Texts = ()
+    """The name of an aggregate: only those that are named are computed and answered. May be repeated."""
+
+
 class Exporting(Selecting):
     start: Int64 = Field(ABSENT, examples=[_START])
     end: Int64 = Field(ABSENT, examples=[_END])
@@ -163,6 +170,9 @@ async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -
     with allowing(asked.partial) as missing:
         found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
+        await arrow_imported()
+        from sash.rest import arrow
+
         parts = arrow.stream_of_groups(found, how.by or ()) if isinstance(found, Page) else arrow.stream_of(found)
         return Whole(200, ARROW.encode(), parts)
     ticks = parse_duration(step or asked.gap or "", (await call.plane.look_up(name)).time_unit, "step")
@@ -174,6 +184,37 @@ async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -
 def _told(document: bytes, missing: set[int]) -> bytes:
     """A JSON document, and the shards that it lacks."""
     return document if not missing else document[:-1] + b',"missing_shards":' + json_bytes(sorted(missing)) + b"}"
+
+
+@ROUTER.post(
+    "/v1/windows/{name}/answers-at",
+    summary="The answers about many pairs of a key and a time: of each what a query as of that time answers",
+    response_model=documents.AnswersAt,
+    response_description="A row for each pair, in their order. As Arrow: columns entries and those of the aggregates; "
+    "with lookbacks entries_1h, NAME_1h and so on.",
+    responses=told({200: {"content": {ARROW: BINARY}}}, _NO_ANSWER, STORED),
+    openapi_extra=needs(
+        "read", {JSON: content(documents.Pairs, {"time": [17, 18], "key": ["JFK", "LGA"]}), ARROW: BINARY}
+    ),
+)
+async def answers_at(call: Call, name: Name, asked: Annotated[Pairing, Query()]) -> bytes | Whole:
+    """The body has the pairs as columns. It changes nothing; it is a POST because pairs are many."""
+    spec = await call.plane.look_up(name, AnswersAt.name)
+    if call.kind == JSON:
+        times, keys = await call.plane.in_slices(columns.pairs_steps(await call.json(columns=True), spec))
+    else:
+        await arrow_imported()
+        from sash.rest import arrow
+
+        times, keys = await call.read(lambda body: arrow.pairs_of(body, spec))
+    question = AnswersAt(times, keys, asked.lookback, asked.conditions(), asked.aggregate)
+    found = await call.plane.ask(name, question)
+    if call.prefers(ARROW):
+        await arrow_imported()
+        from sash.rest import arrow
+
+        return Whole(200, ARROW.encode(), arrow.stream_of_pairs(found))
+    return await pairs_json(found, call.plane.in_slices)
 
 
 @ROUTER.get(
@@ -227,6 +268,9 @@ async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) 
     bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
+        await arrow_imported()
+        from sash.rest import arrow
+
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
     return streamed(_json_bulks(bulks, spec), JSON)
 

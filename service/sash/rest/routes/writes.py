@@ -19,17 +19,16 @@ from sash.durability.records.commands import (
     Update,
     eviction_of,
 )
-from sash.rest import arrow, columns, documents, examples
+from sash.rest import columns, documents, examples
 from sash.rest.answers import change_document, eviction_document, staged_document, write_document
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
-from sash.rest.lines import LineError, Lines
+from sash.rest.lines import LineError, LineReader, Lines
 from sash.rest.models import Int64, Parameters
 from sash.rest.ndjson import NdjsonReader
 from sash.rest.problems import of_error
 from sash.rest.route import Problems, Route, content, needs, told
-from sash.rest.routes.common import BINARY, NO_VALUES, NUMBERED, Name
-from sash.rest.separated import CsvReader
+from sash.rest.routes.common import BINARY, NO_VALUES, NUMBERED, Name, arrow_imported
 from sash_engine.errors import SashError
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.spec.window import WindowSpec
@@ -99,8 +98,7 @@ async def bulk_insert(call: Call, name: Name, beside: Annotated[Beside, Query()]
     spec = await call.plane.look_up(name)  # before the body is read: it may be long, and the window unknown
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind in LINES:
-        reader = NdjsonReader(spec) if call.kind == NDJSON else CsvReader(spec)
-        lines = Lines(call.plane, name, reader, entries_max)
+        lines = Lines(call.plane, name, await _reader(call, spec), entries_max)
         return await _lines(call, name, lines, beside.origin())
     batch, origin = await _numbered(call, spec, beside)
     return write_document(await unbroken(call.plane.write(name, BulkInsert(batch), origin)))
@@ -189,7 +187,7 @@ async def _numbered(
         origin = columns.taken_origin(document, spec)
         return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max, names)), origin
     origin = beside.origin()
-    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max, names)), origin
+    return await _arrow(call, spec, names), origin
 
 
 @ROUTER.post(
@@ -230,7 +228,24 @@ async def _part(call: Call, name: str) -> AnyBatch:
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
         return await call.plane.in_slices(columns.batch_steps(await call.json(columns=True), spec, entries_max))
-    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max))
+    return await _arrow(call, spec)
+
+
+async def _arrow(call: Call, spec: WindowSpec, names: bool = False) -> AnyBatch:
+    await arrow_imported()
+    from sash.rest import arrow
+
+    entries_max = call.edge.settings.max_entries_per_write
+    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max, names))
+
+
+async def _reader(call: Call, spec: WindowSpec) -> LineReader:
+    if call.kind == NDJSON:
+        return NdjsonReader(spec)
+    await arrow_imported()
+    from sash.rest.separated import CsvReader
+
+    return CsvReader(spec)
 
 
 @ROUTER.post(

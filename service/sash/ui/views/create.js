@@ -111,6 +111,7 @@ export function create() {
     const more = {
       "slide.max_age": ["Keep for", "1h", "a duration or ticks; empty: for ever"],
       "slide.max_count": ["Keep at most", "", "entries of a key"],
+      history: ["History", "", "keep older entries for the past, for so long"],
       granularity: ["Granularity", "", "fold entries into panes of this length"],
       idle_expiry: ["Forget idle keys after", "", "a duration such as 30d"],
     };

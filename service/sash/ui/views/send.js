@@ -45,7 +45,7 @@ export function send({ name }) {
       const found = await ask(windowPath(name, rest), { method: "POST", body, type, signal: null });
       showProblem(form, null);
       told.classList.remove("bad");
-      const parts = ["inserted", "late", "duplicates", "ahead", "evicted"].filter(
+      const parts = ["inserted", "history", "late", "duplicates", "ahead", "evicted"].filter(
         (each) => found[each] || each === "inserted",
       );
       say(told, `${parts.map((each) => `${counts.format(found[each])} ${each}`).join(", ")}; ${found.durability}`);

@@ -8,6 +8,7 @@ from typing import Any
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType
 from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.words import near
 from sash_wire.nulls import PLACEHOLDERS
 
 __all__ = ["Fields"]
@@ -37,7 +38,9 @@ class Fields:
                 left_out += name not in fields
                 continue
             if name not in fields:
-                raise InvalidArgument(f"field {name!r} is missing", field=name)
+                others = near(name, fields.keys() - {known for known, _, _ in self._fields})
+                misspelt = "" if others is None else f"; {others!r} is no field: is it misspelt?"
+                raise InvalidArgument(f"field {name!r} is missing{misspelt}", field=name)
             value = fields[name]
             values.append(value if type(value) is plain else _checked_value(value, kind, name))
         if len(fields) > len(values) - left_out:

@@ -322,6 +322,14 @@ class ViewKeys(ReadableKeys):
         some = self._lean if some is None else some
         return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, some)
 
+    def answers_steps(
+        self, numbers: Numbers, lengths: Numbers, starts: Array, stops: Array, some: Layout | None = None
+    ) -> Steps[tuple[Array, list[Array]]]:
+        after = np.full(len(starts), NEVER)
+        after[len(after) - int(lengths.sum()) :] = np.repeat(self._slide.after_each(numbers) + 1, lengths)
+        some = self._lean if some is None else some
+        return self._keys.answers_steps(numbers, lengths, np.maximum(starts, after), np.maximum(stops, after), some)
+
     # ---------------------------------------------------------------- several keys
 
     @property

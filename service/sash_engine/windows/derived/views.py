@@ -10,6 +10,9 @@ aggregate of the source costs.
 
 A view is added with the partials of what is there already, computed in steps from the rows, block by block.
 
+A window with a `history` keeps its entries for so long, and shows those of its slide: it answers through a view of
+itself. What is about the past is answered from all that is kept, of the window and of its views.
+
 Example: requests has max_age 1h, and an entry of each second. A view with max_age 1m over it answers as a window with
 max_age 1m that was sent the same entries: its lookbacks go back from the same now, and entries older than a minute do
 not count, though the source has them.
@@ -17,7 +20,7 @@ not count, though the source has them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +30,7 @@ from sash_engine.windows.answers import Counts, WindowInfo
 from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.derived.view_keys import ViewKeys, ViewSlide
 from sash_engine.windows.keys.keys import NEVER
+from sash_engine.windows.questions import Question
 from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.reading.reader import Reader
 from sash_engine.windows.spec.window import WindowSpec
@@ -51,6 +55,7 @@ class View:
         source: the window.
         ledger: of nobody, as nobody writes to a view.
         reader: answers questions; another one once there are other aggregates.
+        past: answers those about the past, over all that a window with a history keeps; else as `reader`.
     """
 
     def __init__(self, spec: WindowSpec, source: Window) -> None:
@@ -62,10 +67,20 @@ class View:
         """Read the slots that the source has now."""
         spec, source, keys = self.spec, self.source, self.source.keys
         self._layout = _layout_of(spec, source.spec, source.layout)
-        self._slide = ViewSlide(spec, source.slide_policy, keys, spec.slide == source.spec.slide)
+        kept = source.spec.history
+        self._slide = ViewSlide(spec, source.slide_policy, keys, kept is None and spec.slide == source.spec.slide)
         self._keys = ViewKeys(keys, self._layout, self._slide)
         labels = Labels(spec, keys, source.labels)
-        self.reader = Reader(spec, self._layout, self._keys, self._slide, labels, source.cold)
+        self.reader = self.past = Reader(spec, self._layout, self._keys, self._slide, labels, source.cold)
+        if kept is not None:
+            everything = ViewSlide(spec, source.slide_policy, keys, True)
+            self.past = Reader(
+                spec, self._layout, ViewKeys(keys, self._layout, everything), everything, labels, source.cold
+            )
+
+    def reader_of(self, question: Question[Any]) -> Reader:
+        """What answers a question."""
+        return self.past if question.is_about_the_past else self.reader
 
     def at_rest(self) -> View:
         """The same view, for which wall time stands still."""

@@ -35,6 +35,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.keys.pages import PAGES, Numbers, Pages
 from sash_engine.windows.keys.ragged import grown
+from sash_engine.windows.keys.range_answers import range_answers_steps
 from sash_engine.windows.keys.small_key import SmallKey
 from sash_engine.windows.keys.store import KeyStore, Same
 from sash_engine.windows.keys.totals import KeyTotals
@@ -357,6 +358,13 @@ class Keys:
     ) -> tuple[Numbers, list[Array]]:
         """The rows of k keys in shared pages: see `Pages.rows_each`."""
         return self._pages.rows_each(numbers, counts, wanted, start, end)
+
+    def answers_steps(
+        self, numbers: Numbers, lengths: Numbers, starts: Array, stops: Array, some: Layout | None = None
+    ) -> Steps[tuple[Array, list[Array]]]:
+        """Answer over many ranges of time of k keys, in steps: see `range_answers_steps`."""
+        layout = self._layout if some is None else some
+        return range_answers_steps(self._pages, self._own_stores.get, layout, numbers, lengths, starts, stops)
 
     # ---------------------------------------------------------------- stores that keys get
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sash_engine.forest import Layout
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
 from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.store import ReadableStore
 from sash_engine.windows.keys.totals import KeyTotals
@@ -118,6 +119,11 @@ class ReadableKeys(Protocol):
         self, numbers: Numbers, counts: Numbers, wanted: Sequence[int], start: Numbers | None, end: Numbers | None
     ) -> tuple[Numbers, list[Array]]:
         """The rows of keys in shared pages."""
+
+    def answers_steps(
+        self, numbers: Numbers, lengths: Numbers, starts: Array, stops: Array, some: Layout | None = None
+    ) -> Steps[tuple[Array, list[Array]]]:
+        """Answers over many ranges of time of many keys, each as of `range_query`."""
 
 
 class Now(Protocol):

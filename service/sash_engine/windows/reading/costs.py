@@ -2,6 +2,7 @@
 
 buckets of a series           a few µs each; with sketches or collections 0.4 ms each
 keys x lookbacks              50 µs each
+pairs x lookbacks             some µs each; with sketches up to 0.2 ms each
 values in lists and blobs     of all answers together
 """
 
@@ -15,11 +16,21 @@ from sash_engine.monoids import Monoid
 from sash_engine.windows.answers import Answer
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["ENTRY_BYTES", "MAX_ANSWERS", "MAX_BUCKETS", "MAX_LARGE_BUCKETS", "MAX_VALUES", "Costs", "costs_of"]
+__all__ = [
+    "ENTRY_BYTES",
+    "MAX_ANSWERS",
+    "MAX_BUCKETS",
+    "MAX_LARGE_BUCKETS",
+    "MAX_PAIR_ANSWERS",
+    "MAX_VALUES",
+    "Costs",
+    "costs_of",
+]
 
 MAX_BUCKETS = 1_000_000
 MAX_LARGE_BUCKETS = 10_000
 MAX_ANSWERS = 100_000
+MAX_PAIR_ANSWERS = 1_000_000
 MAX_VALUES = 2_000_000
 
 ENTRY_BYTES = 100
@@ -135,6 +146,18 @@ class Costs:
         if keys * max(lookbacks, 1) > MAX_ANSWERS:
             what = f"{keys} keys" + f" times {lookbacks} lookbacks" * (lookbacks > 1)
             raise InvalidArgument(f"{what} in one query", field="keys", limit=f"{MAX_ANSWERS} answers")
+
+    def check_pairs(self, pairs: int, lookbacks: int) -> None:
+        """Check the number of pairs of a question, and that there is memory for their answers.
+
+        Raises:
+            InvalidArgument: pairs times lookbacks are too many.
+        """
+        answers = pairs * max(lookbacks, 1)
+        if answers > MAX_PAIR_ANSWERS:
+            what = f"{pairs} pairs" + f" times {lookbacks} lookbacks" * (lookbacks > 1)
+            raise InvalidArgument(f"{what} in one question", field="times", limit=f"{MAX_PAIR_ANSWERS} answers")
+        self.need_buckets(answers)
 
     def check_compared(self, groups: int, monoids: Sequence[Monoid]) -> None:
         """Check the number of groups, or keys, that `top` and `having` compare; all their partials are there at once.

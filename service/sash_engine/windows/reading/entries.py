@@ -121,6 +121,9 @@ class Entries:
             yield
         self.rows = len(self._of) + sum(each.stop - each.first for _, each in self._large)
         """How many rows there are."""
+        arrays = self._of, self._numbers, self._names, *self._small
+        self.held_bytes = sum(each.nbytes for each in arrays)
+        """What was captured, until the bulks have been read."""
 
     def __iter__(self) -> Iterator[AnyBatch]:
         """The bulks, once; what was read is let go. Raises Unavailable or DataLoss where a block cannot be loaded."""

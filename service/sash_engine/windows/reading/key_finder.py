@@ -72,7 +72,7 @@ class KeyFinder:
         """
         if not isinstance(keys, AllKeys):
             self._costs.check_answers(len(keys), lookbacks)  # before a look at any of them
-            yield from _check_each(keys, self._spec)
+            yield from self.check_each(keys)
             return list(dict.fromkeys(keys))
         if not self._slide.wall:
             self._costs.check_answers(self._keys.filled, lookbacks)
@@ -91,11 +91,11 @@ class KeyFinder:
         found = [np.empty(0, np.int64)]
         if isinstance(keys, AllKeys):
             for _, numbers in self._keys.chunks(_NAMES):
-                self._age(numbers)
+                self.age(numbers)
                 found.append(numbers)
                 yield
             return np.concatenate(found)
-        yield from _check_each(keys, self._spec)
+        yield from self.check_each(keys)
         seen = np.zeros(len(self._keys.now), np.bool_)
         for a, b in spans_of(len(keys), _NAMES):
             numbers = self._keys.find_each(keys[a:b])
@@ -104,15 +104,24 @@ class KeyFinder:
             numbers = numbers[np.sort(firsts)]
             numbers = numbers[~seen[numbers]]
             seen[numbers] = True
-            self._age(numbers)
+            self.age(numbers)
             found.append(numbers)
             yield
         return np.concatenate(found)
 
-    def _age(self, numbers: Numbers) -> None:
+    def age(self, numbers: Numbers) -> None:
         """On wall time, evict entries by their age."""
         if self._slide.wall:
             self._slide.by_age_each(numbers)
+
+    def check_each(self, names: Sequence[str]) -> Steps[None]:
+        """Check the names of keys, a step at a time."""
+        for a, b in spans_of(len(names), _NAMES):
+            for name in names[a:b]:
+                check_key(name)
+            if self._spec.keys is not None:
+                check_parts(names[a:b], self._spec)
+            yield
 
     def find(self, name: str) -> int | None:
         """Return the number of a key, or None if it does not exist. On wall time, evict its old entries first."""
@@ -120,13 +129,3 @@ class KeyFinder:
         if number is not None and self._slide.wall:
             self._slide.by_age(number)
         return number
-
-
-def _check_each(names: Sequence[str], spec: WindowSpec) -> Steps[None]:
-    """Check the names of keys, a step at a time."""
-    for a, b in spans_of(len(names), _NAMES):
-        for name in names[a:b]:
-            check_key(name)
-        if spec.keys is not None:
-            check_parts(names[a:b], spec)
-        yield

@@ -25,12 +25,13 @@ from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.forest import Cold, Forest, Layout
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.answers import Answer, Page, Series, parts_of
+from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series, parts_of
 from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.readable import Now, ReadableKeys
 from sash_engine.windows.keys.totals import partials_of
 from sash_engine.windows.questions import (
     AllKeys,
+    AnswersAt,
     EntriesQuery,
     Grouped,
     GroupedQuestion,
@@ -47,6 +48,7 @@ from sash_engine.windows.reading.entries import BULK_ROWS, Entries
 from sash_engine.windows.reading.group_reader import Chosen, GroupReader, Span
 from sash_engine.windows.reading.key_finder import KeyFinder, Numbers
 from sash_engine.windows.reading.labels import Labels
+from sash_engine.windows.reading.pairs import Pairs
 from sash_engine.windows.reading.session_series import sessions_steps
 from sash_engine.windows.spec.algorithms import check_ranges, check_values
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time, parse_duration
@@ -107,6 +109,7 @@ class Reader:
         self._costs = costs_of(spec, names)
         self._derived, self._narrower = derived, dict[tuple[str, ...], Reader]()
         self._asked = KeyFinder(spec, keys, slide, self._costs)
+        self._pairs = Pairs(spec, self._layout, keys, self._costs, self._asked, labels)
         self._groups = GroupReader(spec, layout, self._layout, keys, slide, self._costs, self._asked, labels)
 
     def _for(self, names: Sequence[str]) -> Reader:
@@ -359,6 +362,15 @@ class Reader:
         self._check_grouped(question)
         check_values(self._spec.algorithm)
         return (yield from self._groups.series(question, starts, stops, wide))
+
+    def answers_at_steps(self, question: AnswersAt) -> Steps[list[AnswerColumns]]:
+        """The answers about many pairs of a key and a time, in steps.
+
+        Raises:
+            InvalidArgument: the question is wrong, or its answers would be larger than the limit.
+        """
+        reader = self._for(question.aggregates) if question.aggregates else self
+        return (yield from reader._pairs.answers(question, self.spans(question.lookbacks)))
 
     def entries(self, question: EntriesQuery, rows: int = BULK_ROWS) -> Entries:
         """The entries as of now, in bulks of up to `rows` rows.

@@ -6,6 +6,7 @@
     max_count   all but the newest max_count leave
     when        the longest prefix for which the predicate holds leaves
     adaptive    what is older than a change of a field's mean leaves (adaptive.py)
+    history     in the place of max_age: what that would evict stays, and is not shown (derived/views.py)
 
 Each moves `late_through` of the key: entries older than those that have left are late.
 
@@ -51,7 +52,7 @@ class Slide:
         self._keys = keys
         self._counts = counts
         self._clock = clock
-        self._max_age = spec.max_age_ticks
+        self._max_age = spec.kept_ticks
         self._every = spec.every_ticks or 1
         gap = spec.max_gap_ticks
         self.sessions = None if gap is None else Sessions(gap, keys, counts)

@@ -9,6 +9,7 @@ from typing import Any
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import IgnoresNulls, catalogue
 from sash_engine.monoids.base import FieldType, Monoid, Read
+from sash_engine.words import meant
 from sash_wire.durations import parse_duration
 from sash_wire.errors import WireError
 from sash_wire.nulls import mark_of
@@ -42,7 +43,8 @@ def monoid_of(
     function = aggregate["function"]
     if function not in known:
         raise InvalidArgument(
-            f"{path}: unknown function {function!r}; known are {', '.join(sorted(known))}", field=f"{path}.function"
+            f"{path}: unknown function {function!r}; known are {', '.join(sorted(known))}{meant(str(function), known)}",
+            field=f"{path}.function",
         )
     cls = known[function]
     options = {read.option for read in cls.reads}

@@ -12,7 +12,22 @@ from sash_engine.windows.spec.policies import AdaptivePolicy
 if TYPE_CHECKING:
     from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["check_adaptive", "check_ahead", "check_identity", "check_nullable", "check_panes", "check_slide"]
+__all__ = [
+    "check_adaptive",
+    "check_ahead",
+    "check_history",
+    "check_identity",
+    "check_nullable",
+    "check_panes",
+    "check_slide",
+]
+
+_BY_ENTRY = {
+    "max_count": "it counts entries",
+    "max_gap": "it goes by the gaps between entries",
+    "when": "it depends on the entries",
+    "adaptive": "it depends on the entries",
+}
 
 
 def check_ahead(spec: WindowSpec) -> None:
@@ -58,6 +73,35 @@ def check_slide(spec: WindowSpec) -> None:
                 refuse("slide.until", f"entries leave when they are final, and {name} evicts others")
         if spec.slide.clock == "wall":
             refuse("slide.until", "now is what punctuate says, or wall time")
+
+
+def check_history(spec: WindowSpec) -> None:
+    """Refuse a history that is shorter than the slide, and slides that only those know who keep what has left."""
+    if spec.history is None:
+        return
+    for name, why in _BY_ENTRY.items():
+        if getattr(spec.slide, name) is not None:
+            refuse(f"slide.{name}", f"a window with a history slides by max_age alone: {why}, and not the time alone")
+    age, kept = spec.max_age_ticks, spec.history_ticks
+    if age is None or kept is None:
+        refuse("history", "say in slide.max_age how long entries are in the slide")
+    if kept < age:
+        refuse(
+            "history",
+            f"{spec.history} is shorter than the slide, which is a part of it",
+            limit=f"at least {spec.slide.max_age}",
+        )
+    if spec.rollups is not None:
+        refuse("rollups", "a window with a history has none: they would have the groups of the history, and not of now")
+    if spec.algorithm is not None:
+        refuse("algorithm", f"{spec.algorithm} keeps partials only, and no history of entries")
+    kept_ns, idle_ns = spec.history_ns, spec.idle_expiry_ns
+    if idle_ns is not None and (kept_ns is None or kept_ns > idle_ns):
+        refuse(
+            "idle_expiry",
+            "it forgets keys with all they have, and their history is not over yet",
+            limit=f"at least {spec.history}",
+        )
 
 
 def check_identity(spec: WindowSpec) -> None:

@@ -209,7 +209,7 @@ def _check_panes_of(spec: WindowSpec, source: WindowSpec, granule: int) -> None:
 
 _SAME = ("time_unit", "keyed", "keys", "fields", "nullable", "order", "idle_expiry", "granularity", "identity")
 """What a view has of its source."""
-_NEVER = ("durability", "rollups", "algorithm", "from")
+_NEVER = ("durability", "rollups", "algorithm", "from", "history")
 """What belongs to the window that has the entries."""
 _BY_AGE = {"max_age", "every", "clock", "until"}
 """What is known of a slide without a look at the entries."""
@@ -298,14 +298,14 @@ def _check_slide(spec: WindowSpec, source: WindowSpec) -> None:
     for name in ("clock", "until"):
         if getattr(spec.slide, name) != getattr(source.slide, name):
             refuse(f"slide.{name}", f"a view has that of its window, {getattr(source.slide, name)!r}")
-    mine, theirs = spec.max_age_ticks, source.max_age_ticks
+    mine, theirs = spec.max_age_ticks, source.kept_ticks
     if mine is None:
         refuse("slide.max_age", f"say how long entries are in the view; or {hint}")
     if theirs is not None and mine > theirs:
         refuse(
             "slide.max_age",
             f"{spec.slide.max_age} is longer than {source.name!r} keeps entries",
-            limit=f"at most {source.slide.max_age}",
+            limit=f"at most {source.history or source.slide.max_age}",
         )
     step, steps = spec.every_ticks or 1, source.every_ticks
     if theirs is not None and steps is not None and step % steps and mine > theirs - steps:

@@ -11,9 +11,9 @@ __all__ = ["AdaptivePolicy", "AggregateSpec", "Document", "OrderPolicy", "SlideP
 
 
 class Document(BaseModel):
-    """A part of a spec: nothing unknown, and nothing of another type."""
+    """A part of a spec: nothing unknown, and nothing of another type. Its validator is built when it is first used."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def ticks_or_text(value: Any) -> Any:

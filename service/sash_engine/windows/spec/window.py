@@ -15,6 +15,7 @@ from sash_engine.windows.spec.aggregates import monoid_of
 from sash_engine.windows.spec.checks import (
     check_adaptive,
     check_ahead,
+    check_history,
     check_identity,
     check_nullable,
     check_panes,
@@ -101,6 +102,11 @@ class WindowSpec(Document):
     )
     aggregates: dict[str, AggregateSpec] = Field(min_length=1, max_length=MAX_AGGREGATES)
     slide: SlidePolicy = SlidePolicy()
+    history: Annotated[str, BeforeValidator(ticks_or_text)] | None = Field(
+        None,
+        description="Only with `max_age`: entries that are too old for the slide stay on the tier for so long, and "
+        "answer questions about the past (`as_of`). A duration such as `400d`, or ticks.",
+    )
     order: OrderPolicy = OrderPolicy()
     idle_expiry: str | None = Field(
         None,
@@ -165,7 +171,7 @@ class WindowSpec(Document):
             cause = error.errors(include_url=False)[0].get("ctx", {}).get("error")
             if isinstance(cause, _Refused):
                 raise cause.error from None
-            path, wrong = first_wrong(error)
+            path, wrong = first_wrong(error, cls)
             raise InvalidArgument(f"{path or 'spec'} {wrong}", field=path or "spec") from None
         except UnicodeError:  # pydantic reports it of a value, and fails over a name
             raise InvalidArgument("spec must be valid Unicode", field="spec") from None
@@ -216,6 +222,22 @@ class WindowSpec(Document):
     def max_age_ticks(self) -> int | None:
         """`slide.max_age` in ticks."""
         return self._ticks(self.slide.max_age, "slide.max_age")
+
+    @property
+    def history_ticks(self) -> int | None:
+        """`history` in ticks."""
+        return self._ticks(self.history, "history")
+
+    @property
+    def history_ns(self) -> int | None:
+        """`history` in nanoseconds; None where there is none, or time is logical."""
+        ticks, tick_ns = self.history_ticks, NANOSECONDS_PER_TICK.get(self.time_unit)
+        return None if ticks is None or tick_ns is None else ticks * tick_ns
+
+    @property
+    def kept_ticks(self) -> int | None:
+        """How long entries are kept, in ticks: as `history` says, or `slide.max_age`; None where neither is said."""
+        return self.max_age_ticks if self.history is None else self.history_ticks
 
     @property
     def max_gap_ticks(self) -> int | None:
@@ -300,11 +322,12 @@ class WindowSpec(Document):
                 raise InvalidArgument(
                     f"{reserved!r} is every entry's own; name the field otherwise", field=f"fields.{reserved}"
                 )
-            _ = self.max_age_ticks, self.idle_expiry_ns, self.granularity_ticks
+            _ = self.max_age_ticks, self.history_ticks, self.idle_expiry_ns, self.granularity_ticks
             check_ahead(self)
             check_panes(self)
             check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
             check_slide(self)
+            check_history(self)
             check_identity(self)
             check_nullable(self)
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}

@@ -37,6 +37,7 @@ from sash_engine.windows.batches.panes import Panes
 from sash_engine.windows.batches.rows import Rows, grouped
 from sash_engine.windows.batches.stages import joined, time_slices
 from sash_engine.windows.derived.derived import Derived
+from sash_engine.windows.derived.view_keys import ViewSlide
 from sash_engine.windows.keys.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.sliding.slide import Slide
@@ -67,6 +68,7 @@ class Writer:
         max_keys: how many keys there may be.
         panes: folds entries into panes, where the window has a granularity.
         derived: has rollups, which take in what the keys take in, and cascades, which are given what is sent.
+        shown: tells what is in the slide, of a window with a history.
     """
 
     def __init__(
@@ -79,10 +81,11 @@ class Writer:
         max_keys: int,
         panes: Panes | None,
         derived: Derived,
+        shown: ViewSlide | None = None,
     ) -> None:
         self._spec, self._keys, self._slide, self._counts = spec, keys, slide, counts
         self._clock, self._max_keys, self._panes = clock, max_keys, panes
-        self._derived = derived
+        self._derived, self._shown = derived, shown
         self._order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
@@ -116,9 +119,10 @@ class Writer:
         if replaces is None:
             sessions = self._slide.sessions
             ended = NEVER if sessions is None else sessions.end_of_entry(number, time)
+            behind = int(self._shown is not None and time <= self._shown.after(number))
             self._derived.insert(number, time, values)
             keys.insert(number, time, values)
-            return WriteResult(1, 0, self._slide.after(number, ended=ended))
+            return WriteResult(1, 0, self._slide.after(number, ended=ended), history=behind)
         if replaces:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
@@ -295,6 +299,7 @@ class Writer:
             self._order.drop_late(rows, floor)
             result.late += rows.late
             result.inserted += len(rows.columns[0])
+            result.history += self._behind(rows)
             yield from self._create(rows)
             yield from self._insert_sorted(rows)
             numbers.append(rows.numbers)
@@ -423,6 +428,7 @@ class Writer:
             for number, a, b in rows.spans():
                 order.check_accepted(number, rows.columns[0][a:b])
         self.check_room(int(np.count_nonzero(rows.numbers < 0)))
+        behind = self._behind(rows)
         # Nothing was changed so far, and nothing below can fail.
         yield from self._create(rows)
         yield from derived.send_steps(sent, partials)
@@ -444,7 +450,16 @@ class Writer:
             sessions.evict(rows.numbers, ended)
         evicted = self._counts.evicted - before
         evicted += yield from self._slid(written, np.array([entries]) if len(written) == 1 else lengths)
-        return WriteResult(entries, rows.late, evicted, rows.duplicates)
+        return WriteResult(entries, rows.late, evicted, rows.duplicates, history=behind)
+
+    def _behind(self, rows: Rows) -> int:
+        """How many entries of a write are too old for the slide, as it is before the write."""
+        if self._shown is None:
+            return 0
+        known, after = rows.numbers >= 0, np.full(len(rows.numbers), self._shown.gone_through())
+        after[known] = self._shown.after_each(rows.numbers[known])
+        old = rows.columns[0] <= np.repeat(after, rows.lengths)
+        return int(np.count_nonzero(old) if self._panes is None else rows.columns[1][old].sum())
 
     def _touch(self, written: Numbers) -> None:
         """Note when keys were written."""

@@ -1,0 +1,89 @@
+"""Files of pairs as tables of a bounded number of rows, and files of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+
+from sash_cli.load_files import WrongFile
+
+__all__ = ["WrongFile", "batches", "written"]
+
+
+def batches(file: str, kind: str, rows: int) -> Iterator[Any]:
+    """Yield tables of at most so many rows of a file; one, if it has none.
+
+    Raises:
+        WrongFile: the file is not of this format.
+        OSError: it cannot be read.
+    """
+    try:
+        with ExitStack() as opened:
+            found, schema = _READERS[kind](opened, file, rows)
+            some = False
+            for batch in found:
+                for start in range(0, batch.num_rows, rows):
+                    some = True
+                    yield pa.Table.from_batches([batch.slice(start, rows)])
+            if not some:
+                yield schema.empty_table()
+    except pa.ArrowException as error:
+        raise WrongFile(str(error)) from None
+
+
+def _parquet(opened: ExitStack, file: str, rows: int) -> tuple[Iterator[Any], Any]:
+    reader = opened.enter_context(pa_parquet.ParquetFile(file))
+    return reader.iter_batches(rows), reader.schema_arrow
+
+
+def _arrow(opened: ExitStack, file: str, rows: int) -> tuple[Iterator[Any], Any]:
+    source = opened.enter_context(pa.memory_map(file))
+    try:
+        reader = opened.enter_context(pa.ipc.open_file(source))
+        return (reader.get_batch(i) for i in range(reader.num_record_batches)), reader.schema
+    except pa.ArrowInvalid:
+        source.seek(0)
+        stream = opened.enter_context(pa.ipc.open_stream(source))
+        return iter(stream), stream.schema
+
+
+def _csv(opened: ExitStack, file: str, rows: int) -> tuple[Iterator[Any], Any]:
+    reader = opened.enter_context(pa_csv.open_csv(file))
+    return iter(reader), reader.schema
+
+
+_READERS: Mapping[str, Callable[[ExitStack, str, int], tuple[Iterator[Any], Any]]] = {
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "csv": _csv,
+}
+
+
+def written(file: Path, kind: str, tables: Iterator[Any]) -> int:
+    """Write tables into one file, and return how many rows they have.
+
+    Raises:
+        WrongFile: a later table has a column of another type.
+        OSError: it cannot be written.
+    """
+    writers = {"parquet": pa_parquet.ParquetWriter, "csv": pa_csv.CSVWriter, "arrow": pa.ipc.new_file}
+    rows, writer = 0, None
+    with ExitStack() as opened:
+        for table in tables:
+            if writer is None:
+                # A column in which no row has an answer yet is one of numbers.
+                types = [pa.float64() if pa.types.is_null(field.type) else field.type for field in table.schema]
+                schema = pa.schema(list(zip(table.column_names, types, strict=True)))
+                writer = opened.enter_context(writers[kind](str(file), schema))
+            try:
+                writer.write_table(table.cast(schema))
+            except pa.ArrowException as error:
+                raise WrongFile(f"from row {rows + 1} on: {error}") from None
+            rows += table.num_rows
+    return rows

@@ -1,0 +1,73 @@
+"""The command ``sash answers-at``: a file of pairs of a key and a time into a file with their answers beside them.
+
+pairs.parquet ──▶ batches of rows ──▶ Window.answers_at ──▶ features.parquet      any number of rows: one batch is
+                                                                                  in memory
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sash_cli import missing
+from sash_cli.options import LOCAL, Aggregates, Lookbacks, Name, Target, Wheres, connected
+from sash_cli.output import fail
+
+if TYPE_CHECKING:  # as in `options`
+    from sash_client import Window
+
+__all__ = ["answers_at"]
+
+_ROWS = 65_536
+
+
+def answers_at(
+    name: Name,
+    pairs: Annotated[
+        str, typer.Argument(metavar="FILE", help="CSV, Parquet or Arrow, with a time and a key in a row.")
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="CSV, Parquet or Arrow, by its name.")],
+    time_column: Annotated[str, typer.Option("--time", metavar="COLUMN", help="The column with the times.")] = "time",
+    key_column: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="COLUMN", help="The column with the keys. [key]")
+    ] = None,
+    lookback: Lookbacks = None,
+    where: Wheres = None,
+    aggregate: Aggregates = None,
+    target: Target = LOCAL,
+) -> None:
+    """Answer about many keys, each as of a time of its own: a training set, a row for each pair of a file."""
+    try:
+        from sash_cli.load_files import format_of
+        from sash_cli.pair_files import WrongFile, batches, written
+    except ModuleNotFoundError as error:
+        fail(missing(error, "load"))
+    kinds = {file: format_of(file) for file in (pairs, output)}
+    for file, kind in kinds.items():
+        if kind not in ("csv", "parquet", "arrow"):
+            fail(f"{file}: a name that ends with .csv, .parquet or .arrow says what is in it")
+    options: dict[str, Any] = {"time": time_column, "key": key_column, "lookbacks": lookback or []}
+    options |= {"where": where, "aggregates": aggregate}
+    part = Path(f"{output}.part")
+    from sash_client import SashClientError
+
+    with connected(target) as sash:
+        try:
+            tables = _answered(sash.window(name), batches(pairs, str(kinds[pairs]), _ROWS), options)
+            rows = written(part, str(kinds[output]), tables)
+            os.replace(part, output)
+        except (SashClientError, WrongFile, OSError) as error:
+            with suppress(OSError):
+                part.unlink()
+            fail(f"{pairs}: {error.message if isinstance(error, SashClientError) else error}")
+    typer.echo(f"{rows:,} rows in {output}")
+
+
+def _answered(window: Window, tables: Iterator[Any], options: dict[str, Any]) -> Iterator[Any]:
+    for table in tables:
+        yield window.answers_at(table, **options)

@@ -1,0 +1,421 @@
+"""Answers over many ranges of time, each of which is folded as `Forest.range_totals` folds it, to the last bit.
+
+    rows       | k1  k1  k1 | k2  k2 | k3  k3  k3  k3 |      rows of many keys, or of many blocks, one behind the other
+    ranges       |---0---|    |-1-|        |---2---|         a range within a block, or a small key: of rows
+                     |-1-|
+
+    blocks     [ . . x x ] [ x x x x ] [ x x x x ] [ x . . ]
+    range            older     nodes, and new blocks    newer      a range over several blocks of one key
+
+A series folds panes, which ranges share (series.py): that rounds in other places. Here each range of rows is folded by
+itself, by the kernel that a single question takes. The rows of the two blocks where a longer range ends are folded so,
+too; what lies between comes from the nodes that a single question takes, combined in the same order: all ranges at
+once, level by level.
+
+The ends of all ranges are found first. Then the blocks that have ends in them are read in order of time, a run of them
+at once, each of them once.
+
+Costs, for k ranges: O(k log n) + O(rows of ranges within a block, and at both ends of the others) + O(k log n) combines
+in O(log n) vectorised calls.  Requires: associativity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from sash_engine.forest.block import Block
+from sash_engine.forest.cold import Cold
+from sash_engine.forest.directory import Directory
+from sash_engine.forest.external import ExternalPartials
+from sash_engine.forest.layout import Layout
+from sash_engine.forest.level import Level
+from sash_engine.forest.levels import Levels
+from sash_engine.forest.series import at_once, joined
+from sash_engine.forest.tail import Tail
+from sash_engine.monoids import Monoid, Partial, Partials
+from sash_engine.monoids.base import Array, object_array
+from sash_engine.steps import Steps, spans_of
+
+__all__ = ["RangeAnswers", "forest_steps", "rows_at"]
+
+_TOUCHED = 32_768
+"""Rows that one step looks at, counted for each range that has them: 0.5 ms."""
+
+_RUN = 16
+"""Blocks that one step reads."""
+
+_WIDE, _WIDE_LARGE = 16_384, 1_024
+"""Ranges over several blocks that are folded together; each has two partials of its own, which may be sketches."""
+
+
+class RangeAnswers:
+    """The answers over k ranges, as they are found.
+
+    Args:
+        layout: what is folded and answered.
+        k: how many ranges there are.
+
+    Attributes:
+        rows: int64 (k,), how many rows each range has; whoever finds answers writes it.
+    """
+
+    def __init__(self, layout: Layout, k: int) -> None:
+        self.layout, self.rows = layout, np.zeros(k, np.int64)
+        self._which: list[Array] = []
+        self._found: list[list[Array]] = [[] for _ in layout.monoids]
+
+    def put(self, which: Array, answers: Sequence[Array]) -> None:
+        """Give ranges, int64 (m,), m >= 1, their answers: an array (m,) for each slot. Each range gets them once."""
+        self._which.append(which)
+        for into, of_slot in zip(self._found, answers, strict=True):
+            into.append(of_slot)
+
+    def put_partials(self, which: Array, partials: Sequence[Partials]) -> Steps[None]:
+        """As `put`, of partials."""
+        for a, b in spans_of(len(which), min([at_once(m, "lower_columns") for m in self.layout.monoids], default=1)):
+            each = zip(self.layout.monoids, partials, strict=True)
+            self.put(which[a:b], [m.lower_columns(tuple([part[a:b] for part in parts])) for m, parts in each])
+            yield
+
+    def put_rows(self, which: Array, columns: Sequence[Array], starts: Array, stops: Array) -> Steps[None]:
+        """As `put`, of ranges of rows: int64 (m,) starts and stops, start < stop."""
+        if not len(which):
+            return
+        layout, known = self.layout, dict[int, Partials]()
+        found: list[Array] = []
+        for slot, monoid in enumerate(layout.monoids):
+            values = [columns[i] for i in layout.reads[slot]]
+            over = monoid.over_ranges(values)
+            if over is not None:
+                pieces = []
+                for a, b in _spans(starts, stops, len(which)):
+                    pieces.append(over(starts[a:b], stops[a:b]))
+                    yield
+                found.append(np.concatenate(pieces))
+                continue
+            first = layout.first[slot]
+            if first not in known:
+                known[first] = yield from _reduced(monoid, values, starts, stops)
+            found.append((yield from _lowered(monoid, known[first])))
+        self.put(which, found)
+
+    def reduce_rows(self, columns: Sequence[Array], starts: Array, stops: Array) -> Steps[list[Partials]]:
+        """The partials of ranges of rows: per slot those of m >= 1 ranges."""
+        found: list[Partials] = []
+        for slot, (monoid, reads) in enumerate(zip(self.layout.monoids, self.layout.reads, strict=True)):
+            first = self.layout.first[slot]
+            if first < slot:
+                found.append(found[first])
+            else:
+                found.append((yield from _reduced(monoid, [columns[i] for i in reads], starts, stops)))
+        return found
+
+    def answers_steps(self) -> Steps[tuple[Array, list[Array]]]:
+        """The number of entries of each range, int64 (k,), and per name of the layout the answers, an array (k,).
+
+        An array is of objects where answers are, or where a range has no answer (None).
+        """
+        layout, k = self.layout, len(self.rows)
+        which = np.concatenate(self._which) if self._which else np.empty(0, np.int64)
+        answers = []
+        for slot in layout.answers:
+            if slot < 0:
+                answers.append(self.rows)
+                continue
+            answers.append((yield from _spread(layout.monoids[slot], self._found[slot], which, k)))
+        return layout.counted(self.rows, answers)
+
+
+def rows_at(times: Array, first: Array, stop: Array, wanted: Array) -> Array:
+    """The first row of first..stop whose time is >= the wanted one, for each of k ranges of sorted rows; else `stop`.
+
+    Args:
+        times: int64 (n,), sorted within each of first..stop.
+        first, stop, wanted: int64 (k,).
+    """
+    low, high = first.copy(), stop.copy()
+    for _ in range(int((stop - first).max(initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        older = (low < high) & (times[np.minimum(middle, len(times) - 1)] < wanted)
+        low = np.where(older, middle + 1, low)
+        high = np.where(older, high, middle)
+    return low
+
+
+def forest_steps(
+    out: RangeAnswers,
+    which: Array,
+    starts: Array,
+    stops: Array,
+    forest: tuple[Directory, Levels, Tail, int],
+    whole: tuple[int, Callable[[], Sequence[Partial]]],
+    cold: Cold | None,
+) -> Steps[None]:
+    """Answer over ranges of one forest that has sealed blocks.
+
+    Args:
+        out: gets the answers.
+        which: int64 (m,), the numbers of the ranges there.
+        starts, stops: int64 (m,): start <= time < stop. Blocks are read the fewer times the better these are sorted.
+        forest: its sealed blocks, their nodes, the open block, and how many rows of the first have left.
+        whole: the time behind the newest entry, and the partials over all entries, as a single question gets them.
+        cold: where blocks are kept; None: in memory.
+    """
+    directory, levels, tail, skip = forest
+    if directory.stale:
+        levels.freshen()
+    head, wide = directory.head, _WIDE_LARGE if any(m.large for m in out.layout.monoids) else _WIDE
+    counts, _ = directory.slices(head, directory.tail)
+    before = np.zeros(len(counts) + 1, np.int64)  # rows before each block, and before the tail
+    np.cumsum(counts, out=before[1:])
+    for x, y in spans_of(len(which), wide):
+        each = _Ranges(directory, tail, skip, starts[x:y], stops[x:y])
+        partials = yield from each.read(out, which[x:y], cold)
+        rows = before[each.last] + each.stop - before[each.first] - each.begin
+        out.rows[which[x:y]] = np.maximum(rows, 0)
+        some = np.flatnonzero(rows > 0)
+        all_there = (each.first[some] == 0) & (each.begin[some] == skip) & (stops[x:y][some] >= whole[0])
+        if all_there.any():
+            total = whole[1]()
+            packed = [monoid.pack([each_total]) for monoid, each_total in zip(out.layout.monoids, total, strict=True)]
+            at = np.zeros(int(all_there.sum()), np.int64)
+            yield from out.put_partials(which[x:y][some[all_there]], [_take(parts, at) for parts in packed])
+        wider = some[~all_there & (each.first[some] < each.last[some])]
+        if len(wider):
+            folded = yield from _fold_wide(out.layout, levels, directory, each, wider, partials)
+            yield from out.put_partials(which[x:y][wider], folded)
+        if cold is not None:
+            cold.cache.trim()
+
+
+class _Ranges:
+    """Where ranges begin and end in a forest: block numbers from its head on, and rows in these.
+
+    first, begin ──▶ [ . . x x ] [ x x x x ] [ x x . . ] ◀── last, stop
+    """
+
+    def __init__(self, directory: Directory, tail: Tail, skip: int, starts: Array, stops: Array) -> None:
+        self._directory, self._tail, self._skip = directory, tail, skip
+        self._starts, self._stops = starts, stops
+        self._times = directory.spans(directory.head, directory.tail)
+        _, last = self._times
+        self.first, self.last = last.searchsorted(starts, "left"), last.searchsorted(stops, "left")
+        self.begin, self.stop = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+
+    def read(self, out: RangeAnswers, which: Array, cold: Cold | None) -> Steps[tuple[_Ends, _Ends]]:
+        """Find the rows, put the answers over ranges of one block, and fold the ends of the others."""
+        older, newer = _Ends(len(which)), _Ends(len(which))
+        inside = self._inside()
+        for a, b in spans_of(len(inside), _RUN):
+            run = inside[a:b]
+            found = self._blocks(run)
+            lengths = np.array([block.rows for block in found])
+            ends = np.cumsum(lengths)
+            columns = list(self._tail.columns)
+            for i in {0, *out.layout.used}:
+                columns[i] = np.concatenate([block.columns[i][: block.rows] for block in found])
+            first, last = (_among(run, blocks) for blocks in (self.first, self.last))
+            for blocks, times, rows in ((first, self._starts, self.begin), (last, self._stops, self.stop)):
+                some = np.flatnonzero(blocks >= 0)
+                at = blocks[some]
+                skips = np.where(run[at] == 0, self._skip, 0)
+                begin = ends[at] - lengths[at]
+                rows[some] = rows_at(columns[0], begin + skips, ends[at], times[some]) - begin
+            yield
+            # Whoever begins in a block that ends in a later run folds its rows there now, and those behind it later.
+            same = (first >= 0) & (self.first == self.last)
+            of = np.flatnonzero(same & (self.begin < self.stop))
+            whole = (self.first[of] == 0) & (self.begin[of] == self._skip) & (self._stops[of] > self._newest())
+            of = of[~whole]
+            begin = ends[first[of]] - lengths[first[of]]
+            yield from out.put_rows(which[of], columns, begin + self.begin[of], begin + self.stop[of])
+            of = np.flatnonzero((first >= 0) & ~same & (self.begin > 0))
+            if len(of):
+                begin = ends[first[of]] - lengths[first[of]]
+                yield from older.fold(out, of, columns, begin + self.begin[of], ends[first[of]])
+            of = np.flatnonzero((last >= 0) & ~same & (self.stop > 0))
+            if len(of):
+                begin = ends[last[of]] - lengths[last[of]]
+                yield from newer.fold(out, of, columns, begin, begin + self.stop[of])
+            if cold is not None:
+                cold.cache.trim()
+        return older, newer
+
+    def _newest(self) -> int:
+        """The time of the newest entry."""
+        tail = self._tail
+        return int(tail.columns[0][tail.rows - 1]) if tail.rows else int(self._times[1][-1])
+
+    def _inside(self) -> Array:
+        """The blocks that ends of ranges lie in, behind their first row; and the head if some rows of it have left."""
+        first, last = self._times
+        sealed, found = len(last), []
+        for blocks, times in ((self.first, self._starts), (self.last, self._stops)):
+            inside = blocks == sealed
+            inside[~inside] = times[~inside] > first[blocks[~inside]]
+            if self._skip:
+                inside |= blocks == 0
+            found.append(blocks[inside])
+        return np.unique(np.concatenate(found))
+
+    def _blocks(self, run: Array) -> list[Block]:
+        directory, head = self._directory, self._directory.head
+        positions = [head + block for block in run.tolist() if head + block < directory.tail]
+        directory.fetch(positions)
+        found: list[Block] = [directory.block(position) for position in positions]
+        return found if len(found) == len(run) else [*found, self._tail]
+
+
+class _Ends:
+    """The folds of the rows at one end of some ranges.
+
+    Args:
+        m: how many ranges there are.
+    """
+
+    def __init__(self, m: int) -> None:
+        self.at = np.full(m, -1)
+        """For each range where its fold is, -1 where it has none."""
+        self._count = 0
+        self._parts: list[list[Partials]] = []
+
+    def fold(
+        self, out: RangeAnswers, ranges: Array, columns: Sequence[Array], starts: Array, stops: Array
+    ) -> Steps[None]:
+        """Fold rows for some ranges; those that many of them share are folded once."""
+        _, firsts, at = np.unique(starts << 32 | stops, return_index=True, return_inverse=True)
+        self._parts.append((yield from out.reduce_rows(columns, starts[firsts], stops[firsts])))
+        self.at[ranges] = self._count + at.reshape(-1)
+        self._count += len(firsts)
+
+    def partials(self, slot: int) -> Partials:
+        """The folds of a slot."""
+        return joined([part[slot] for part in self._parts])
+
+
+def _fold_wide(
+    layout: Layout, levels: Levels, directory: Directory, each: _Ranges, wide: Array, ends: tuple[_Ends, _Ends]
+) -> Steps[list[Partials]]:
+    """Fold ranges over several blocks: per slot a partial for each of `wide`."""
+    older, newer = (end.at[wide] for end in ends)
+    start = directory.head + each.first[wide] + (older >= 0)
+    stop = directory.head + each.last[wide]
+    terms, paired, nodes = levels.covers(start, stop)
+    flat, news = np.unique(np.stack((paired, stop), 1)[paired < stop], axis=0, return_inverse=True)
+    unpaired = np.full(len(wide), -1)
+    unpaired[paired < stop] = news.reshape(-1)
+    if directory.has_external:
+        nodes.update((0, position) for first, last in flat.tolist() for position in range(first, last))
+        levels.fetch((), sorted(nodes), layout.slots)
+        yield
+    slots = None if len(layout.slots) == len(directory.monoids) else layout.slots
+    folds = [directory.fold(first, last, slots) for first, last in flat.tolist()]
+    out = []
+    for at_slot, (slot, monoid) in enumerate(zip(layout.slots, layout.monoids, strict=True)):
+        total = _Total(monoid, len(wide))
+        yield from total.add(older, partial(ends[0].partials, at_slot))
+        for ranges, level, rows in terms:
+            taken, back = np.unique(rows, return_inverse=True)
+            which = np.full(len(wide), -1)
+            which[ranges] = back.reshape(-1)
+            yield from total.add(which, partial(_inline, level, slot, taken))
+        yield from total.add(unpaired, partial(monoid.pack, [fold[at_slot] for fold in folds]))
+        yield from total.add(newer, partial(ends[1].partials, at_slot))
+        out.append(total.partials)
+    return out
+
+
+class _Total:
+    """The folds of k ranges, which grow at their newer end."""
+
+    def __init__(self, monoid: Monoid, k: int) -> None:
+        self.partials: Partials = tuple([np.empty(k, dtype) for dtype in monoid.dtypes])
+        self._monoid, self._begun = monoid, np.zeros(k, np.bool_)
+        self._at_once = at_once(monoid, "combine_columns")
+
+    def add(self, which: Array, partials: Callable[[], Partials]) -> Steps[None]:
+        """Combine each range with one of some partials: int64 (k,), -1 for none."""
+        more, new = np.flatnonzero((which >= 0) & self._begun), np.flatnonzero((which >= 0) & ~self._begun)
+        if not len(more) and not len(new):
+            return
+        given = partials()
+        for a, b in spans_of(len(more), self._at_once):
+            some = more[a:b]
+            self._put(some, self._monoid.combine_columns(_take(self.partials, some), _take(given, which[some])))
+            yield
+        self._put(new, _take(given, which[new]))
+        self._begun[new] = True
+
+    def _put(self, some: Array, those: Partials) -> None:
+        for to, source in zip(self.partials, those, strict=True):
+            to[some] = source
+
+
+def _reduced(monoid: Monoid, values: Sequence[Array], starts: Array, stops: Array) -> Steps[Partials]:
+    """As `Monoid.reduce_ranges`, in steps."""
+    found = []
+    for a, b in _spans(starts, stops, at_once(monoid, "reduce_ranges")):
+        found.append(monoid.reduce_ranges(values, starts[a:b], stops[a:b]))
+        yield
+    return joined(found)
+
+
+def _lowered(monoid: Monoid, partials: Partials) -> Steps[Array]:
+    """As `Monoid.lower_columns`, in steps."""
+    found = []
+    for a, b in spans_of(len(partials[0]), at_once(monoid, "lower_columns")):
+        found.append(monoid.lower_columns(tuple([part[a:b] for part in partials])))
+        yield
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _spread(monoid: Monoid, found: Sequence[Array], which: Array, k: int) -> Steps[Array]:
+    """The answers of some ranges among k, and those of no entries for the others."""
+    nothing, none = monoid.lower(monoid.identity), k - len(which)
+    dtypes = {each.dtype for each in found}
+    dtype = dtypes.pop() if len(dtypes) == 1 and (not none or nothing is not None) else np.dtype(object)
+    out: Array = np.empty(k, dtype)
+    if none and not dtype.hasobject:
+        out[:] = nothing
+    elif none:
+        there = np.zeros(k, np.bool_)
+        there[which] = True
+        for i in np.flatnonzero(~there).tolist():
+            out[i] = monoid.lower(monoid.identity)  # lists are not shared
+        yield
+    at = 0
+    for each in found:
+        out[which[at : at + len(each)]] = each
+        at += len(each)
+    yield
+    return out
+
+
+def _spans(starts: Array, stops: Array, most: int) -> list[tuple[int, int]]:
+    """Ranges in spans of at most `most`, which together have no more rows than one step looks at, or one range."""
+    behind, spans, a = np.cumsum(stops - starts), list[tuple[int, int]](), 0
+    while a < len(starts):
+        rows = int(behind[a - 1]) if a else 0
+        b = max(min(int(behind.searchsorted(rows + _TOUCHED, "right")), a + most), a + 1)
+        spans.append((a, b))
+        a = b
+    return spans
+
+
+def _among(run: Array, blocks: Array) -> Array:
+    """Where each of some blocks is in a run of increasing ones; -1 where it is not."""
+    at = np.minimum(run.searchsorted(blocks), len(run) - 1)
+    return np.where(run[at] == blocks, at, -1)
+
+
+def _inline(level: Level, slot: int, rows: Array) -> Partials:
+    """Partials of a level, as the aggregate has them."""
+    some, monoid = _take(level.columns[slot], rows), level.monoids[slot]
+    return (object_array(monoid.unpack(some)),) if isinstance(monoid, ExternalPartials) else some
+
+
+def _take(partials: Partials, rows: Array) -> Partials:
+    return tuple([part[rows] for part in partials])

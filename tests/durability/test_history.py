@@ -1,0 +1,193 @@
+"""Windows with a history on each tier: the slide and the past after restarts, crashes, exports and loads."""
+
+import numpy as np
+import pytest
+
+from sash.durability.images.export import export
+from sash.durability.records.commands import (
+    BulkEvict,
+    BulkInsert,
+    Commit,
+    EvictRange,
+    Insert,
+    Retract,
+    StageBatch,
+    Update,
+)
+from sash_engine.clock import ManualClock
+from sash_engine.errors import AlreadyExists, InvalidArgument
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.questions import Grouped, Query, SeriesQuery
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.window import Window
+from tests.support.exports import imported
+from tests.support.historic import same_answers
+from tests.support.salvaged import Salvaged
+from tests.support.stored import StorageServer
+from tests.support.tiers import KINDS
+from tests.support.twins import alike
+from tests.support.viewed import twin_spec
+
+SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}
+SPEC = WindowSpec.parse(
+    {
+        "name": "requests",
+        "time_unit": "none",
+        "keys": ["a", "b"],
+        "fields": {"v": "int64", "w": "string"},
+        "aggregates": {**SUMS, "users": {"function": "distinct_count", "field": "w"}},
+        "slide": {"max_age": 12},
+        "history": 200,
+        "identity": "v",
+    }
+)
+VIEW = WindowSpec.parse({"name": "wide", "of": "requests", "slide": {"max_age": 100}, "aggregates": SUMS})
+
+
+def twin(max_age, spec=SPEC):
+    document = {name: value for name, value in spec.document().items() if name != "history"}
+    return Window(WindowSpec.parse(document | {"slide": {"max_age": max_age}}), block=4, clock=ManualClock())
+
+
+def bulk(random, step, n=50):
+    keys = [f"{'xq'[i]}|{'yz'[j]}" for i, j in random.integers(0, 2, (n, 2))] if step % 3 else ["x|y"] * n
+    values = 1000 * step + np.arange(n)
+    times = 10 + 9 * step + random.integers(-60, 12, n)
+    return Batch(times, {"v": values, "w": Coded.of([f"u{value % 7}" for value in values])}, Coded.of(keys))
+
+
+def compare(storage, shown, kept):
+    window = storage.find("requests")
+    same_answers(window, shown, kept, partials=False)
+    assert window.info().counts == kept.counts, "what is kept is counted"
+    window.check_invariants(alike)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_histories_survive_restarts_and_crashes_on_each_tier(kind, tmp_path):
+    random = np.random.default_rng(11)
+    shown, kept = twin(12), twin(200)
+    view = completed(VIEW, SPEC)
+    wide = Window(twin_spec(view), block=4, clock=ManualClock())
+    kept_wide = twin(200, WindowSpec.parse(twin_spec(view).document()))
+    twins = shown, kept, wide, kept_wide
+    with KINDS[kind](tmp_path) as stored:
+        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+        server.open = stored.open
+        storage = await server.start()
+        await storage.create(SPEC)
+        await storage.create(VIEW)
+        for step in range(9):
+            batch = bulk(random, step)
+            done = await storage.write("requests", BulkInsert(batch))
+            late, _, *_ = [each.bulk_insert(batch).late for each in twins]
+            assert done.history == late - done.late, "late for the slide, and taken into the history"
+            if step == 4:
+                names = Batch(
+                    batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
+                )
+                changed = Batch(
+                    batch.times[10:19],
+                    {"v": batch.columns["v"][10:19], "w": Coded.of(["new"] * 9)},
+                    Coded(batch.keys.dictionary, batch.keys.codes[10:19]),
+                )
+                old = [
+                    await storage.write("requests", Retract(names)),
+                    await storage.write("requests", Update(changed)),
+                ]
+                assert (old[0].retracted, old[1].corrected) == (9, 9), "most are older than the slide"
+                await storage.write("requests", BulkEvict(-10, "x|y"))
+                await storage.write("requests", EvictRange(24, 27))
+                await storage.write("requests", Insert(-5, {"v": 5, "w": "ü"}, "x|y"))
+                for each in twins:
+                    each.retract(names)
+                    each.update(changed)
+                    each.bulk_evict(-10, "x|y")
+                    each.evict_range(24, 27)
+                    each.insert(-5, {"v": 5, "w": "ü"}, "x|y")
+            if step == 6:  # years that come in at once, older than what is there
+                stages = [bulk(random, step - 12), bulk(random, step - 9)]
+                tokens = [(await storage.write("requests", StageBatch(each, "q", 1))).stage for each in stages]
+                mark = storage.find("requests").mark
+                done = await storage.write("requests", Commit("q", 1, tokens))
+                assert done.inserted == done.history > 0, "none of them is in the slide"
+                assert storage.find("requests").mark == mark
+                for each in twins:
+                    for stage in stages:
+                        each.bulk_insert(stage)
+            await server.settled()
+            storage.trim()
+            if step % 2:
+                storage = await (server.restart() if step % 4 == 1 else server.crash())
+            if step % 2 or step in (4, 6):
+                compare(storage, shown, kept)
+                same_answers(storage.find("wide"), wide, kept_wide)
+        assert (await storage.create(SPEC))[1] is False
+        with pytest.raises(AlreadyExists):
+            await storage.create(WindowSpec.parse(SPEC.document() | {"history": 201}))
+        await server.storage.stop(5)
+
+
+async def test_an_export_has_the_history():
+    window = Window(SPEC, block=4, clock=ManualClock())
+    random = np.random.default_rng(5)
+    shown, kept = twin(12), twin(200)
+    for step in range(5):
+        batch = bulk(random, step)
+        for each in (window, shown, kept):
+            each.bulk_insert(batch)
+    again = imported(b"".join(export(window)))
+    assert again.spec == SPEC
+    for each in (window, again):
+        same_answers(each, shown, kept, partials=False)
+        assert each.info().entries == kept.info().entries
+        each.check_invariants(alike)
+    again.bulk_insert(batch := bulk(random, -9))
+    for each in (shown, kept):
+        each.bulk_insert(batch)
+    same_answers(again, shown, kept, partials=False)
+
+
+async def test_a_salvaged_window_has_its_history(tmp_path):
+    server = StorageServer(store_entries=4)
+    storage = await server.start()
+    await storage.create(SPEC)
+    batch = bulk(np.random.default_rng(5), 3)
+    await storage.write("requests", BulkInsert(batch))
+    entries = storage.find("requests").info().entries
+    past = await storage.ask("requests", Query("x|y", as_of=100))
+    await storage.stop()
+    async with Salvaged(server.store.values) as salvaged:
+        assert salvaged.storage.find("requests").info().entries == entries
+        assert await salvaged.storage.ask("requests", Query("x|y", as_of=100)) == past
+
+
+async def test_long_questions_about_the_past_are_not_about_the_slide():
+    server = StorageServer()
+    storage = await server.start()
+    await storage.create(SPEC)
+    await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 3)))
+    (every,) = await storage.ask("requests", Query(as_of=100, selection=Grouped(by=[])))
+    assert every.entries == 50
+    assert (await storage.ask("requests", Query("x|y", as_of=100)))[0].entries == 50, "nor are short ones"
+    (slide,) = await storage.ask("requests", Query(selection=Grouped(by=[])))
+    assert 0 < slide.entries < 50
+    assert (await storage.ask("requests", SeriesQuery(-100, 100, 200, key="x|y"))).entries.sum() < 50
+    for question in (Query("x|y", as_of=100), Query("x|y")):
+        storage.find("requests")
+        readers = {storage.find("requests").reader, storage.find("requests").past}
+        assert all(reader._costs.need == storage.need for reader in readers), f"memory is bounded for {question}"
+    await storage.stop()
+
+
+async def test_a_window_that_is_not_stored_keeps_its_history_in_memory():
+    server = StorageServer()
+    storage = await server.start()
+    spec = WindowSpec.parse(SPEC.document() | {"durability": "memory"})
+    await storage.create(spec)
+    await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 3)))
+    assert (await storage.ask("requests", Query(as_of=100, selection=Grouped(by=[]))))[0].entries == 50
+    with pytest.raises(InvalidArgument, match="as_of"):
+        await storage.ask("requests", Query("x|y", as_of=2**63 - 1))
+    await storage.stop()

@@ -1,0 +1,56 @@
+"""Folds and answers over ranges of rows are those of each range alone, to the last bit."""
+
+import numpy as np
+import pytest
+
+from sash_engine.monoids import DistinctCount, Max, StdDev, Sum
+from tests.support.aggregates import column
+
+RANDOM = np.random.default_rng(2)
+VALUES = {
+    "int64": lambda few: RANDOM.integers(0, 40 if few else 2**62, 3000),
+    "float64": lambda few: np.concatenate(
+        [
+            RANDOM.integers(0, 40 if few else 2**50, 2990) / 8,
+            [0.0, -0.0, np.nan, -np.nan, 1e-310, np.inf, -np.inf, 1, 1, 0],
+        ]
+    ),
+    "string": lambda few: column(
+        "string", [f"é{i}" if i else "" for i in RANDOM.integers(0, 40 if few else 2**40, 3000)]
+    ),
+    "bool": lambda few: RANDOM.integers(0, 2, 3000).astype(np.bool_),
+}
+
+
+def ranges(n):
+    starts = RANDOM.integers(0, n, 300)
+    stops = np.minimum(starts + 1 + RANDOM.integers(0, 900, 300), n)
+    return np.append(starts, [n - 10, n - 9]), np.append(stops, [n - 8, n - 8])
+
+
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("lg_k", [4, 7, 8, 9, 12])
+@pytest.mark.parametrize("kind", list(VALUES))
+def test_distinct_counts(kind, lg_k, few):
+    distinct, values = DistinctCount(kind, lg_k=lg_k), VALUES[kind](few)
+    starts, stops = ranges(len(values))
+    found = distinct.over_ranges([values])(starts, stops)
+    expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("lg_k", [7, 8, 12])
+def test_around_the_size_from_which_on_a_sketch_has_registers(lg_k):
+    distinct, values = DistinctCount("int64", lg_k=lg_k), np.arange(500) * 7919
+    starts, stops = np.zeros(499, np.int64), np.arange(1, 500)
+    found = distinct.over_ranges([values])(starts, stops)
+    assert found.tolist() == [distinct.lower(distinct.reduce([values[:n]])) for n in range(1, 500)]
+
+
+@pytest.mark.parametrize("monoid", [Sum(), Sum("int64"), Max(), StdDev(), DistinctCount()])
+def test_folds(monoid):
+    values = VALUES[monoid.types[0]](False)[:2900]
+    starts, stops = ranges(2900)
+    found = monoid.lower_columns(monoid.reduce_ranges([values], starts, stops)).tolist()
+    expected = [monoid.lower(monoid.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
+    assert [(type(each), repr(each)) for each in found] == [(type(each), repr(each)) for each in expected]

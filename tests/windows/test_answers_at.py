@@ -1,0 +1,339 @@
+"""Many pairs of a key and a time: each row is what a query as of that time answers, to the last bit."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_engine.clock import ManualClock
+from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.monoids import BUILT_IN
+from sash_engine.steps import finished
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.questions import AnswersAt, Grouped, Query, Where
+from sash_engine.windows.reading import costs, pairs
+from sash_engine.windows.spec.derived import completed
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.window import Window
+from sash_wire.coded import Coded
+from tests.support.aggregates import PARAMETERS
+from tests.support.shelf import Shelf
+from tests.support.twins import a_share_of_examples
+
+FIELDS = {"v": "float64", "i": "int64", "s": "string", "b": "bool"}
+SOME = {
+    "n": {"function": "count"},
+    "sum": {"function": "sum", "field": "v"},
+    "spread": {"function": "stddev", "field": "v"},
+    "most": {"function": "max", "field": "v"},
+    "users": {"function": "distinct_count", "field": "i"},
+    "all": {"function": "collect", "field": "v"},
+    "last": {"function": "last", "field": "s"},
+}
+KINDS = {
+    "keys": {"keyed": True},
+    "parts": {"keys": ["part", "other"]},
+    "no keys": {},
+    "by age": {"keyed": True, "slide": {"max_age": 30}},
+    "by count": {"keyed": True, "slide": {"max_count": 7}},
+    "panes": {"keyed": True, "granularity": 3},
+    "rollups": {"keys": ["part", "other"], "rollups": [["part"]]},
+    "an algorithm": {"algorithm": "fiba"},
+    "a history": {"keyed": True, "slide": {"max_age": 10}, "history": 40},
+    "nulls": {"keyed": True, "nullable": ["v", "i"]},
+}
+
+
+def every_aggregate():
+    """Each built-in aggregate, for each type of its first field."""
+    found = {}
+    for kind in BUILT_IN:
+        function, reads = kind.function, [read for read in kind.reads if read.option != "time"]
+        for type_ in reads[0].accepts if reads else ("float64",):
+            document = {"function": function, **PARAMETERS.get(function, [dict(kind.example)])[0]}
+            for read in reads:
+                accepted = type_ if type_ in read.accepts else read.accepts[0]
+                name = next(name for name, known in FIELDS.items() if known == accepted)
+                document[read.option] = [name] if read.many else name
+            found[f"{function}_{type_}"] = document
+    return found
+
+
+def spec_of(kind, aggregates=SOME, **more):
+    document = {"name": "w", "time_unit": "none", "fields": FIELDS, "aggregates": aggregates, **KINDS[kind], **more}
+    if kind == "panes":
+        document["aggregates"] = {name: each for name, each in aggregates.items() if name != "all"}
+    if kind == "rollups":
+        document["aggregates"] = {name: each for name, each in aggregates.items() if name not in ("all", "last")}
+    return WindowSpec.parse(document)
+
+
+def key_of(spec, key):
+    return None if not spec.keyed else f"{'xy'[key % 2]}|{key}" if spec.keys else f"k{key}"
+
+
+def fill(window, rows, bulk=9):
+    spec = window.spec
+    for a in range(0, len(rows), bulk):
+        some = rows[a : a + bulk]
+        values = [v for _, _, v in some]
+        columns = {
+            "v": [v / 7 for v in values],
+            "i": list(values),
+            "s": [f"{v:x}" for v in values],
+            "b": [v % 2 == 0 for v in values],
+        }
+        if spec.nullable:
+            columns |= {
+                name: [None if v % 3 == 0 else each for v, each in zip(values, columns[name], strict=True)]
+                for name in ("v", "i")
+            }
+        keys = [key_of(spec, key) for key, _, _ in some] if spec.keyed else None
+        window.bulk_insert(Batch.of(spec, [time for _, time, _ in some], columns, keys))
+    return window
+
+
+def window_of(spec, rows, pages=(2, 8), block=8, **more):
+    return fill(Window(spec, pages=pages, block=block, clock=ManualClock(), **more), rows)
+
+
+def bits(answer):
+    """An answer as something that is equal only to the same bits; all NaN are one."""
+    if isinstance(answer, float):
+        return "nan" if answer != answer else struct.pack("<d", answer)
+    if isinstance(answer, list | tuple):
+        return [bits(each) for each in answer]
+    if isinstance(answer, dict):
+        return {name: bits(each) for name, each in answer.items()}
+    return type(answer).__name__, answer
+
+
+def check(window, asked, lookbacks, names=(), where=()):
+    """Compare with a query for each pair, before and after."""
+    times = np.array([time for _, time in asked], np.int64)
+    keys = [key_of(window.spec, key) for key, _ in asked] if window.spec.keyed else None
+
+    def one_by_one():
+        return [
+            window.past.query(
+                Query(keys[i] if keys else None, lookbacks, int(time), selection=Grouped(aggregates=names))
+            )
+            for i, time in enumerate(times)
+        ]
+
+    before = one_by_one()
+    question = AnswersAt(times, None if keys is None else Coded.of(keys), lookbacks, where, names)
+    assert question.is_about_the_past
+    found = finished(window.past.answers_at_steps(question))
+    assert len(found) == max(len(lookbacks), 1)
+    for each in (before, one_by_one()):
+        for at, columns in enumerate(found):
+            listed = {name: column.tolist() for name, column in columns.aggregates.items()}
+            for i, answers in enumerate(each):
+                expected = answers[at]
+                assert columns.lookback == expected.lookback
+                assert columns.entries[i] == expected.entries, (asked[i], lookbacks)
+                assert list(listed) == list(expected.aggregates)
+                for name, answer in expected.aggregates.items():
+                    assert bits(listed[name][i]) == bits(answer), (name, asked[i], at, lookbacks)
+
+
+rows_of = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(-9, 99)), max_size=90)
+few_keys = st.lists(st.tuples(st.just(1), st.integers(0, 90), st.integers(-9, 99)), max_size=120)
+asked_of = st.lists(st.tuples(st.integers(0, 5), st.integers(-20, 99)), max_size=30)
+lookbacks_of = st.lists(st.sampled_from([1, 5, 17, 40, 1000]), max_size=3, unique=True)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@a_share_of_examples(25)
+@given(rows=st.one_of(rows_of, few_keys), asked=asked_of, lookbacks=lookbacks_of)
+def test_a_row_is_what_a_query_answers(kind, rows, asked, lookbacks):
+    if kind == "an algorithm":
+        spec = spec_of(kind, {name: each for name, each in SOME.items() if name not in ("all", "last")})
+    else:
+        spec = spec_of(kind)
+    check(window_of(spec, rows), asked, lookbacks)
+
+
+@pytest.mark.parametrize("part", range(8))
+@a_share_of_examples(10)
+@given(rows=st.one_of(rows_of, few_keys), asked=asked_of, lookbacks=lookbacks_of)
+def test_every_aggregate(part, rows, asked, lookbacks):
+    some = dict(list(every_aggregate().items())[part::8])
+    check(window_of(spec_of("keys", some), rows), asked[:9], lookbacks)
+
+
+@a_share_of_examples(25)
+@given(rows=few_keys, asked=asked_of, lookbacks=lookbacks_of, names=st.lists(st.sampled_from(list(SOME)), min_size=1))
+def test_named_aggregates(rows, asked, lookbacks, names):
+    check(window_of(spec_of("keys"), rows), asked, lookbacks, names)
+
+
+@pytest.mark.parametrize("kind", ["keys", "panes", "by age"])
+@a_share_of_examples(25)
+@given(rows=st.one_of(rows_of, few_keys), asked=asked_of, lookbacks=lookbacks_of)
+def test_views(kind, rows, asked, lookbacks):
+    window = window_of(spec_of(kind), rows[: len(rows) // 2])
+    aggregates = {"n": SOME["n"], "sum": SOME["sum"]}
+    view = window.derive(
+        completed(
+            WindowSpec.parse({"name": "view", "of": "w", "slide": {"max_age": 20}, "aggregates": aggregates}),
+            window.spec,
+        )
+    )
+    fill(window, rows[len(rows) // 2 :])
+    check(view, asked, lookbacks)
+    check(window, asked, lookbacks)
+
+
+@a_share_of_examples(25)
+@given(rows=few_keys, asked=asked_of, lookbacks=lookbacks_of, out_of_order=st.booleans())
+def test_stored_blocks(rows, asked, lookbacks, out_of_order):
+    shelf = Shelf()
+    rows = rows if out_of_order else sorted(rows, key=lambda row: row[1])
+    window = window_of(spec_of("no keys"), rows, cold=shelf.cold)
+    shelf.store(window)
+    check(window, asked, lookbacks)
+
+
+def test_each_stored_block_is_read_once():
+    shelf = Shelf()
+    window = window_of(spec_of("no keys", {"sum": SOME["sum"]}), [(0, i, i) for i in range(800)], cold=shelf.cold)
+    window.range_query(0, 799)
+    shelf.store(window)
+    shelf.loads.clear()
+    window.answers_at(np.arange(800)[::-1].copy(), None, [3, 20, 300])
+    loaded = [number for load in shelf.loads for number in load]
+    assert len(loaded) == len(set(loaded)) > 80
+    assert max(map(len, shelf.loads)) > 1, "in runs"
+
+
+@pytest.mark.parametrize("part", [1, 3])
+def test_parts_of_a_long_question_are_put_together(part, monkeypatch):
+    monkeypatch.setattr(pairs, "_PAIRS", part)
+    monkeypatch.setattr(pairs, "_SIZED_PAIRS", part)
+    rows = [(i % 3, i % 50, i) for i in range(200)]
+    asked = [(i % 4, (i * 7) % 60) for i in range(40)]
+    check(window_of(spec_of("keys"), rows), asked, [5, 40])
+
+
+def test_conditions_leave_pairs_without_entries():
+    window = window_of(spec_of("parts"), [(i % 4, i, i) for i in range(40)])
+    keys = ["x|0", "y|1", "x|2", "x|9"]
+    (found,) = window.answers_at(np.full(4, 99), keys, [1000], [Where("part", "=", ["x"])])
+    assert found.entries.tolist() == [10, 0, 10, 0]
+    assert found.aggregates["all"].tolist()[1] == []
+
+
+def test_no_pairs():
+    (found,) = window_of(spec_of("keys"), [(1, 1, 1)]).answers_at(np.empty(0, np.int64), [], [5])
+    assert len(found.entries) == 0
+    assert all(len(column) == 0 for column in found.aggregates.values())
+
+
+@pytest.mark.parametrize("kind", ["no keys", "keys"])
+@pytest.mark.parametrize("rows", [3, 8, 16, 21, 40])
+@pytest.mark.parametrize("left", [0, 3])
+def test_everything_is_folded_as_it_grew(kind, rows, left):
+    """The fold of all entries is kept from question to question: it rounds as it was made."""
+    window = window_of(spec_of(kind, {"sum": SOME["sum"], "spread": SOME["spread"]}), [])
+    random = np.random.default_rng(rows)
+    for i in range(rows):
+        fill(window, [(1, i, int(random.integers(1, 10**9)))])
+        window.past.query(Query(key_of(window.spec, 1)))
+    if left:
+        window.bulk_evict(left - 1)
+    newest = rows - 1
+    check(window, [(1, newest - 1), (1, newest), (1, newest + 1)], [1, rows, 1000])
+    check(window, [(1, newest - 1), (1, newest), (1, newest + 1)], [])
+
+
+def test_rows_that_left_are_not_counted():
+    """A block of which some rows were retracted is folded again, and rows of the first block may have left."""
+    spec = spec_of("no keys", {"sum": SOME["sum"], "n": SOME["n"]}, identity="i")
+    window = window_of(spec, [(0, i, i) for i in range(60)])
+    window.query()
+    gone = [9, 10, 25, 47]
+    window.retract(Batch.of(spec, gone, {"i": gone}))
+    asked = [(0, time) for time in (8, 12, 30, 59, 70)]
+    check(window, asked, [5, 20, 45, 100])
+    window.bulk_evict(11)
+    check(window, asked, [5, 20, 45, 100])
+
+
+def test_on_wall_time_entries_leave_before_a_question():
+    clock = ManualClock()
+    spec = WindowSpec.parse(
+        {
+            "name": "w",
+            "keyed": True,
+            "aggregates": {"n": {"function": "count"}},
+            "slide": {"max_age": "10s", "clock": "wall"},
+        }
+    )
+    window = Window(spec, clock=clock)
+    now = clock.now_ns() // 1000
+    window.bulk_insert(Batch.of(spec, [now, now], {"value": [1.0, 2.0]}, ["a", "b"]))
+    clock.advance(60 * 10**9)
+    (found,) = window.answers_at(np.array([now, now]), ["a", "b"])
+    assert found.entries.tolist() == [0, 0]
+
+
+def test_a_hot_key_of_many_blocks():
+    random = np.random.default_rng(5)
+    rows = [(0, int(time), i) for i, time in enumerate(random.integers(0, 3000, 4000))]
+    window = window_of(spec_of("no keys"), rows, block=16)
+    asked = [(0, int(time)) for time in random.integers(-10, 3100, 150)]
+    window.query()  # pairs the blocks
+    check(window, asked, [3, 100, 2000, 5000])
+    fill(window, [(0, 3000 + i, i) for i in range(200)])  # blocks in no pair yet
+    check(window, [(0, int(time)) for time in random.integers(2900, 3300, 50)], [3, 100, 400])
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "keys", "field"),
+    [
+        ("keys", [1], None, "keys"),
+        ("no keys", [1], ["a"], "keys"),
+        ("keys", [1, 2], ["a"], "keys"),
+        ("keys", [1], [""], "key"),
+        ("keys", [-(2**63)], ["a"], "times"),
+        ("keys", [2**63 - 1], ["a"], "times"),
+        ("parts", [1], ["a"], "key"),
+    ],
+)
+def test_refused(kind, times, keys, field):
+    with pytest.raises(InvalidArgument) as refused:
+        window_of(spec_of(kind), []).answers_at(np.array(times, np.int64), keys, [1])
+    assert refused.value.field == field
+
+
+def test_too_many_are_refused(monkeypatch):
+    monkeypatch.setattr(costs, "MAX_PAIR_ANSWERS", 5)
+    window = window_of(spec_of("no keys"), [(0, 1, 1)])
+    window.answers_at(np.zeros(5, np.int64))
+    with pytest.raises(InvalidArgument) as refused:
+        window.answers_at(np.zeros(3, np.int64), None, [1, 2])
+    assert (refused.value.field, refused.value.limit) == ("times", "5 answers")
+
+
+def test_too_many_values_are_refused(monkeypatch):
+    monkeypatch.setattr(costs, "MAX_VALUES", 20)
+    window = window_of(spec_of("no keys"), [(0, i, i) for i in range(15)])
+    with pytest.raises(InvalidArgument) as refused:
+        window.answers_at(np.full(2, 20), None, [100])
+    assert refused.value.limit == "20 values"
+
+
+def test_an_algorithm_without_ranges():
+    spec = spec_of("no keys", {"sum": SOME["sum"]}, algorithm="two_stacks_lite")
+    with pytest.raises(Unsupported):
+        Window(spec).answers_at(np.zeros(1, np.int64))
+
+
+def test_the_times_at_both_ends():
+    window = window_of(spec_of("no keys"), [(0, -(2**63) + 1, 1), (0, 2**63 - 2, 2)])
+    check(window, [(0, -(2**63) + 1), (0, 2**63 - 2), (0, 0)], [1, 2, 2**62, 2**63 - 1])
+    check(window, [(0, -(2**63) + 1), (0, 2**63 - 2), (0, 0)], [])
