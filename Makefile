@@ -97,6 +97,7 @@ bench: setup ## all benchmarks at real size, pinned to one core where they measu
 	taskset -c 1 $(BIN)/python -m bench.papers
 	$(BIN)/python -m bench.storage
 	$(BIN)/python -m bench.overload
+	$(BIN)/python -m bench.ingest
 	$(BIN)/python -m bench.spark
 
 pins: setup ## resolve constraints.txt anew, for the oldest Python that pyproject.toml promises; UPGRADE=--upgrade takes newer ones

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from sash_cli import questions, windows, writes
+from sash_cli.ingest import ingest
 from sash_cli.load import load
 from sash_cli.options import LOGIN, Login, spelled
 from sash_cli.output import drop_output, fail
@@ -62,6 +63,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "top": top,
     "insert": writes.insert,
     "load": load,
+    "ingest": ingest,
     "retract": writes.retract,
     "update": writes.update,
     "evict": writes.evict,

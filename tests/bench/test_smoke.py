@@ -20,6 +20,7 @@ import pytest
         "bench.load",
         "bench.training",
         "bench.spark_commit",
+        "bench.ingest",
     ],
 )
 def test_a_benchmark_runs(module):

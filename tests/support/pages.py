@@ -29,6 +29,8 @@ import yaml
 
 from docs.generate.hook import filled
 from sash_client import Client
+from sash_ingest.config import IngestConfig
+from sash_wire.pipeline import parsed
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -36,7 +38,8 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 LEFT_OUT = re.compile(
-    r"\s*(make|git|cd|docker|npm|python3? -m|\S*pip|sash serve|sash watch|systemctl|kubectl|helm|cp|spark-submit)\b"
+    r"\s*(make|git|cd|docker|npm|python3? -m|\S*pip|sash serve|sash watch|sash ingest kafka|systemctl|kubectl|helm|cp"
+    r"|spark-submit)\b"
 )
 """Lines of shell that set a machine up, or run until they are stopped: they have tests of their own."""
 
@@ -138,9 +141,12 @@ class Reader:
     def _yaml(self, block, code):
         document = yaml.safe_load(code)
         if isinstance(document, dict) and "source" in document:
-            from sash_spark.config import parse
+            if "checkpoint" in document:
+                from sash_spark.config import parse
 
-            parse(document)
+                parse(document)
+            else:
+                parsed(IngestConfig, document)
             return True
         if isinstance(document, dict) and "aggregates" in document:
             with Client(self.service.target) as client:

@@ -174,7 +174,9 @@ def last_write(window: Handle, producer: str) -> Plan[LastWrite]:
     spec = yield from known(window)
     nothing = checked(bulk_of([], dict.fromkeys(spec.fields, ()), keys=[] if spec.keyed else None), spec)
     last = []
-    for epoch in (_LARGEST, 0):  # a number behind a gap is refused with the next one, an epoch with a higher one
+    # An epoch is refused with a higher one, a number behind a gap with the next one. The epoch comes first: a producer
+    # that has one has a number, too.
+    for epoch in (0, _LARGEST):
         numbers = _Numbers(producer, _LARGEST, epoch, _LARGEST - 1)
         try:
             yield from _sent(window, "BulkInsert", messages_of(window, nothing), numbers, from_write)
@@ -182,7 +184,7 @@ def last_write(window: Handle, producer: str) -> Plan[LastWrite]:
             if error.limit is None or error.field not in ("sequence", "epoch"):
                 raise
             last.append((int(error.limit), error.field))
-    (next_, _), (fence, field) = last
+    (fence, field), (next_, _) = last
     return LastWrite(next_ - 1, fence if field == "epoch" else 0)
 
 

@@ -1,0 +1,124 @@
+"""One window of a pipeline: which columns it reads of records, which records fit, and what is written of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sash_client import InvalidArgument, Window, WriteResult
+from sash_ingest.connector import Records
+from sash_ingest.decode import Decoded, Reject, Wanted
+from sash_wire.mapping import Source, Sources, source_of
+from sash_wire.rows import Columns, faults, instants
+
+__all__ = ["Rows", "Target"]
+
+
+class Rows:
+    """Rows for one window.
+
+    Args:
+        numbers: of their records, int64 (n,), ascending.
+        table: their columns: time, key or parts, fields.
+    """
+
+    def __init__(self, numbers: Any, table: Any) -> None:
+        self.numbers, self.table = numbers, table
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Return some of them."""
+        return Rows(self.numbers[start:stop], self.table.slice(start, stop - start))
+
+
+class Target:
+    """A window, and where its columns come from.
+
+    Args:
+        window: the window.
+        sources: the expressions for its columns.
+        place: the window's place in the document, for errors.
+        beside: the columns that the source has beside the values.
+
+    Raises:
+        WireError: an expression needs Spark.
+    """
+
+    def __init__(self, window: Window, sources: Sources, place: str, beside: frozenset[str]) -> None:
+        self.window, self.spec = window, window.spec
+        named = {"time": source_of(sources.time, f"{place}.time")}
+        keys = {name: source_of(text, f"{place}.parts.{name}") for name, text in sources.parts.items()}
+        if sources.key is not None:
+            named["key"] = source_of(sources.key, f"{place}.key")
+        fields = {name: source_of(text, f"{place}.fields.{name}") for name, text in sources.fields.items()}
+        # A part, a field and the time may have one name.
+        self._sources: dict[str, Source] = named | {f"part {n}": s for n, s in keys.items()}
+        self._sources |= {f"field {n}": s for n, s in fields.items()}
+        kinds = {"time": "time", "key": "key"} | {f"part {n}": "key" for n in keys}
+        kinds |= {f"field {n}": self.spec["fields"][n] for n in fields}
+        self._kinds: Mapping[str, str] = kinds
+        self._beside = {name for name, source in self._sources.items() if source.path[0] in beside}
+        self.needs = frozenset(self._sources[name].path[0] for name in self._beside)
+        self.wanted = tuple(
+            Wanted(source, kinds[name]) for name, source in self._sources.items() if name not in self._beside
+        )
+        self._parts = {name: f"part {name}" for name in keys}
+        self._fields = {name: f"field {name}" for name in fields}
+        self._columns = Columns(
+            *("time", "key" if sources.key is not None else None, self._parts, self._fields),
+            *(self.spec["time_unit"], {}, frozenset(self.spec.get("nullable") or ())),
+        )
+
+    def rows(self, records: Records, decoded: Decoded) -> tuple[Rows, list[Reject]]:
+        """Return the rows of records that were decoded, and those that the window would refuse."""
+        places = np.arange(len(records)) if decoded.rows is None else np.array(decoded.rows, np.int64)
+        columns, made = {}, iter(decoded.columns)
+        for name in self._sources:
+            columns[name] = self._besides(name, records, places) if name in self._beside else next(made)
+        table = pa.table(columns)
+        if self.spec["time_unit"] == "none" and pa.types.is_timestamp(table["time"].type):
+            raise InvalidArgument("time: the window counts ticks, and the records have instants", field="time")
+        rejects: dict[int, Reject] = {}
+        for column, reason, mask in faults(table, self._columns):
+            bad = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
+            for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
+                what = Reject(int(places[row]), str(self._sources[column]), reason)
+                rejects.setdefault(row, what)
+        numbers = np.array(records.numbers, np.int64)[places]
+        if rejects:
+            good = np.ones(len(places), bool)
+            good[list(rejects)] = False
+            table, numbers = table.filter(pa.array(good)), numbers[good]
+        return Rows(numbers, table), [rejects[row] for row in sorted(rejects)]
+
+    def _besides(self, name: str, records: Records, places: Any) -> Any:
+        source = self._sources[name]
+        column = pa.array(records.beside[source.path[0]]).take(pa.array(places))
+        if name == "time":
+            return instants(column, source.unit)
+        return column.cast(pa.string()) if self._kinds[name] in ("key", "string") else column
+
+    def has_changed(self) -> bool:
+        """Whether the window takes other columns by now: it was deleted, and made anew."""
+        spec = self.window.describe().spec
+        return any(spec.get(name) != self.spec.get(name) for name in ("fields", "keyed", "keys", "time_unit"))
+
+    def write(self, rows: Rows, producer: str, number: int, epoch: int, after: int) -> WriteResult:
+        """Write rows as what is behind `after` up to a number; raises as `Window.bulk_insert`."""
+        table = rows.table
+        keys: Any = table["key"] if "key" in table.column_names else None
+        if self._parts:
+            keys = {name: table[column] for name, column in self._parts.items()}
+        columns = {name: table[column] for name, column in self._fields.items()}
+        times = table["time"]
+        if not table.num_rows:  # no type of a column says anything
+            times, columns = [], dict.fromkeys(columns, ())
+            keys = {name: [] for name in self._parts} if self._parts else None if keys is None else []
+        return self.window.bulk_insert(
+            times, columns, keys=keys, producer=producer, sequence=number, epoch=epoch, after=after
+        )

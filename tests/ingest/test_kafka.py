@@ -1,0 +1,310 @@
+"""Topics of Kafka, on librdkafka's mock cluster: crashes, rebalances, zombies and brokers that fail, against the log.
+
+Where SASH_KAFKA names a real broker, the first test also runs there.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from threading import Thread
+from uuid import uuid4
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sash_ingest.config import IngestConfig
+from sash_ingest.connector import SourceError
+from sash_ingest.kafka import Kafka
+from sash_ingest.run import run
+from sash_ingest.runner import RejectedError
+from sash_wire.errors import WireError
+from sash_wire.pipeline import parsed
+from tests.ingest.log import SPEC, ids_of, ingest, record
+from tests.ingest.test_runner import faulty
+from tests.support import kafka as mock
+from tests.support.kafka import mock_cluster, sent
+from tests.support.waiting import wait_until
+
+SOAK = os.environ.get("SASH_PROFILE") == "soak"
+DEATHS = 500 if SOAK else 10
+KILLS = 40 if SOAK else 2
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with mock_cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster):
+    name = f"t{uuid4().hex[:8]}"
+    cluster.create(name, PARTITIONS)
+    return name
+
+
+def records(first, last):
+    """Some (partition, bytes); ids are numbers."""
+    return [(n % PARTITIONS, record(n)) for n in range(first, last)]
+
+
+def document(servers, topic, **more):
+    own = more.pop("source", {})
+    options = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200} | own.pop("options", {})
+    source = {"format": "kafka", "servers": servers, "topic": topic, "options": options} | own
+    return {"name": "p", "source": source, "time": "at", "windows": [{"spec": SPEC}]} | more
+
+
+@contextmanager
+def running(client, found):
+    """A pipeline in this process; yields what it has said."""
+    said, stops, failures = [], [], []
+
+    def body():
+        try:
+            run(client, parsed(IngestConfig, found), False, sys.stdin.buffer, None, said.append, stops.append)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = Thread(target=body)
+    thread.start()
+    try:
+        wait_until(lambda: stops or failures)
+        yield said
+    finally:
+        for stop in stops:
+            stop()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def here(client, found):
+    """Run a pipeline that ends by itself."""
+    run(client, parsed(IngestConfig, found), False, sys.stdin.buffer, None, print, lambda stop: None)
+
+
+def has(window, count):
+    wait_until(lambda: window.describe().entries >= count)
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_topic_goes_into_several_windows_and_offsets_are_for_monitors(client, cluster, real):
+    servers = os.environ.get("SASH_KAFKA") if real else cluster.servers
+    if servers is None:
+        pytest.skip("SASH_KAFKA names no broker")
+    topic = f"sash{uuid4().hex[:8]}"
+    if real:
+        AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+    else:
+        cluster.create(topic, PARTITIONS)
+    sent(servers, topic, records(0, 2000))
+    windows = [{"spec": SPEC}, {"spec": SPEC | {"name": "two"}, "fields": {"id": "kafka_offset"}}]
+    found = document(servers, topic, windows=windows, name=f"p{topic}")
+    with running(client, found):
+        has(client.window("two"), 2000)
+        sent(servers, topic, records(2000, 2100))
+        has(client.window("two"), 2100)
+        has(client.window("log"), 2100)
+    assert ids_of(client.window("log")) == Counter(range(2100))
+    assert set(ids_of(client.window("two")).values()) == {PARTITIONS}
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": f"p{topic}"})
+    places = consumer.committed([TopicPartition(topic, i) for i in range(PARTITIONS)], 10)
+    assert [place.offset for place in places] == [525] * PARTITIONS
+    # A group that was moved back, or is new, changes nothing.
+    consumer.close()
+    for group in (f"p{topic}", "another"):
+        with running(client, found | {"source": found["source"] | {"group": group}}) as said:
+            sent(servers, topic, [(0, record(9999 if group == "another" else 9998))])
+            wait_until(lambda group=group: 9999 - (group != "another") in ids_of(client.window("log")))
+        assert said[-1].startswith("1 records"), said
+    assert ids_of(client.window("log")) == Counter([*range(2100), 9998, 9999])
+
+
+def test_consumers_that_die_and_rebalance_lose_and_double_nothing(client, cluster, topic):
+    """Each dies at a random moment around a write; others of the group take its partitions over, or it comes again."""
+    window, chance, seed = client.create_window(SPEC), random.Random(3), 3
+    total = 200 * DEATHS
+    cluster.send(topic, records(0, total))
+    deaths, lives = Counter(), Counter()
+
+    def live(who):
+        mine = random.Random(seed + who)
+        while window.describe().entries < total:
+            lives[who] += 1
+            kafka = Kafka(parsed(IngestConfig, document(cluster.servers, topic)).source, "g", say=lambda _: None)
+            one = ingest([faulty(window, dies=0.06, chance=mine)], records_per_write=mine.choice([5, 20, 100]))
+            thread = Thread(
+                target=lambda one=one: (wait_until(lambda: window.describe().entries >= total or one.over), one.stop())
+            )
+            one.over = False
+            thread.start()
+            try:
+                one.run(kafka)
+            except RuntimeError:
+                deaths[who] += 1
+            finally:
+                one.over = True
+                thread.join()
+
+    threads = [Thread(target=live, args=(who,)) for who in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert chance is not None
+    print(f"{sum(deaths.values())} deaths, {sum(lives.values())} rebalances")
+    assert sum(deaths.values()) > DEATHS / 5
+    assert ids_of(window) == Counter(range(total))
+
+
+def test_two_groups_that_write_the_same_stream_fence_each_other(client, cluster, topic, monkeypatch):
+    monkeypatch.setattr("sash_ingest.runner._FENCED_S", 0.1)
+    cluster.send(topic, records(0, 4000))
+    found = document(cluster.servers, topic, records_per_write=50)
+    other = found | {"source": found["source"] | {"group": "other"}}
+    with running(client, found), running(client, other):
+        window = client.window("log")
+        has(window, 4000)
+        cluster.send(topic, records(4000, 8000))
+        has(window, 8000)
+    assert ids_of(window) == Counter(range(8000))
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+def test_partitions_move_between_consumers(client, cluster, topic, strategy):
+    cluster.send(topic, records(0, 1000))
+    found = document(cluster.servers, topic, source={"options": {"partition.assignment.strategy": strategy}})
+    with running(client, found):
+        has(client.window("log"), 1000)
+        with running(client, found):
+            for first in range(1000, 3000, 500):
+                cluster.send(topic, records(first, first + 500))
+                has(client.window("log"), first + 500)
+        cluster.send(topic, records(3000, 3500))
+        has(client.window("log"), 3500)
+    assert ids_of(client.window("log")) == Counter(range(3500))
+
+
+def test_brokers_that_fail_are_waited_for(client, cluster, topic):
+    cluster.send(topic, records(0, 400))
+    with running(client, document(cluster.servers, topic)) as said:
+        window = client.window("log")
+        has(window, 400)
+        cluster.fail(mock.FETCH, mock.NOT_LEADER, mock.REQUEST_TIMED_OUT, mock.NOT_LEADER)
+        cluster.fail(mock.HEARTBEAT, mock.NOT_COORDINATOR, mock.UNKNOWN_MEMBER_ID)
+        cluster.fail(mock.OFFSET_COMMIT, mock.ILLEGAL_GENERATION)
+        cluster.send(topic, records(400, 800))
+        has(window, 800)
+        for broker in (1, 2, 3):
+            cluster.down(broker)
+        wait_until(lambda: any("waiting for Kafka" in line for line in said))
+        for broker in (1, 2, 3):
+            cluster.up(broker)
+        cluster.send(topic, records(800, 1200))
+        has(window, 1200)
+    assert ids_of(window) == Counter(range(1200))
+
+
+def test_records_that_do_not_fit_go_to_a_topic_with_their_reason(client, cluster, topic):
+    bad = f"{topic}-bad"
+    cluster.create(bad, 1)
+    cluster.send(topic, [(0, record(1)), (0, b"{"), (1, record(2, carrier=None)), (1, record(3))])
+    with running(client, document(cluster.servers, topic, bad_records={"topic": bad})):
+        has(client.window("log"), 2)
+        consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": "x", "auto.offset.reset": "earliest"})
+        consumer.assign([TopicPartition(bad, 0, 0)])
+        found = []
+        wait_until(lambda: found.extend(consumer.consume(10, 0.05)) or len(found) == 2)
+        consumer.close()
+    told = {each.value(): {name: value.decode() for name, value in each.headers()} for each in found}
+    assert told[b"{"] | {"sash_reason": ""} == {
+        "sash_topic": topic, "sash_partition": "0", "sash_offset": "1", "sash_reason": ""}  # fmt: skip
+    assert told[record(2, carrier=None)] == {
+        "sash_topic": topic, "sash_partition": "1", "sash_offset": "0",
+        "sash_window": "log", "sash_field": "carrier", "sash_reason": "is null"}  # fmt: skip
+    assert ids_of(client.window("log")) == Counter([1, 3])
+
+
+def test_a_topic_that_was_made_anew_is_not_read_from_its_middle(client, cluster, topic):
+    window = client.create_window(SPEC)
+    window.bulk_insert([1], {"id": [1]}, keys={"carrier": ["A"]}, producer=f"p/{topic}/0", sequence=500, after=0)
+    cluster.send(topic, records(0, 100))
+    with pytest.raises(SourceError, match="made anew"):
+        here(client, document(cluster.servers, topic))
+
+
+def test_latest_begins_at_the_end(client, cluster, topic):
+    cluster.send(topic, records(0, 100))
+    later = iter(range(100, 10_000))
+    with running(client, document(cluster.servers, topic, source={"starting": "latest"})):
+        window = client.window("log")
+        wait_until(lambda: cluster.send(topic, [(0, record(next(later)))]) or window.describe().entries)
+    assert min(ids_of(window)) >= 100
+
+
+def test_csv_and_columns_of_kafka(client, cluster, topic):
+    cluster.send(topic, [(0, b"7,AA,1"), (0, b"8,AA,x")])
+    spec = SPEC | {"fields": {"id": "int64", "part": "int64"}}
+    found = document(
+        cluster.servers, topic, source={"value": "csv", "schema": "at long, carrier string, id"},
+        windows=[{"spec": spec, "time": "timestamp_millis(kafka_time)", "parts": {"carrier": "kafka_topic"},
+                  "fields": {"part": "kafka_partition"}}])  # fmt: skip
+    with pytest.raises(RejectedError, match=f"topic {topic}, partition 0, offset 1: id is 'x'"):
+        here(client, found)
+    assert client.window("log").describe().entries == 0
+
+
+def test_kills_of_the_command(client, service, cluster, topic, tmp_path):
+    """The command, killed at random moments and started again, and asked to end at last."""
+    total = 3000 * KILLS
+    cluster.send(topic, records(0, total // 2))
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        yaml.safe_dump(document(cluster.servers, topic, records_per_write=100, service=service.grpc_target))
+    )
+    command = [sys.executable, "-m", "sash.main", "ingest", "kafka", str(path)]
+    window, chance = client.create_window(SPEC), random.Random(4)
+    for kill in range(KILLS):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        goal = min(window.describe().entries + chance.randrange(1, 2000), total // 2)
+        has(window, goal)
+        process.kill()
+        process.wait()
+        if kill == KILLS // 2:
+            cluster.send(topic, records(total // 2, total))
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    has(window, total)
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate()
+    assert process.returncode == 0, told
+    assert "inserted" in told
+    assert ids_of(window) == Counter(range(total))
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"source": {"format": "kafka", "servers": "h:1"}}, "source.topic"),
+        ({"source": {"format": "nats"}}, "source"),
+        ({"windows": []}, "windows"),
+        ({"time": "a + b"}, "windows[0].time"),
+        ({"windows": [{"spec": SPEC, "fields": {"nope": "x"}}]}, "windows[0].fields.nope"),
+        ({"source": {"format": "kafka", "servers": "h:1", "topic": "t", "value": "csv"}}, "source.schema"),
+        ({"bad_records": {"path": "a", "topic": "b"}}, "bad_records"),
+        ({"bad_records": {}}, "bad_records"),
+        ({"surplus": 1}, "surplus"),
+    ],
+    ids=str,
+)
+def test_a_document_that_is_wrong_names_the_part(client, more, field):
+    with pytest.raises(WireError) as caught:
+        here(client, document("h:1", "t") | more)
+    assert caught.value.field == field
