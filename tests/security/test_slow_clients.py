@@ -207,22 +207,31 @@ def test_the_limit_on_files_is_raised_and_a_low_one_is_said():
 # ---------------------------------------------------------------- gone
 
 
-def test_questions_end_whose_clients_have_gone():
+def test_questions_end_whose_clients_have_gone(monkeypatch):
     """While they wait, and when they have begun: nothing of them stays."""
     with serving() as running:
         aggregates = {"name": "keys", "keyed": True, "aggregates": COUNT}
         assert running.http().post("/v1/windows", json=aggregates).status_code == 201
         columns = {"time": [1] * 5000, "key": [f"key-{i}" for i in range(5000)], "value": [1.0] * 5000}
         assert running.http().post("/v1/windows/keys/bulk-insert", json=columns).status_code == 200
-        turn = running.plane._windows._storage.slices._turn
+        held = []
+
+        def kept(*_):
+            """A turn that comes when the test lets it go."""
+            held.append(asyncio.get_running_loop().create_future())
+            return held[-1]
+
         tasks = lambda: running.on_loop(lambda: len(asyncio.all_tasks()))  # noqa: E731
         before = tasks()
-        running.on_loop(turn.acquire)  # nothing that is long goes on
+        for method in ("goes_on", "next_turn"):  # nothing that is long goes on
+            monkeypatch.setattr(running.plane.turns, method, kept)
         question = b"GET /v1/windows/keys/query?all_keys=true HTTP/1.1\r\nhost: localhost\r\n\r\n"
         with connections(running, 40, question) as made:
             wait_until(lambda: tasks() >= before + 40)
             for each in made:  # else it may want to read, and only sends no more
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         wait_until(lambda: tasks() <= before)
-        running.on_loop(turn.release)
+        monkeypatch.undo()
+        assert held
+        assert all(turn.done() for turn in held), "they were called off"
         assert len(running.http().get("/v1/windows/keys/query?all_keys=true").json()["answers"]) == 5000
