@@ -127,9 +127,9 @@ def test_a_quick_question_corrects_what_its_caller_was_charged(service, answered
     asked = []
     metered = Turns.metered
 
-    async def noted(self, name, work):
+    async def noted(self, name, work, reads):
         asked.append(name)
-        return await metered(self, name, work)
+        return await metered(self, name, work, reads)
 
     monkeypatch.setattr(Turns, "metered", noted)
     monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
