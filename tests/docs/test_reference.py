@@ -165,7 +165,7 @@ def test_commands_that_are_shown_exist():
         lines = [line for block in blocks_of(text) if block.language == "sh" for line in block.code.splitlines()]
         lines += re.findall(r"`(sash [^`]+)`", text)
         for line in lines:
-            if not (found := re.match(r"\s*(?:\S*/)?sash (\w+)(.*)", line.split("#")[0])):
+            if not (found := re.match(r"\s*(?:\S*/)?sash (\w[\w-]*)(.*)", line.split("#")[0])):
                 continue
             assert found[1] in commands, f"{page}: {line}"
             known = {name for parameter in commands[found[1]].params for name in parameter.opts}

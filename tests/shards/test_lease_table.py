@@ -122,6 +122,19 @@ def test_clocks_of_redis_that_jump_change_nothing(jump_s: float) -> None:
     assert alive(lives, a=(b"3", left_s(3, 4 + jump_s)), b=(b"jumped", 3.0)) == "b"
 
 
+def test_a_heartbeat_that_came_just_before_the_clock_of_redis_jumped_counts() -> None:
+    """Its row is new, and over by that clock. Another process would take its shards while it still answers for them."""
+    now_s = 0.0
+    lives = Lives(3.0, lambda: now_s)
+    assert alive(lives, a=(b"3", 3.0)) == "a"
+    now_s = 1.0
+    assert alive(lives, a=(b"4", 0.0)) == "a"
+    now_s = 3.9
+    assert alive(lives, a=(b"4", 0.0)) == "a"
+    now_s = 4.1
+    assert alive(lives, a=(b"4", 0.0)) == ""
+
+
 def test_rows_are_forgotten_by_who_has_seen_them_stand_still() -> None:
     now_s = 0.0
     lives = Lives(3.0, lambda: now_s)

@@ -16,8 +16,10 @@ RUNS = 10_000
 """So many runs, of both worlds in turns, meet everything that is expected."""
 
 _STORED = ("group", "meta", "pointer", "staged")
-_SINGLE = ("idle", "committing", "image")
-_CLUSTER = ("idle", "committing", "joining", "without a lease", "starting")
+_SINGLE = ("idle", "committing", "image", "retrying", "deleting")
+_CLUSTER = ("idle", "committing", "joining", "taking", "giving", "without a lease", "starting")
+_COMMANDS = ("EVAL of fence", "EVAL of table", "EVAL of swap", "MGET")
+_SIDES = ("sender", "receiver")
 
 
 def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]:
@@ -26,21 +28,22 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
     if single:
         found += [(fault, kind) for fault in COMMIT_FAULTS for kind in _STORED]
         found += [(fault, state) for fault in ("killed", "lost power") for state in _SINGLE]
-        found += [("read failed", "block"), ("stopped", "idle"), ("clock jumped", "idle")]
+        found += [(fault, "image") for fault in ("refused", "dies before", "dies unsynced", "dies after")]
+        found += [("read failed", kind) for kind in ("block", "image", "staged", "group", "pointer")]
+        found += [("lost power", "held"), ("stopped", "idle"), ("clock jumped", "idle")]
         found += [("fenced", "a write that is lost"), ("request lost", ""), ("answer delayed", "")]
     if cluster:
         found += [("killed", state) for state in _CLUSTER]
-        found += [(f"redis: {fault}", "EVAL of fence") for fault in ("late", "answer lost", "request lost", "cut off")]
-        found += [(f"redis: {fault}", "EVAL of table") for fault in ("fades", "late", "slow")]
-        found += [(f"redis: {fault}", "") for fault in ("restarts", "fails over", "lags", "no replica", "clock")]
-        found += [("redis: late", "EVAL of swap"), ("redis: stands still", "MGET"), ("redis: dies", "EVAL of fence")]
+        found += [(f"redis: {f}", what) for f in ("late", "answer lost", "dies", "stands still") for what in _COMMANDS]
+        found += [(f"redis: {f}", "EVAL of fence") for f in ("request lost", "cut off", "fails over", "lags")]
+        found += [(f"redis: {f}", "EVAL of table") for f in ("fades", "slow")]
+        found += [(f"redis: {f}", "") for f in ("restarts", "no replica", "clock")]
         found += [(f"between processes: {fault}", "") for fault in ("cut", "late", "partition")]
         found += [(f"between processes: {fault}: {who}", "") for fault in ("dies", "stands still") for who in _SIDES]
-        found += [("stops", ""), ("sleeps", ""), ("stopped", ""), ("stands still", "")]
+        found += [("stops", state) for state in ("committing", "joining", "without a lease")]
+        found += [(how, state) for how in ("sleeps", "stands still") for state in ("committing", "joining")]
+        found += [("stopped", "")]
     return found
-
-
-_SIDES = ("sender", "receiver")
 
 
 def never(met: Counter[str], wanted: Iterable[tuple[str, str]]) -> list[str]:

@@ -268,6 +268,11 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "  if (redis.call('HGET', KEYS[1], ARGV[i]) or '') == ARGV[i + 1] then\n    if",
         "  if true then\n    if",
     ),
+    "a heartbeat is as old as the clock of Redis says": (
+        "sash.shards.lease_table",
+        "            elif known is not None:\n",
+        "            elif False:\n",
+    ),
     "processes are gone while Redis is slow": (
         "sash.shards.lease_table",
         "if asked_s < until_s}",
@@ -382,6 +387,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "shards are taken from a process that has come back": ("zombies",),
     "a process whose lease was over keeps shards that others took": ("zombies",),
     "a shard that is being taken is given away": ("moves",),
+    "a heartbeat is as old as the clock of Redis says": ("clocks",),
     "home is not asked whether it is home": ("machines that sleep",),
     "a call to a shard that has moved is refused for good": ("zombies",),
     "a call whose connection broke has changed nothing": ("writes between processes",),

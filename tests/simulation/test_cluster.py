@@ -19,8 +19,12 @@ from tests.simulation.planted import CLUSTER, PLANTED, THEMES
 from tests.simulation.run import run, story
 from tests.simulation.scenario import ClusterPart, Fault, cluster_of_seed, of_seed
 
-FOUND: list[int] = []
-"""Seeds that have found something, each with the mend that it was for; see `planted` for mends of the service."""
+FOUND = [8, 109]
+"""Seeds that have found something, each with the mend that it was for; see `planted` for mends of the service.
+
+8: a process without shards answered PromQL by nothing.
+109: a process counted as gone when Redis' clock jumped right after its heartbeat, and answered beside the next owner.
+"""
 
 
 def test_every_fault_can_be_planted_and_is_in_the_docs():
@@ -63,7 +67,7 @@ MET = [
 
 def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state():
     met = Counter[str]()
-    for seed in [*FOUND, *range(1, 17), 40]:
+    for seed in sorted({*FOUND, *range(1, 17), 40}):
         first = run(cluster_of_seed(seed))
         assert first.failure is None, story(first)
         assert not first.unchecked

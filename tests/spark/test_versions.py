@@ -48,6 +48,9 @@ def promised():
 
 @pytest.mark.parametrize("version", promised())
 def test_the_table_is_what_was_tried(version):
+    _, *between, _ = promised()
+    if version in between and os.environ.get("SASH_PROFILE") != "soak":
+        pytest.skip(f"`make soak` tries PySpark {version}; here the oldest and the newest are, which it lies between")
     if version not in THERE:
         pytest.skip(f"neither `make setup` nor SASH_PYSPARKS gives PySpark {version}")
     run = subprocess.run(

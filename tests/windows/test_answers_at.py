@@ -263,6 +263,35 @@ def test_rows_that_left_are_not_counted():
     check(window, asked, [5, 20, 45, 100])
 
 
+def test_stale_blocks_are_folded_first():
+    spec = spec_of("no keys", {"sum": SOME["sum"]}, identity="i")
+    window = window_of(spec, [(0, i, i) for i in range(60)])
+    window.query()
+    window.retract(Batch.of(spec, [25, 33], {"i": [25, 33]}))
+    (found,) = window.answers_at(np.array([55]), None, [50])
+    assert found.aggregates["sum"][0] == window.past.query(Query(lookbacks=[50], as_of=55))[0].aggregates["sum"]
+
+
+def test_an_open_block_is_folded_as_it_grew():
+    window = window_of(spec_of("no keys", {"sum": SOME["sum"]}), [], block=256)
+    random = np.random.default_rng(1)
+    differs = 0
+    for i in range(200):
+        fill(window, [(0, i, int(random.integers(1, 10**9)))])
+        (grown,) = window.query()
+        (found,) = window.answers_at(np.array([i]))
+        assert found.aggregates["sum"][0] == grown.aggregates["sum"]
+        differs += grown.aggregates["sum"] != float(np.sum(window.keys.columns(0)[1]))
+    assert differs, "or this test shows nothing"
+
+
+def test_a_view_has_nothing_of_the_moment_before_it():
+    window = window_of(spec_of("keys", {"n": SOME["n"], "sum": SOME["sum"]}), [(1, i, i) for i in range(60)])
+    document = {"name": "view", "of": "w", "slide": {"max_age": 20}, "aggregates": {"n": SOME["n"]}}
+    view = window.derive(completed(WindowSpec.parse(document), window.spec))
+    check(view, [(1, 59), (1, 45), (1, 39), (1, 40)], [1000, 5])
+
+
 def test_on_wall_time_entries_leave_before_a_question():
     clock = ManualClock()
     spec = WindowSpec.parse(

@@ -115,6 +115,7 @@ class Lives:
     """
 
     def __init__(self, lease_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lease_s = lease_s
         self._blind_s = max(lease_s, _FORGET_S / 2)
         self._clock = clock
         self._looked_s = float("-inf")
@@ -141,6 +142,9 @@ class Lives:
             known = before.get(field)
             if known is not None and known[0] == row:
                 self._seen[field] = known
+            elif known is not None:
+                # It was renewed since the last look. Redis' clock may have jumped since, and would call it over.
+                self._seen[field] = (row, now_s, now_s + max(left_s, self._lease_s))
             else:
                 self._seen[field] = (row, now_s, now_s + left_s)
         return {field for field, (_, _, until_s) in self._seen.items() if asked_s < until_s}

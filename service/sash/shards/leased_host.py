@@ -316,7 +316,8 @@ class LeasedHost:
                     self._dropped(shard)
                     return
         except SashError as error:
-            self._dropped(shard)
+            if (unknown := self.shards.joining.pop(shard, None)) is not None:  # whose it is, nobody could say
+                self.serving.spawn(self._ended(shard, unknown))
             self._problems[shard] = error.message
             _log.error("shard %d cannot be served, and is tried again: %s", shard, error.message)
             await asyncio.sleep(_AGAIN_S)
