@@ -36,6 +36,7 @@ NOT_METRICS = {
     "sash_client",
     "sash_cli",
     "sash_engine",
+    "sash_ingest",
     "sash_spark",
     "sash_proto",
     "sash_wire",

@@ -23,7 +23,10 @@ import pytest
 from sash_client.local import local_service
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("sash", "sash_engine", "sash_client", "sash_cli", "sash_spark", "pyspark_sash", "sash_proto", "sash_wire")
+PACKAGES = (
+    *("sash", "sash_engine", "sash_client", "sash_cli", "sash_ingest", "sash_spark", "pyspark_sash", "sash_proto"),
+    "sash_wire",
+)
 OLDEST = [
     *("grpcio==1.62.3", "protobuf==4.25.8", "numpy==2.0.0", "googleapis-common-protos==1.62.0", "xxhash==3.0.0"),
     "pyyaml==6.0",

@@ -27,6 +27,7 @@ ROUTES = {
     ("get", "/v1/windows"),
     ("get", "/v1/windows/{name}"),
     ("delete", "/v1/windows/{name}"),
+    ("post", "/v1/windows/{name}/answers-at"),
     ("post", "/v1/windows/{name}/insert"),
     ("post", "/v1/windows/{name}/bulk-insert"),
     ("post", "/v1/windows/{name}/bulk-evict"),
@@ -85,7 +86,7 @@ def test_the_document_is_valid_openapi(openapi):
         assert declared == set(re.findall(r"{(\w+)}", path))
         assert any(status.startswith("2") for status in operation["responses"])
         if "422" in operation["responses"]:  # FastAPI's own, of a validation that is not used here, has no place
-            ours = {"query", "range", "series", "watch", "entries", "aggregates", "export"}
+            ours = {"query", "answers-at", "range", "series", "watch", "entries", "aggregates", "export"}
             assert path.rsplit("/")[-1] in ours | {"bulk-evict", "retract", "update", "punctuate", "move"}
     for reference in references(openapi):
         assert reference.removeprefix("#/components/schemas/") in openapi["components"]["schemas"]
