@@ -270,6 +270,7 @@ class Operations:
         async for request in requests:
             if first is None:
                 first = request
+                await self._plane.look_up(request.window, AnswersAt.name)  # it may have no pairs
             elif request.window or request.lookbacks or request.where or request.aggregates:
                 raise InvalidArgument("only the first request has a question; the others have pairs", field="window")
             if request.time:
