@@ -12,10 +12,9 @@ import typer
 from sash_cli import missing
 from sash_cli.options import LOCAL, LOGIN, Target
 from sash_cli.output import fail
-from sash_client import Client, SashClientError
 from sash_wire.errors import WireError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # as in `options`
     from sash_ingest.config import IngestConfig
 
 __all__ = ["ingest"]
@@ -53,14 +52,13 @@ def ingest(
         if (document.source.format == "kafka") is not (source == "kafka"):
             fail(f"{config}: source.format: the document is not for {source}")
         if not check:
-            _run(run, document, target, strict, name)
+            _run(run, config, document, target, strict, name)
     except WireError as error:
         fail(f"{config}: {error.message}")
-    except SashClientError as error:
-        fail(f"{config}: {error.message}")
 
 
-def _run(run: Any, document: IngestConfig, target: str, strict: bool, name: str | None) -> None:
+def _run(run: Any, config: Path, document: IngestConfig, target: str, strict: bool, name: str | None) -> None:
+    from sash_client import Client, SashClientError
     from sash_ingest.connector import SourceError
     from sash_ingest.runner import RejectedError
 
@@ -70,6 +68,8 @@ def _run(run: Any, document: IngestConfig, target: str, strict: bool, name: str 
             run(client, document, strict, sys.stdin.buffer, name, _say, _stops)
         except (SourceError, RejectedError, OSError) as error:
             fail(str(error))
+        except SashClientError as error:
+            fail(f"{config}: {error.message}")
 
 
 def _say(line: str) -> None:
