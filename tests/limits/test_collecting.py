@@ -72,7 +72,7 @@ def test_a_process_that_has_not_settled_leaves_nothing_out(process):
     assert gc.get_freeze_count() == 0
 
 
-def test_searches_for_garbage_take_a_thousandth_of_the_loop(monkeypatch):
+def test_searches_for_garbage_take_a_thousandth_of_the_loop_and_a_hundredth_when_memory_is_full(monkeypatch):
     """When memory is full, there are more of them; but not where each holds the loop for long."""
     clock, looks = Clock(), []
     search = memory.GarbageSearch(clock)
@@ -91,7 +91,9 @@ def test_searches_for_garbage_take_a_thousandth_of_the_loop(monkeypatch):
     assert looked(False, 2, 0.001)
     assert not looked(True, 29, 0.4)
     assert looked(True, 2, 0.4)
-    assert not looked(True, 399, 0.001)
-    assert looked(True, 2, 0.001)
+    assert not looked(True, 39, 1.0)
+    assert looked(True, 2, 1.0)
+    assert not looked(False, 999, 0.001)
+    assert looked(False, 2, 0.001)
     assert not looked(True, 29, 0.001)
     assert looked(True, 2, 0.001)
