@@ -16,28 +16,9 @@ from sash_wire.specs import document_of, fill_spec
 from tests.support.historic import KINDS, Historic, spec_of, view_of
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples, alike
+from tests.support.written import writes_until
 
-keys_of = st.sampled_from(["x|y", "x|z", "q|y"])
-times_of = st.integers(10, 70)
-values_of = st.integers(-9, 9)
-rows_of = st.lists(st.tuples(keys_of, times_of, values_of), min_size=1, max_size=14)
-writes_of = st.lists(
-    st.one_of(
-        st.tuples(st.just("bulk"), rows_of),
-        st.tuples(st.just("bulk"), rows_of),
-        st.tuples(st.just("bulk"), rows_of.map(lambda rows: [("x|y", *row[1:]) for row in rows])),
-        st.tuples(st.just("insert"), keys_of, times_of, values_of),
-        st.tuples(st.just("evict"), times_of, st.one_of(st.none(), keys_of)),
-        st.tuples(st.just("range"), times_of, st.integers(0, 9), st.one_of(st.none(), keys_of)),
-        st.tuples(st.just("retract"), rows_of),
-        st.tuples(st.just("update"), rows_of),
-        st.tuples(st.just("punctuate"), times_of),
-        st.tuples(st.just("clock"), st.integers(1, 12)),
-        st.tuples(st.just("aggregates")),
-        st.tuples(st.just("restart")),
-    ),
-    max_size=12,
-)
+writes_of = writes_until(70)
 
 
 @a_share_of_examples(4)
