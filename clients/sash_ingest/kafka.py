@@ -98,7 +98,6 @@ class Kafka:
         self._fresh = {}
         messages = self._consumer.consume(_MESSAGES, timeout_s)
         found: dict[tuple[str, int], Records] = {}
-        again = set[tuple[str, int]]()
         last: Records | None = None
         topic = partition = None
         for message in messages:
@@ -120,8 +119,6 @@ class Kafka:
                 column.append(self._beside[name](message))
         for place in found.keys() & self._fresh.keys():  # they may be from before the partition came
             del found[place]
-            again.add(place)
-        for place in again:
             self.seek(f"{place[0]}/{place[1]}", self._fresh[place])
         if messages and self._trouble:
             self._trouble = ""
