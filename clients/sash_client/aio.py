@@ -37,8 +37,8 @@ import grpc
 
 from sash_client.answers import Topology, WindowInfo, WriteResult
 from sash_client.calls.connect import AsyncCalls
-from sash_client.calls.connection import READS, Connection
-from sash_client.calls.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.calls.connection import Connection
+from sash_client.calls.plans import READS, Ask, AskStream, Plan, Restarts, Together, pauses_s
 from sash_client.calls.streams import Patience, stood_still
 from sash_client.calls.targets import Endpoint
 from sash_client.data.bulks import Bulk, Rows

@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
 from sash_client.answers import Topology, WindowInfo, WriteResult
-from sash_client.calls.connection import READS, Connection
-from sash_client.calls.plans import Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.calls.connection import Connection
+from sash_client.calls.plans import READS, Ask, AskStream, Plan, Restarts, Together, pauses_s
 from sash_client.calls.streams import Feed, Patience, answered, received
 from sash_client.calls.targets import Endpoint
 from sash_client.data.bulks import Bulk

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sash_client.calls.credentials import TLS, Token, channel_credentials, check_clear_token, ssl_context, token_of
 from sash_client.calls.metadata import said_of_request
 from sash_client.calls.owners import Owners
-from sash_client.calls.plans import READ_ATTEMPTS
+from sash_client.calls.plans import READ_ATTEMPTS, READS
 from sash_client.calls.targets import Endpoint, to_endpoint, to_target
 from sash_client.data.libraries import imported
 from sash_client.errors import FailedPrecondition, InvalidArgument, Unavailable
@@ -28,10 +28,7 @@ from sash_wire import traces
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["OPTIONS", "READS", "Connection"]
-
-READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series", "AnswersAt")
-"""Reads with one answer."""
+__all__ = ["OPTIONS", "Connection"]
 
 # gRPC 1.85.1 does not end a call with a retry policy that answers with a stream when the server
 # dies before the first message, not even when the call is cancelled: `plans.Restarts` retries those.

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sash_client.answers import Topology
-from sash_client.calls.plans import Ask, Plan
+from sash_client.calls.plans import READS, Ask, Plan
 from sash_client.data.bulks import Columns
 from sash_client.data.wire import from_topology
 from sash_client.errors import (
@@ -45,9 +45,7 @@ _AWAY_S = 10.0
 _MAP_S = 5.0
 """So long one process may take to answer with the map."""
 _ONE_KEY = frozenset({"Insert", "BulkEvict", "Query", "RangeQuery", "Series"})
-_READS = frozenset(
-    {"Query", "RangeQuery", "Series", "AnswersAt", "GetWindow", "ListWindows", "ListKeys", "GetTopology"}
-)
+_READS = frozenset({*READS, "GetTopology"})
 
 R = TypeVar("R")
 

@@ -34,6 +34,7 @@ from sash_client.errors import SashClientError, Unavailable
 
 __all__ = [
     "READ_ATTEMPTS",
+    "READS",
     "Ask",
     "AskStream",
     "Pause",
@@ -46,6 +47,9 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+
+READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series", "AnswersAt")
+"""Reads with one answer."""
 
 READ_ATTEMPTS = 4
 """How often a read is made at most while the service is unavailable."""
