@@ -26,6 +26,7 @@ __all__ = ["REDIS_FAULTS", "Connection", "Server"]
 REDIS_FAULTS = (
     "request lost",
     "answer lost",
+    "answer late",
     "late",
     "slow",
     "cut off",
@@ -136,6 +137,10 @@ class Server:
         """Is told of each prefix that another owner takes: from now on the one before commits nothing."""
         self.strikes: Callable[[Process, str], None] = lambda process, kind: None
         """Has something happen to a process."""
+        self.go_on_s: Callable[[], Sequence[float]] = lambda: ()
+        """Says when those go on that stand still."""
+        self.moved: Callable[[int, str, str], None] = lambda shard, old, new: None
+        """Is told of each shard that the lease table gives to another process."""
         self.asking: Process | None = None
         """Whose command is executed."""
         self.commands = 0
@@ -271,11 +276,17 @@ class Server:
         if compiled is None:
             compiled = _SCRIPTS[script] = _LUA.execute(b"return function(KEYS, ARGV) " + script + b"\nend")
         keys, argv = list(args[: int(count)]), list(args[int(count) :])
+        before = self._hash(keys[0]) if len(keys) == 1 and keys[0].endswith(b":table") else None
         try:
             answer = _from_lua(compiled(_LUA.table_from(keys), _LUA.table_from(argv)))
         except lua51.LuaError as error:
             raise ResponseError(str(error)) from None
         self._look_at(keys, argv, answer)
+        if before is not None:
+            for field in answer if isinstance(answer, list) else ():
+                kind, _, shard = field.partition(b":")
+                if kind == b"s" and before.get(field, b"") != argv[0]:
+                    self.moved(int(shard), before.get(field, b"").decode(), argv[0].decode())
         return answer
 
     def _look_at(self, keys: list[bytes], argv: list[bytes], answer: Any) -> None:
@@ -431,7 +442,12 @@ class Connection:
         if fault == "request lost" or since_s <= now_s < until_s:
             return
         if fault == "late":
-            delay_s += server.loop.late(server.draw.choice([0.6, 3.0, 12.0, 40.0]))
+            # Or soon after somebody goes on who stands still: that is when it does harm.
+            back_s = [until_s - now_s for until_s in server.go_on_s() if until_s > now_s]
+            wait_s = server.draw.choice([0.6, 3.0, 12.0, 40.0])
+            if back_s and server.draw.random() < 0.6:
+                wait_s = max(back_s) + server.draw.choice([0.01, 0.05, 0.3])
+            delay_s += server.loop.late(wait_s)
         self._coming.append((command, fault))
         arrives_s = self._arrives_s = max(self._arrives_s, now_s + delay_s)
         if greenlet.getcurrent() is machine.hub and arrives_s - now_s < 1.0:
@@ -451,6 +467,8 @@ class Connection:
         if fault == "answer lost":
             return
         delay_s = server.draw.choice([0.0, 0.0, 0.0002, 0.001, 0.02]) + server.late_s(self._process)
+        if fault == "answer late":
+            delay_s += server.draw.choice([0.2, 0.7, 1.5, 4.0])
         if greenlet.getcurrent() is self._machine.hub and running() is not None:
             self._machine.sleep(delay_s)
             self._answers.append(answer)

@@ -264,6 +264,9 @@ class World:
         self._under_way: set[int] = set()
         self._lost: list[tuple[set[int], Any, Op]] = []
         self._callbacks = 0
+        self._stopping: list[asyncio.Future[None]] = []
+        self.left_alone = False
+        """Whether nobody creates or deletes windows any more, after a call that did so has failed."""
         self.over = False
         self.ended = False
         """Whether the run is over: what is closed now says nothing."""
@@ -335,6 +338,9 @@ class World:
             self.clock.ahead_ns += self.random.choice([-(10**9), -3600 * 10**9, 10**9, 60 * 10**9])
             self.met[f"clock jumped | {self.served.state}"] += 1
             self.note("the clock jumps")
+        elif kind == "ends":
+            self.met[f"stops | {self.served.state}"] += 1
+            self._stopping.append(self.loop.create_task(self.served.stop(), context=self.context))
         else:
             self.served.die(kind == "power")
 
