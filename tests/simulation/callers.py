@@ -13,6 +13,7 @@ from typing import Any
 
 from sash_client.aio import AsyncWindow
 from sash_client.errors import DataLoss, DeadlineExceeded, NotFound, SashClientError, Unavailable
+from sash_engine.windows.questions import RangeQuery
 from tests.simulation.history import ANY, GONE, Applied, Entries, Entry, Op, State
 from tests.simulation.world import Caller, World
 
@@ -231,7 +232,7 @@ class _Calls:
             await self.world.move(self.client, draw)
             return
         window, history = self.windows[name], self.world.histories[name]
-        numbered = name in self.numbered and draw.random() < 0.6
+        numbered = name in self.numbered and draw.random() < 0.6 and not self.world.loses
         what = draw.choices(
             ["insert", "bulk", "evict", "range", "retract", "read", "life"],
             [30, 25, 6, 4, 8 * (name != ROLLED), 22, 25 * (name == PASSING and not self.world.left_alone)],
@@ -411,24 +412,37 @@ class _Calls:
             world.note(f"caller {self.number}: … {name} is added")
 
     async def _copy(self) -> None:
-        """Export a window, and import it under another name: it has what its keys had at one moment each."""
+        """Export a window, and import it under another name, or where there are more shards.
+
+        Others write meanwhile. The copy has what its keys had at one moment each.
+        """
         world = self.world
         if world.stale:
             return
         self.copies += 1
         copy, history, window = f"copy{self.number}x{self.copies}", world.histories[KEPT], f"a copy of {KEPT}"
+        resharded = self.draw.random() < 0.5
+        if resharded:
+            window = f"{KEPT}, resharded"
         ops = {key: reading(-1, TIMES * 10**6, [key]) for key in world.keys}
         for op in ops.values():
             self._begin(history, op, f" in {window}")
         seen: dict[str, Hashable] = {}
-        world.copies.append(copy)
+        if not resharded:
+            world.copies.append(copy)
         try:
             served = await world.serving()
             async with asyncio.timeout(60.0):
                 parts = await world.done_by(served, world.exported(served, KEPT))
-                await world.done_by(await world.serving(), world.imported(parts, copy))
+                if not resharded:
+                    await world.done_by(await world.serving(), world.imported(parts, copy))
+            other = await world.resharded(parts, KEPT) if resharded else None
             for key in world.keys:
-                answer = await self.client.window(copy).range_query(-1, TIMES * 10**6, key=key)
+                answer: Any
+                if other is not None:
+                    answer = await other.ask(KEPT, RangeQuery(-1, TIMES * 10**6, key))
+                else:
+                    answer = await self.client.window(copy).range_query(-1, TIMES * 10**6, key=key)
                 seen[key] = _seen(answer.aggregates)
         except (TimeoutError, Unavailable, DeadlineExceeded) as error:
             world.note(f"caller {self.number}: … {window}: {error}")
@@ -521,7 +535,7 @@ class _Calls:
             self._end(history, op, GONE)
 
     def _failed(self, history: Any, op: Op, error: SashClientError, reads: bool = False) -> None:
-        if isinstance(error, DataLoss):
+        if isinstance(error, DataLoss) and not self.world.loses:
             self.world.fail(error)
         self._say(op, f"{type(error).__name__}: {error.message}")
         if not reads and isinstance(error, Unavailable | DeadlineExceeded) and not error.unchanged:

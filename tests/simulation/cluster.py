@@ -214,6 +214,9 @@ class Cluster(World):
         self.redis.fails = self.fail
         self.redis.taken = self._taken
         self.redis.moved = self._moved
+        self.redis.everysec = self.loses = part.everysec
+        self.redis.marks = lambda: {name: history.mark() for name, history in self.histories.items()}
+        self.redis.lost = self._lost_writes
         self.redis.go_on_s = lambda: [
             each.process.stopped_until_s for each in self.by_number.values() if each.process.stopped
         ]
@@ -256,6 +259,21 @@ class Cluster(World):
                 continue
             if member.hosts(shard) is not None and member.valid:
                 self.fail(AssertionError(f"shard {shard} is taken from process {process.number}, whose lease runs"))
+
+    def _lost_writes(self, marks: Any) -> None:
+        """Redis has lost some of the last writes; somebody starts all processes again, at once or soon.
+
+        Until then they answer questions from memory. So from now on only writes are checked, and the end.
+        """
+        self.stale = True
+        self.met["writes are lost | "] += 1
+        self.note("Redis has lost its last writes")
+        for name, history in self.histories.items():
+            self.checked(history.went_back, marks[name])
+        after_s = self.random.choice([0.0, 0.0, 1.0, 5.0])
+        for member in self.by_number.values():
+            if member.process.alive:
+                self.loop.call_later(after_s, member.die, context=self.context)
 
     def _shadow(self, shard: int) -> None:
         """Whoever still has a shard whose prefix another process takes must not answer once that one does.

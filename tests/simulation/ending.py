@@ -12,18 +12,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 from prometheus_client import CollectorRegistry
 
-from sash.context import CALL, CallContext
 from sash.limits.memory import MemoryBudget
 from sash.prometheus.app import PREFIX, PrometheusApp
 from sash.runtime.metrics import Metrics
-from sash.shards import lifecycle
 from sash_client.aio import AsyncWindow
 from sash_client.errors import Unavailable
 from sash_engine.windows.questions import RangeQuery
@@ -31,13 +27,11 @@ from sash_wire.labels import split
 from tests.simulation.callers import KEPT, PARTS, ROLLED, TIMES, VIEW, asked
 from tests.simulation.history import Entry
 from tests.simulation.world import Caller, World
-from tests.support.sharded import in_process
 
 __all__ = ["all_forms", "resharded"]
 
 _FOLDED = ["max", "n", "sum"]
 _STEPS = 5
-_RESHARDED = 4
 Folded = Mapping[str, Any]
 
 
@@ -179,18 +173,7 @@ async def resharded(world: World) -> None:
         return
     served = await world.serving()
     parts = await asked(lambda: world.done_by(served, world.exported(served, KEPT)))
-    other = in_process(_RESHARDED)
-
-    async def given() -> Any:
-        for part in parts:
-            yield part
-
-    draw = random.Random(f"{world.scenario.seed} resharded")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lifecycle, "secrets", SimpleNamespace(token_hex=lambda count: draw.randbytes(count).hex()))
-        token = CALL.set(CallContext(lambda: [("x-request-id", "resharded")]))
-        await other.restore(given(), KEPT)
-        CALL.reset(token)
+    other = await world.resharded(parts, KEPT)
     for key in world.keys:
         own = folded(entry for entry in entries if entry[0] == key)
         answer = await other.ask(KEPT, RangeQuery(-1, TIMES * 10**6, key))

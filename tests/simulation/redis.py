@@ -4,7 +4,7 @@
                             └─▶ replica, later
 
 The scripts are the service's own, run by Lua. What a server has acknowledged survives its restart, unless the scenario
-says that it syncs now and then. A replica that takes over has what was waited for, and perhaps no more.
+says that it syncs each second. A replica that takes over has what was waited for, and perhaps no more.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ REDIS_FAULTS = (
     "no replica",
     "lags",
     "fails over",
+    "loses writes",
     "fades",
     "dies",
     "stands still",
@@ -44,6 +45,9 @@ REDIS_FAULTS = (
 
 PLACES = {"EVAL of fence": "fence", "EVAL of table": "table", "EVAL of swap": "swap", "MGET": "read"}
 """Commands that have faults of their own: takes of prefixes and commits, heartbeats, changes of the table, and MGET."""
+
+_SYNCED_S = 2.0
+"""So much may be lost where Redis does not sync before it answers."""
 
 _Row = tuple[Any, float | None]
 """A value, and when it expires."""
@@ -107,7 +111,9 @@ class Server:
     Attributes:
         faults: by number of a command over all time.
         fails: is told of what must never be.
-        synced_s: how old what is synced may be; 0: nothing is answered before it is synced.
+        everysec: whether what is answered may be lost for two seconds.
+        marks: returns what the world notes beside what is stored at a moment.
+        lost: is told that all is as it was when that was noted.
     """
 
     def __init__(
@@ -151,6 +157,11 @@ class Server:
         self.met: Counter[str] = Counter()
         self.owners: dict[bytes, bytes] = {}
         """Who took each prefix last."""
+        self.everysec = False
+        self.marks: Callable[[], Any] = lambda: None
+        self.lost: Callable[[Any], None] = lambda mark: None
+        self._unsynced: deque[tuple[float, dict[bytes, _Row], Any]] = deque()
+        """What was stored until a moment, for some of the last moments."""
         self.went_back = False
         self.in_use = False
         """Whether something was acknowledged. A deployment that is lost in its first second is begun anew by hand."""
@@ -188,6 +199,8 @@ class Server:
             self.lags_until_s = now_s + draw.choice([0.5, 3.0, 20.0])
         elif fault == "fails over":
             self.fail_over()
+        elif fault == "loses writes":
+            self.lose()
         elif process is not None and fault in ("dies", "stands still", "sleeps"):
             self.strikes(process, fault)
         return fault
@@ -205,6 +218,25 @@ class Server:
         """End, and begin again with what is synced."""
         self.era += 1
         self.up_s = self.loop.time() + self.draw.choice([0.1, 2.0, 12.0])
+
+    def lose(self) -> None:
+        """End, and begin again without some of the last writes."""
+        since_s = self.loop.time() - _SYNCED_S
+        some = [(rows, mark) for until_s, rows, mark in self._unsynced if until_s > since_s]
+        self._unsynced.clear()
+        if some and self.in_use:
+            self.restart()
+            self.went_back = True
+            self.rows, mark = self.draw.choice(some)
+            self.lost(mark)
+
+    def _noted(self) -> None:
+        """Take note of what is stored now, if nothing was noted for a while."""
+        now_s = self.loop.time()
+        if not self._unsynced or now_s - self._unsynced[-1][0] > self.draw.choice([0.0, 0.05, 0.3]):
+            self._unsynced.append((now_s, dict(self.rows), self.marks()))
+            while self._unsynced[0][0] < now_s - _SYNCED_S:
+                self._unsynced.popleft()
 
     def fail_over(self) -> None:
         """The machine is lost, and the replica takes its place; a new one follows it."""
@@ -233,6 +265,8 @@ class Server:
         """Run a command, and return its answer, or the error that it answers."""
         global _server
         _server = self
+        if self.everysec and self.in_use:
+            self._noted()
         parts = [each.encode() if isinstance(each, str) else each for each in command]
         try:
             return self.command([b"%d" % each if isinstance(each, int) else bytes(each) for each in parts])
@@ -350,7 +384,7 @@ class Server:
         return b"aof_enabled:1\r\nused_memory:1\r\nmaxmemory:0\r\n"
 
     def _config(self, *_: bytes) -> Any:
-        return [b"appendfsync", b"always"]
+        return [b"appendfsync", b"everysec" if self.everysec else b"always"]
 
     def _cluster(self, *_: bytes) -> Any:
         raise ResponseError("ERR This instance has cluster support disabled")

@@ -43,6 +43,7 @@ class ClusterPart:
         together: whether all processes are on one machine.
         replicas: of Redis, for which commits wait; with one, Redis may lose its machine.
         moves: how often a caller moves a shard.
+        everysec: Redis answers before it syncs, and may lose two seconds of writes.
         sleeps: machines are suspended, and their monotonic clocks with them. So a process may answer from memory after
             another one has its shards: what is read, and what is said not to be there, counts for nothing.
     """
@@ -54,6 +55,7 @@ class ClusterPart:
     replicas: int
     moves: float = 0.04
     sleeps: bool = False
+    everysec: bool = False
 
 
 @dataclass(frozen=True)
@@ -278,6 +280,10 @@ _THEMES: Mapping[str, _Theme] = {
         },
         {"lease_s": 10.0, "life": 0.5, "sleeps": True},
     ),
+    "a Redis that syncs each second": _Theme(
+        {"redis": ("loses writes",), "fence": ("loses writes", "late"), "callback": ("kill", "stopped")},
+        {"everysec": True, "replicas": 0, "batches": 0.0, "others": 0.0, "lease_s": (2.0, 5.0)},
+    ),
 }
 
 
@@ -307,6 +313,7 @@ def cluster_of_seed(seed: int) -> Scenario:
             kind
             for kind in kinds[place]
             if (part["replicas"] or kind not in ("fails over", "no replica", "lags"))
+            and (part.get("everysec") or kind != "loses writes")
             and (part.get("sleeps") or not kind.startswith("sleeps"))
         ]
         if some:
