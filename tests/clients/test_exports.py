@@ -64,8 +64,8 @@ def test_spark_exports():
         (
             sash_client.Client,
             [
-                *("close", "create_window", "delete_window", "export_window", "import_window", "list_windows"),
-                *("move_shard", "topology", "wait_until_ready", "window"),
+                *("answers_at", "close", "create_window", "delete_window", "export_window", "import_window"),
+                *("list_windows", "move_shard", "topology", "wait_until_ready", "window"),
             ],
         ),
         (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
 from sash_client.answers import Answer, page_of
 from sash_client.calls.plans import Ask, AskStream, Plan
 from sash_client.data.bulks import Bulk, bulk_of, from_bulk, pairs_of
-from sash_client.data.features import beside, features_of, requests_of
+from sash_client.data.features import Features, Gathered, beside, requests_of
 from sash_client.data.tables import Series
 from sash_client.data.times import Duration, TimeLike, to_duration
 from sash_client.data.wire import answers_in, from_answer, from_series
@@ -20,16 +21,20 @@ from sash_client.windows.keys import (
     AllKeys,
     Grouping,
     Key,
+    Pairing,
     fill_aggregates,
     fill_grouping,
     fill_where,
     set_keys,
 )
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.features import of_window
 
 __all__ = [
     "answers_at",
+    "answers_of",
     "entries",
+    "options_of",
     "query",
     "range_groups",
     "range_query",
@@ -356,18 +361,73 @@ def answers_at(
     Returns:
         the frame with a column for each aggregate and lookback, see `Features`; of times the `Features` alone.
     """
+    asked: Pairing = {"keys": keys, "key": key, "lookbacks": lookbacks, "where": where, "aggregates": aggregates}
+    return beside(pairs, (yield from _features(window, pairs, time, progress, asked)))
+
+
+def answers_of(
+    client: Any,
+    pairs: Any,
+    windows: Sequence[str] | Mapping[str, Pairing],
+    time: str | None,
+    progress: Callable[[int, int], None] | None,
+    asked: Pairing,
+) -> Plan[Any]:
+    """Answer as `answers_at` of several windows; see `Client.answers_at`."""
+    columns: dict[str, Any] = {}
+    named = options_of(windows, asked)
+    for i, (name, options) in enumerate(named.items()):
+        told = None if progress is None else _of_all(progress, i, len(named))
+        found = yield from _features(Handle(client, name), pairs, time, told, options)
+        for column, values in found.columns.items():
+            prefixed = of_window(name, column)
+            if prefixed in columns:
+                raise InvalidArgument(f"two windows have columns {prefixed!r}: ask about them apart", field="windows")
+            columns[prefixed] = values
+    return beside(pairs, Features(columns))
+
+
+def options_of(windows: Sequence[str] | Mapping[str, Pairing], asked: Pairing) -> dict[str, Pairing]:
+    """Return the options of a question to each window: its own before those of all.
+
+    Raises:
+        InvalidArgument: there is no window, or no such option.
+    """
+    if isinstance(windows, str) or not windows:
+        raise InvalidArgument("windows is a list of names, or a mapping from names to options", field="windows")
+    own: Mapping[str, Pairing] = windows if isinstance(windows, Mapping) else {name: {} for name in windows}
+    for option in [*asked, *(option for options in own.values() for option in options)]:
+        if option not in Pairing.__annotations__:
+            known = ", ".join(Pairing.__annotations__)
+            raise InvalidArgument(f"no option {option!r} of a window; there are {known}", field=option)
+    return {name: {**asked, **options} for name, options in own.items()}
+
+
+def _of_all(progress: Callable[[int, int], None], at: int, count: int) -> Callable[[int, int], None]:
+    """Tell of the pairs of one window among those of all windows."""
+    return lambda done, pairs: progress(at * pairs + done, count * pairs)
+
+
+def _features(
+    window: Handle, pairs: Any, time: str | None, progress: Callable[[int, int], None] | None, asked: Pairing
+) -> Plan[Features]:
+    """Ask bulk after bulk: one is in memory at a time, beside the answers."""
     spec = yield from known(window)
-    columns = pairs_of(bulk_of(pairs, None, keys, time=time, key=key), spec)
-    asked = pb.AnswersAtRequest(window=window.name, lookbacks=to_lookbacks(lookbacks))
-    fill_where(asked, where)
-    fill_aggregates(asked, aggregates)
-    found, done = list[pb.AnswersAtResponse](), 0
-    for request in requests_of(columns, asked, max(_PAIR_ANSWERS // max(len(asked.lookbacks), 1), 1)):
-        found.append((yield Ask("AnswersAt", request)))
+    bulk = bulk_of(pairs, None, asked.get("keys"), time=time, key=asked.get("key"))
+    if not spec.keyed and asked.get("key") is None and asked.get("keys") is None:
+        bulk = replace(bulk, keys=None)  # a frame may have a column "key" for something else
+    columns = pairs_of(bulk, spec)
+    lookbacks = list(dict.fromkeys(to_lookbacks(asked.get("lookbacks", ()))))
+    question = pb.AnswersAtRequest(window=window.name, lookbacks=lookbacks)
+    fill_where(question, asked.get("where"))
+    fill_aggregates(question, asked.get("aggregates"))
+    found, done = Gathered(sorted(spec.aggregates), answers_in), 0
+    for request in requests_of(columns, question, max(_PAIR_ANSWERS // max(len(lookbacks), 1), 1)):
+        found.add((yield Ask("AnswersAt", request)))
         done += len(request.time) // 8
         if progress is not None:
             progress(done, len(columns.times))
-    return beside(pairs, features_of(sorted(spec.aggregates), found, answers_in))
+    return found.features()
 
 
 def _question(
