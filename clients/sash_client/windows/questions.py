@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from sash_client.answers import Answer, page_of
 from sash_client.calls.plans import Ask, AskStream, Plan
@@ -43,6 +43,8 @@ __all__ = [
     "to_lookbacks",
     "watch",
 ]
+
+Options = TypeVar("Options", bound=Mapping[str, Any])
 
 _PAIR_ANSWERS = 65_536
 """Answers about pairs that one call asks for, over all lookbacks: about 2 MB with four aggregates."""
@@ -375,7 +377,7 @@ def answers_of(
 ) -> Plan[Any]:
     """Answer as `answers_at` of several windows; see `Client.answers_at`."""
     columns: dict[str, Any] = {}
-    named = options_of(windows, asked)
+    named = options_of(windows, asked, Pairing.__annotations__)
     for i, (name, options) in enumerate(named.items()):
         told = None if progress is None else _of_all(progress, i, len(named))
         found = yield from _features(Handle(client, name), pairs, time, told, options)
@@ -387,20 +389,24 @@ def answers_of(
     return beside(pairs, Features(columns))
 
 
-def options_of(windows: Sequence[str] | Mapping[str, Pairing], asked: Pairing) -> dict[str, Pairing]:
+def options_of(
+    windows: Sequence[str] | Mapping[str, Options], asked: Options, known: Collection[str]
+) -> dict[str, Options]:
     """Return the options of a question to each window: its own before those of all.
+
+    Args:
+        known: the options that there are.
 
     Raises:
         InvalidArgument: there is no window, or no such option.
     """
     if isinstance(windows, str) or not windows:
         raise InvalidArgument("windows is a list of names, or a mapping from names to options", field="windows")
-    own: Mapping[str, Pairing] = windows if isinstance(windows, Mapping) else {name: {} for name in windows}
+    own: Mapping[str, Any] = windows if isinstance(windows, Mapping) else {name: {} for name in windows}
     for option in [*asked, *(option for options in own.values() for option in options)]:
-        if option not in Pairing.__annotations__:
-            known = ", ".join(Pairing.__annotations__)
-            raise InvalidArgument(f"no option {option!r} of a window; there are {known}", field=option)
-    return {name: {**asked, **options} for name, options in own.items()}
+        if option not in known:
+            raise InvalidArgument(f"no option {option!r} of a window; there are {', '.join(known)}", field=option)
+    return {name: cast("Options", {**asked, **options}) for name, options in own.items()}
 
 
 def _of_all(progress: Callable[[int, int], None], at: int, count: int) -> Callable[[int, int], None]:
