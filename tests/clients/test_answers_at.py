@@ -258,7 +258,7 @@ class Response:
     """An answer of the service that can be referred to weakly."""
 
     def __init__(self, message):
-        self.answers = message.answers
+        self.answers, self.missing_shards = message.answers, message.missing_shards
 
 
 @pytest.mark.parametrize("bulks", [2, 9])

@@ -36,9 +36,12 @@ class Features(Tabular):
     Args:
         columns: arrays (n,) by these names: float64 or int64, masked (`numpy.ma`) if some pairs have no answer.
             Answers that are no numbers have the dtype object, with None for no answer.
+        missing_shards: with `partial`: the shards that are away. Of their pairs no column has a value, also not
+            "entries".
     """
 
     columns: dict[str, Array]
+    missing_shards: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -59,19 +62,25 @@ class Gathered:
         self._names = names
         self._read = read
         self._parts: dict[str, list[Array]] = {}
+        self._missing = set[int]()
 
     def add(self, bulk: pb.AnswersAtResponse) -> None:
         """Take the answers of a bulk."""
+        self._missing.update(bulk.missing_shards)
         for found in bulk.answers:
             lookback = found.lookback or None
-            self._part(feature("entries", lookback), np.frombuffer(found.entries, "<i8"))
+            entries: Array = np.frombuffer(found.entries, "<i8")
+            if found.valid:
+                entries = np.ma.MaskedArray(entries, np.frombuffer(found.valid, np.uint8) == 0)
+            self._part(feature("entries", lookback), entries)
             for name in self._names:
                 if name in found.aggregates:
                     self._part(feature(of_aggregate(name), lookback), self._read(found.aggregates[name]))
 
     def features(self) -> Features:
         """Return the columns; the parts of each go when it is whole."""
-        return Features({name: _joined(self._parts.pop(name)) for name in list(self._parts)})
+        columns = {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
+        return Features(columns, tuple(sorted(self._missing)))
 
     def _part(self, name: str, values: Array) -> None:
         self._parts.setdefault(name, []).append(values)

@@ -111,6 +111,7 @@ class Pairing(TypedDict, total=False):
     lookbacks: Sequence[Duration]
     where: Any
     aggregates: str | Sequence[str] | None
+    partial: str
 
 
 @refusing

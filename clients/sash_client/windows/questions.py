@@ -341,6 +341,7 @@ def answers_at(
     lookbacks: Sequence[Duration] = (),
     where: Any = None,
     aggregates: str | Sequence[str] | None = None,
+    partial: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan[Any]:
     """Answer about many pairs of a key and a time: of each what `query` answers as of that time, to the last bit.
@@ -358,12 +359,15 @@ def answers_at(
         lookbacks: as in `query`; there are columns for each. Without any, over everything up to the times.
         where: conditions on parts of keys, as of `query`: a pair whose key does not meet them has no entries.
         aggregates: names: only these aggregates are computed and answered; all if None or empty.
+        partial: "allow": answer also if some shards are away. The pairs of their keys then have no values, also not for
+            "entries"; `missing_shards` of `Features` says which shards.
         progress: called after each bulk with how many pairs are answered, and how many there are.
 
     Returns:
         the frame with a column for each aggregate and lookback, see `Features`; of times the `Features` alone.
     """
     asked: Pairing = {"keys": keys, "key": key, "lookbacks": lookbacks, "where": where, "aggregates": aggregates}
+    asked["partial"] = partial
     return beside(pairs, (yield from _features(window, pairs, time, progress, asked)))
 
 
@@ -376,17 +380,18 @@ def answers_of(
     asked: Pairing,
 ) -> Plan[Any]:
     """Answer as `answers_at` of several windows; see `Client.answers_at`."""
-    columns: dict[str, Any] = {}
+    columns, missing = dict[str, Any](), set[int]()
     named = options_of(windows, asked, Pairing.__annotations__)
     for i, (name, options) in enumerate(named.items()):
         told = None if progress is None else _of_all(progress, i, len(named))
         found = yield from _features(Handle(client, name), pairs, time, told, options)
+        missing.update(found.missing_shards)
         for column, values in found.columns.items():
             prefixed = of_window(name, column)
             if prefixed in columns:
                 raise InvalidArgument(f"two windows have columns {prefixed!r}: ask about them apart", field="windows")
             columns[prefixed] = values
-    return beside(pairs, Features(columns))
+    return beside(pairs, Features(columns, tuple(sorted(missing))))
 
 
 def options_of(
@@ -424,7 +429,7 @@ def _features(
         bulk = replace(bulk, keys=None)  # a frame may have a column "key" for something else
     columns = pairs_of(bulk, spec)
     lookbacks = list(dict.fromkeys(to_lookbacks(asked.get("lookbacks", ()))))
-    question = pb.AnswersAtRequest(window=window.name, lookbacks=lookbacks)
+    question = pb.AnswersAtRequest(window=window.name, lookbacks=lookbacks, partial=asked.get("partial", ""))
     fill_where(question, asked.get("where"))
     fill_aggregates(question, asked.get("aggregates"))
     found, done = Gathered(sorted(spec.aggregates), answers_in), 0

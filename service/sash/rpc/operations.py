@@ -272,7 +272,7 @@ class Operations:
                 if first is None:
                     first = request
                     await self._plane.look_up(request.window, AnswersAt.name)  # it may have no pairs
-                elif request.window or request.lookbacks or request.where or request.aggregates:
+                elif request.window or request.lookbacks or request.where or request.aggregates or request.partial:
                     raise InvalidArgument(
                         "only the first request has a question; the others have pairs", field="window"
                     )
@@ -283,7 +283,9 @@ class Operations:
         spec = await self._plane.look_up(asked.window, AnswersAt.name)
         times, keys = await self.in_slices(bulks.pairs_steps(pairs, spec))
         question = AnswersAt(times, keys, list(asked.lookbacks), where_of(asked), list(asked.aggregates))
-        return await self.in_slices(translate.answers_at_steps(await self._plane.ask(asked.window, question)))
+        with allowing(asked.partial) as missing:
+            found = await self._plane.ask(asked.window, question)
+        return await self.in_slices(translate.answers_at_steps(found, sorted(missing)))
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
         limit = request.limit if request.HasField("limit") else KEYS
