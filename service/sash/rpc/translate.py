@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from sash import calls
 from sash.rpc.bulks import fill_partials
 from sash.rpc.grouping import grouped_of, where_of
