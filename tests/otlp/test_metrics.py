@@ -320,6 +320,16 @@ def test_series_that_have_one_key_are_not_mixed(sash, send):
     assert [value for _, _, value in entries(to)] == [1.0, 3.0]
 
 
+def test_too_many_attributes(sash, send):
+    to = window(sash)
+    many = {f"a{i}": "" for i in range(200)}
+    request = message((1, 1.0, None, many), (2, 1.0, None, many | {"a": ""}))
+    request.MergeFrom(message((3, 1.0, None, {}), resource=many | {"a": ""}))
+    found = send(request)
+    assert (found.rejected_data_points, "has 201 attributes; 200 are taken" in found.error_message) == (2, True)
+    assert [time for _, time, _ in entries(to)] == [1]
+
+
 def test_a_metric_without_data_is_nothing(sash, send):
     request = ExportMetricsServiceRequest()
     request.resource_metrics.add().scope_metrics.add().metrics.add(name="requests")
@@ -356,6 +366,10 @@ def test_too_many_points_or_bytes(sash, send):
     assert not send(most).rejected_data_points  # parsed in steps
     assert "too many points" in refused(send, message(*((i, 1.0, None, {}) for i in range(5001))))
     assert "bytes" in refused(send, message((1, 1.0, None, {"a": "x" * otlp.BYTES_MAX})))
+    empty = ExportMetricsServiceRequest.FromString(b"\x0a\x00" * 100_000)
+    assert not send(empty).rejected_data_points
+    empty.resource_metrics.add()
+    assert "too many metrics" in refused(send, empty)
     assert to.describe().entries == 5000
 
 

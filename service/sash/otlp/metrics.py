@@ -23,7 +23,7 @@ Source: opentelemetry.io/docs/specs/otel/metrics/data-model, opentelemetry.io/do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,9 @@ METRIC = "otel_metric"
 _POINT_BYTES = 120
 """As of a sample of remote write."""
 _POINTS_A_STEP = 200
+_MESSAGES_A_STEP, _MESSAGES_MAX = 100, 100_000
+"""Resources, scopes and metrics. An empty one takes two bytes and 2.5 µs."""
+_ATTRIBUTES_MAX = 200
 _REASONS_MAX = 3
 _STARTS_MAX = 100_000
 """Keys whose start is remembered. Of others it is written again, and the window has it already."""
@@ -194,26 +197,35 @@ class OtlpMetrics:
         """Sort the points by window."""
         routes = dict[str, _Route | None]()
         points = 0
-        for resource in request.resource_metrics:
-            shared = _named(resource.resource.attributes)
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    yield
-                    kind = metric.WhichOneof("data")
-                    data = getattr(metric, kind).data_points if kind else ()
-                    points += len(data)
-                    if points > self._entries_max:
-                        raise TooLarge(
-                            "too many points in one request: make its batches smaller",
-                            field="resource_metrics",
-                            limit=f"{self._entries_max} points",
-                        )
-                    if self._memory is not None:
-                        self._memory.need(_POINT_BYTES * len(data))
-                    if kind in _KINDS:
-                        found.reject(len(data), f"metric {metric.name[:80]!r} is {_KINDS[kind]}, which is not taken")
-                    elif kind:
-                        yield from self._take(metric, kind, data, shared, rules, routes, found)
+        for number, (resource, metric) in enumerate(_each(request)):
+            if not number % _MESSAGES_A_STEP:
+                yield
+            if number == _MESSAGES_MAX:
+                raise TooLarge(
+                    "too many metrics in one request: make its batches smaller",
+                    field="resource_metrics",
+                    limit=f"{_MESSAGES_MAX} resources, scopes and metrics",
+                )
+            if metric is None or (kind := metric.WhichOneof("data")) is None:
+                continue
+            data = getattr(metric, kind).data_points
+            points += len(data)
+            if points > self._entries_max:
+                raise TooLarge(
+                    "too many points in one request: make its batches smaller",
+                    field="resource_metrics",
+                    limit=f"{self._entries_max} points",
+                )
+            if self._memory is not None:
+                self._memory.need(_POINT_BYTES * len(data))
+            try:
+                if kind in _KINDS:
+                    raise InvalidArgument(f"metric {metric.name[:80]!r} is {_KINDS[kind]}, which is not taken")
+                shared = _named(resource.attributes)
+            except InvalidArgument as error:
+                found.reject(len(data), error.message)
+            else:
+                yield from self._take(metric, kind, data, shared, rules, routes, found)
 
     def _take(
         self,
@@ -362,7 +374,19 @@ def _append(columns: Columns, time: int, value: float, key: str | None) -> None:
         columns.keys.append(key)
 
 
-def _named(attributes: Iterable[Any]) -> dict[str, Any]:
+def _each(request: Request) -> Iterator[tuple[Any, Any]]:
+    """Each metric with its resource; without a metric, what is empty: it costs time, too."""
+    for resource in request.resource_metrics:
+        yield resource.resource, None
+        for scope in resource.scope_metrics:
+            yield resource.resource, None
+            for metric in scope.metrics:
+                yield resource.resource, metric
+
+
+def _named(attributes: Sequence[Any]) -> dict[str, Any]:
+    if len(attributes) > _ATTRIBUTES_MAX:
+        raise InvalidArgument(f"a point or a resource has {len(attributes)} attributes; {_ATTRIBUTES_MAX} are taken")
     return {each.key: each.value for each in attributes}
 
 
