@@ -13,7 +13,7 @@ import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected
-from sash_cli.output import fail, interrupts, time_of
+from sash_cli.output import fail, interrupts
 
 if TYPE_CHECKING:  # as in `options`; what reads files brings pyarrow
     pass
@@ -78,7 +78,6 @@ def load(
             fail(f"{file}: give --format csv, ndjson, parquet or arrow")
     if before is not None and not history:
         fail("--before goes with --history")
-    end = None if before is None else time_of(before)
     named = [(file, str(found)) for file, found in zip(files, kinds, strict=True)]
     loads = (
         [(producer, named)] if producer is not None else [(loading.producer_of(file), [(file, k)]) for file, k in named]
@@ -88,7 +87,7 @@ def load(
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         mapped = loading.mapped_of(window, mapping, time_column, key_column, field or [], part or [])
-        past = loading.past_of(window, end) if history else None
+        past = loading.past_of(window, before) if history else None
         for writer, some in loads:
             loaded = loading.Load(window, writer, mapped, skip_missing, past)
             try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the client brings NumPy and protobuf: commands import it wh
 __all__ = [
     "LOCAL",
     "LOGIN",
+    "TIMES",
     "Grouped",
     "Json",
     "Key",
@@ -47,6 +48,9 @@ LOCAL = "127.0.0.1:7070"
 
 LOGIN: dict[str, Any] = {}
 """What clients of this process show: arguments of `Client`."""
+
+TIMES = "ticks, ISO 8601 (2013-01-01T05:30Z), now or -1h"
+"""How a time is written."""
 
 TIMEOUT_S = 1.0
 MOST = 100

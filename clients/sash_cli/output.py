@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from types import FrameType
@@ -36,7 +35,6 @@ __all__ = [
     "size_text",
     "summed_up",
     "table",
-    "time_of",
 ]
 
 
@@ -129,17 +127,6 @@ def instant(tick: int | None, unit: str) -> str | None:
     import numpy as np
 
     return instants(np.array([tick]), unit)[0]
-
-
-def time_of(text: str) -> int | datetime:
-    """Return a time that was written as ticks or as ISO 8601; exit with a message if it is neither."""
-    from sash_client import InvalidArgument
-    from sash_client.data.times import read_time
-
-    try:
-        return read_time(text)
-    except InvalidArgument as error:
-        fail(error.message)
 
 
 def summed_up(found: Mapping[str, SashClientError | None], done: str) -> None:

@@ -136,7 +136,7 @@ def test_refusals_are_one_line(sash, service, demo, tmp_path):
         (("query", "demo", "-k", "JFK", "-l", "soon"), "lookback"),
         (("query", "demo", "-k", "JFK", "--all-keys"), "either"),
         (("query", "demo", "--combine"), "combine"),
-        (("series", "demo", "-k", "JFK", "--start", "0", "--end", "now", "--step", "1s"), "'now' is not a time"),
+        (("series", "demo", "-k", "JFK", "--start", "0", "--end", "then", "--step", "1s"), "'then' is not a time"),
         (("series", "demo", "-k", "JFK", "--start", "0", "--end", "5", "--step", "soon"), "step"),
         (("keys", "nope"), "no window"),
     ):

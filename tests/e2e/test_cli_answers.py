@@ -35,6 +35,28 @@ def test_times_are_shown_in_the_unit_of_the_window(sash, service, unit, tick, sh
         client.delete_window("units")
 
 
+def test_the_last_hours_of_a_series(sash, service):
+    """They end with the newest entry, and buckets start at multiples of the step, which is a round one."""
+    with Client(service.grpc_target) as client:
+        spec = {"name": "trail", "time_unit": "s", "aggregates": {"n": {"function": "count"}}}
+        window = client.create_window(spec)
+        assert "no entries" in sash("series", "trail", "--last", "6h", service=service, expect=1).err
+        window.bulk_insert([0, 86_400, 86_400 + 3 * 3600], [1.0, 1.0, 1.0])
+
+        def times(*given):
+            out = sash("series", "trail", *given, "--json", service=service).out
+            return [json.loads(line)["time"] for line in out.splitlines()]
+
+        found = times("--last", "6h")
+        assert found == list(range(86_400 - 3 * 3600, 86_400 + 3 * 3600 + 1, 600))
+        assert times("--last", "6h", "--step", "4h") == [72_000, 86_400]
+        assert times("--last", "1h", "--gap", "5m") == [86_400 + 3 * 3600]
+        assert times("--start", "1970-01-02", "--end", "1970-01-02T01:00Z", "--step", "30m") == [86_400, 88_200]
+        for wrong in ([], ["--start", "0"], ["--last", "6h", "--end", "now"]):
+            assert "--last" in sash("series", "trail", *wrong, "--step", "1h", service=service, expect=1).err
+        client.delete_window("trail")
+
+
 SHAPES = {
     "name": "shapes",
     "time_unit": "s",

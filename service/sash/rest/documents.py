@@ -12,7 +12,18 @@ from pydantic import BeforeValidator, ConfigDict, Field, RootModel, WithJsonSche
 from sash.calls import origin_of
 from sash.rest import examples
 from sash.rest.bodies import JSON
-from sash.rest.models import ABSENT, INT64, Answered, Described, Document, Int64, NullableInt64, NullableText, shown
+from sash.rest.models import (
+    ABSENT,
+    INT64,
+    Answered,
+    Described,
+    Document,
+    Int64,
+    NullableInt64,
+    NullableText,
+    Time,
+    shown,
+)
 from sash.rest.scalars import text
 from sash_engine.windows.batches import batch
 from sash_engine.windows.spec.policies import AggregateSpec
@@ -106,11 +117,11 @@ class Eviction(Document, Origin):
 
     model_config = shown({"time": 17})
 
-    time: Int64 = ABSENT
+    time: Time = ABSENT
     """Entries with this time and older leave."""
-    start: Int64 = ABSENT
+    start: Time = ABSENT
     """With `end`: entries with start <= time <= end leave."""
-    end: Int64 = ABSENT
+    end: Time = ABSENT
     end_exclusive: bool = False
     """start <= time < end"""
     key: Key = None
@@ -120,7 +131,7 @@ class Eviction(Document, Origin):
 class Punctuation(Document):
     model_config = shown({"time": 17})
 
-    time: Int64
+    time: Time
     """Entries up to it are final."""
 
 
@@ -152,7 +163,9 @@ class Aggregates(RootModel[dict[str, AggregateSpec]]):
 class Entry(Origin):
     """One entry. `value` is the only field of a window that has one; `fields` names every field."""
 
-    time: Int64
+    time: Time
+    """Ticks of the window; or ISO 8601, `now` or `now-1h`, by the clock of the service. With a sequence, give the same
+    time again when you send an entry again."""
     key: Key = None
     """The key; where keys have parts also an object of these, by name."""
     value: Value = None
@@ -182,7 +195,7 @@ class Columns(_Columns):
     `partials` of every aggregate, and `entries`, instead.
     """
 
-    time: list[Int64]
+    time: list[Time]
 
 
 class Named(_Columns):
@@ -190,7 +203,7 @@ class Named(_Columns):
     field. Without `time`, the newest entry of the key with the identity is meant.
     """
 
-    time: list[Int64] = ABSENT
+    time: list[Time] = ABSENT
 
 
 # ---------------------------------------------------------------- answers
@@ -461,8 +474,7 @@ class SeriesGroups(_Page):
 class Pairs(Described):
     """Pairs of a key and a time: `key` is a list of keys, or an object with a list of values for each part."""
 
-    time: list[Int64]
-    """Ticks."""
+    time: list[Time]
     key: list[str] | dict[str, list[str]] = ABSENT
 
 

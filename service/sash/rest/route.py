@@ -32,7 +32,7 @@ from sash.rest.bodies import JSON
 from sash.rest.call import SAFE, Call, Edge, Gone
 from sash.rest.documents import Problem, reference
 from sash.rest.exchange import Whole
-from sash.rest.models import Document, Parameters
+from sash.rest.models import Described, Document, Parameters
 from sash.rest.problems import MEDIA_TYPE, of_error, of_status
 from sash_engine.errors import NotFound
 from sash_wire import traces
@@ -166,6 +166,9 @@ class Route(APIRoute):
                 given[self._asked] = self.parameters.read(scope["query_string"], call.kind)
             if self._document is not None:
                 given[self._sent] = self._document.read(await call.json(bytes_max=self._document.bytes_max))
+            for each in given.values():
+                if isinstance(each, Described) and each.time_members and each.has_times_to_read() and name is not None:
+                    each.read_times((await edge.plane.look_up(name)).time_unit, edge.plane.now_ns)
             found = self.endpoint(**given)
             if self._awaited:
                 found = await found
