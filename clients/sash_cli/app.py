@@ -96,5 +96,7 @@ def run() -> None:
 
         if not isinstance(error, SashClientError):
             raise
+        if getattr(error, "missing", False):
+            fail("the service asks for a token: set SASH_TOKEN or SASH_TOKEN_FILE, or give --token-file FILE")
         limit = f" (limit: {error.limit})" if error.limit else ""
         fail(f"{error.message}{limit}")

@@ -51,7 +51,7 @@ def json_bytes(document: Any) -> bytes:
 
 def json_response(document: Any, status: int = 200) -> Response:
     """Return a JSON response of what `json_bytes` takes."""
-    return Response(json_bytes(document), status, media_type="application/json")
+    return Response(json_bytes(document) + b"\n", status, media_type="application/json")
 
 
 def iso(tick: int | None, unit: str | None) -> int | str | None:

@@ -18,8 +18,9 @@ from sash.rest.models import (
     Answered,
     Described,
     Document,
+    Instant,
     Int64,
-    NullableInt64,
+    NullableInstant,
     NullableText,
     Time,
     shown,
@@ -257,15 +258,15 @@ class Window(Answered):
     entries: Int64
     keys: Int64
     """How many keys have entries."""
-    oldest: NullableInt64
+    oldest: NullableInstant
     """Time of the oldest entry; null if the window is empty or keyed."""
-    newest: NullableInt64
+    newest: NullableInstant
     """Time of the newest entry of all keys; null if the window is empty."""
-    high_water_mark: NullableInt64
+    high_water_mark: NullableInstant
     """The newest time that was ever inserted, even if its entry has left; null if none was."""
-    punctuated: NullableInt64 = ABSENT
+    punctuated: NullableInstant = ABSENT
     """Entries of this time and older are final. Only of a window with `slide.until`."""
-    evicted_through: Int64 = ABSENT
+    evicted_through: Instant = ABSENT
     """No newer entry was evicted by the slide policy. Missing if none was."""
     counts: Counts
     durability: Durability
@@ -360,8 +361,8 @@ class Answer(_Partial):
 
     key: NullableText
     lookback: NullableText
-    start: NullableInt64
-    end: NullableInt64
+    start: NullableInstant
+    end: NullableInstant
     entries: Int64
     aggregates: dict[str, Any]
     partials: Partials = ABSENT
@@ -438,12 +439,12 @@ class Series(_Partial):
     model_config = shown(examples.SERIES)
 
     key: NullableText
-    start: Int64
-    end: Int64
+    start: Instant
+    end: Instant
     step: Int64
     width: Int64
-    time: list[Int64]
-    last: list[Int64] = ABSENT
+    time: list[Instant]
+    last: list[Instant] = ABSENT
     entries: list[Int64]
     aggregates: dict[str, list[Any]]
     parts: dict[str, str] = ABSENT
@@ -463,11 +464,11 @@ class SeriesGroups(_Page):
 
     model_config = shown(examples.SERIES_GROUPS)
 
-    start: Int64
-    end: Int64
+    start: Instant
+    end: Instant
     step: Int64
     width: Int64 = ABSENT
-    time: list[Int64]
+    time: list[Instant]
     groups: list[GroupSeries]
 
 

@@ -38,11 +38,12 @@ from sash_engine.errors import InvalidArgument
 __all__ = [
     "ABSENT",
     "INT64",
+    "Instant",
     "Answered",
     "Described",
     "Document",
     "Int64",
-    "NullableInt64",
+    "NullableInstant",
     "NullableText",
     "Parameters",
     "Texts",
@@ -88,7 +89,9 @@ ABSENT: Any = None
 Int64 = Annotated[int, Field(strict=True, ge=TICK_MIN, le=TICK_MAX), _AsInt64()]
 Texts = Annotated[tuple[str, ...], Strict(False)]
 """A parameter that may be repeated."""
-NullableInt64 = Annotated[int | None, WithJsonSchema({**INT64, "type": ["integer", "null"]})]
+Instant = Annotated[int | str, WithJsonSchema({"type": ["integer", "string"]})]
+"""A time in an answer: ticks, or a text where that was asked for."""
+NullableInstant = Annotated[int | str | None, WithJsonSchema({"type": ["integer", "string", "null"]})]
 NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
 
 
@@ -125,11 +128,8 @@ class Described(BaseModel):
 
     def has_times_to_read(self) -> bool:
         """Whether a time is given as anything but ticks."""
-        for name in self.time_members:
-            value = getattr(self, name)
-            if type(value) is not int and value is not ABSENT:
-                return True
-        return False
+        given = self.model_fields_set
+        return any(type(getattr(self, name)) is not int for name in self.time_members if name in given)
 
     def read_times(self, unit: str, now_ns: NowNs) -> None:
         """Replace times by their ticks.
@@ -142,8 +142,8 @@ class Described(BaseModel):
             InvalidArgument: one of them is no time.
         """
         for name in self.time_members:
-            if (value := getattr(self, name)) is not ABSENT:
-                setattr(self, name, tick(value, name, unit, now_ns))
+            if name in self.model_fields_set:
+                setattr(self, name, tick(getattr(self, name), name, unit, now_ns))
 
     @classmethod
     def describe(cls) -> None:

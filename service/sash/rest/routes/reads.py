@@ -295,4 +295,4 @@ async def _json_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec, unit: st
     async for bulk in bulks:
         yield before + json_bytes(bulk_document(bulk, spec, unit))
         before = b","
-    yield b"]}" if before == b"," else before + b"]}"
+    yield b"]}\n" if before == b"," else before + b"]}\n"
