@@ -155,8 +155,8 @@ def trailing(window: Window, last: str, step: str | None, gap: str | None) -> tu
 
 def keys(
     name: Name,
-    prefix: Annotated[str, typer.Option(help="Only keys that start so.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="As many at most.")] = 1000,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Only keys that start so.")] = "",
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="As many at most.")] = 1000,
     where: Wheres = None,
     target: Target = LOCAL,
     as_json: Json = False,
@@ -169,26 +169,33 @@ def keys(
 
 def watch(
     name: Name,
-    key: Key = None,
+    key: Keys = None,
+    all_keys: Annotated[bool, typer.Option("--all-keys", help="Every key there is.")] = False,
     lookback: Lookbacks = None,
-    every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
-    times: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks. [never]")] = None,
+    every: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Seconds between two looks.")] = 1.0,
+    times: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many looks. [never]")] = None,
     groups: Grouped = _GROUPED,
     shown: Shown = _SHOWN,
     target: Target = LOCAL,
 ) -> None:
     """Show the aggregates again whenever they have changed."""
+    from sash_client import ALL_KEYS
+
     before: list[Answer] | None = None
     grouping = groups.grouping()
+    if all_keys and key:
+        fail("give either --key or --all-keys")
+    several = all_keys or len(key or []) > 1
+    asked: dict[str, Any] = {"keys": ALL_KEYS if all_keys else key} if several else {"key": key[0] if key else None}
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         view = view_of(window, shown)
         looks = 0
         while True:
-            answers = window.query(key=key, lookbacks=lookback or [], **grouping, **view.asked)
+            answers = window.query(**asked, lookbacks=lookback or [], **grouping, **view.asked)
             # As text, because NaN is not equal to itself.
             if before is None or repr(answers) != repr(before):
-                show(answers, view, by_key=bool(grouping))
+                show(answers, view, by_key=several or bool(grouping))
                 before = answers
             looks += 1
             if looks == times:

@@ -1,10 +1,12 @@
 """How the command line shows answers: times, chosen aggregates, structured answers."""
 
 import json
+import sys
 
 import pytest
 
 from sash_cli.answers import short_form, sparkline
+from sash_cli.output import Progress
 from sash_client import Client
 from tests.support.servers import running_service
 
@@ -188,3 +190,49 @@ def test_a_series_has_sparklines_where_they_are_asked_for(sash, service, shapes,
     assert sash(*series, service=service).out == drawn
     assert sash(*series, "--no-sparkline", service=service).out == plain
     assert "▁" not in sash(*series, "--json", service=service).out
+
+
+# ---------------------------------------------------------------- progress
+
+
+@pytest.fixture
+def progress(monkeypatch, capsys):
+    """Returns what stands on standard error after some steps of (seconds, name, amount, share)."""
+
+    def run(steps, terminal, **options):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+        seconds = [0.0]
+        with Progress(now_s=lambda: seconds[0], **options) as shown:
+            for now_s, *given in steps:
+                seconds[0] = now_s
+                shown(*given)
+        return capsys.readouterr().err
+
+    return run
+
+
+MIB = 1 << 20
+
+
+def test_a_bar_on_a_terminal(progress):
+    steps = [(0.05, "a", MIB, 0.25), (10.0, "a", 20 * MIB, 0.5), (10.05, "a", 21 * MIB, 0.5), (7210.0, "b", MIB, 0.5)]
+    drawn = progress(steps, True).split("\r")
+    assert drawn == [
+        "",
+        "a: ██████████░░░░░░░░░░  50% 20.0 MiB, 2.0 MiB/s, 0:10 left\x1b[K",
+        "\x1b[Ka: 21.0 MiB\n",
+        "b: ██████████░░░░░░░░░░  50% 1.0 MiB, 3,199 bytes/s, 2:00:10 left\x1b[K",
+        "\x1b[Kb: 1.0 MiB\n",
+    ]
+
+
+def test_lines_where_there_is_no_terminal(progress):
+    rows = {"amount_text": lambda rows: f"{rows:,} rows", "ends": False}
+    steps = [(1.0, "a", 100), (6.0, "a", 600), (10.9, "a", 700), (11.1, "a", 1110, 2.0)]
+    assert progress(steps, False, **rows).splitlines() == [
+        "a: 600 rows, 100 rows/s",
+        "a: 100% 1,110 rows, 100 rows/s, 0:00 left",
+    ]
+    assert progress([(1.0, "a", 100), (2.0, "b", 5)], False) == "a: 100 bytes\nb: 5 bytes\n"
+    shares = {"share": lambda name, amount: amount / 1000, **rows}
+    assert progress([(6.0, "a", 600)], False, **shares) == "a:  60% 600 rows, 100 rows/s, 0:04 left\n"
