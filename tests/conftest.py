@@ -4,6 +4,7 @@ Profiles, by SASH_PROFILE: `dev` by default, with other examples in each run; `c
 each; `coverage` in its pass; `sample` where what has been tested compiled runs as Python; `soak` for hours.
 """
 
+import gc
 import os
 from collections import Counter, defaultdict
 
@@ -49,6 +50,16 @@ OWN_SPARK = tuple(f"tests/spark/test_{name}.py" for name in ("cluster", "connect
 
 def pytest_report_header(config):
     return f"engine: {version.engine()}"
+
+
+def pytest_sessionstart():
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Have the collector of garbage leave out all that was read: it took 2 s meanwhile, and 0.4 s each time later."""
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_unconfigure(config):
