@@ -62,5 +62,6 @@ def begin(level: str, form: Literal["text", "json"]) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else PlainLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # Its warnings are about headers that are none. They need no token, and would fill the disk.
-    logging.getLogger("opentelemetry.trace.propagation").setLevel(logging.ERROR)
+    # Their warnings are about requests and headers that are none. They need no token, and would fill the disk.
+    for name in ("uvicorn", "opentelemetry.trace.propagation"):
+        logging.getLogger(name).setLevel(logging.ERROR)
