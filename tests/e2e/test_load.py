@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-import sash_cli.load
+import sash_cli.output
 from sash.main import run
 from sash_cli import load_files
 from sash_wire.file_formats import Unquoted
@@ -397,14 +397,14 @@ def test_without_pyarrow_it_says_what_to_install(load, tmp_path, monkeypatch):
 
 def test_progress_is_lines_where_there_is_no_terminal(load, window, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(load_files, "CHUNK_ROWS", 500)
-    monkeypatch.setattr(sash_cli.load, "_LINE_S", 0.0)
+    monkeypatch.setattr(sash_cli.output, "_LINE_S", 0.0)
     path = write(tmp_path / "a.parquet", table())
     shown = []
-    monkeypatch.setattr(sash_cli.load.typer, "echo", lambda text, err=False: shown.append((text, err)))
+    monkeypatch.setattr(sash_cli.output.typer, "echo", lambda text, err=False, nl=True: shown.append((text, err)))
     load("flights", path, *COLUMNS)
     assert [err for _, err in shown] == [True, True, False]
-    assert re.fullmatch(rf"{path}: 500 rows, [\d,]+ rows/s, 50%", shown[0][0])
-    assert re.fullmatch(rf"{path}: 1,000 rows, [\d,]+ rows/s, 100%", shown[1][0])
+    assert re.fullmatch(rf"{path}:  50% 500 rows, [\d,]+ rows/s, \d+:\d\d left", shown[0][0])
+    assert re.fullmatch(rf"{path}: 100% 1,000 rows, [\d,]+ rows/s, 0:00 left", shown[1][0])
 
 
 def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
@@ -423,7 +423,7 @@ def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
     assert process.communicate(timeout=WAIT_S)[0].decode() == f"{path}: " + counted(1000, inserted=1000)
     assert process.returncode == 0
     assert b"1,000 rows, " in shown
-    assert "━".encode() in shown
+    assert "█".encode() in shown
 
 
 # ---------------------------------------------------------------- history
