@@ -510,7 +510,7 @@ class Cluster(World):
             for shard, hosted in member.host.shards.hosted.items() if member is not None and member.host else ():
                 if hosted.local._closed:
                     return f"shard {shard} has closed {sorted(hosted.local._closed)}"
-                windows[shard] = {each.spec.name: sorted(each.spec.aggregates) for each in hosted.storage.all()}
+                windows[shard] = {each.spec.name: sorted(each.spec.aggregates) for each in hosted.catalogue.all()}
         for shard, found in sorted(windows.items()):
             if found != windows.get(0):
                 return f"home has {windows.get(0)}, and shard {shard} has {found}"
