@@ -55,7 +55,15 @@ def test_the_client_exports():
 
 
 def test_spark_exports():
-    assert sash_spark.__all__ == ["BatchReport", "Login", "SashDataSource", "SashSink", "register", "sash_sink"]
+    assert sash_spark.__all__ == [
+        "BatchReport",
+        "Login",
+        "SashDataSource",
+        "SashSink",
+        "answers_offline",
+        "register",
+        "sash_sink",
+    ]
 
 
 @pytest.mark.parametrize(
