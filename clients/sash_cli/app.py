@@ -14,6 +14,7 @@ import typer
 from sash_cli import questions, windows, writes
 from sash_cli.ingest import ingest
 from sash_cli.load import load
+from sash_cli.mcp import mcp
 from sash_cli.options import LOGIN, Login, spelled
 from sash_cli.output import drop_output, fail
 from sash_cli.pairs import answers_at
@@ -61,6 +62,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "keys": questions.keys,
     "watch": questions.watch,
     "top": top,
+    "mcp": mcp,
     "insert": writes.insert,
     "load": load,
     "ingest": ingest,

@@ -60,6 +60,7 @@ def test_spark_exports():
         "Login",
         "SashDataSource",
         "SashSink",
+        "answers_at",
         "answers_offline",
         "register",
         "sash_sink",
@@ -72,8 +73,8 @@ def test_spark_exports():
         (
             sash_client.Client,
             [
-                *("close", "create_window", "delete_window", "export_window", "import_window", "list_windows"),
-                *("move_shard", "topology", "wait_until_ready", "window"),
+                *("answers_at", "close", "create_window", "delete_window", "export_window", "import_window"),
+                *("list_windows", "move_shard", "topology", "wait_until_ready", "window"),
             ],
         ),
         (

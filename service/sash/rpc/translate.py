@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from sash import calls
 from sash.rpc.bulks import fill_partials
@@ -261,12 +263,17 @@ def _fill_buckets(message: pb.SeriesResponse, series: Series) -> None:
         fill_answers(message.aggregates[name], answers)
 
 
-def answers_at_steps(found: Sequence[AnswerColumns]) -> Steps[pb.AnswersAtResponse]:
-    """Return the answers about pairs as a message, a column in a step."""
-    response = pb.AnswersAtResponse()
+def answers_at_steps(found: Sequence[AnswerColumns], missing: Iterable[int]) -> Steps[pb.AnswersAtResponse]:
+    """Return the answers about pairs as a message, a column in a step, and the shards that they lack."""
+    response = pb.AnswersAtResponse(missing_shards=missing)
     for each in found:
         message = response.answers.add()
-        message.entries = to_bytes(each.entries)
+        if each.entries.dtype.hasobject:
+            there = each.entries != None  # noqa: E711  of each item
+            message.valid = there.tobytes()
+            message.entries = to_bytes(np.where(there, each.entries, 0).astype(np.int64))
+        else:
+            message.entries = to_bytes(each.entries)
         if each.lookback is not None:
             message.lookback = each.lookback
         for name, answers in each.aggregates.items():
