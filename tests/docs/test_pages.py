@@ -3,13 +3,18 @@
 Pages with Spark in them run with the other tests of Spark.
 """
 
+from contextlib import nullcontext
+
 import pytest
 
 from sash_client import Client
 from sash_client.local import local_service
+from tests.support.mqtt import mqtt_broker
 from tests.support.pages import ROOT, Reader, blocks_of, needs_spark, pages
 
 PAGES = [page for page in pages() if not any(map(needs_spark, blocks_of(page.read_text())))]
+MQTT = "127.0.0.1:1883"
+"""Where pages look for a broker."""
 
 
 def name_of(page):
@@ -33,9 +38,11 @@ def empty(service):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_runs(page, empty, tmp_path):
-    reader = Reader(page, empty, tmp_path)
-    for block in blocks_of(page.read_text()):
-        reader.run(block)
+    text, reader = page.read_text(), Reader(page, empty, tmp_path)
+    with mqtt_broker() if MQTT in text else nullcontext() as broker:
+        for block in blocks_of(text):
+            block.code = block.code.replace(MQTT, broker or MQTT)
+            reader.run(block)
 
 
 @pytest.mark.parametrize(
