@@ -18,6 +18,7 @@ from sash_cli.mcp import mcp
 from sash_cli.options import LOGIN, Login, spelled
 from sash_cli.output import drop_output, fail
 from sash_cli.pairs import answers_at
+from sash_cli.rules import rules
 from sash_cli.top import top
 
 __all__ = ["app", "run"]
@@ -63,6 +64,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "watch": questions.watch,
     "top": top,
     "mcp": mcp,
+    "rules": rules,
     "insert": writes.insert,
     "load": load,
     "ingest": ingest,
