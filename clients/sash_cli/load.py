@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected
-from sash_cli.output import fail, interrupts, time_of
+from sash_cli.output import fail, interrupts, rows_shown, time_of
 
 if TYPE_CHECKING:  # as in `options`; what reads files brings pyarrow
     pass
 
 __all__ = ["load"]
-
-_LINE_S = 5.0
-"""Where there is no terminal, a line of progress comes so often."""
 
 
 def load(
@@ -92,7 +85,7 @@ def load(
         for writer, some in loads:
             loaded = loading.Load(window, writer, mapped, skip_missing, past)
             try:
-                with _shown() as show:
+                with rows_shown() as show:
                     for at, file in loaded.chunks(some):
                         if interrupted.is_set():
                             raise KeyboardInterrupt
@@ -103,44 +96,3 @@ def load(
                 text = error.message if isinstance(error, SashClientError) else str(error)
                 fail(f"{loaded.file}: {text}")
             typer.echo(loaded.summary())
-
-
-# ---------------------------------------------------------------- progress
-
-
-class _Show(Protocol):
-    def __call__(self, file: str, rows: int, done: float | None) -> None: ...
-
-
-@contextmanager
-def _shown() -> Iterator[_Show]:
-    """Show progress on standard error: a bar on a terminal, else a line now and then."""
-    began_s = time.monotonic()
-
-    def rate(rows: int) -> str:
-        return f"{rows:,} rows, {rows / max(time.monotonic() - began_s, 1e-3):,.0f} rows/s"
-
-    if not sys.stderr.isatty():
-        due_s = began_s + _LINE_S
-
-        def line(file: str, rows: int, done: float | None) -> None:
-            nonlocal due_s
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + _LINE_S
-                part = "" if done is None else f", {done:.0%}"
-                typer.echo(f"{file}: {rate(rows)}{part}", err=True)
-
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, rate="")
-
-        def bar(file: str, rows: int, done: float | None) -> None:
-            total = None if done is None else 1.0
-            progress.update(task, description=file, total=total, completed=done or 0.0, rate=rate(rows))
-
-        yield bar

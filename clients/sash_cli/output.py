@@ -13,7 +13,7 @@ from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import typer
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # as in `options`
 
 __all__ = [
     "Progress",
+    "RowsShown",
     "cell",
     "drop_output",
     "fail",
@@ -33,11 +34,15 @@ __all__ = [
     "instants",
     "interrupts",
     "json_line",
+    "rows_shown",
     "size_text",
     "summed_up",
     "table",
     "time_of",
 ]
+
+_LINE_S = 5.0
+"""Where there is no terminal, a line of progress comes so often."""
 
 
 def fail(message: str) -> NoReturn:
@@ -72,6 +77,44 @@ class Progress:
         if self._name:
             start = "\r" if sys.stderr.isatty() else ""
             typer.echo(f"{start}{cell(self._name)}: {size_text(self._size)}{end}", err=True, nl=False)
+
+
+class RowsShown(Protocol):
+    def __call__(self, file: str, rows: int, done: float | None) -> None: ...
+
+
+@contextmanager
+def rows_shown() -> Iterator[RowsShown]:
+    """Show progress on standard error: a bar on a terminal, else a line now and then."""
+    began_s = time.monotonic()
+
+    def rate(rows: int) -> str:
+        return f"{rows:,} rows, {rows / max(time.monotonic() - began_s, 1e-3):,.0f} rows/s"
+
+    if not sys.stderr.isatty():
+        due_s = began_s + _LINE_S
+
+        def line(file: str, rows: int, done: float | None) -> None:
+            nonlocal due_s
+            if time.monotonic() >= due_s:
+                due_s = time.monotonic() + _LINE_S
+                part = "" if done is None else f", {done:.0%}"
+                typer.echo(f"{file}: {rate(rows)}{part}", err=True)
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[rate]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None, rate="")
+
+        def bar(file: str, rows: int, done: float | None) -> None:
+            total = None if done is None else 1.0
+            progress.update(task, description=file, total=total, completed=done or 0.0, rate=rate(rows))
+
+        yield bar
 
 
 def size_text(size: int) -> str:

@@ -21,6 +21,7 @@ import pyarrow.parquet
 import pytest
 
 import sash_cli.load
+import sash_cli.output
 from sash.main import run
 from sash_cli import load_files
 from sash_wire.file_formats import Unquoted
@@ -397,7 +398,7 @@ def test_without_pyarrow_it_says_what_to_install(load, tmp_path, monkeypatch):
 
 def test_progress_is_lines_where_there_is_no_terminal(load, window, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(load_files, "CHUNK_ROWS", 500)
-    monkeypatch.setattr(sash_cli.load, "_LINE_S", 0.0)
+    monkeypatch.setattr(sash_cli.output, "_LINE_S", 0.0)
     path = write(tmp_path / "a.parquet", table())
     shown = []
     monkeypatch.setattr(sash_cli.load.typer, "echo", lambda text, err=False: shown.append((text, err)))

@@ -88,6 +88,11 @@ _SETTINGS_MS = 5_000
 """For so long a client may take to acknowledge the settings of its connection. gRPC limits the size of headers to
 16 KiB only from then on, and to 16 MiB before. Its own limit of the time is a minute."""
 
+_UNTAKEN_S = 10
+"""For so long a call may wait to be taken up by the event loop; then it is cancelled. gRPC hands calls over one after
+the other, whether their clients are still there or not: to a busy loop 45 a second, and 4,000 to a free one, which are
+done with a burst of thousands by then. With an hour, 200 attackers had 3,000 waiting within a minute, with 400 MiB."""
+
 _LOOKAHEAD_MIN, _LOOKAHEAD_MAX = 320 * 1024, 4 * 2**20
 _LOOKAHEAD_SHARE = 4096
 """So much of a message may arrive before anybody asks for it: a bulk of 16,384 entries, and more where there is more
@@ -162,9 +167,7 @@ class RpcServer:
                 ("grpc.max_concurrent_streams", min(_OPEN * settings.calls_per_address + _REFUSED, _STREAMS_MAX)),
                 # A client opens another connection when it has something to say again.
                 ("grpc.max_connection_idle_ms", 300_000),
-                # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
-                # thousands. They wait now, and are refused by the gate.
-                ("grpc.server_max_unrequested_time_in_server", 3600),
+                ("grpc.server_max_unrequested_time_in_server", _UNTAKEN_S),
                 ("grpc.server.max_pending_requests", pending),
                 ("grpc.server.max_pending_requests_hard_limit", pending),
             ],
