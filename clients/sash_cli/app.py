@@ -20,6 +20,7 @@ from sash_cli.mcp import mcp
 from sash_cli.options import Login, log_in, spelled, take_login
 from sash_cli.output import drop_output, fail
 from sash_cli.pairs import answers_at
+from sash_cli.rules import rules
 from sash_cli.top import top
 
 __all__ = ["GROUPS", "Command", "app", "run"]
@@ -122,6 +123,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "watch": questions.watch,
     "top": top,
     "mcp": mcp,
+    "rules": rules,
     "insert": writes.insert,
     "load": load,
     "ingest": ingest,
