@@ -16,6 +16,7 @@ import typer.core
 from sash_cli import questions, windows, writes
 from sash_cli.ingest import ingest
 from sash_cli.load import load
+from sash_cli.mcp import mcp
 from sash_cli.options import Login, log_in, spelled, take_login
 from sash_cli.output import drop_output, fail
 from sash_cli.pairs import answers_at
@@ -120,6 +121,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "keys": questions.keys,
     "watch": questions.watch,
     "top": top,
+    "mcp": mcp,
     "insert": writes.insert,
     "load": load,
     "ingest": ingest,

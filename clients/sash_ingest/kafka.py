@@ -153,20 +153,30 @@ class Kafka:
         return {"topic": topic, "partition": int(partition), "offset": number - 1}
 
     def close(self) -> None:
+        """Commit, leave the group, and close.
+
+        Where a consumer is closed while a rebalance waits for its callback, librdkafka may wait for ever, with Python's
+        lock in hand, or abort (its issues 4884 and 4792). So this leaves the group first, and serves what waits.
+        """
         self._commit(wait=True)
-        self._applied = {}  # a commit while the consumer closes would meet the end of its group
+        self._streams = None  # the callbacks do nothing from here on
+        self._consumer.unsubscribe()
+        while self._consumer.consume(_MESSAGES, 0.0):
+            pass
         self._consumer.close()
 
     # ---------------------------------------------------------------- partitions come and go
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        assert self._streams is not None
+        if self._streams is None:
+            return
         for each in partitions:
             stream = f"{each.topic}/{each.partition}"
             number = self._streams.begin(stream)
             self._of[stream] = (each.topic, each.partition)
             self._applied[stream] = self._fresh[each.topic, each.partition] = number
             each.offset = self._offset(number)
+        consumer.resume(partitions)  # librdkafka keeps a pause over a rebalance
         (consumer.incremental_assign if self._cooperative else consumer.assign)(partitions)
 
     def _offset(self, number: int) -> int:
@@ -176,13 +186,15 @@ class Kafka:
         return OFFSET_BEGINNING if self._source.starting == "earliest" else OFFSET_END
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._gone(partitions, drain=True)
-        self._commit()
-        self._forget(partitions)
+        if self._streams is not None:
+            self._gone(partitions, drain=True)
+            self._commit()
+            self._forget(partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._gone(partitions, drain=False)
-        self._forget(partitions)
+        if self._streams is not None:
+            self._gone(partitions, drain=False)
+            self._forget(partitions)
 
     def _gone(self, partitions: list[TopicPartition], drain: bool) -> None:
         assert self._streams is not None

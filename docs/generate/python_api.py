@@ -83,7 +83,7 @@ def spark() -> str:
     from sash_spark.listener import WindowProgress
     from sash_spark.sliding import sliding_aggregate
 
-    functions = [sash_spark.sash_sink, sash_spark.register, sliding_aggregate]
+    functions = [sash_spark.sash_sink, sash_spark.register, sash_spark.answers_at, sliding_aggregate]
     records = [sash_spark.BatchReport, WindowProgress]
     return "\n".join([*map(_function, functions), *(f"## {each.__name__}\n\n{_attributes(each)}" for each in records)])
 

@@ -482,11 +482,11 @@ class Pairs(Described):
 class PairAnswers(Answered):
     lookback: str = ABSENT
     """As it was asked for; absent: everything up to the time of each pair."""
-    entries: list[Int64]
+    entries: list[Int64 | None]
     aggregates: dict[str, list[Any]]
 
 
-class AnswersAt(Answered):
+class AnswersAt(_Partial):
     """Answers about pairs, for each lookback: every list has one item for each pair, null where there is no answer."""
 
     model_config = shown(

@@ -110,6 +110,8 @@ class Pairing(Conditions):
     """A duration (5m, 1h30m) or ticks: time - L < t <= time. Without it, everything up to the time. May be repeated."""
     aggregate: Texts = ()
     """The name of an aggregate: only those that are named are computed and answered. May be repeated."""
+    partial: str = Field("", json_schema_extra={"enum": ["allow"]})
+    """Answer also if some shards are away: their pairs have null; `missing_shards` says which."""
 
 
 class Exporting(Selecting, Timed):
@@ -213,13 +215,14 @@ async def answers_at(call: Call, name: Name, asked: Annotated[Pairing, Query()])
 
         times, keys = await call.read(lambda body: arrow.pairs_of(body, spec))
     question = AnswersAt(times, keys, asked.lookback, asked.conditions(), asked.aggregate)
-    found = await call.plane.ask(name, question)
+    with allowing(asked.partial) as missing:
+        found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
         await arrow_imported()
         from sash.rest import arrow
 
         return Whole(200, ARROW.encode(), arrow.stream_of_pairs(found))
-    return await pairs_json(found, call.plane.in_slices)
+    return _told(await pairs_json(found, call.plane.in_slices), missing)
 
 
 @ROUTER.get(
