@@ -50,7 +50,8 @@ def insert(
     ahead = "the entry is dropped: it is too far ahead of now" * done.ahead
     duplicate = "the window had an entry of this time, and keeps one" * done.duplicates
     old = "the entry is inserted into the history: it is too old for the slide" * done.history
-    typer.echo(late or ahead or duplicate or old or "the entry is inserted")
+    left = f"; {done.evicted} {'entry' if done.evicted == 1 else 'entries'} left the window" * bool(done.evicted)
+    typer.echo((late or ahead or duplicate or old or "the entry is inserted") + left)
 
 
 def retract(

@@ -118,7 +118,15 @@ NAMES = ["a.csv", "a.csv.gz", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "
 
 
 def counted(rows, **given):
-    counts = {"inserted": 0, "late": 0, "duplicates": 0, "too far ahead": 0, "rejected": 0, "loaded before": 0}
+    counts = {
+        "inserted": 0,
+        "evicted": 0,
+        "late": 0,
+        "duplicates": 0,
+        "too far ahead": 0,
+        "rejected": 0,
+        "loaded before": 0,
+    }
     counts |= {name.replace("_", " "): count for name, count in given.items()}
     return f"{rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "\n"
 
@@ -450,8 +458,8 @@ def test_history_is_loaded_beside_the_live_slide(client, load, tmp_path):
     years = written(tmp_path / "years.parquet", *range(0, 49_900, 50))
     out = load("kept", years, *COLUMNS, "--history")
     assert out == (
-        f"{years}: 998 rows: 998 inserted, 0 late, 0 duplicates, 0 too far ahead, 0 rejected, 0 loaded before, "
-        "0 left out, 998 only in the history\n"
+        f"{years}: 998 rows: 998 inserted, 0 evicted, 0 late, 0 duplicates, 0 too far ahead, 0 rejected, "
+        "0 loaded before, 0 left out, 998 only in the history\n"
     )
     assert ([window.query(key=key) for key in ("JFK", "LGA")], window.describe().high_water_mark) == before
     assert window.query(key="JFK", as_of=20_000)[0].entries == 200
