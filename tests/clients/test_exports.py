@@ -34,6 +34,7 @@ def test_the_client_exports():
         "NotFound",
         "PermissionDenied",
         "Producer",
+        "RangeAnswer",
         "ResourceExhausted",
         "SashClientError",
         "Series",
