@@ -241,7 +241,7 @@ def test_pairs_of_all_kinds():
         entry_key="airport",
         lookbacks=["1h"],
         aggregates="sum",
-        where="key=JFK",
+        where="key!=LGA",
         progress=lambda *done: seen.append(done),
     )
     assert type(found) is Features
