@@ -124,7 +124,7 @@ def answers_at(
     message = to_spec(of.document())
     columns = checked(_bulk_of_entries(entries, message, entry_time, entry_key), message)
     window = Window(of)
-    for rows in _bulks(columns):
+    for rows in _bulks(columns, of.granularity_ticks or 1):
         window.bulk_insert(rows)
     plan = questions.answers_at(
         Handle(None, message.name, message),
@@ -172,14 +172,17 @@ def _bulk_of_entries(entries: Any, spec: pb.WindowSpec, time: str | None, key: s
     return Bulk(bulk.times, columns, bulk.keys)
 
 
-def _bulks(columns: Columns) -> Iterator[Batch]:
-    """The entries in bulks that have at most `_TOGETHER` entries of a key, each key's in order of time."""
+def _bulks(columns: Columns, pane: int) -> Iterator[Batch]:
+    """The entries in bulks that have at most `_TOGETHER` entries of a key, each key's in order of time.
+
+    Those of a pane of so many ticks stay in their order, which is that of arrival: a pane joins them so.
+    """
     n, keys, codes = len(columns.times), None, np.zeros(len(columns.times), np.int64)
     if columns.keys is not None:
         distinct = Coded.of(columns.keys.dictionary)  # a dictionary of Arrow may have a string twice
         codes = distinct.codes[columns.keys.codes]
         keys = Coded(distinct.dictionary, codes)
-    order = np.lexsort((columns.times, codes))
+    order = np.lexsort((columns.times // pane, codes))
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     rank = np.arange(n) - np.repeat(starts, np.diff(starts, append=n))
     turn = rank // _TOGETHER
