@@ -56,6 +56,8 @@ if [ "$WANTED" = dev ]; then
 		npm npm
 		chromium chromium
 		promtool prometheus
+		vmalert victoria-metrics
+		prometheus-alertmanager prometheus-alertmanager
 		buildah buildah
 		mmdebstrap mmdebstrap
 	END

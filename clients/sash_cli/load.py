@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sash_cli import missing
-from sash_cli.options import LOCAL, Name, Target, connected
-from sash_cli.output import fail, interrupts, time_of
+from sash_cli.options import LOCAL, Name, Target, connected, one_of
+from sash_cli.output import Progress, fail, interrupts
 
 if TYPE_CHECKING:  # as in `options`; what reads files brings pyarrow
     pass
 
 __all__ = ["load"]
-
-_LINE_S = 5.0
-"""Where there is no terminal, a line of progress comes so often."""
 
 
 def load(
@@ -49,11 +42,19 @@ def load(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help="csv, ndjson, parquet or arrow. [by the file's name]"),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="csv, ndjson, parquet or arrow. [by the file's name]",
+            autocompletion=one_of("csv", "ndjson", "parquet", "arrow"),
+        ),
     ] = None,
     producer: Annotated[
         str | None,
-        typer.Option(help="The name under which the rows are loaded once, all files together. [one for each path]"),
+        typer.Option(
+            metavar="NAME",
+            help="The name under which the rows are loaded once, all files together. [one for each path]",
+        ),
     ] = None,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out rows in which a column has no value, and count them.")
@@ -78,7 +79,6 @@ def load(
             fail(f"{file}: give --format csv, ndjson, parquet or arrow")
     if before is not None and not history:
         fail("--before goes with --history")
-    end = None if before is None else time_of(before)
     named = [(file, str(found)) for file, found in zip(files, kinds, strict=True)]
     loads = (
         [(producer, named)] if producer is not None else [(loading.producer_of(file), [(file, k)]) for file, k in named]
@@ -88,59 +88,18 @@ def load(
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         mapped = loading.mapped_of(window, mapping, time_column, key_column, field or [], part or [])
-        past = loading.past_of(window, end) if history else None
+        past = loading.past_of(window, before) if history else None
         for writer, some in loads:
             loaded = loading.Load(window, writer, mapped, skip_missing, past)
             try:
-                with _shown() as show:
-                    for at, file in loaded.chunks(some):
+                with Progress(amount_text=lambda rows: f"{rows:,} rows", ends=False) as progress:
+                    for done, file in loaded.chunks(some):
                         if interrupted.is_set():
                             raise KeyboardInterrupt
-                        show(file, loaded.rows, at)
+                        progress(file, loaded.rows, done)
             except (SashClientError, load_files.WrongFile, OSError) as error:
                 if loaded.rows:
                     typer.echo(loaded.summary())
                 text = error.message if isinstance(error, SashClientError) else str(error)
                 fail(f"{loaded.file}: {text}")
             typer.echo(loaded.summary())
-
-
-# ---------------------------------------------------------------- progress
-
-
-class _Show(Protocol):
-    def __call__(self, file: str, rows: int, done: float | None) -> None: ...
-
-
-@contextmanager
-def _shown() -> Iterator[_Show]:
-    """Show progress on standard error: a bar on a terminal, else a line now and then."""
-    began_s = time.monotonic()
-
-    def rate(rows: int) -> str:
-        return f"{rows:,} rows, {rows / max(time.monotonic() - began_s, 1e-3):,.0f} rows/s"
-
-    if not sys.stderr.isatty():
-        due_s = began_s + _LINE_S
-
-        def line(file: str, rows: int, done: float | None) -> None:
-            nonlocal due_s
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + _LINE_S
-                part = "" if done is None else f", {done:.0%}"
-                typer.echo(f"{file}: {rate(rows)}{part}", err=True)
-
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, rate="")
-
-        def bar(file: str, rows: int, done: float | None) -> None:
-            total = None if done is None else 1.0
-            progress.update(task, description=file, total=total, completed=done or 0.0, rate=rate(rows))
-
-        yield bar

@@ -16,8 +16,10 @@ from sash_cli.load_files import WrongFile
 __all__ = ["WrongFile", "batches", "written"]
 
 
-def batches(file: str, kind: str, rows: int) -> Iterator[Any]:
-    """Yield tables of at most so many rows of a file; one, if it has none.
+def batches(file: str, kind: str, rows: int) -> Iterator[tuple[Any, float | None]]:
+    """Yield tables of at most so many rows of a file, and how much of it they end: from 0 to 1, None if not known.
+
+    Of a file without rows there is one table.
 
     Raises:
         WrongFile: the file is not of this format.
@@ -25,40 +27,48 @@ def batches(file: str, kind: str, rows: int) -> Iterator[Any]:
     """
     try:
         with ExitStack() as opened:
-            found, schema = _READERS[kind](opened, file, rows)
-            some = False
+            found, schema, done = _READERS[kind](opened, file, rows)
+            count = 0
             for batch in found:
                 for start in range(0, batch.num_rows, rows):
-                    some = True
-                    yield pa.Table.from_batches([batch.slice(start, rows)])
-            if not some:
-                yield schema.empty_table()
+                    some = batch.slice(start, rows)
+                    count += some.num_rows
+                    yield pa.Table.from_batches([some]), done(count)
+            if not count:
+                # A CSV file without rows does not say of what type its columns are.
+                types = [pa.string() if pa.types.is_null(field.type) else field.type for field in schema]
+                yield pa.schema(list(zip(schema.names, types, strict=True))).empty_table(), 1.0
     except pa.ArrowException as error:
         raise WrongFile(str(error)) from None
 
 
-def _parquet(opened: ExitStack, file: str, rows: int) -> tuple[Iterator[Any], Any]:
+_Opened = tuple[Iterator[Any], Any, Callable[[int], float | None]]
+
+
+def _parquet(opened: ExitStack, file: str, rows: int) -> _Opened:
     reader = opened.enter_context(pa_parquet.ParquetFile(file))
-    return reader.iter_batches(rows), reader.schema_arrow
+    return reader.iter_batches(rows), reader.schema_arrow, lambda count: count / reader.metadata.num_rows
 
 
-def _arrow(opened: ExitStack, file: str, rows: int) -> tuple[Iterator[Any], Any]:
+def _arrow(opened: ExitStack, file: str, rows: int) -> _Opened:
     source = opened.enter_context(pa.memory_map(file))
     try:
         reader = opened.enter_context(pa.ipc.open_file(source))
-        return (reader.get_batch(i) for i in range(reader.num_record_batches)), reader.schema
+        found = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        return found, reader.schema, lambda _: None
     except pa.ArrowInvalid:
         source.seek(0)
         stream = opened.enter_context(pa.ipc.open_stream(source))
-        return iter(stream), stream.schema
+        return iter(stream), stream.schema, lambda _: source.tell() / source.size()
 
 
-def _csv(opened: ExitStack, file: str, rows: int) -> tuple[Iterator[Any], Any]:
-    reader = opened.enter_context(pa_csv.open_csv(file))
-    return iter(reader), reader.schema
+def _csv(opened: ExitStack, file: str, rows: int) -> _Opened:
+    source = opened.enter_context(pa.OSFile(file))
+    reader = opened.enter_context(pa_csv.open_csv(source))
+    return iter(reader), reader.schema, lambda _: source.tell() / source.size()
 
 
-_READERS: Mapping[str, Callable[[ExitStack, str, int], tuple[Iterator[Any], Any]]] = {
+_READERS: Mapping[str, Callable[[ExitStack, str, int], _Opened]] = {
     "parquet": _parquet,
     "arrow": _arrow,
     "csv": _csv,

@@ -1,14 +1,15 @@
 """The command ``sash answers-at``: a file of pairs of a key and a time into a file with their answers beside them.
 
-pairs.parquet ──▶ batches of rows ──▶ Window.answers_at ──▶ features.parquet      any number of rows: one batch is
-                                                                                  in memory
+pairs.parquet ──▶ batches of rows ──▶ answers_at of the client ──▶ features.parquet      any number of rows: one batch
+                                                                                         is in memory
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +17,10 @@ import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Aggregates, Lookbacks, Name, Target, Wheres, connected
-from sash_cli.output import fail
+from sash_cli.output import Progress, fail
 
 if TYPE_CHECKING:  # as in `options`
-    from sash_client import Window
+    from sash_client.windows.keys import Pairing
 
 __all__ = ["answers_at"]
 
@@ -36,12 +37,19 @@ def answers_at(
     key_column: Annotated[
         str | None, typer.Option("--key", "-k", metavar="COLUMN", help="The column with the keys. [key]")
     ] = None,
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="WINDOW[=COLUMN]", help="Another window, and the column with its keys."),
+    ] = None,
     lookback: Lookbacks = None,
     where: Wheres = None,
     aggregate: Aggregates = None,
     target: Target = LOCAL,
 ) -> None:
-    """Answer about many keys, each as of a time of its own: a training set, a row for each pair of a file."""
+    """Answer about many keys, each as of a time of its own: a training set, a row for each pair of a file.
+
+    With several windows, columns have the names of their windows before their own: cards_sum_1h.
+    """
     try:
         from sash_cli.load_files import format_of
         from sash_cli.pair_files import WrongFile, batches, written
@@ -57,17 +65,33 @@ def answers_at(
     from sash_client import SashClientError
 
     with connected(target) as sash:
+        answered = partial(sash.window(name).answers_at, **options)
+        if others:
+            answered = partial(sash.answers_at, windows={name: {}, **dict(map(_named, others))}, **options)
         try:
-            tables = _answered(sash.window(name), batches(pairs, str(kinds[pairs]), _ROWS), options)
-            rows = written(part, str(kinds[output]), tables)
+            with Progress(amount_text=lambda rows: f"{rows:,} rows", ends=False) as show:
+                tables = _answered(answered, batches(pairs, str(kinds[pairs]), _ROWS), partial(show, pairs))
+                rows = written(part, str(kinds[output]), tables)
             os.replace(part, output)
         except (SashClientError, WrongFile, OSError) as error:
+            fail(f"{pairs}: {error.message if isinstance(error, SashClientError) else error}")
+        finally:
             with suppress(OSError):
                 part.unlink()
-            fail(f"{pairs}: {error.message if isinstance(error, SashClientError) else error}")
     typer.echo(f"{rows:,} rows in {output}")
 
 
-def _answered(window: Window, tables: Iterator[Any], options: dict[str, Any]) -> Iterator[Any]:
-    for table in tables:
-        yield window.answers_at(table, **options)
+def _named(window: str) -> tuple[str, Pairing]:
+    """A window, and its options."""
+    name, _, column = window.partition("=")
+    return name, {"key": column} if column else {}
+
+
+def _answered(
+    ask: Callable[[Any], Any], tables: Iterator[tuple[Any, float | None]], show: Callable[[int, float | None], None]
+) -> Iterator[Any]:
+    rows = 0
+    for table, done in tables:
+        yield ask(table)
+        rows += table.num_rows
+        show(rows, done)

@@ -47,9 +47,9 @@ from sash_client.data.times import TimeLike
 from sash_client.data.wire import from_info, new_name
 from sash_client.errors import FailedPrecondition, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.windows import handle
+from sash_client.windows import handle, questions
 from sash_client.windows.handle import Handle
-from sash_client.windows.keys import Key
+from sash_client.windows.keys import Key, Pairing
 from sash_client.windows.operations import Awaits, Operations
 from sash_client.windows.producer import Producer
 from sash_client.windows.writes import BulkStream
@@ -64,11 +64,11 @@ R = TypeVar("R")
 class AsyncClient(Connection):
     """An asynchronous client; close it, or use it as a context manager.
 
-    It belongs to the running event loop, whose tasks may share it. Arguments are those of `Client`.
-
-    Raises:
-        RuntimeError: no event loop is running.
+    It belongs to the event loop of its first call, whose tasks may share it. It may be made before that loop runs.
+    Arguments are those of `Client`.
     """
+
+    _opens_at_once = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,6 +92,7 @@ class AsyncClient(Connection):
         try:
             async with asyncio.timeout(wait_s):
                 if self._http is None:
+                    self._open_channel()
                     await self._channel.channel_ready()
                 else:
                     await self._wait_for_connect()
@@ -128,6 +129,18 @@ class AsyncClient(Connection):
     def window(self, name: str) -> AsyncWindow:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
         return AsyncWindow(self, name)
+
+    async def answers_at(
+        self,
+        pairs: Any,
+        windows: Sequence[str] | Mapping[str, Pairing],
+        *,
+        time: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        **asked: Unpack[Pairing],
+    ) -> Any:
+        """Answer about pairs of several windows; see `sash_client.Client.answers_at`."""
+        return await self._perform(questions.answers_of(self, pairs, windows, time, progress, asked))
 
     async def export_window(self, name: str, file: str | os.PathLike[str] | BinaryIO) -> int:
         """Write a window as one file, in a thread; return its bytes. As `Client.export_window`."""
@@ -166,7 +179,6 @@ class AsyncClient(Connection):
     # ---------------------------------------------------------------- calls
 
     def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> AsyncCalls:
-        asyncio.get_running_loop()
         return AsyncCalls(endpoint, context, name)
 
     async def _perform(self, plan: Plan[R]) -> R:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
+from html import escape
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar, Unpack
 
 from sash_client.answers import Topology, WindowInfo, WriteResult
 from sash_client.calls.connection import Connection
@@ -29,8 +30,9 @@ from sash_client.data.tables import Answers, Entries
 from sash_client.data.wire import from_info, new_name, spec_document
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.windows import handle
+from sash_client.windows import handle, questions
 from sash_client.windows.handle import spec_of
+from sash_client.windows.keys import Pairing
 from sash_client.windows.operations import Blocks, Operations
 from sash_client.windows.producer import Producer
 from sash_client.windows.writes import BulkStream
@@ -155,6 +157,35 @@ class Client(Connection):
     def window(self, name: str) -> Window:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
         return Window(self, name)
+
+    def answers_at(
+        self,
+        pairs: Any,
+        windows: Sequence[str] | Mapping[str, Pairing],
+        *,
+        time: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        **asked: Unpack[Pairing],
+    ) -> Any:
+        """Answer as `Window.answers_at` of several windows at once: a set of features.
+
+            features = sash.answers_at(frame, ["cards", "devices"], time="paid", key="card", lookbacks=["1h"])
+            features = sash.answers_at(frame, {"cards": {"key": "card"}, "shops": {"key": "shop"}}, time="paid")
+
+        The columns have the names of their windows before their own: "cards_sum_1h". One window is asked after the
+        other, as of the times of the pairs.
+
+        Args:
+            pairs, time: as of `Window.answers_at`.
+            windows: their names; or a mapping from a name to options of that window alone.
+            progress: called after each bulk with how many pairs of all windows are answered, and how many there are.
+            asked: options of all windows: `keys`, `key`, `lookbacks`, `where`, `aggregates` and `partial` of
+                `Window.answers_at`.
+
+        Raises:
+            InvalidArgument: there is no such option, or columns of two windows would have one name.
+        """
+        return self._perform(questions.answers_of(self, pairs, windows, time, progress, asked))
 
     def export_window(self, name: str, file: str | os.PathLike[str] | BinaryIO) -> int:
         """Write a window as one file: entries, spec, counts and producers; return its size in bytes.
@@ -324,6 +355,13 @@ class Window(Operations, Blocks):
 
     _client: Client
     _answers, _entries = Answers, Entries
+
+    def _repr_html_(self) -> str:
+        """Return the window as it is now as HTML, which notebooks show."""
+        try:
+            return self.describe()._repr_html_()
+        except SashClientError as error:
+            return escape(f"{self!r}: {error.message}")
 
     @property
     def spec(self) -> Mapping[str, Any]:

@@ -33,12 +33,12 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
 )
-from pyspark.sql.types import IntegralType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from sash_client import DeadlineExceeded, InvalidArgument, Unavailable
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.options import Options
-from sash_spark.writing.paths import find
+from sash_spark.writing.keys import check_keys
 from sash_spark.writing.route import Route, check_nulls, sort_columns
 from sash_spark.writing.writers import BatchWriter
 
@@ -178,10 +178,7 @@ def _route(options: Options, schema: StructType, overwrite: bool, *, waits: bool
             with route.client() as client:
                 client.wait_until_ready(min(route.timeout_s, _REACHED_S))
         route = route.fitted(schema)
-    for column in [route.key] if route.key else (route.parts or {}).values():
-        kind = find(schema, column)[1]
-        if not isinstance(kind, StringType | IntegralType):
-            raise InvalidArgument(f"column {column!r} is a {kind.simpleString()}: cast it to a string", field=column)
+    check_keys(schema, [route.key] if route.key else (route.parts or {}).values())
     return route
 
 

@@ -15,10 +15,12 @@ import numpy.typing as npt
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
+from sash_wire.values import fill_value
 
 __all__ = [
     "Array",
     "Column",
+    "fill_answers",
     "fill_column",
     "fill_strings",
     "read_column",
@@ -36,6 +38,7 @@ _DICTIONARY_MAX = 4_096
 """A dictionary with more strings than these and four for each row is not read whole."""
 
 _INT64, _FLOAT64, _CODE = np.dtype("<i8"), np.dtype("<f8"), np.dtype("<u4")
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def read_column(column: pb.Column, name: str) -> Column:
@@ -129,6 +132,32 @@ def fill_strings(message: pb.Strings, column: Coded) -> None:
     message.SetInParent()
     message.dictionary.extend(column.dictionary)
     message.codes = to_bytes(column.codes, _CODE)
+
+
+def fill_answers(message: pb.SeriesColumn, answers: Array) -> None:
+    """Write n answers of one aggregate into an empty message; a missing one is None."""
+    if answers.dtype.kind == "f":
+        message.float64 = to_bytes(answers, _FLOAT64)
+        return
+    if answers.dtype.kind == "i":
+        message.int64 = to_bytes(answers)
+        return
+    values = answers.tolist()
+    # Numbers of one kind travel as bytes, also if some are missing.
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {float} or (kinds == {int} and all(v is None or _INT64_MIN <= v <= _INT64_MAX for v in values)):
+        numbers = [0 if value is None else value for value in values]
+        if kinds == {float}:
+            message.float64 = np.array(numbers, _FLOAT64).tobytes()
+        else:
+            message.int64 = np.array(numbers, np.int64).tobytes()
+        if None in values:
+            message.valid = bytes(value is not None for value in values)
+        return
+    message.values.SetInParent()
+    items = message.values.items
+    for value in values:
+        fill_value(items.add(), value)
 
 
 def to_bytes(array: Array, dtype: npt.DTypeLike = _INT64) -> bytes:

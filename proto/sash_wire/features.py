@@ -5,12 +5,13 @@
     sum        sum_1h                   sum
     entries    aggregates.entries_1h    aggregates.entries     an aggregate of that name
 
-A lookback has no underscore in it, so no two columns have one name.
+A lookback has no underscore in it, so no two columns of a window have one name. Beside columns of other windows, they
+have the window's name before them: payments_sum_1h.
 """
 
 from __future__ import annotations
 
-__all__ = ["feature", "of_aggregate"]
+__all__ = ["feature", "of_aggregate", "of_window"]
 
 
 def feature(name: str, lookback: str | None) -> str:
@@ -25,3 +26,8 @@ def feature(name: str, lookback: str | None) -> str:
 def of_aggregate(name: str) -> str:
     """What stands for an aggregate in the name of a column."""
     return f"aggregates.{name}" if name == "entries" else name
+
+
+def of_window(window: str, column: str) -> str:
+    """The name of a column beside those of other windows."""
+    return f"{window}_{column}"

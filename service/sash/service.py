@@ -28,6 +28,9 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
+from sash.otlp.app import PATH as OTLP
+from sash.otlp.app import OtlpApp
+from sash.otlp.metrics import OtlpMetrics, method_of
 from sash.plane import Plane
 from sash.prometheus.app import PREFIX as PROMETHEUS
 from sash.prometheus.app import PrometheusApp
@@ -141,13 +144,23 @@ class Service:
         rights = rights_of(http, is_open) if http.asks_who_calls else None
         rest = create_app(self.plane, settings, registry, metrics, self._not_ready, rights, collected)
         rest.router.routes.extend(ui.routes(lambda: self.grpc_port))
+        points = OtlpMetrics(self.plane, memory, settings.max_entries_per_write)
         self._rpc = RpcServer(
-            self.plane, settings, metrics, memory, self._access, self._certificates, shared, routed=shards > 1
+            self.plane,
+            settings,
+            metrics,
+            memory,
+            self._access,
+            self._certificates,
+            shared,
+            routed=shards > 1,
+            others=[method_of(points)],
         )
         closing = rest.edge.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
         connect = ConnectApp(operations, metrics, settings.max_body_bytes, memory)
         remote_write = RemoteWrite(self.plane, memory, settings.max_body_bytes, settings.max_entries_per_write)
+        otlp = OtlpApp(self.plane, points, metrics, settings.max_body_bytes)
         prometheus = PrometheusApp(self.plane, metrics, clock, remote_write, memory)
         mounts = (
             Mount(
@@ -158,6 +171,7 @@ class Service:
                 at_once=connect.at_once,
             ),
             Mount(prefix=PROMETHEUS, app=prometheus, refuse=prometheus.refuse, admission=http),
+            Mount(prefix=OTLP, app=otlp, refuse=otlp.refuse, admission=http),
             Mount(
                 prefix="",
                 app=rest,

@@ -1,5 +1,6 @@
 """Answers about pairs beside the rows of frames: each row is what a query as of its time answers."""
 
+import weakref
 from datetime import UTC, datetime
 
 import numpy as np
@@ -10,7 +11,11 @@ import pytest
 
 from sash_client import Features, InvalidArgument
 from sash_client.aio import AsyncClient
+from sash_client.data import features
+from sash_client.data.bulks import keyed_times
 from sash_client.windows import questions
+from sash_client.windows.handle import Handle
+from sash_proto.v1 import windows_pb2 as pb
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
 MINUTE = 60_000_000
@@ -150,3 +155,155 @@ def test_refused(client, options, field):
     with pytest.raises(InvalidArgument) as refused:
         filled(client).answers_at(TIMES, **options)
     assert refused.value.field == field
+
+
+def test_a_column_whose_name_the_frame_has(client):
+    window = filled(client)
+    frame = pa.table(ROWS | {"sum_1h": [0.0] * 5})
+    found = window.answers_at(frame, key="airport", time="at", lookbacks=["1h"], aggregates=["sum"])
+    assert found.column_names == [*ROWS, "sum_1h", "entries_1h", "aggregates.sum_1h"]
+    assert found["sum_1h"].to_pylist() == [0.0] * 5
+    for taken in ({"sum_1h": 0, "aggregates.sum_1h": 1}, {"entries_1h": 0}):
+        frame = pd.DataFrame(ROWS | taken)
+        with pytest.raises(InvalidArgument, match=r"two columns would have the name 'aggregates\."):
+            window.answers_at(frame, key="airport", time="at", lookbacks=["1h"])
+
+
+def test_a_lookback_that_is_given_twice(client):
+    found = filled(client).answers_at(TIMES, keys=KEYS, lookbacks=["1h", "1h"], aggregates=["sum"])
+    assert {name: len(column) for name, column in found.columns.items()} == {"entries_1h": 5, "sum_1h": 5}
+
+
+TOTAL = {"name": "total", "time_unit": "s", "fields": {"late": "int64"}, "aggregates": {"worst": {"function": "max"}}}
+
+
+@pytest.fixture
+def several(client):
+    """The window of flights, and one without keys."""
+    total = client.create_window(TOTAL)
+    total.bulk_insert(TICKS // 1_000_000 + np.arange(9) * 1200, {"late": np.arange(9) * 7 % 10})
+    return filled(client), total
+
+
+@pytest.mark.parametrize("transport", ["grpc", "connect"], indirect=True)
+@pytest.mark.parametrize("kind", list(FRAMES))
+def test_several_windows(client, several, kind, monkeypatch):
+    monkeypatch.setattr(questions, "_PAIR_ANSWERS", 3)
+    make, type_ = FRAMES[kind]
+    flights, total = several
+    seen = []
+    found = client.answers_at(
+        make(),
+        {"flights": {"key": "airport", "aggregates": ["sum"]}, "total": {"lookbacks": ["2h"]}},
+        time="at",
+        lookbacks=["1h"],
+        progress=lambda *done: seen.append(done),
+    )
+    assert type(found) is type_
+    names = ["flights_entries_1h", "flights_sum_1h", "total_entries_2h", "total_worst_2h"]
+    assert list(getattr(found, "column_names", found.columns)) == [*ROWS, *names]
+    assert seen == [(3, 10), (5, 10), (8, 10), (10, 10)]
+    assert listed(found["flights_sum_1h"]) == [answer.aggregates["sum"] for answer in expected(flights)]
+    answers = [total.query(as_of=time // 1_000_000, lookbacks=["2h"])[0] for time in TIMES]
+    assert listed(found["total_entries_2h"]) == [answer.entries for answer in answers]
+    assert listed(found["total_worst_2h"]) == [answer.aggregates["worst"] for answer in answers]
+
+
+def test_several_windows_by_name_and_times(client, several):
+    flights, _ = several
+    client.create_window(SPEC | {"name": "none"})
+    found = client.answers_at(TIMES, ["flights", "none"], keys=KEYS, aggregates=["sum"])
+    assert list(found.columns) == ["flights_entries", "flights_sum", "none_entries", "none_sum"]
+    assert found.columns["flights_sum"].tolist() == flights.answers_at(TIMES, keys=KEYS).columns["sum"].tolist()
+    assert found.columns["none_entries"].tolist() == [0] * 5
+
+
+def test_a_window_without_keys_beside_a_column_of_that_name(client, several):
+    _, total = several
+    found = total.answers_at(pd.DataFrame({"key": KEYS, "time": ROWS["at"]}), lookbacks=["2h"])
+    assert sum(found["entries_2h"]) > 0
+    with pytest.raises(InvalidArgument):
+        total.answers_at(pd.DataFrame({"key": KEYS, "time": ROWS["at"]}), key="key")
+
+
+async def test_several_windows_with_asyncio(client, address, several):
+    async with AsyncClient(**address) as sash:
+        found = await sash.answers_at(
+            pl.DataFrame(ROWS), {"flights": {}, "total": {"key": None}}, key="airport", time="at", lookbacks=["1h"]
+        )
+    assert found["flights_entries_1h"].to_list() == [answer.entries for answer in expected(several[0])]
+    assert "total_worst_1h" in found.columns
+
+
+@pytest.mark.parametrize(
+    ("windows", "options", "field"),
+    [
+        ([], {}, "windows"),
+        ("flights", {}, "windows"),
+        ({"flights": {"lookback": ["1h"]}}, {}, "lookback"),
+        (["flights"], {"lookback": ["1h"]}, "lookback"),
+        (["a", "a_b"], {}, "windows"),
+    ],
+)
+def test_several_windows_refused(client, windows, options, field):
+    filled(client)
+    for name, aggregate in (("a", "b_c"), ("a_b", "c")):
+        client.create_window(SPEC | {"name": name, "aggregates": {aggregate: {"function": "count"}}})
+    with pytest.raises(InvalidArgument) as refused:
+        client.answers_at(TIMES, windows, keys=KEYS, **options)
+    assert refused.value.field == field
+
+
+class Response:
+    """An answer of the service that can be referred to weakly."""
+
+    def __init__(self, message):
+        self.answers, self.missing_shards = message.answers, message.missing_shards
+
+
+@pytest.mark.parametrize("bulks", [2, 9])
+def test_one_bulk_at_a_time_is_in_memory(bulks, monkeypatch):
+    """However many rows there are: a request is made when the one before is answered, and no answer is kept."""
+    monkeypatch.setattr(questions, "_PAIR_ANSWERS", 4)
+    made, alive, most = [], [], 0
+    monkeypatch.setattr(features, "keyed_times", lambda *found: (made.append(found[2]), keyed_times(*found)))
+    spec = pb.WindowSpec(name="w", keyed=True, aggregates={"n": pb.AggregateSpec(function="count")})
+    plan = questions.answers_at(Handle(None, "w", spec), np.arange(4 * bulks), keys=["k"] * 4 * bulks)
+    ask = next(plan)
+    for i in range(bulks):
+        assert made == [4 * at for at in range(i + 1)]
+        rows = np.frombuffer(ask.request.time, "<i8")
+        column = pb.SeriesColumn(int64=(rows * 2).tobytes())
+        answers = pb.AnswerColumns(entries=rows.tobytes(), aggregates={"n": column})
+        response = Response(pb.AnswersAtResponse(answers=[answers]))
+        alive.append(weakref.ref(response))
+        try:
+            ask = plan.send(response)
+        except StopIteration as end:
+            found = end.value
+        del response
+        most = max(most, sum(each() is not None for each in alive))
+    assert most == 0
+    assert found.columns["n"].tolist() == list(range(0, 8 * bulks, 2))
+    assert found.columns["entries"].tolist() == list(range(4 * bulks))
+
+
+def test_shards_that_any_window_lacks_are_told():
+    """A description needs all shards, so they are away only from behind it on."""
+    plan, found, missing = questions.answers_of(None, [1], ["a", "b"], None, None, {"partial": "allow"}), None, [3, 1]
+    ask = next(plan)
+    try:
+        while True:
+            if ask.method == "GetWindow":
+                ask = plan.send(pb.WindowInfo(spec=pb.WindowSpec(name=ask.request.name)))
+                continue
+            assert ask.request.partial == "allow"
+            columns = pb.AnswerColumns(entries=bytes(8), valid=b"\0")
+            ask = plan.send(pb.AnswersAtResponse(answers=[columns], missing_shards=[missing.pop(0)]))
+    except StopIteration as end:
+        found = end.value
+    assert found.missing_shards == (1, 3)
+    assert {name: column.tolist() for name, column in found.columns.items()} == {
+        "a_entries": [None],
+        "b_entries": [None],
+    }

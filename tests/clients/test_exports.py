@@ -55,7 +55,16 @@ def test_the_client_exports():
 
 
 def test_spark_exports():
-    assert sash_spark.__all__ == ["BatchReport", "Login", "SashDataSource", "SashSink", "register", "sash_sink"]
+    assert sash_spark.__all__ == [
+        "BatchReport",
+        "Login",
+        "SashDataSource",
+        "SashSink",
+        "answers_at",
+        "answers_offline",
+        "register",
+        "sash_sink",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +73,8 @@ def test_spark_exports():
         (
             sash_client.Client,
             [
-                *("close", "create_window", "delete_window", "export_window", "import_window", "list_windows"),
-                *("move_shard", "topology", "wait_until_ready", "window"),
+                *("answers_at", "close", "create_window", "delete_window", "export_window", "import_window"),
+                *("list_windows", "move_shard", "topology", "wait_until_ready", "window"),
             ],
         ),
         (

@@ -1,18 +1,21 @@
-"""The code of README and docs runs, in the order in which a reader meets it, and prints what the page says.
+"""The code of README and docs runs, and prints what the page says: all pages on one service, whatever their order.
 
 Pages with Spark in them run with the other tests of Spark.
 """
 
+import os
+import random
 from contextlib import nullcontext
 
 import pytest
 
-from sash_client import Client
 from sash_client.local import local_service
 from tests.support.mqtt import mqtt_broker
 from tests.support.pages import ROOT, Reader, blocks_of, needs_spark, pages
 
 PAGES = [page for page in pages() if not any(map(needs_spark, blocks_of(page.read_text())))]
+if os.environ.get("SASH_PROFILE") == "soak":
+    random.Random(1).shuffle(PAGES)  # else in the order of reading
 MQTT = "127.0.0.1:1883"
 """Where pages look for a broker."""
 
@@ -27,18 +30,9 @@ def service(tmp_path_factory):
         yield service
 
 
-@pytest.fixture
-def empty(service):
-    """The service without the windows of the page before."""
-    yield service
-    with Client(service.target) as client:
-        for window in client.list_windows():
-            client.delete_window(window.name)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_page_runs(page, empty, tmp_path):
-    text, reader = page.read_text(), Reader(page, empty, tmp_path)
+def test_a_page_runs(page, service, tmp_path):
+    text, reader = page.read_text(), Reader(page, service, tmp_path)
     with mqtt_broker() if MQTT in text else nullcontext() as broker:
         for block in blocks_of(text):
             block.code = block.code.replace(MQTT, broker or MQTT)
@@ -54,6 +48,7 @@ def test_a_page_runs(page, empty, tmp_path):
         ("```python\nprint(1)\n```", "does not show what"),
         ("\n```sh\nfalse\ntrue\n```", "page.md:2"),
         ("```sh\necho one; echo two\n```\n```text\none\n```", "it prints"),
+        ("```sh\necho one; echo two\n```\n```text\n…\none\n```", "it prints"),
         ('```sh\necho \'{"a": 1, "b": 2}\'\n```\n```json\n{"a": 1}\n```', "it prints"),
         ('```sh\necho \'{"a": [1, 2]}\'\n```\n```json\n{"a": [1, "…", 2]}\n```', "it prints"),
         ("```sh\ncurl -s http://127.0.0.1:7071/v1/windows/nope\n```", "NotFound|not found|no window|404"),
@@ -72,6 +67,7 @@ def test_a_block_that_is_wrong_is_found(service, tmp_path, text, says):
     "text",
     [
         "```sh\necho one; echo two\n```\n\n```text\no…\n```",
+        "```sh\necho head; echo 'mine  1'; echo 'yours 2'\n```\n\n```text\nhead\n…\nmine 1\n…\n```",
         '```sh\necho \'{"a": 1, "b": {"c": 2}}\'\n```\n\n```json\n{"b": "…", "…": 0}\n```',
         "```sh\ndocker run \\\n    --rm nothing\necho 1\n```\n\n```text\n1\n```",
         "```python\nprint(1)\n```\n\n```text\n1\n```",

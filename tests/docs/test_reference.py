@@ -12,6 +12,7 @@ from docs.generate import lists, python_api
 from docs.generate.hook import filled
 from docs.generate.service import ask
 from sash.main import app
+from sash.otlp.app import PATH as OTLP
 from sash.rest.problems import STATUSES
 from sash.settings import Settings
 from sash_engine import errors
@@ -153,7 +154,7 @@ def test_metrics_that_are_mentioned_exist():
 
 
 def test_paths_that_are_mentioned_exist():
-    served = set(ask().openapi["paths"])
+    served = {*ask().openapi["paths"], OTLP}
     for path in mentioned(r"(?<!proto)(?<!api)(/v1/[a-zA-Z/{}_-]+)"):
         known = re.sub(r"^/v1/windows/(?!import$)[^/]+", "/v1/windows/{name}", path.rstrip("/"))
         assert known in served or known == "/v1", path

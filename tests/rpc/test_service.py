@@ -180,3 +180,30 @@ def test_many_clients_at_once(service, stub, window):
     for thread in threads:
         thread.join()
     assert stub.GetWindow(pb.GetWindowRequest(name=window)).entries == 3 * 50 * 4
+
+
+def test_calls_that_the_loop_does_not_take_up_are_cancelled_and_hold_no_memory(monkeypatch):
+    monkeypatch.setattr("sash.rpc.server._UNTAKEN_S", 1)
+    freed, held = threading.Event(), threading.Event()
+
+    def hold():
+        held.set()
+        freed.wait(WAIT_S)
+
+    with running_service() as running:
+        stub = running.stub()
+        stub.ListWindows(pb.ListWindowsRequest())  # the connection is there
+        holding = threading.Thread(target=running.on_loop, args=(hold,))
+        holding.start()
+        try:
+            held.wait(WAIT_S)
+            waiting = [stub.ListWindows.future(pb.ListWindowsRequest()) for _ in range(10)]
+            with pytest.raises(grpc.RpcError):
+                stub.ListWindows(pb.ListWindowsRequest(), timeout=2)  # by gRPC's clock, which they wait by
+        finally:
+            freed.set()
+            holding.join()
+        # gRPC had handed over the first ones already, which the loop answers now.
+        codes = [call.code() for call in waiting]
+        assert codes.count(grpc.StatusCode.CANCELLED) >= 8, codes
+        assert not stub.ListWindows(pb.ListWindowsRequest()).windows

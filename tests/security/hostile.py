@@ -348,8 +348,15 @@ def _empties() -> bytes:
 
 def _written(series: bytes) -> bytes:
     """One series of a remote write."""
-    length = bytes((n & 127 | 128) for n in (len(series), len(series) >> 7, len(series) >> 14))
-    return bytes(cramjam.snappy.compress_raw(b"\x0a" + length + bytes((len(series) >> 21,)) + series))
+    return bytes(cramjam.snappy.compress_raw(_within(series, 10)))
+
+
+def _within(data: bytes, *tags: int) -> bytes:
+    """A message of protobuf in messages, the outermost first."""
+    for tag in reversed(tags):
+        length = bytes((n & 127 | 128) for n in (len(data), len(data) >> 7, len(data) >> 14))
+        data = bytes((tag,)) + length + bytes((len(data) >> 21,)) + data
+    return data
 
 
 def _zeros(count: int) -> dict[str, Any]:
@@ -389,6 +396,10 @@ BODIES: dict[str, Callable[[], bytes]] = {
     "samples": lambda: _written(b"\x12\x00" * 2_000_000),
     "series": lambda: bytes(cramjam.snappy.compress_raw(_empties())),
     "metadata": lambda: bytes(cramjam.snappy.compress_raw(b"\x18\x00" * 2_000_000)),
+    "resources": lambda: b"\x0a\x00" * 2_000_000,
+    "points": lambda: _within(b"\x0a\x00" * 1_900_000, 10, 18, 18, 0x52),
+    "attributes": lambda: _within(b"\x3a\x00" * 1_900_000, 10, 18, 18, 42, 10),
+    "gzip of points": lambda: gzip.compress(_within(b"\x0a\x00" * 1_900_000, 10, 18, 18, 0x52), 6),
     "spaces": lambda: b'{"time":[1],"value":[1]' + b" " * 30_000_000 + b"}",
     "text": lambda: b'{"time":[1],"value":["' + b"x" * 30_000_000 + b'"]}',
     "number": lambda: b'{"time":[1],"value":[' + b"1" * 30_000_000 + b"]}",
@@ -430,6 +441,13 @@ def remote_writes(caller: Caller) -> None:
     body = caller.body(caller.draw.choice(("labels", "samples", "series", "metadata")))
     headers = {"content_type": "application/x-protobuf", "content_encoding": "snappy"}
     caller.ask("POST", "/prometheus/api/v1/write?window=evil", caller.draw.choice(("writer", "blind")), body, **headers)
+
+
+@kind
+def metrics(caller: Caller) -> None:
+    name = caller.draw.choice(("resources", "points", "attributes", "gzip of points"))
+    headers = {"content_type": "application/x-protobuf"} | ({"content_encoding": "gzip"} if "gzip" in name else {})
+    caller.ask("POST", "/v1/metrics", caller.draw.choice(("writer", "blind")), caller.body(name), **headers)
 
 
 @kind

@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from sash_client import ALL_KEYS, Client, InvalidArgument, Unavailable
+from sash_client.windows import questions
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.coded import Coded
+from sash_wire.columns import fill_strings
 from sash_wire.placement import shard_of
 from tests.support.servers import Running, running_service
 
@@ -77,6 +82,42 @@ def test_a_question_is_answered_without_them_where_that_is_allowed(service: Runn
         with pytest.raises(InvalidArgument, match="partial") as raised:
             window.query(keys=KEYS, partial="yes")
         assert raised.value.field == "partial"
+
+
+def test_pairs_of_what_is_away_have_no_values(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [3] * len(KEYS)
+    entries = [int(TIMES[i] <= 3) if key in HERE else None for i, key in enumerate(KEYS)]
+    sums = [None if some is None else float(some) for some in entries]
+    with Client(service.grpc_target, timeout_s=60) as client:
+        window = client.window("w")
+        window._message = pb.WindowSpec(name="w", time_unit="s", keyed=True, keys=["k"])
+        window._message.aggregates["sum"].function = "sum"
+        with pytest.raises(Unavailable, match=r"1 of the 4 shards that are asked do not answer \(2\)"):
+            window.answers_at(times, keys=KEYS)
+        monkeypatch.setattr(questions, "_PAIR_ANSWERS", 11)
+        found = window.answers_at(times, keys=KEYS, partial="allow")
+        assert {name: column.tolist() for name, column in found.columns.items()} == {"entries": entries, "sum": sums}
+        assert found.missing_shards == (AWAY,)
+        assert found.to_arrow()["entries"].to_pylist() == entries
+        whole = window.answers_at(times[: len(HERE)], keys=HERE, partial="allow")
+        assert (whole.missing_shards, whole.columns["entries"].dtype) == ((), np.dtype("int64"))
+        with pytest.raises(InvalidArgument, match="partial"):
+            window.answers_at(times, keys=KEYS, partial="yes")
+        request = pb.AnswersAtRequest(window="w", partial="allow", time=np.array(times).tobytes())
+        fill_strings(request.key, Coded.of(KEYS))
+        (answer,) = service.stub().AnswersAtStream(iter([request]))
+        assert list(answer.missing_shards) == [AWAY]
+    body = {"time": times, "key": KEYS}
+    http, path = service.http(), "/v1/windows/w/answers-at"
+    answer = http.post(path, params={"partial": "allow", "aggregate": "sum"}, json=body).raise_for_status().json()
+    assert answer == {"answers": [{"entries": entries, "aggregates": {"sum": sums}}], "missing_shards": [AWAY]}
+    kind = "application/vnd.apache.arrow.stream"
+    content = http.post(path, params={"partial": "allow"}, json=body, headers={"accept": kind}).content
+    assert pa.ipc.open_stream(content).read_all()["entries"].to_pylist() == entries
+    assert http.post(path, json=body).status_code == 503
+    assert http.post(path, params={"partial": "yes"}, json=body).json()["field"] == "partial"
+    some = {"time": times[: len(HERE)], "key": HERE}
+    assert "missing_shards" not in http.post(path, params={"partial": "allow"}, json=some).raise_for_status().json()
 
 
 def test_pages_leave_out_what_is_away_and_say_so(service: Running) -> None:

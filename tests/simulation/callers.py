@@ -13,6 +13,7 @@ from typing import Any
 
 from sash_client.aio import AsyncWindow
 from sash_client.errors import DataLoss, DeadlineExceeded, NotFound, SashClientError, Unavailable
+from sash_engine.windows.questions import RangeQuery
 from tests.simulation.history import ANY, GONE, Applied, Entries, Entry, Op, State
 from tests.simulation.world import Caller, World
 
@@ -22,6 +23,7 @@ __all__ = [
     "PARTS",
     "PASSING",
     "PLAIN",
+    "ROLLED",
     "TIMES",
     "VIEW",
     "asked",
@@ -32,8 +34,9 @@ __all__ = [
     "view",
 ]
 
-KEPT, PASSING, PLAIN = "kept", "passing", "plain"
-"""The window that is there always, the one that is created and deleted all the time, and one without keys."""
+KEPT, PASSING, PLAIN, ROLLED = "kept", "passing", "plain", "rolled"
+"""The window that is there always, the one that is created and deleted all the time, one without keys, and one whose
+groups are kept as it is written."""
 VIEW = "shown"
 """A view of the window that is there always."""
 PARTS = ("team", "name")
@@ -46,7 +49,7 @@ _PATIENCE_S = 3600.0
 
 def spec(name: str) -> dict[str, Any]:
     """The spec of a window."""
-    return {
+    found: dict[str, Any] = {
         "name": name,
         **({"keyed": False} if name == PLAIN else {"keys": list(PARTS)}),
         "time_unit": "ms",
@@ -59,6 +62,10 @@ def spec(name: str) -> dict[str, Any]:
             "sum": {"function": "sum", "field": "value"},
         },
     }
+    if name == ROLLED:  # such a window has neither an identity nor aggregates for which order matters
+        del found["identity"], found["aggregates"]["all"]
+        found["rollups"] = [[PARTS[0]]]
+    return found
 
 
 def view() -> dict[str, Any]:
@@ -128,7 +135,7 @@ def deleting() -> Op:
     return Op("delete", lambda _: _on_window(lambda state: (None, state.bit_count())), lambda _: deleting())
 
 
-def reading(start: int, end: int, keys: Sequence[str]) -> Op:
+def reading(start: int, end: int, keys: Sequence[str], ordered: bool = True) -> Op:
     """A question, whose answer is a fold of what is there. Over several keys, entries have no order."""
 
     def bound(known: Entries) -> Applied:
@@ -139,7 +146,7 @@ def reading(start: int, end: int, keys: Sequence[str]) -> Op:
             bits = state & asked()
             found = answers.get(bits)
             if found is None:
-                found = answers[bits] = folded(known.of(bits), keys)
+                found = answers[bits] = folded(known.of(bits), keys, ordered)
             return state, found
 
         return _on_window(answer)
@@ -147,15 +154,15 @@ def reading(start: int, end: int, keys: Sequence[str]) -> Op:
     return Op(
         f"read {keys} {start} to {end}",
         bound,
-        lambda key: reading(start, end, [key]) if key in keys else None,
+        lambda key: reading(start, end, [key], ordered) if key in keys else None,
         writes=False,
     )
 
 
-def folded(entries: Iterable[Entry], keys: Sequence[str]) -> Hashable:
+def folded(entries: Iterable[Entry], keys: Sequence[str], ordered: bool) -> Hashable:
     """The plain fold of entries."""
     values = [value for _, _, value in sorted((time, keys.index(key), value) for key, time, value in entries)]
-    return len(values), tuple(values) if len(keys) == 1 else (), max(values, default=None), sum(values)
+    return len(values), tuple(values) if len(keys) == 1 and ordered else (), max(values, default=None), sum(values)
 
 
 def _seen(aggregates: Any) -> Hashable:
@@ -219,16 +226,18 @@ class _Calls:
         name = KEPT if draw.random() >= self.world.scenario.life else PASSING
         if PLAIN in self.windows and draw.random() < 0.2:
             name = PLAIN
+        if ROLLED in self.windows and draw.random() < 0.3:
+            name = ROLLED
         if self.world.moves and draw.random() < self.world.move_share:
             await self.world.move(self.client, draw)
             return
         window, history = self.windows[name], self.world.histories[name]
-        numbered = name in self.numbered and draw.random() < 0.6
+        numbered = name in self.numbered and draw.random() < 0.6 and not self.world.loses
         what = draw.choices(
             ["insert", "bulk", "evict", "range", "retract", "read", "life"],
-            [30, 25, 6, 4, 8, 22, 25 * (name == PASSING)],
+            [30, 25, 6, 4, 8 * (name != ROLLED), 22, 25 * (name == PASSING and not self.world.left_alone)],
         )[0]
-        if draw.random() < 0.03:
+        if draw.random() < self.world.scenario.others:
             await (self._copy() if draw.random() < 0.5 else self._add())
         elif name == KEPT and draw.random() < self.world.scenario.batches:
             await self._batch(window, history, name)
@@ -403,24 +412,37 @@ class _Calls:
             world.note(f"caller {self.number}: … {name} is added")
 
     async def _copy(self) -> None:
-        """Export a window, and import it under another name: it has what its keys had at one moment each."""
+        """Export a window, and import it under another name, or where there are more shards.
+
+        Others write meanwhile. The copy has what its keys had at one moment each.
+        """
         world = self.world
         if world.stale:
             return
         self.copies += 1
         copy, history, window = f"copy{self.number}x{self.copies}", world.histories[KEPT], f"a copy of {KEPT}"
+        resharded = self.draw.random() < 0.5
+        if resharded:
+            window = f"{KEPT}, resharded"
         ops = {key: reading(-1, TIMES * 10**6, [key]) for key in world.keys}
         for op in ops.values():
             self._begin(history, op, f" in {window}")
         seen: dict[str, Hashable] = {}
-        world.copies.append(copy)
+        if not resharded:
+            world.copies.append(copy)
         try:
             served = await world.serving()
             async with asyncio.timeout(60.0):
                 parts = await world.done_by(served, world.exported(served, KEPT))
-                await world.done_by(await world.serving(), world.imported(parts, copy))
+                if not resharded:
+                    await world.done_by(await world.serving(), world.imported(parts, copy))
+            other = await world.resharded(parts, KEPT) if resharded else None
             for key in world.keys:
-                answer = await self.client.window(copy).range_query(-1, TIMES * 10**6, key=key)
+                answer: Any
+                if other is not None:
+                    answer = await other.ask(KEPT, RangeQuery(-1, TIMES * 10**6, key))
+                else:
+                    answer = await self.client.window(copy).range_query(-1, TIMES * 10**6, key=key)
                 seen[key] = _seen(answer.aggregates)
         except (TimeoutError, Unavailable, DeadlineExceeded) as error:
             world.note(f"caller {self.number}: … {window}: {error}")
@@ -450,7 +472,7 @@ class _Calls:
             start, end = -1, TIMES * 10**6
         if draw.random() < 0.3 and not self.world.moves:  # keys of two shards have no order
             keys = draw.sample(self.keys(name), 2)
-        op = reading(start, end, keys)
+        op = reading(start, end, keys, name != ROLLED)
         self._begin(history, op)
         try:
             if len(keys) == 1:
@@ -486,6 +508,8 @@ class _Calls:
             self._gone(history, op)
         except SashClientError as error:
             self._failed(history, op, error)
+            # What it has left half-done must come right by itself.
+            self.world.left_alone |= self.draw.random() < 0.3
 
     # ---------------------------------------------------------------- what the histories hear
 
@@ -511,7 +535,7 @@ class _Calls:
             self._end(history, op, GONE)
 
     def _failed(self, history: Any, op: Op, error: SashClientError, reads: bool = False) -> None:
-        if isinstance(error, DataLoss):
+        if isinstance(error, DataLoss) and not self.world.loses:
             self.world.fail(error)
         self._say(op, f"{type(error).__name__}: {error.message}")
         if not reads and isinstance(error, Unavailable | DeadlineExceeded) and not error.unchanged:
@@ -542,7 +566,7 @@ async def compared(world: World, what: str) -> None:
         for key in [NO_KEY] if name == PLAIN else world.keys:
             part = sorted(draw.randrange(TIMES) * 10**6 for _ in range(2))
             for start, end in [(-1, TIMES * 10**6), (part[0], part[1])]:
-                op = reading(start, end, [key])
+                op = reading(start, end, [key], name != ROLLED)
                 world.checked(history.begin, op)
                 seen: Hashable = GONE
                 try:

@@ -42,7 +42,7 @@ from sash.tiers.redis_link import Pool
 from sash_client.errors import NotFound, SashClientError
 from sash_engine.errors import SashError
 from sash_wire.placement import shard_of
-from tests.simulation.callers import KEPT, NO_KEY, PASSING, PLAIN, VIEW, compared
+from tests.simulation.callers import KEPT, NO_KEY, PASSING, PLAIN, ROLLED, VIEW, compared
 from tests.simulation.ending import all_forms, resharded
 from tests.simulation.history import Entry, KeyedHistory
 from tests.simulation.loop import Process, SimulatedLoop, running
@@ -213,6 +213,13 @@ class Cluster(World):
         self.redis.world = self.context
         self.redis.fails = self.fail
         self.redis.taken = self._taken
+        self.redis.moved = self._moved
+        self.redis.everysec = self.loses = part.everysec
+        self.redis.marks = lambda: {name: history.mark() for name, history in self.histories.items()}
+        self.redis.lost = self._lost_writes
+        self.redis.go_on_s = lambda: [
+            each.process.stopped_until_s for each in self.by_number.values() if each.process.stopped
+        ]
         self.redis.met = self.met
         self.redis.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "redis"}
         self.redis.faults_of = self.peers.faults_of = {(fault.place, fault.at): fault.kind for fault in scenario.faults}
@@ -229,7 +236,7 @@ class Cluster(World):
             KEPT: KeyedHistory(self.keys),
             PASSING: KeyedHistory(self.keys),
             PLAIN: KeyedHistory([NO_KEY]),
-        }
+        } | ({ROLLED: KeyedHistory(self.keys)} if self.scenario.rolled else {})
 
     def made(self) -> None:
         self.redis.in_use = True
@@ -241,6 +248,34 @@ class Cluster(World):
         self._shadow(shard)
         for name, history in self.histories.items():
             self.checked(history.forgot, lambda key, name=name: shard_of(name, key, self.part.shards) == shard)
+
+    def _moved(self, shard: int, old: str, new: str) -> None:
+        """Nobody takes a shard in the lease table from a process that may answer for it."""
+        if self.stale or self.redis.went_back:
+            return
+        for member in self.by_number.values():
+            host, process = member.host, member.process
+            if host is None or host._me.id != old or process is self.redis.asking or not process.alive:
+                continue
+            if member.hosts(shard) is not None and member.valid:
+                self.fail(AssertionError(f"shard {shard} is taken from process {process.number}, whose lease runs"))
+
+    def _lost_writes(self, marks: Any) -> None:
+        """Redis has lost some of the last writes; somebody starts all processes again, at once or soon.
+
+        Until then they answer questions from memory. So from now on only writes are checked, and the end.
+        """
+        self.stale = True
+        self.met["writes are lost | "] += 1
+        self.note("Redis has lost its last writes")
+        for name, history in self.histories.items():
+            self.checked(history.went_back, marks[name])
+        back_s = self.redis.up_s - self.loop.time()
+        after_s = self.random.choice([0.0, back_s + 1.0, back_s + 5.0])
+        self.loop.late(back_s + 20.0)  # until all have started, and each has its share
+        for member in self.by_number.values():
+            if member.process.alive:
+                self.loop.call_later(after_s, member.die, context=self.context)
 
     def _shadow(self, shard: int) -> None:
         """Whoever still has a shard whose prefix another process takes must not answer once that one does.
@@ -376,7 +411,6 @@ class Cluster(World):
         self._stopping.append(asyncio.ensure_future(member.stop(), loop=self.loop))
 
     async def supervise(self) -> None:
-        self._stopping: list[asyncio.Future[None]] = []
         async with asyncio.TaskGroup() as tasks:
             for slot in range(self.part.processes):
                 tasks.create_task(self._supervise_one(slot))
@@ -446,6 +480,7 @@ class Cluster(World):
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
+        await self._alike()
         await all_forms(self, "at the end", False)
         await resharded(self)
         ending = self.random.choice(["killed", "stopped"])
@@ -460,6 +495,26 @@ class Cluster(World):
         await compared(self, f"after all were {ending}")
         await all_forms(self, f"after all were {ending}", True)
         await self._emptied()
+
+    async def _alike(self) -> None:
+        """Every shard has the windows that home has, with their aggregates, and none of them is closed."""
+        end_s = self.loop.time() + 120
+        while (found := self._unlike()) is not None:
+            if self.loop.time() > end_s:
+                raise AssertionError(f"nothing has happened for 120 s, and {found}")
+            await asyncio.sleep(1.0)
+
+    def _unlike(self) -> str | None:
+        windows: dict[int, dict[str, list[str]]] = {}
+        for member in self.slots:
+            for shard, hosted in member.host.shards.hosted.items() if member is not None and member.host else ():
+                if hosted.local._closed:
+                    return f"shard {shard} has closed {sorted(hosted.local._closed)}"
+                windows[shard] = {each.spec.name: sorted(each.spec.aggregates) for each in hosted.catalogue.all()}
+        for shard, found in sorted(windows.items()):
+            if found != windows.get(0):
+                return f"home has {windows.get(0)}, and shard {shard} has {found}"
+        return None
 
     async def _quiet(self) -> None:
         """While nothing happens, no shard moves, and no process doubts that it has its shards."""

@@ -12,32 +12,26 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
-import pytest
 from prometheus_client import CollectorRegistry
 
-from sash.context import CALL, CallContext
 from sash.limits.memory import MemoryBudget
 from sash.prometheus.app import PREFIX, PrometheusApp
 from sash.runtime.metrics import Metrics
-from sash.shards import lifecycle
 from sash_client.aio import AsyncWindow
 from sash_client.errors import Unavailable
 from sash_engine.windows.questions import RangeQuery
 from sash_wire.labels import split
-from tests.simulation.callers import KEPT, PARTS, TIMES, VIEW, asked
+from tests.simulation.callers import KEPT, PARTS, ROLLED, TIMES, VIEW, asked
 from tests.simulation.history import Entry
 from tests.simulation.world import Caller, World
-from tests.support.sharded import in_process
 
 __all__ = ["all_forms", "resharded"]
 
 _FOLDED = ["max", "n", "sum"]
 _STEPS = 5
-_RESHARDED = 4
 Folded = Mapping[str, Any]
 
 
@@ -60,8 +54,11 @@ async def all_forms(world: World, what: str, joined: bool) -> None:
     Args:
         joined: each shard has started since anything was changed, and so has the aggregates of home.
     """
+    if world.unchecked or world.failure is not None:
+        return
+    await _rolled(world, what)
     entries = world.histories[KEPT].held()
-    if entries is None or world.failure is not None:
+    if entries is None:
         return
     client = Caller(world, "reader", 60.0)
     window, view = client.window(KEPT), client.window(VIEW)
@@ -83,6 +80,23 @@ async def all_forms(world: World, what: str, joined: bool) -> None:
     for name in sorted(world.added):
         if joined or world.added[name]:
             await _added(world, what, window, entries, name)
+
+
+async def _rolled(world: World, what: str) -> None:
+    """What rollups answer, and what the keys answer that they are of."""
+    entries = world.histories[ROLLED].held() if ROLLED in world.histories else None
+    if entries is None:
+        return
+    window = Caller(world, "roller", 60.0).window(ROLLED)
+    for part, name in enumerate(PARTS):  # the first one has a rollup
+        found = await asked(window.query, by=name, aggregates=_FOLDED)
+        _same(world, f"{what}: {ROLLED} by {name}", {one.parts[name]: _of(one) for one in found}, _by(part, entries))
+    start, end = TIMES * 10**6 // 4, TIMES * 10**6 * 3 // 4
+    inside = [entry for entry in entries if start <= entry[1] <= end]
+    for team in sorted({split(key, len(PARTS))[0] for key in world.keys}):
+        found = await asked(window.range_query, start, end, where={PARTS[0]: team}, aggregates=_FOLDED)
+        own = _by(0, inside).get(team, folded([]))
+        _same(world, f"{what}: {ROLLED} where {PARTS[0]} is {team}", _of(found), own)
 
 
 def _of(answer: Any) -> Folded:
@@ -154,23 +168,12 @@ async def _added(world: World, what: str, window: AsyncWindow, entries: Sequence
 
 async def resharded(world: World) -> None:
     """Copy a window into a deployment with another number of shards, and compare what it holds there."""
-    entries = world.histories[KEPT].held()
+    entries = None if world.unchecked else world.histories[KEPT].held()
     if entries is None or world.failure is not None or world.random.random() < 0.7:
         return
     served = await world.serving()
     parts = await asked(lambda: world.done_by(served, world.exported(served, KEPT)))
-    other = in_process(_RESHARDED)
-
-    async def given() -> Any:
-        for part in parts:
-            yield part
-
-    draw = random.Random(f"{world.scenario.seed} resharded")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lifecycle, "secrets", SimpleNamespace(token_hex=lambda count: draw.randbytes(count).hex()))
-        token = CALL.set(CallContext(lambda: [("x-request-id", "resharded")]))
-        await other.restore(given(), KEPT)
-        CALL.reset(token)
+    other = await world.resharded(parts, KEPT)
     for key in world.keys:
         own = folded(entry for entry in entries if entry[0] == key)
         answer = await other.ask(KEPT, RangeQuery(-1, TIMES * 10**6, key))

@@ -157,6 +157,10 @@ class Case(NamedTuple):
     done: frozenset[tuple[int, Hashable]]
 
 
+Mark = tuple[set[Case], dict[int, Op]]
+"""The cases at a moment, and the calls that went on."""
+
+
 class History:
     """The cases of one window.
 
@@ -169,6 +173,7 @@ class History:
         self.entries = Entries()
         self.cases: set[Case] = {Case(None, None, (), frozenset())}
         self.pending: dict[int, Op] = {}
+        self._shaken: set[int] = set()
         self.most = 1
         self._next = 1
 
@@ -181,6 +186,12 @@ class History:
 
     def end(self, op: Op, result: Hashable) -> None:
         """A call is answered."""
+        if op.number in self._shaken:  # perhaps before what it did was lost
+            if op.writes:
+                self.lost(op)
+            else:
+                self.refused(op)
+            return
         found: set[Case] = set()
         durable = op.writes and result != GONE
         for case in self._closure(op.number):
@@ -203,6 +214,22 @@ class History:
     def forgot(self) -> None:
         """Memory is lost, and with it what was not durable; who sent it may send it again."""
         self._forgot(set(), "memory is lost")
+
+    def mark(self) -> Mark:
+        """What may be now, to which the store may go back."""
+        return self.cases, dict(self.pending)
+
+    def went_back(self, mark: Mark) -> None:
+        """The store, and all memory, is as it was; answers to calls that go on may be of before that."""
+        now = self.pending
+        self.cases, self.pending = mark[0], dict(mark[1])
+        found = set()
+        for before in self._closure(None):
+            for case in self._prefixes(before):
+                found.add(case._replace(done=frozenset(each for each in case.done if each[0] in now)))
+        self.pending = now
+        self._shaken.update(now)
+        self._keep(found, "the store went back")
 
     def _forgot(self, lost: set[int], what: str) -> None:
         found = set()
@@ -310,7 +337,8 @@ class History:
                 if number in began or op.closed:
                     continue
                 after, result = op.apply(state)
-                changes = after != state or (op.writes and chain)
+                # One that finds no window is answered at once: it stays so whatever is lost.
+                changes = after != state or (op.writes and chain and result != GONE)
                 linked = self._linked(chain, op) if changes else chain
                 case = Case(durable, after, linked, done | {(number, result)})
                 if case not in seen:
@@ -444,6 +472,15 @@ class KeyedHistory:
         for key in self.of_key:
             if of(key):
                 self._step(key, "forgot")
+
+    def mark(self) -> dict[str, Mark]:
+        """See `History`."""
+        return {key: history.mark() for key, history in self.of_key.items()}
+
+    def went_back(self, marks: dict[str, Mark]) -> None:
+        """See `History`."""
+        for key, mark in marks.items():
+            self._step(key, "went_back", mark)
 
     def settled(self) -> None:
         """See `History`."""

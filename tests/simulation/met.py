@@ -32,6 +32,7 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
         found += [("read failed", kind) for kind in ("block", "image", "staged", "group", "pointer")]
         found += [("lost power", "held"), ("stopped", "idle"), ("clock jumped", "idle")]
         found += [("fenced", "a write that is lost"), ("request lost", ""), ("answer delayed", "")]
+        found += [("stops", state) for state in ("idle", "committing")]
     if cluster:
         found += [("killed", state) for state in _CLUSTER]
         found += [(f"redis: {f}", what) for f in ("late", "answer lost", "dies", "stands still") for what in _COMMANDS]
@@ -42,7 +43,7 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
         found += [(f"between processes: {fault}: {who}", "") for fault in ("dies", "stands still") for who in _SIDES]
         found += [("stops", state) for state in ("committing", "joining", "without a lease")]
         found += [(how, state) for how in ("sleeps", "stands still") for state in ("committing", "joining")]
-        found += [("stopped", "")]
+        found += [("stopped", ""), ("writes are lost", ""), ("redis: answer late", "EVAL of swap")]
     return found
 
 

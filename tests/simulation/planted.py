@@ -213,6 +213,11 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "if number >= tonumber(ARGV[3]) then return 'LATE' end\n",
         "",
     ),
+    "a Redis that went back is not noticed": (
+        "sash.tiers.redis_scripts",
+        "if number < tonumber(ARGV[2]) then return 'LOST' end\n",
+        "",
+    ),
     "who takes a prefix leaves the fence": (
         "sash.tiers.redis_scripts",
         "if string.match(redis.call('GET', KEYS[1]) or '', '^%x+') ~= ARGV[1] then",
@@ -376,6 +381,7 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
 THEMES: dict[str, tuple[str, ...]] = {
     "a commit does not compare the fence": ("machines that sleep", "zombies"),
     "a commit does not compare its number": ("late commits",),
+    "a Redis that went back is not noticed": ("a Redis that syncs each second",),
     "who takes a prefix leaves the fence": (),
     "a read does not compare the fence": ("machines that sleep", "zombies"),
     "an attempt to commit has the number of the last one": ("late commits",),
@@ -401,8 +407,8 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a shard is served whoever has taken it meanwhile": ("zombies",),
     "a window is made open before home has it": ("windows that come and go",),
     "a change that cannot be described is called none": ("windows that come and go",),
-    "the end names the first record of the last group": ("writes that wait",),
-    "what is written in the background goes before records": ("writes that wait",),
+    "the end names the first record of the last group": ("a crowd",),
+    "what is written in the background goes before records": ("a crowd",),
     "a retry is answered before the write is durable": ("writes that wait",),
     "entries of a part are not in the tier when it is answered": ("batches",),
     "a window is deleted before that is durable": ("windows that come and go",),

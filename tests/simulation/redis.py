@@ -4,7 +4,7 @@
                             └─▶ replica, later
 
 The scripts are the service's own, run by Lua. What a server has acknowledged survives its restart, unless the scenario
-says that it syncs now and then. A replica that takes over has what was waited for, and perhaps no more.
+says that it syncs each second. A replica that takes over has what was waited for, and perhaps no more.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = ["REDIS_FAULTS", "Connection", "Server"]
 REDIS_FAULTS = (
     "request lost",
     "answer lost",
+    "answer late",
     "late",
     "slow",
     "cut off",
@@ -34,6 +35,7 @@ REDIS_FAULTS = (
     "no replica",
     "lags",
     "fails over",
+    "loses writes",
     "fades",
     "dies",
     "stands still",
@@ -43,6 +45,9 @@ REDIS_FAULTS = (
 
 PLACES = {"EVAL of fence": "fence", "EVAL of table": "table", "EVAL of swap": "swap", "MGET": "read"}
 """Commands that have faults of their own: takes of prefixes and commits, heartbeats, changes of the table, and MGET."""
+
+_SYNCED_S = 2.0
+"""So much may be lost where Redis does not sync before it answers."""
 
 _Row = tuple[Any, float | None]
 """A value, and when it expires."""
@@ -106,7 +111,9 @@ class Server:
     Attributes:
         faults: by number of a command over all time.
         fails: is told of what must never be.
-        synced_s: how old what is synced may be; 0: nothing is answered before it is synced.
+        everysec: whether what is answered may be lost for two seconds.
+        marks: returns what the world notes beside what is stored at a moment.
+        lost: is told that all is as it was when that was noted.
     """
 
     def __init__(
@@ -136,6 +143,10 @@ class Server:
         """Is told of each prefix that another owner takes: from now on the one before commits nothing."""
         self.strikes: Callable[[Process, str], None] = lambda process, kind: None
         """Has something happen to a process."""
+        self.go_on_s: Callable[[], Sequence[float]] = lambda: ()
+        """Says when those go on that stand still."""
+        self.moved: Callable[[int, str, str], None] = lambda shard, old, new: None
+        """Is told of each shard that the lease table gives to another process."""
         self.asking: Process | None = None
         """Whose command is executed."""
         self.commands = 0
@@ -146,6 +157,11 @@ class Server:
         self.met: Counter[str] = Counter()
         self.owners: dict[bytes, bytes] = {}
         """Who took each prefix last."""
+        self.everysec = False
+        self.marks: Callable[[], Any] = lambda: None
+        self.lost: Callable[[Any], None] = lambda mark: None
+        self._unsynced: deque[tuple[float, dict[bytes, _Row], Any]] = deque()
+        """What was stored until a moment, for some of the last moments."""
         self.went_back = False
         self.in_use = False
         """Whether something was acknowledged. A deployment that is lost in its first second is begun anew by hand."""
@@ -183,6 +199,8 @@ class Server:
             self.lags_until_s = now_s + draw.choice([0.5, 3.0, 20.0])
         elif fault == "fails over":
             self.fail_over()
+        elif fault == "loses writes":
+            self.lose()
         elif process is not None and fault in ("dies", "stands still", "sleeps"):
             self.strikes(process, fault)
         return fault
@@ -200,6 +218,25 @@ class Server:
         """End, and begin again with what is synced."""
         self.era += 1
         self.up_s = self.loop.time() + self.draw.choice([0.1, 2.0, 12.0])
+
+    def lose(self) -> None:
+        """End, and begin again without some of the last writes."""
+        since_s = self.loop.time() - _SYNCED_S
+        some = [(rows, mark) for until_s, rows, mark in self._unsynced if until_s > since_s]
+        self._unsynced.clear()
+        if some and self.in_use:
+            self.restart()
+            self.went_back = True
+            self.rows, mark = self.draw.choice(some)
+            self.lost(mark)
+
+    def _noted(self) -> None:
+        """Take note of what is stored now, if nothing was noted for a while."""
+        now_s = self.loop.time()
+        if not self._unsynced or now_s - self._unsynced[-1][0] > self.draw.choice([0.0, 0.05, 0.3]):
+            self._unsynced.append((now_s, dict(self.rows), self.marks()))
+            while self._unsynced[0][0] < now_s - _SYNCED_S:
+                self._unsynced.popleft()
 
     def fail_over(self) -> None:
         """The machine is lost, and the replica takes its place; a new one follows it."""
@@ -228,6 +265,8 @@ class Server:
         """Run a command, and return its answer, or the error that it answers."""
         global _server
         _server = self
+        if self.everysec and self.in_use:
+            self._noted()
         parts = [each.encode() if isinstance(each, str) else each for each in command]
         try:
             return self.command([b"%d" % each if isinstance(each, int) else bytes(each) for each in parts])
@@ -271,11 +310,17 @@ class Server:
         if compiled is None:
             compiled = _SCRIPTS[script] = _LUA.execute(b"return function(KEYS, ARGV) " + script + b"\nend")
         keys, argv = list(args[: int(count)]), list(args[int(count) :])
+        before = self._hash(keys[0]) if len(keys) == 1 and keys[0].endswith(b":table") else None
         try:
             answer = _from_lua(compiled(_LUA.table_from(keys), _LUA.table_from(argv)))
         except lua51.LuaError as error:
             raise ResponseError(str(error)) from None
         self._look_at(keys, argv, answer)
+        if before is not None:
+            for field in answer if isinstance(answer, list) else ():
+                kind, _, shard = field.partition(b":")
+                if kind == b"s" and before.get(field, b"") != argv[0]:
+                    self.moved(int(shard), before.get(field, b"").decode(), argv[0].decode())
         return answer
 
     def _look_at(self, keys: list[bytes], argv: list[bytes], answer: Any) -> None:
@@ -339,7 +384,7 @@ class Server:
         return b"aof_enabled:1\r\nused_memory:1\r\nmaxmemory:0\r\n"
 
     def _config(self, *_: bytes) -> Any:
-        return [b"appendfsync", b"always"]
+        return [b"appendfsync", b"everysec" if self.everysec else b"always"]
 
     def _cluster(self, *_: bytes) -> Any:
         raise ResponseError("ERR This instance has cluster support disabled")
@@ -431,7 +476,12 @@ class Connection:
         if fault == "request lost" or since_s <= now_s < until_s:
             return
         if fault == "late":
-            delay_s += server.loop.late(server.draw.choice([0.6, 3.0, 12.0, 40.0]))
+            # Or soon after somebody goes on who stands still: that is when it does harm.
+            back_s = [until_s - now_s for until_s in server.go_on_s() if until_s > now_s]
+            wait_s = server.draw.choice([0.6, 3.0, 12.0, 40.0])
+            if back_s and server.draw.random() < 0.6:
+                wait_s = max(back_s) + server.draw.choice([0.01, 0.05, 0.3])
+            delay_s += server.loop.late(wait_s)
         self._coming.append((command, fault))
         arrives_s = self._arrives_s = max(self._arrives_s, now_s + delay_s)
         if greenlet.getcurrent() is machine.hub and arrives_s - now_s < 1.0:
@@ -451,6 +501,8 @@ class Connection:
         if fault == "answer lost":
             return
         delay_s = server.draw.choice([0.0, 0.0, 0.0002, 0.001, 0.02]) + server.late_s(self._process)
+        if fault == "answer late":
+            delay_s += server.draw.choice([0.2, 0.7, 1.5, 4.0])
         if greenlet.getcurrent() is self._machine.hub and running() is not None:
             self._machine.sleep(delay_s)
             self._answers.append(answer)

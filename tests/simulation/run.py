@@ -19,6 +19,7 @@ import pytest
 from sash.durability import storage
 from sash.durability.images import blocks, checkpoint
 from sash.durability.journal import journal
+from sash.shards import lifecycle
 from sash_client.errors import SashClientError
 from sash_engine.windows.spec import aggregates
 from tests.simulation.callers import PASSING, asked, calls, creating, spec, view
@@ -147,6 +148,8 @@ def _limits(scenario: Scenario) -> Iterator[None]:
         patch.setattr(checkpoint, "CHUNK_BYTES", scenario.chunk_bytes)
         patch.setattr(storage, "_LONG_BYTES", scenario.long_bytes)
         patch.setattr(aggregates, "inspect", _INSPECT)
+        draw = random.Random(f"{scenario.seed} tokens")
+        patch.setattr(lifecycle, "secrets", SimpleNamespace(token_hex=lambda count: draw.randbytes(count).hex()))
         yield
 
 

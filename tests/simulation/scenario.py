@@ -19,7 +19,7 @@ _KINDS = {
     "commit": COMMIT_FAULTS,
     "read": ("failed",),
     "call": ("request lost", "answer lost", "delayed", "answer delayed"),
-    "callback": ("kill", "kill", "power", "power", "stopped", "clock"),
+    "callback": ("kill", "kill", "power", "power", "stopped", "clock", "ends"),
     "background": _DEATHS,
 }
 _REACH = {"commit": 150, "read": 200, "call": 120, "callback": 2000, "background": 12}
@@ -43,6 +43,7 @@ class ClusterPart:
         together: whether all processes are on one machine.
         replicas: of Redis, for which commits wait; with one, Redis may lose its machine.
         moves: how often a caller moves a shard.
+        everysec: Redis answers before it syncs, and may lose two seconds of writes.
         sleeps: machines are suspended, and their monotonic clocks with them. So a process may answer from memory after
             another one has its shards: what is read, and what is said not to be there, counts for nothing.
     """
@@ -54,6 +55,7 @@ class ClusterPart:
     replicas: int
     moves: float = 0.04
     sleeps: bool = False
+    everysec: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Scenario:
         theme: what the faults are about, for people.
         life: how often a caller turns to the window that comes and goes.
         batches: how often it stages and commits a batch.
+        others: how often it adds an aggregate, or copies a window.
+        rolled: whether there is a window with rollups.
     """
 
     seed: int
@@ -87,6 +91,8 @@ class Scenario:
     theme: str = "anything"
     life: float = 0.25
     batches: float = 0.08
+    others: float = 0.03
+    rolled: bool = False
     cluster: ClusterPart | None = None
 
 
@@ -114,11 +120,29 @@ _SINGLE_THEMES: Mapping[str, _Theme] = {
         {"group_bytes": (300, 1500), "callers": (1, 2, 3)},
     ),
     "windows that come and go": _Theme(
-        {"meta": _DEATHS, "deletes": _DEATHS, "pointer": _DEATHS, "callback": ("kill", "power")}, {"life": 0.6}
+        {"meta": _DEATHS, "deletes": _DEATHS, "pointer": _DEATHS, "callback": ("kill", "power")},
+        {"life": 0.6, "callers": (1, 3, 4), "group_bytes": (300, 1500)},
+    ),
+    "a crowd": _Theme(
+        {
+            "pointer": ("dies before", "dies after", "dies unsynced", "answer lost"),
+            "meta": ("dies before", "dies after"),
+            "commit": ("refused", "dies after", "dies after", "dies unsynced"),
+            "callback": ("kill", "power", "ends", "ends"),
+        },
+        {
+            "callers": (4, 5),
+            "steps": (6, 10),
+            "group_bytes": (150, 300),
+            "checkpoint_bytes": (400, 1000),
+            "store_entries": (4, 8),
+            "batches": 0.0,
+        },
     ),
     "batches": _Theme({"staged": _DEATHS, "pointer": _DEATHS, "call": ("answer lost",)}, {"batches": 0.4}),
     "reads that fail": _Theme(
-        {"read": ("failed",), "commit": ("refused", "refused", "dies before", "dies after")}, {"cache_bytes": (0, 400)}
+        {"read": ("failed",), "commit": ("refused", "refused", "dies before", "dies after")},
+        {"cache_bytes": (0, 400), "callers": (2, 3, 4), "store_entries": (4, 8), "block": (2, 4)},
     ),
 }
 _LONGEST = 12
@@ -156,6 +180,7 @@ def of_seed(seed: int) -> Scenario:
     steps, shuffled = draw.choice([6, 12, 24, 48]), draw.random() < 0.6
     drawn = theme.drawn(draw)
     options |= {option: drawn.pop(option) for option in [*drawn] if option in options}
+    drawn.setdefault("rolled", draw.random() < 0.25)
     scenario = Scenario(
         seed,
         tuple(range(drawn.pop("callers", callers))),
@@ -178,8 +203,8 @@ _LIFE_FAULTS = ("dies soon", "dies soon", "stands still soon", "stands still soo
 _CLUSTER_KINDS = {
     "redis": tuple(fault for fault in REDIS_FAULTS if fault not in _STRIKES),
     "fence": (*REDIS_FAULTS, "late", "late", "answer lost", "cut off"),
-    "table": ("late", "slow", "fades", "fades", "cut off", "dies", "stands still", "answer lost"),
-    "swap": ("late", "late", "answer lost", "stands still", "dies"),
+    "table": ("late", "slow", "fades", "fades", "cut off", "dies", "stands still", "answer lost", "answer late"),
+    "swap": ("late", "late", "answer lost", "answer late", "stands still", "dies"),
     "read": ("stands still", "stands still", "dies", "late", "cut off"),
     "peer": PEER_FAULTS,
     "write": MESSAGE_FAULTS,
@@ -211,7 +236,7 @@ _THEMES: Mapping[str, _Theme] = {
             "fence": ("stands still", "slow", "late", "cut off"),
             "read": ("stands still",),
             "table": ("slow", "stands still", "cut off"),
-            "swap": ("late", "stands still"),
+            "swap": ("late", "late", "stands still"),
             "write": ("stands still: receiver", "stands still soon: receiver", "late"),
         },
         {"lease_s": (2.0, 5.0), "together": False},
@@ -234,13 +259,13 @@ _THEMES: Mapping[str, _Theme] = {
         {"write": MESSAGE_FAULTS, "call": ("answer lost",), "callback": ("kill", "stopped")}, {"batches": 0.4}
     ),
     "windows that come and go": _Theme(
-        {"admin": MESSAGE_FAULTS, "life": _LIFE_FAULTS, "callback": ("kill", "stopped")}, {"life": 0.7}
+        {"admin": MESSAGE_FAULTS, "life": _LIFE_FAULTS, "callback": ("kill", "stopped")}, {"life": 0.7, "others": 0.15}
     ),
     "moves": _Theme(
         {
             "callback": ("kill", "ends", "stopped"),
             "table": ("slow", "late", "stands still"),
-            "swap": ("late", "answer lost", "stands still"),
+            "swap": ("late", "answer late", "answer late", "answer lost", "stands still"),
             "fence": ("late", "answer lost"),
         },
         {"moves": 0.3},
@@ -254,6 +279,10 @@ _THEMES: Mapping[str, _Theme] = {
             "read": ("sleeps",),
         },
         {"lease_s": 10.0, "life": 0.5, "sleeps": True},
+    ),
+    "a Redis that syncs each second": _Theme(
+        {"redis": ("loses writes",), "fence": ("loses writes", "late"), "callback": ("kill", "stopped")},
+        {"everysec": True, "replicas": 0, "batches": 0.0, "others": 0.0, "lease_s": (2.0, 5.0)},
     ),
 }
 
@@ -284,6 +313,7 @@ def cluster_of_seed(seed: int) -> Scenario:
             kind
             for kind in kinds[place]
             if (part["replicas"] or kind not in ("fails over", "no replica", "lags"))
+            and (part.get("everysec") or kind != "loses writes")
             and (part.get("sleeps") or not kind.startswith("sleeps"))
         ]
         if some:
@@ -296,6 +326,7 @@ def cluster_of_seed(seed: int) -> Scenario:
         theme=name,
         life=part.pop("life", 0.25),
         batches=part.pop("batches", 0.08),
+        others=part.pop("others", 0.03),
         cluster=ClusterPart(**part),
     )
 

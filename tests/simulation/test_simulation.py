@@ -17,18 +17,19 @@ from collections import Counter
 import pytest
 
 from tests.simulation.callers import creating, deleting, evicting, inserting, reading
-from tests.simulation.history import ANY, Contradiction, History
+from tests.simulation.history import ANY, GONE, Contradiction, History
 from tests.simulation.loop import Process, SimulatedLoop, Stuck
 from tests.simulation.met import never
 from tests.simulation.run import run, shrunk, story
 from tests.simulation.scenario import Fault, of_seed
 from tests.simulation.world import World
 
-FOUND = [128]
+FOUND = [128, 816]
 """Seeds that have found something, each with the mend that it was for. A mend of the service is a planted fault, too:
 what a seed stands for changes with the simulation.
 
 128: the checker took a write that was served, and not confirmed, for durable.
+816: who found no window was told so after its deletion was lost, and the checker took the deletion for durable.
 """
 
 
@@ -60,7 +61,7 @@ MET = [
 
 def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state():
     met = Counter[str]()
-    for seed in [*FOUND, *range(16, 16 + 40), 281]:
+    for seed in [*FOUND, *range(16, 16 + 40), 61, 72, 834]:
         first = run(of_seed(seed))
         assert first.failure is None, story(first)
         assert not first.unchecked
@@ -254,6 +255,49 @@ def test_what_is_acknowledged_is_never_lost_with_memory_nor_what_came_before_it(
     (read,) = began(history, reading(0, 9, ["a"]))
     with pytest.raises(Contradiction):
         history.end(read, seen(TWO))
+
+
+def test_who_found_a_window_gone_may_be_told_so_after_its_deletion_is_lost_with_memory():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.end(insert, 1)
+    delete, late = began(history, deleting(), inserting([TWO]))
+    history.lost(delete)
+    history.died()
+    history.end(late, GONE)
+    asked(history, seen(ONE))
+
+
+def test_a_store_that_goes_back_has_what_it_had_then_and_perhaps_what_was_on_its_way():
+    for there in (False, True):
+        history = window()
+        (first,) = began(history, inserting([ONE]))
+        history.end(first, 1)
+        (second,) = began(history, inserting([TWO]))
+        mark = history.mark()
+        history.end(second, 1)
+        (third,) = began(history, inserting([("a", 3, 13)]))
+        history.end(third, 1)
+        history.went_back(mark)
+        asked(history, seen(ONE, *[TWO] * there))
+        with pytest.raises(Contradiction):
+            asked(history, seen(ONE, *[TWO] * (not there)))
+    history = window()
+    (first,) = began(history, inserting([ONE]))
+    history.end(first, 1)
+    history.went_back(history.mark())
+    with pytest.raises(Contradiction):
+        asked(history, seen())
+
+
+def test_an_answer_that_was_on_its_way_when_the_store_went_back_says_nothing():
+    history = window()
+    mark = history.mark()
+    insert, read = began(history, inserting([ONE]), reading(0, 9, ["a"]))
+    history.went_back(mark)
+    history.end(insert, 1)
+    history.end(read, seen(ONE))
+    asked(history, seen())
 
 
 def test_memory_loses_what_came_last():

@@ -37,12 +37,14 @@ from tests.simulation.disk import COMMITS_OF, Disk, DiskTier
 from tests.simulation.history import Entry, Op
 from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.scenario import Scenario
+from tests.support.sharded import ShardedPlane, in_process
 
 __all__ = ["World"]
 
 T = TypeVar("T")
 
 _TIDY_S = 1.0
+_RESHARDED = 4
 _LIFE = frozenset(("CreateWindow", "DeleteWindow", "AddAggregates"))
 _EPOCH_NS = 1_700_000_000 * 10**9
 
@@ -250,6 +252,8 @@ class World:
         """Whether shards can be moved."""
         self.move_share = 0.0
         """How often callers move shards."""
+        self.loses = False
+        """Whether the store may lose what it has answered."""
         self.stale = False
         """Whether what is only read may be of before, see `ClusterPart`."""
         self.events: list[str] = []
@@ -264,6 +268,9 @@ class World:
         self._under_way: set[int] = set()
         self._lost: list[tuple[set[int], Any, Op]] = []
         self._callbacks = 0
+        self._stopping: list[asyncio.Future[None]] = []
+        self.left_alone = False
+        """Whether nobody creates or deletes windows any more, after a call that did so has failed."""
         self.over = False
         self.ended = False
         """Whether the run is over: what is closed now says nothing."""
@@ -335,6 +342,9 @@ class World:
             self.clock.ahead_ns += self.random.choice([-(10**9), -3600 * 10**9, 10**9, 60 * 10**9])
             self.met[f"clock jumped | {self.served.state}"] += 1
             self.note("the clock jumps")
+        elif kind == "ends":
+            self.met[f"stops | {self.served.state}"] += 1
+            self._stopping.append(self.loop.create_task(self.served.stop(), context=self.context))
         else:
             self.served.die(kind == "power")
 
@@ -410,6 +420,21 @@ class World:
         plane = next(each.plane for each in self.all_served_by() if each.process is running())
         assert plane is not None
         await plane.restore(given(), name)
+
+    async def resharded(self, parts: Sequence[bytes], name: str) -> ShardedPlane:
+        """A deployment with another number of shards, which has a window from a file."""
+
+        async def given() -> AsyncIterator[bytes]:
+            for part in parts:
+                yield part
+
+        other = in_process(_RESHARDED)
+        token = CALL.set(CallContext(lambda: [("x-request-id", "resharded")]))
+        try:
+            await other.restore(given(), name)
+        finally:
+            CALL.reset(token)
+        return other
 
     def all_serving(self) -> list[Served]:
         """The processes that serve now."""

@@ -130,6 +130,17 @@ def read_answers(run: Run) -> None:
     assert {row["key"]: row["sum"] for row in found.collect()} == SUMS
 
 
+def pairs(run: Run) -> None:
+    """`answers_at`"""
+    from sash_spark import answers_at, sash_sink
+
+    run.window("pairs")
+    sash_sink(run.target, window="pairs", time="at", key="k", query="q")(run.table(), 0)
+    found = answers_at(run.table(), run.target, window="pairs", time="at", key="k", lookbacks=["9s"])
+    for row in found.collect():
+        assert row["sum_9s"] == sum(range(int(row["v"]) % 3, int(row["v"]) + 1, 3)[-3:])
+
+
 def expected_windows(run: Run) -> list[tuple[object, ...]]:
     own = run.table().groupBy("k", F.window("at", "10 seconds", "2 seconds").alias("w")).agg(F.sum("v").alias("sum"))
     return sorted(map(tuple, own.select("k", "w.start", "sum").collect()))
@@ -164,6 +175,7 @@ FEATURES: tuple[Callable[[Run], None], ...] = (
         batch_format,
         stream_format,
         read_answers,
+        pairs,
         sliding_table,
         sliding_stream,
     ),

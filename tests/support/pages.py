@@ -8,7 +8,8 @@
     lookback  entries  mean
     ```
 
-A page's blocks run in order, against a service of the page's own; its addresses take the place of the default ones.
+A page's blocks run in order. The service may have the windows of other pages; its addresses take the place of the
+default ones.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ LEFT_OUT = re.compile(
     r"|spark-submit)\b"
 )
 """Lines of shell that set a machine up, or run until they are stopped: they have tests of their own."""
+
+OTHER_ROWS = re.compile("^…\n", re.MULTILINE)
+"""Stands for any lines, or none: the rows of other windows, which the service has or has not."""
 
 SHOWN = {"", "text", "json", "toml", "yaml", "ini", "proto", "promql", "pycon", "js"}
 """Languages of blocks that do not run; those that can be read are read."""
@@ -167,8 +171,9 @@ class Reader:
             wanted, found = _documents(block.prints), _documents(printed)
             same = len(wanted) == len(found) and all(map(_alike, wanted, found))
         else:
-            wanted, found = _plain(block.prints), _plain(printed)
-            same = re.fullmatch(".*".join(map(re.escape, wanted.split("…"))), found, re.DOTALL)
+            rows = OTHER_ROWS.search(block.prints) is not None
+            wanted, found = _plain(block.prints, rows), _plain(printed, rows)
+            same = re.fullmatch(_pattern(wanted), found, re.DOTALL)
         assert same, self._at(block, f"it prints\n{printed}\nand not\n{block.prints}")
 
     def _at(self, block, what):
@@ -180,8 +185,15 @@ def _ended(line):
     return f"{{ {line} --max-time 2 || [ $? = 28 ]; }}" if re.match(r"curl -sN\b", line) else line
 
 
-def _plain(text):
-    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+def _plain(text, may_have_others=False):
+    """Lines without spaces at their ends; if other rows may stand between, without the width of columns, too."""
+    text = "".join(f"{line.rstrip()}\n" for line in text.strip().splitlines())
+    return re.sub(" +", " ", text) if may_have_others else text
+
+
+def _pattern(text):
+    parts = re.split(f"({OTHER_ROWS.pattern}|…)", text, flags=re.MULTILINE)
+    return "".join(".*" if part == "…" else "(?:.*\n)?" if part.startswith("…") else re.escape(part) for part in parts)
 
 
 def _documents(text):

@@ -1,7 +1,5 @@
 """Many pairs of a key and a time: each row is what a query as of that time answers, to the last bit."""
 
-import struct
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unsupported
-from sash_engine.monoids import BUILT_IN
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import AnswersAt, Grouped, Query, Where
@@ -18,11 +15,10 @@ from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.coded import Coded
-from tests.support.aggregates import PARAMETERS
+from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
 
-FIELDS = {"v": "float64", "i": "int64", "s": "string", "b": "bool"}
 SOME = {
     "n": {"function": "count"},
     "sum": {"function": "sum", "field": "v"},
@@ -46,21 +42,6 @@ KINDS = {
 }
 
 
-def every_aggregate():
-    """Each built-in aggregate, for each type of its first field."""
-    found = {}
-    for kind in BUILT_IN:
-        function, reads = kind.function, [read for read in kind.reads if read.option != "time"]
-        for type_ in reads[0].accepts if reads else ("float64",):
-            document = {"function": function, **PARAMETERS.get(function, [dict(kind.example)])[0]}
-            for read in reads:
-                accepted = type_ if type_ in read.accepts else read.accepts[0]
-                name = next(name for name, known in FIELDS.items() if known == accepted)
-                document[read.option] = [name] if read.many else name
-            found[f"{function}_{type_}"] = document
-    return found
-
-
 def spec_of(kind, aggregates=SOME, **more):
     document = {"name": "w", "time_unit": "none", "fields": FIELDS, "aggregates": aggregates, **KINDS[kind], **more}
     if kind == "panes":
@@ -79,17 +60,7 @@ def fill(window, rows, bulk=9):
     for a in range(0, len(rows), bulk):
         some = rows[a : a + bulk]
         values = [v for _, _, v in some]
-        columns = {
-            "v": [v / 7 for v in values],
-            "i": list(values),
-            "s": [f"{v:x}" for v in values],
-            "b": [v % 2 == 0 for v in values],
-        }
-        if spec.nullable:
-            columns |= {
-                name: [None if v % 3 == 0 else each for v, each in zip(values, columns[name], strict=True)]
-                for name in ("v", "i")
-            }
+        columns = columns_of(values, spec.nullable or ())
         keys = [key_of(spec, key) for key, _, _ in some] if spec.keyed else None
         window.bulk_insert(Batch.of(spec, [time for _, time, _ in some], columns, keys))
     return window
@@ -97,17 +68,6 @@ def fill(window, rows, bulk=9):
 
 def window_of(spec, rows, pages=(2, 8), block=8, **more):
     return fill(Window(spec, pages=pages, block=block, clock=ManualClock(), **more), rows)
-
-
-def bits(answer):
-    """An answer as something that is equal only to the same bits; all NaN are one."""
-    if isinstance(answer, float):
-        return "nan" if answer != answer else struct.pack("<d", answer)
-    if isinstance(answer, list | tuple):
-        return [bits(each) for each in answer]
-    if isinstance(answer, dict):
-        return {name: bits(each) for name, each in answer.items()}
-    return type(answer).__name__, answer
 
 
 def check(window, asked, lookbacks, names=(), where=()):

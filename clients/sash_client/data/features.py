@@ -7,7 +7,7 @@ pairs      key   time        lookbacks 1h, 1d      frame     key   time   entrie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ import numpy.typing as npt
 from sash_client.data.bulks import Columns, is_frame, keyed_times
 from sash_client.data.libraries import is_pandas, is_polars
 from sash_client.data.tables import Table, Tabular, Values
+from sash_client.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.features import feature, of_aggregate
 
-__all__ = ["Features", "beside", "features_of", "requests_of"]
+__all__ = ["Features", "Gathered", "beside", "named_beside", "requests_of"]
 
 Array = npt.NDArray[Any]
 
@@ -35,9 +36,12 @@ class Features(Tabular):
     Args:
         columns: arrays (n,) by these names: float64 or int64, masked (`numpy.ma`) if some pairs have no answer.
             Answers that are no numbers have the dtype object, with None for no answer.
+        missing_shards: with `partial`: the shards that are away. Of their pairs no column has a value, also not
+            "entries".
     """
 
     columns: dict[str, Array]
+    missing_shards: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -46,42 +50,76 @@ class Features(Tabular):
         return {name: Values.of(column) for name, column in self.columns.items()}
 
 
-def requests_of(pairs: Columns, asked: pb.AnswersAtRequest, most: int) -> list[pb.AnswersAtRequest]:
-    """A question for each bulk of at most `most` pairs."""
-    found = []
-    for start in range(0, max(len(pairs.times), 1), most):
-        request = pb.AnswersAtRequest()
-        request.CopyFrom(asked)
-        keyed_times(request, pairs, start, start + most)
-        found.append(request)
-    return found
-
-
-def features_of(names: Sequence[str], parts: Sequence[pb.AnswersAtResponse], read: Any) -> Features:
-    """The columns of all answers, one bulk's after the other's.
+class Gathered:
+    """The columns of answers, one bulk's after the other's. It keeps columns of numbers, and no message.
 
     Args:
         names: of the aggregates, in their order.
         read: converts the column of a message.
     """
-    columns: dict[str, Array] = {}
-    for i, first in enumerate(parts[0].answers):
-        lookback = first.lookback or None
-        entries = [np.frombuffer(part.answers[i].entries, "<i8") for part in parts]
-        columns[feature("entries", lookback)] = np.concatenate(entries)
-        for name in names:
-            if name in first.aggregates:
-                each = [read(part.answers[i].aggregates[name]) for part in parts if part.answers[i].entries]
-                columns[feature(of_aggregate(name), lookback)] = _joined(each or [read(first.aggregates[name])])
-    return Features(columns)
+
+    def __init__(self, names: Sequence[str], read: Callable[[pb.SeriesColumn], Array]) -> None:
+        self._names = names
+        self._read = read
+        self._parts: dict[str, list[Array]] = {}
+        self._missing = set[int]()
+
+    def add(self, bulk: pb.AnswersAtResponse) -> None:
+        """Take the answers of a bulk."""
+        self._missing.update(bulk.missing_shards)
+        for found in bulk.answers:
+            lookback = found.lookback or None
+            entries: Array = np.frombuffer(found.entries, "<i8")
+            if found.valid:
+                entries = np.ma.MaskedArray(entries, np.frombuffer(found.valid, np.uint8) == 0)
+            self._part(feature("entries", lookback), entries)
+            for name in self._names:
+                if name in found.aggregates:
+                    self._part(feature(of_aggregate(name), lookback), self._read(found.aggregates[name]))
+
+    def features(self) -> Features:
+        """Return the columns; the parts of each go when it is whole."""
+        columns = {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
+        return Features(columns, tuple(sorted(self._missing)))
+
+    def _part(self, name: str, values: Array) -> None:
+        self._parts.setdefault(name, []).append(values)
+
+
+def requests_of(pairs: Columns, asked: pb.AnswersAtRequest, most: int) -> Iterator[pb.AnswersAtRequest]:
+    """Yield a question for each bulk of at most `most` pairs; each is made when it is its turn."""
+    for start in range(0, max(len(pairs.times), 1), most):
+        request = pb.AnswersAtRequest()
+        request.CopyFrom(asked)
+        keyed_times(request, pairs, start, start + most)
+        yield request
+
+
+def named_beside(names: Iterable[str], taken: Iterable[str], same: Callable[[str], str] = str) -> dict[str, str]:
+    """Return what columns of answers are called beside those of a frame: `aggregates.NAME` where the name is taken.
+
+    Args:
+        same: maps names that cannot stand beside each other to one.
+
+    Raises:
+        InvalidArgument: two columns would have one name.
+    """
+    seen = set(map(same, taken))
+    found = {name: f"aggregates.{name}" if same(name) in seen else name for name in names}
+    for name in found.values():
+        if same(name) in seen:
+            raise InvalidArgument(f"two columns would have the name {name!r}: rename that of the frame", field=name)
+        seen.add(same(name))
+    return found
 
 
 def beside(frame: Any, features: Features) -> Any:
     """The rows of a frame with their answers, in a frame of the same library; `features` where it is no frame."""
     if not is_frame(frame):
         return features
-    taken = set(map(str, getattr(frame, "column_names", frame.columns)))
-    found = Features({f"aggregates.{n}" if n in taken else n: column for n, column in features.columns.items()})
+    taken = map(str, getattr(frame, "column_names", frame.columns))
+    names = named_beside(features.columns, taken)
+    found = Features({names[name]: column for name, column in features.columns.items()})
     if is_pandas(frame):
         whole = frame.copy(deep=False)
         for name, column in found.to_pandas().items():

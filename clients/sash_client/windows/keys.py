@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, TypedDict
 
+from sash_client.data.times import Duration
 from sash_client.errors import InvalidArgument, refusing
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.labels import conditions_of, read_having
@@ -15,6 +16,7 @@ __all__ = [
     "AllKeys",
     "Grouping",
     "Key",
+    "Pairing",
     "fill_aggregates",
     "fill_grouping",
     "fill_where",
@@ -99,6 +101,17 @@ class Grouping(TypedDict, total=False):
     limit: int
     position: str
     aggregates: str | Sequence[str]
+
+
+class Pairing(TypedDict, total=False):
+    """How a question about pairs names keys, lookbacks and aggregates; `Window.answers_at` describes it."""
+
+    keys: Any
+    key: str | None
+    lookbacks: Sequence[Duration]
+    where: Any
+    aggregates: str | Sequence[str] | None
+    partial: str
 
 
 @refusing

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from sash_client.answers import Answer, page_of
 from sash_client.calls.plans import Ask, AskStream, Plan
 from sash_client.data.bulks import Bulk, bulk_of, from_bulk, pairs_of
-from sash_client.data.features import beside, features_of, requests_of
+from sash_client.data.features import Features, Gathered, beside, requests_of
 from sash_client.data.tables import Series
 from sash_client.data.times import Duration, TimeLike, to_duration
 from sash_client.data.wire import answers_in, from_answer, from_series
@@ -20,16 +21,20 @@ from sash_client.windows.keys import (
     AllKeys,
     Grouping,
     Key,
+    Pairing,
     fill_aggregates,
     fill_grouping,
     fill_where,
     set_keys,
 )
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.features import of_window
 
 __all__ = [
     "answers_at",
+    "answers_of",
     "entries",
+    "options_of",
     "query",
     "range_groups",
     "range_query",
@@ -38,6 +43,8 @@ __all__ = [
     "to_lookbacks",
     "watch",
 ]
+
+Options = TypeVar("Options", bound=Mapping[str, Any])
 
 _PAIR_ANSWERS = 65_536
 """Answers about pairs that one call asks for, over all lookbacks: about 2 MB with four aggregates."""
@@ -334,6 +341,7 @@ def answers_at(
     lookbacks: Sequence[Duration] = (),
     where: Any = None,
     aggregates: str | Sequence[str] | None = None,
+    partial: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan[Any]:
     """Answer about many pairs of a key and a time: of each what `query` answers as of that time, to the last bit.
@@ -351,23 +359,86 @@ def answers_at(
         lookbacks: as in `query`; there are columns for each. Without any, over everything up to the times.
         where: conditions on parts of keys, as of `query`: a pair whose key does not meet them has no entries.
         aggregates: names: only these aggregates are computed and answered; all if None or empty.
+        partial: "allow": answer also if some shards are away. The pairs of their keys then have no values, also not for
+            "entries"; `missing_shards` of `Features` says which shards.
         progress: called after each bulk with how many pairs are answered, and how many there are.
 
     Returns:
         the frame with a column for each aggregate and lookback, see `Features`; of times the `Features` alone.
     """
+    asked: Pairing = {"keys": keys, "key": key, "lookbacks": lookbacks, "where": where, "aggregates": aggregates}
+    asked["partial"] = partial
+    return beside(pairs, (yield from _features(window, pairs, time, progress, asked)))
+
+
+def answers_of(
+    client: Any,
+    pairs: Any,
+    windows: Sequence[str] | Mapping[str, Pairing],
+    time: str | None,
+    progress: Callable[[int, int], None] | None,
+    asked: Pairing,
+) -> Plan[Any]:
+    """Answer as `answers_at` of several windows; see `Client.answers_at`."""
+    columns, missing = dict[str, Any](), set[int]()
+    named = options_of(windows, asked, Pairing.__annotations__)
+    for i, (name, options) in enumerate(named.items()):
+        told = None if progress is None else _of_all(progress, i, len(named))
+        found = yield from _features(Handle(client, name), pairs, time, told, options)
+        missing.update(found.missing_shards)
+        for column, values in found.columns.items():
+            prefixed = of_window(name, column)
+            if prefixed in columns:
+                raise InvalidArgument(f"two windows have columns {prefixed!r}: ask about them apart", field="windows")
+            columns[prefixed] = values
+    return beside(pairs, Features(columns, tuple(sorted(missing))))
+
+
+def options_of(
+    windows: Sequence[str] | Mapping[str, Options], asked: Options, known: Collection[str]
+) -> dict[str, Options]:
+    """Return the options of a question to each window: its own before those of all.
+
+    Args:
+        known: the options that there are.
+
+    Raises:
+        InvalidArgument: there is no window, or no such option.
+    """
+    if isinstance(windows, str) or not windows:
+        raise InvalidArgument("windows is a list of names, or a mapping from names to options", field="windows")
+    own: Mapping[str, Any] = windows if isinstance(windows, Mapping) else {name: {} for name in windows}
+    for option in [*asked, *(option for options in own.values() for option in options)]:
+        if option not in known:
+            raise InvalidArgument(f"no option {option!r} of a window; there are {', '.join(known)}", field=option)
+    return {name: cast("Options", {**asked, **options}) for name, options in own.items()}
+
+
+def _of_all(progress: Callable[[int, int], None], at: int, count: int) -> Callable[[int, int], None]:
+    """Tell of the pairs of one window among those of all windows."""
+    return lambda done, pairs: progress(at * pairs + done, count * pairs)
+
+
+def _features(
+    window: Handle, pairs: Any, time: str | None, progress: Callable[[int, int], None] | None, asked: Pairing
+) -> Plan[Features]:
+    """Ask bulk after bulk: one is in memory at a time, beside the answers."""
     spec = yield from known(window)
-    columns = pairs_of(bulk_of(pairs, None, keys, time=time, key=key), spec)
-    asked = pb.AnswersAtRequest(window=window.name, lookbacks=to_lookbacks(lookbacks))
-    fill_where(asked, where)
-    fill_aggregates(asked, aggregates)
-    found, done = list[pb.AnswersAtResponse](), 0
-    for request in requests_of(columns, asked, max(_PAIR_ANSWERS // max(len(asked.lookbacks), 1), 1)):
-        found.append((yield Ask("AnswersAt", request)))
+    bulk = bulk_of(pairs, None, asked.get("keys"), time=time, key=asked.get("key"))
+    if not spec.keyed and asked.get("key") is None and asked.get("keys") is None:
+        bulk = replace(bulk, keys=None)  # a frame may have a column "key" for something else
+    columns = pairs_of(bulk, spec)
+    lookbacks = list(dict.fromkeys(to_lookbacks(asked.get("lookbacks", ()))))
+    question = pb.AnswersAtRequest(window=window.name, lookbacks=lookbacks, partial=asked.get("partial", ""))
+    fill_where(question, asked.get("where"))
+    fill_aggregates(question, asked.get("aggregates"))
+    found, done = Gathered(sorted(spec.aggregates), answers_in), 0
+    for request in requests_of(columns, question, max(_PAIR_ANSWERS // max(len(lookbacks), 1), 1)):
+        found.add((yield Ask("AnswersAt", request)))
         done += len(request.time) // 8
         if progress is not None:
             progress(done, len(columns.times))
-    return beside(pairs, features_of(sorted(spec.aggregates), found, answers_in))
+    return found.features()
 
 
 def _question(

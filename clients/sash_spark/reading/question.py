@@ -9,7 +9,7 @@ Where keys have parts, there is a column for each part in place of `key`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sash_client import ALL_KEYS, Client, InvalidArgument, Unsupported, WindowInfo
-from sash_client.data.times import read_time, to_tick
+from sash_client.data.times import to_tick
 from sash_client.errors import refusing
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.names import meant
@@ -30,7 +30,7 @@ from sash_wire.coded import Coded
 from sash_wire.durations import parse_duration
 from sash_wire.key_parts import key_columns
 
-__all__ = ["Question", "Shape"]
+__all__ = ["Question", "Shape", "aggregates_of"]
 
 _TABLES = ("entries", "answers", "series")
 _APPLIES = {
@@ -170,13 +170,7 @@ class Shape:
             columns |= {"time": instant, "entries": pa.int64()}
         known = spec["aggregates"]
         answers = []
-        for wanted in known if question.aggregates is None else question.aggregates:
-            found = meant(wanted, known)
-            if len(found) != 1:
-                raise InvalidArgument(
-                    f"window {info.name!r} has no aggregate {wanted!r}; it has {', '.join(known)}", field="aggregates"
-                )
-            (name,) = found
+        for name in aggregates_of(info.name, known, question.aggregates):
             if name.lower() in columns:
                 raise InvalidArgument(
                     f"an aggregate and a column of the {question.what} are both called {name!r}: "
@@ -202,8 +196,8 @@ class Shape:
         }
 
     def tick(self, text: str, name: str) -> int:
-        """Parse an option that is a time: ticks, or ISO 8601 (UTC unless it has an offset)."""
-        return to_tick(read_time(text, name), self.unit, name)
+        """Parse an option that is a time: ticks, ISO 8601 (UTC unless it has an offset), now or -1h."""
+        return to_tick(text, self.unit, name)
 
     def pushed(self, value: Any) -> int | None:
         """Return the last tick that is not after a value of the column `time`, or None for a value of another type."""
@@ -217,6 +211,22 @@ class Shape:
         return (list(keys) if keys is not None else ALL_KEYS) if self.keyed else None
 
 
+def aggregates_of(window: str, known: Mapping[str, Any], wanted: str | Sequence[str] | None) -> list[str]:
+    """Return the names of aggregates of a window, which are asked for in any case; all if None.
+
+    Raises:
+        InvalidArgument: there is none of that name, or several.
+    """
+    names = list(known) if wanted is None else [wanted] if isinstance(wanted, str) else wanted
+    found = [meant(name, known) for name in names]
+    for name, same in zip(names, found, strict=True):
+        if len(same) != 1:
+            raise InvalidArgument(
+                f"window {window!r} has no aggregate {name!r}; it has {', '.join(known)}", field="aggregates"
+            )
+    return [same[0] for same in found]
+
+
 def _check_times(question: Question, unit: str) -> None:
     """Refuse times and durations on the driver: the tasks, which use them, would fail only later, and each of them."""
     for lookback in question.lookbacks:
@@ -226,4 +236,4 @@ def _check_times(question: Question, unit: str) -> None:
             _DURATION(duration, unit, name)
     for name in ("start", "end", "as_of"):
         if (instant := getattr(question, name)) is not None:
-            to_tick(read_time(instant, name), unit, name)
+            to_tick(instant, unit, name)

@@ -7,14 +7,24 @@ keys: [airport, carrier]    parts     a column for each part, by the part's name
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import IntegralType, StringType, StructType
 
 from sash_client import InvalidArgument
+from sash_spark.writing.paths import find
 
-__all__ = ["fitted_parts", "key_values"]
+__all__ = ["check_keys", "fitted_parts", "key_values"]
+
+
+def check_keys(schema: StructType, columns: Iterable[str]) -> None:
+    """Check that columns have keys, or parts of them; raises InvalidArgument."""
+    for column in columns:
+        kind = find(schema, column)[1]
+        if not isinstance(kind, StringType | IntegralType):
+            raise InvalidArgument(f"column {column!r} is a {kind.simpleString()}: cast it to a string", field=column)
 
 
 def fitted_parts(
@@ -45,7 +55,7 @@ def fitted_parts(
     return {} if key is not None else {name: name for name in known} | dict(parts or {})
 
 
-def key_values(table: pa.Table, key: str | None, parts: Mapping[str, str]) -> Any:
+def key_values(table: pa.Table | pa.RecordBatch, key: str | None, parts: Mapping[str, str]) -> Any:
     """Return the keys of a table's rows as `Window.stage` takes them; None without keys."""
     if key is not None:
         return _texts(table[key])

@@ -50,6 +50,7 @@ __all__ = [
     "Route",
     "batch_name",
     "check_nulls",
+    "check_time",
     "gathered",
     "named_fields",
     "sort_columns",
@@ -349,6 +350,20 @@ def check_nulls(nulls: str) -> Nulls:
     raise InvalidArgument(f"nulls is 'fail' or 'ignore', not {nulls!r}", field="nulls", limit="fail or ignore")
 
 
+def check_time(schema: StructType, name: str, unit: str, window: str) -> None:
+    """Check that a column has times of a window; raises InvalidArgument."""
+    kind = find(schema, name)[1]
+    if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
+        raise InvalidArgument(
+            f"column {name!r} is a {kind.simpleString()}: cast it to a timestamp, or to ticks", field=name
+        )
+    if unit == "none" and not isinstance(kind, IntegralType):
+        raise InvalidArgument(
+            f"window {window!r} has logical time: column {name!r} is a {kind.simpleString()}, integers are wanted",
+            field=name,
+        )
+
+
 def gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[Any]:
     """Yield the rows of small batches as tables of `rows` rows; the last one may be shorter."""
     held: list[pa.RecordBatch] = []
@@ -423,18 +438,7 @@ def _fitted(route: Route, spec: Mapping[str, Any], schema: StructType, as_rows: 
         )
     for wanted in [route.time, *keys, *fields.values(), *route.sort, *([route.op] if route.op else [])]:
         paths[wanted], columns[wanted] = find(schema, wanted)
-    kind = columns[route.time]
-    if not isinstance(kind, TimestampType | TimestampNTZType | IntegralType):
-        raise InvalidArgument(
-            f"column {route.time!r} is a {kind.simpleString()}: cast it to a timestamp, or to ticks",
-            field=route.time,
-        )
-    if spec["time_unit"] == "none" and not isinstance(kind, IntegralType):
-        raise InvalidArgument(
-            f"window {route.window!r} has logical time: column {route.time!r} is a {kind.simpleString()}, "
-            "integers are wanted",
-            field=route.time,
-        )
+    check_time(schema, route.time, spec["time_unit"], route.window)
     for name, column in fields.items() if as_rows else ():
         types, cast = _FITTING[spec["fields"][name]]
         if not isinstance(columns[column], types):

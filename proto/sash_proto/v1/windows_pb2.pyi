@@ -895,7 +895,7 @@ class Source(_message.Message):
     def __init__(self, window: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
 
 class AnswersAtRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "parts", "lookbacks", "where", "aggregates")
+    __slots__ = ("window", "time", "key", "parts", "lookbacks", "where", "partial", "aggregates")
     class PartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -909,6 +909,7 @@ class AnswersAtRequest(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     AGGREGATES_FIELD_NUMBER: _ClassVar[int]
     window: str
     time: bytes
@@ -916,17 +917,20 @@ class AnswersAtRequest(_message.Message):
     parts: _containers.MessageMap[str, Strings]
     lookbacks: _containers.RepeatedScalarFieldContainer[str]
     where: _containers.RepeatedCompositeFieldContainer[Condition]
+    partial: str
     aggregates: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., lookbacks: _Optional[_Iterable[str]] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., lookbacks: _Optional[_Iterable[str]] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., partial: _Optional[str] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AnswersAtResponse(_message.Message):
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "missing_shards")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[AnswerColumns]
-    def __init__(self, answers: _Optional[_Iterable[_Union[AnswerColumns, _Mapping]]] = ...) -> None: ...
+    missing_shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, answers: _Optional[_Iterable[_Union[AnswerColumns, _Mapping]]] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AnswerColumns(_message.Message):
-    __slots__ = ("lookback", "entries", "aggregates")
+    __slots__ = ("lookback", "entries", "aggregates", "valid")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -937,7 +941,9 @@ class AnswerColumns(_message.Message):
     LOOKBACK_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     AGGREGATES_FIELD_NUMBER: _ClassVar[int]
+    VALID_FIELD_NUMBER: _ClassVar[int]
     lookback: str
     entries: bytes
     aggregates: _containers.MessageMap[str, SeriesColumn]
-    def __init__(self, lookback: _Optional[str] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ...) -> None: ...
+    valid: bytes
+    def __init__(self, lookback: _Optional[str] = ..., entries: _Optional[bytes] = ..., aggregates: _Optional[_Mapping[str, SeriesColumn]] = ..., valid: _Optional[bytes] = ...) -> None: ...

@@ -9,7 +9,7 @@ Unary calls use no web framework: on one core, the request, response and routing
 the call itself.
 
 Source: connectrpc.com/docs/protocol. Requests may be compressed with gzip; answers are not compressed. `InsertStream`
-exists in gRPC only, because a stream in both directions needs HTTP/2.
+and `AnswersAtStream` exist in gRPC only, because a stream in both directions needs HTTP/2.
 """
 
 from __future__ import annotations

@@ -56,12 +56,16 @@ from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, Wind
 
 __all__ = [
     "DECOMPRESSED_BYTES_MAX",
+    "Columns",
     "RemoteWrite",
     "Rules",
+    "Target",
     "WriteRequest",
+    "applied",
     "length_of",
     "read_request",
     "read_series",
+    "target_of",
 ]
 
 KIND = "application/x-protobuf"
@@ -121,7 +125,7 @@ class Target(NamedTuple):
 
 
 @dataclass
-class _Columns:
+class Columns:
     """The samples of a request that are for one window."""
 
     target: Target
@@ -130,6 +134,15 @@ class _Columns:
     keys: list[str] = field(default_factory=list)
     series: dict[str | None, Any] = field(default_factory=dict)
     """The labels of the series that has each key."""
+
+    def own(self, key: str | None, metric: str, labels: Mapping[str, str]) -> None:
+        """Note which series has a key; raises InvalidArgument if another one has it."""
+        told = (metric, labels)
+        if self.series.setdefault(key, told) != told:
+            raise InvalidArgument(
+                f"two series of metric {metric[:80]!r} have the key {key[:80] if key else ''!r} of window "
+                f"{self.target.spec.name!r}; their other labels are not kept"
+            )
 
     def batch(self) -> Batch:
         spec, name = self.target
@@ -172,7 +185,8 @@ class RemoteWrite:
             columns = await self._plane.parsed(self._sorted(body, rules, problems))
         except ResourceExhausted as error:
             raise Unavailable(error.message, limit=error.limit, retry_after_s=error.retry_after_s or 1) from None
-        await self._apply(columns, problems)
+        for refused in (await applied(self._plane, columns)).values():
+            problems[refused.message] = None
         if problems:
             some = "; ".join(list(problems)[:_PROBLEMS_MAX])
             more = f"; and {len(problems) - _PROBLEMS_MAX} more" if len(problems) > _PROBLEMS_MAX else ""
@@ -182,25 +196,9 @@ class RemoteWrite:
         if self._memory is not None:
             self._memory.need(count)
 
-    async def _apply(self, columns: Mapping[str, _Columns], problems: dict[str, None]) -> None:
-        """Write to all windows at once, so that one commit has them all."""
-        writes = [unbroken(self._plane.write(name, BulkInsert(each.batch()))) for name, each in columns.items()]
-        again: SashError | None = None
-        for outcome in await asyncio.gather(*writes, return_exceptions=True):
-            if isinstance(outcome, _AGAIN):
-                again = outcome
-            elif isinstance(outcome, SashError):
-                problems[outcome.message] = None
-            elif isinstance(outcome, BaseException):
-                raise outcome
-        if isinstance(again, ResourceExhausted):  # Prometheus drops what is answered with 429
-            raise Unavailable(again.message, limit=again.limit, retry_after_s=again.retry_after_s or 1)
-        if again is not None:
-            raise again
-
-    def _sorted(self, body: bytes, rules: Rules, problems: dict[str, None]) -> Steps[dict[str, _Columns]]:
+    def _sorted(self, body: bytes, rules: Rules, problems: dict[str, None]) -> Steps[dict[str, Columns]]:
         """The samples by window."""
-        found = dict[str, _Columns]()
+        found = dict[str, Columns]()
         targets = dict[str, Target | None]()
         samples = long_bytes = 0
         for number, data in enumerate(read_request(body)):
@@ -237,7 +235,7 @@ class RemoteWrite:
             target = targets[metric]
             if target is None:
                 continue
-            columns = found.setdefault(target.spec.name, _Columns(target))
+            columns = found.setdefault(target.spec.name, Columns(target))
             try:
                 if twice:
                     raise InvalidArgument(f"a series of metric {metric[:80]!r} has a label twice")
@@ -260,23 +258,9 @@ class RemoteWrite:
                 f"metric {metric[:80]!r} is no window:field; rename it by write_relabel_configs, or give the "
                 "parameter window"
             )
-        spec = self._plane.spec(window, "bulk_insert")
-        if len(spec.fields) != 1:
-            raise InvalidArgument(f"window {window!r} has several fields, and a sample has one value")
-        ((only, kind),) = spec.fields.items()
-        if (name or only) != only:
-            raise InvalidArgument(f"window {window!r} has no field {name[:80]!r}; it has {only}")
-        if kind != "float64":
-            raise InvalidArgument(f"field {only!r} of window {window!r} is {kind}, and samples are float64")
-        if spec.time_unit not in ("ms", "us", "ns"):
-            raise InvalidArgument(f"window {window!r} counts in {spec.time_unit!r}, and samples in milliseconds")
-        if spec.order.equal_times not in ("first", "last"):
-            raise InvalidArgument(
-                f"window {window!r} would have samples twice that are sent again; give it order.equal_times: first"
-            )
-        return Target(spec, only)
+        return target_of(self._plane, window, name)
 
-    def _take(self, columns: _Columns, metric: str, labels: dict[str, str], series: Any, rules: Rules) -> Steps[None]:
+    def _take(self, columns: Columns, metric: str, labels: dict[str, str], series: Any, rules: Rules) -> Steps[None]:
         spec = columns.target.spec
         if len(series.histograms):
             raise InvalidArgument(f"metric {metric[:80]!r} has native histograms, which windows do not take")
@@ -284,12 +268,7 @@ class RemoteWrite:
         if spec.keyed:
             key = written_key(spec, labels, rules.key)
             check_key(key)
-        told = (metric, labels)
-        if columns.series.setdefault(key, told) != told:
-            raise InvalidArgument(
-                f"two series of metric {metric[:80]!r} have the key {key[:80] if key else ''!r} of window "
-                f"{spec.name!r}; their other labels are not kept"
-            )
+        columns.own(key, metric, labels)
         per_ms, far = 1_000_000 // NANOSECONDS_PER_TICK[spec.time_unit], None
         for number, sample in enumerate(series.samples, 1):
             if not number % _SAMPLES_A_STEP:
@@ -307,6 +286,56 @@ class RemoteWrite:
                 columns.keys.append(key)
         if far is not None:
             raise InvalidArgument(f"timestamp {far} of metric {metric[:80]!r} is out of range")
+
+
+def target_of(plane: Plane, window: str, name: str = "") -> Target:
+    """Where samples for a window go, each of which has one value and may be sent again.
+
+    Args:
+        name: of the field; empty: the only one.
+
+    Raises:
+        NotFound, InvalidArgument, PermissionDenied, Unauthenticated: they do not go there.
+    """
+    spec = plane.spec(window, "bulk_insert")
+    if len(spec.fields) != 1:
+        raise InvalidArgument(f"window {window!r} has several fields, and a sample has one value")
+    ((only, kind),) = spec.fields.items()
+    if (name or only) != only:
+        raise InvalidArgument(f"window {window!r} has no field {name[:80]!r}; it has {only}")
+    if kind != "float64":
+        raise InvalidArgument(f"field {only!r} of window {window!r} is {kind}, and samples are float64")
+    if spec.time_unit not in ("ms", "us", "ns"):
+        raise InvalidArgument(f"window {window!r} counts in {spec.time_unit!r}, and samples in milliseconds")
+    if spec.order.equal_times not in ("first", "last"):
+        raise InvalidArgument(
+            f"window {window!r} would have samples twice that are sent again; give it order.equal_times: first"
+        )
+    return Target(spec, only)
+
+
+async def applied(plane: Plane, columns: Mapping[str, Columns]) -> dict[str, SashError]:
+    """Write samples to all windows at once, so that one commit has them all; return why windows refuse theirs for ever.
+
+    Raises:
+        Unavailable: the same request may succeed later; what was applied is then not applied again.
+        DataLoss: likewise, and a part of a window is damaged.
+    """
+    writes = [unbroken(plane.write(name, BulkInsert(each.batch()))) for name, each in columns.items()]
+    again: SashError | None = None
+    refused = dict[str, SashError]()
+    for name, outcome in zip(columns, await asyncio.gather(*writes, return_exceptions=True), strict=True):
+        if isinstance(outcome, _AGAIN):
+            again = outcome
+        elif isinstance(outcome, SashError):
+            refused[name] = outcome
+        elif isinstance(outcome, BaseException):
+            raise outcome
+    if isinstance(again, ResourceExhausted):  # Prometheus drops what is answered with 429
+        raise Unavailable(again.message, limit=again.limit, retry_after_s=again.retry_after_s or 1)
+    if again is not None:
+        raise again
+    return refused
 
 
 def _check_kind(scope: Scope) -> None:

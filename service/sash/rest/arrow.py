@@ -109,7 +109,7 @@ def stream_of_pairs(found: Sequence[AnswerColumns]) -> bytes:
     """
     columns = {}
     for each in found:
-        columns[feature("entries", each.lookback)] = pa.array(each.entries)
+        columns[feature("entries", each.lookback)] = pa.array(each.entries, pa.int64())
         for name, answers in each.aggregates.items():
             columns[feature(of_aggregate(name), each.lookback)] = _answers(answers, name)
     return _stream(pa.table(columns))

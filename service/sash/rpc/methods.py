@@ -27,6 +27,10 @@ class Method:
     Attributes:
         call: takes a request or an iterator of them; returns a response, a coroutine of one, or an iterator of them.
         reads_only: it changes nothing, so a request may be repeated, or cached.
+        service: it is a method of.
+        bytes_max: a longer message is refused; None: only the server's limit holds.
+        parsed: so many times its length a large message takes once it is parsed. Of ours, numbers take less, short
+            texts up to ten times.
     """
 
     name: str
@@ -35,6 +39,14 @@ class Method:
     streams_requests: bool
     streams_responses: bool
     reads_only: bool
+    service: str = SERVICE
+    bytes_max: int | None = None
+    parsed: int = 4
+
+    @property
+    def path(self) -> str:
+        """The path by which gRPC calls it."""
+        return f"/{self.service}/{self.name}"
 
 
 def methods(operations: Operations) -> Mapping[str, Method]:

@@ -28,7 +28,7 @@ from sash.plane import Plane
 from sash.rpc import bulks, translate
 from sash.rpc.grouping import where_of
 from sash.rpc.parts import PROTO, Parts, query_response
-from sash.rpc.pipeline import in_order
+from sash.rpc.pipeline import in_order, until_closed
 from sash.topology import Topology
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.answers import Page
@@ -267,22 +267,25 @@ class Operations:
         self, requests: AsyncIterator[pb.AnswersAtRequest]
     ) -> AsyncIterator[pb.AnswersAtResponse]:
         first = None
-        async for request in requests:
-            if first is None:
-                first = request
-                await self._plane.look_up(request.window, AnswersAt.name)  # it may have no pairs
-            elif request.window or request.lookbacks or request.where or request.aggregates:
-                raise InvalidArgument("only the first request has a question; the others have pairs", field="window")
-            if request.time:
-                yield await self._answers_at(first, request)
-            if self._closing.is_set():
-                raise going()
+        async with aclosing(until_closed(requests, self._closing)) as open_:
+            async for request in open_:
+                if first is None:
+                    first = request
+                    await self._plane.look_up(request.window, AnswersAt.name)  # it may have no pairs
+                elif request.window or request.lookbacks or request.where or request.aggregates or request.partial:
+                    raise InvalidArgument(
+                        "only the first request has a question; the others have pairs", field="window"
+                    )
+                if request.time:
+                    yield await self._answers_at(first, request)
 
     async def _answers_at(self, asked: pb.AnswersAtRequest, pairs: pb.AnswersAtRequest) -> pb.AnswersAtResponse:
         spec = await self._plane.look_up(asked.window, AnswersAt.name)
         times, keys = await self.in_slices(bulks.pairs_steps(pairs, spec))
         question = AnswersAt(times, keys, list(asked.lookbacks), where_of(asked), list(asked.aggregates))
-        return await self.in_slices(translate.answers_at_steps(await self._plane.ask(asked.window, question)))
+        with allowing(asked.partial) as missing:
+            found = await self._plane.ask(asked.window, question)
+        return await self.in_slices(translate.answers_at_steps(found, sorted(missing)))
 
     async def ListKeys(self, request: pb.ListKeysRequest) -> pb.ListKeysResponse:
         limit = request.limit if request.HasField("limit") else KEYS

@@ -11,18 +11,18 @@ write ends the stream, and no write after it is applied. If the tier fails, writ
 Their producer finds out when it sends them again with the same sequence numbers.
 
 When the service closes, it starts no more writes, answers those that it has started, and ends the stream with
-`Unavailable`. An idle stream ends at once.
+`Unavailable`. An idle stream ends at once. So does one of questions (`until_closed`), which are answered one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from sash.calls import going, start
 
-__all__ = ["IN_FLIGHT_MAX", "in_order"]
+__all__ = ["IN_FLIGHT_MAX", "in_order", "until_closed"]
 
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -76,4 +76,40 @@ async def in_order(
             room.release()
     finally:
         reading.cancel()
+        watching.cancel()
+
+
+async def until_closed(requests: AsyncIterator[Q], closing: asyncio.Event) -> AsyncGenerator[Q, None]:
+    """Yield requests; the service's close ends them, also while none comes.
+
+    They are read in the task of the caller, which is cancelled only while it waits for one.
+
+    Args:
+        closing: set when the service closes.
+
+    Raises:
+        Unavailable: the service closes.
+    """
+    waiting: asyncio.Timeout | None = None
+
+    async def close() -> None:
+        await closing.wait()
+        if waiting is not None:
+            waiting.reschedule(asyncio.get_running_loop().time())
+
+    watching = asyncio.create_task(close())
+    try:
+        while not closing.is_set():
+            async with asyncio.timeout(None) as waiting:
+                request = await anext(requests, None)
+            waiting = None
+            if request is None:
+                return
+            yield request
+        raise going()
+    except TimeoutError:
+        if not closing.is_set():
+            raise
+        raise going() from None
+    finally:
         watching.cancel()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +46,7 @@ from sash.rpc.parts import PROTO, Parts
 from sash.rpc.unacknowledged import Unacknowledged
 from sash.runtime.metrics import Metrics
 from sash.settings import Settings
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.steps import Steps
 from sash_wire import traces
 
@@ -88,6 +88,11 @@ _SETTINGS_MS = 5_000
 """For so long a client may take to acknowledge the settings of its connection. gRPC limits the size of headers to
 16 KiB only from then on, and to 16 MiB before. Its own limit of the time is a minute."""
 
+_UNTAKEN_S = 10
+"""For so long a call may wait to be taken up by the event loop; then it is cancelled. gRPC hands calls over one after
+the other, whether their clients are still there or not: to a busy loop 45 a second, and 4,000 to a free one, which are
+done with a burst of thousands by then. With an hour, 200 attackers had 3,000 waiting within a minute, with 400 MiB."""
+
 _LOOKAHEAD_MIN, _LOOKAHEAD_MAX = 320 * 1024, 4 * 2**20
 _LOOKAHEAD_SHARE = 4096
 """So much of a message may arrive before anybody asks for it: a bulk of 16,384 entries, and more where there is more
@@ -95,8 +100,6 @@ memory. gRPC lets it grow to megabytes on a fast connection. 12 clients that can
 and again, took 540 MiB."""
 
 _LARGE_BYTES = 65_536
-_PARSED = 4
-"""So many times its length a large message takes once it is parsed. Numbers take less, short texts up to ten times."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -113,6 +116,7 @@ class RpcServer:
         certificates: for TLS; without it where None.
         shared: other processes of this service listen on the port, too, and this one also on a port of its own.
         routed: a call may say in its metadata (`sash-shard`) that it is for one shard of this process.
+        others: methods of other services than `sash.v1.Windows`.
 
     Create it inside a running event loop.
     """
@@ -127,6 +131,7 @@ class RpcServer:
         certificates: Certificates | None = None,
         shared: bool = False,
         routed: bool = False,
+        others: Sequence[Method] = (),
     ) -> None:
         memory = memory or unlimited()
         message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
@@ -162,14 +167,13 @@ class RpcServer:
                 ("grpc.max_concurrent_streams", min(_OPEN * settings.calls_per_address + _REFUSED, _STREAMS_MAX)),
                 # A client opens another connection when it has something to say again.
                 ("grpc.max_connection_idle_ms", 300_000),
-                # Calls that the loop has not taken up after 30 s were cancelled, and so were those of a burst of
-                # thousands. They wait now, and are refused by the gate.
-                ("grpc.server_max_unrequested_time_in_server", 3600),
+                ("grpc.server_max_unrequested_time_in_server", _UNTAKEN_S),
                 ("grpc.server.max_pending_requests", pending),
                 ("grpc.server.max_pending_requests_hard_limit", pending),
             ],
         )
-        names = (SERVICE, HEALTH, reflection.SERVICE_NAME)
+        services = dict.fromkeys(each.service for each in others)
+        names = (SERVICE, *services, HEALTH, reflection.SERVICE_NAME)
         beside = Places(settings.max_concurrent_calls, settings.calls_per_address)
         self._health = Health(
             ("", SERVICE), beside, _open_calls(settings, pending // _HEALTH_SHARE), self._closing, metrics
@@ -182,7 +186,9 @@ class RpcServer:
             operations.parsed,
             routed,
         )
-        self._server.add_generic_rpc_handlers([guard, _Handlers(operations, metrics, limits), self._health])
+        self._server.add_generic_rpc_handlers(
+            [guard, _Handlers([*methods(operations).values(), *others], metrics, limits), self._health]
+        )
         reflecting = Reflection(names, beside, memory, self._closing, metrics)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, self._server)
         self._settings = settings
@@ -240,21 +246,20 @@ class _Handlers(grpc.ServiceRpcHandler):
     and one answer is handed over as what it is while half of the places are free: that takes a fifth less.
     """
 
-    def __init__(self, operations: Operations, metrics: Metrics, limits: _Limits) -> None:
+    def __init__(self, served: Iterable[Method], metrics: Metrics, limits: _Limits) -> None:
         self._receiving = limits.receiving
         self._unary: dict[str, _Guarded] = {}
         self._streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
-        for name, method in methods(operations).items():
+        for method in served:
             guarded = (_Guarded if traces.tracer is None else _Traced)(method, metrics, limits)
-            path = f"/{SERVICE}/{name}"
             handler: grpc.RpcMethodHandler[Any, Any]
             if method.streams_responses:
                 handler = grpc.stream_stream_rpc_method_handler(guarded.stream, response_serializer=_serialize)
             else:
                 handler = grpc.stream_unary_rpc_method_handler(guarded.unary, response_serializer=_serialize)
                 if not method.streams_requests:
-                    self._unary[path] = guarded
-            self._streams[path] = handler
+                    self._unary[method.path] = guarded
+            self._streams[method.path] = handler
 
     def service_name(self) -> str:
         return SERVICE
@@ -379,7 +384,13 @@ class _Guarded:
     async def _parsed(self, data: bytes, lease: Lease) -> Message:
         """Parse a message when it is its caller's turn."""
         size, reads = len(data), self._method.reads_only
-        if lease.must_wait(size, _PARSED * size if size > _LARGE_BYTES else 0, reads):
+        if self._method.bytes_max is not None and size > self._method.bytes_max:
+            raise TooLarge(
+                f"the message has {size} bytes; {self._method.bytes_max} are allowed",
+                field="request",
+                limit=f"{self._method.bytes_max} bytes",
+            )
+        if lease.must_wait(size, self._method.parsed * size if size > _LARGE_BYTES else 0, reads):
             await lease.turn(size, reads)
         # Parsed here and not by gRPC, which would answer bytes that are no message with INTERNAL.
         try:
@@ -433,4 +444,4 @@ class _Traced(_Guarded):
     def _span(self, context: Context) -> AbstractContextManager[Any]:
         call = CallContext(context.invocation_metadata)
         attributes = {"rpc.system": "grpc", "rpc.method": self._method.name}
-        return traces.serving(f"{SERVICE}/{self._method.name}", call.trace(), attributes)
+        return traces.serving(self._method.path[1:], call.trace(), attributes)

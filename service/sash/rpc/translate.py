@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from sash import calls
 from sash.rpc.bulks import fill_partials
 from sash.rpc.grouping import grouped_of, where_of
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import Origin
@@ -19,7 +18,7 @@ from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query
 from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import specs
-from sash_wire.columns import to_bytes
+from sash_wire.columns import fill_answers, to_bytes
 from sash_wire.key_parts import key_of_parts
 from sash_wire.values import fill_value
 
@@ -44,9 +43,7 @@ __all__ = [
     "written",
 ]
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
-_FLOAT64 = np.dtype("<f8")
 _key_of_parts = calls.refusing(key_of_parts)
 
 # ---------------------------------------------------------------- requests
@@ -263,44 +260,24 @@ def _fill_buckets(message: pb.SeriesResponse, series: Series) -> None:
     if series.parts is not None:
         message.parts.update(series.parts)
     for name, answers in series.aggregates.items():
-        _fill_column(message.aggregates[name], answers)
+        fill_answers(message.aggregates[name], answers)
 
 
-def _fill_column(message: pb.SeriesColumn, answers: Array) -> None:
-    if answers.dtype.kind == "f":
-        message.float64 = to_bytes(answers, _FLOAT64)
-        return
-    if answers.dtype.kind == "i":
-        message.int64 = to_bytes(answers)
-        return
-    values = answers.tolist()
-    # Numbers of one kind travel as bytes, also if some are missing.
-    kinds = set(map(type, values)) - {type(None)}
-    if kinds == {float} or (kinds == {int} and all(v is None or _INT64_MIN <= v <= _INT64_MAX for v in values)):
-        numbers = [0 if value is None else value for value in values]
-        if kinds == {float}:
-            message.float64 = np.array(numbers, _FLOAT64).tobytes()
-        else:
-            message.int64 = np.array(numbers, np.int64).tobytes()
-        if None in values:
-            message.valid = bytes(value is not None for value in values)
-        return
-    message.values.SetInParent()
-    items = message.values.items
-    for value in values:
-        fill_value(items.add(), value)
-
-
-def answers_at_steps(found: Sequence[AnswerColumns]) -> Steps[pb.AnswersAtResponse]:
-    """Return the answers about pairs as a message, a column in a step."""
-    response = pb.AnswersAtResponse()
+def answers_at_steps(found: Sequence[AnswerColumns], missing: Iterable[int]) -> Steps[pb.AnswersAtResponse]:
+    """Return the answers about pairs as a message, a column in a step, and the shards that they lack."""
+    response = pb.AnswersAtResponse(missing_shards=missing)
     for each in found:
         message = response.answers.add()
-        message.entries = to_bytes(each.entries)
+        if each.entries.dtype.hasobject:
+            there = each.entries != None  # noqa: E711  of each item
+            message.valid = there.tobytes()
+            message.entries = to_bytes(np.where(there, each.entries, 0).astype(np.int64))
+        else:
+            message.entries = to_bytes(each.entries)
         if each.lookback is not None:
             message.lookback = each.lookback
         for name, answers in each.aggregates.items():
-            _fill_column(message.aggregates[name], answers)
+            fill_answers(message.aggregates[name], answers)
             yield
     return response
 

@@ -190,7 +190,7 @@ class Metrics:
         self._errors.count(operation, kind)
 
     def count_rejected(self, edge: str, code: str) -> None:
-        """Count one request that `edge` ("grpc", "rest" or "prometheus") answered with the error `code`."""
+        """Count one request that `edge` ("grpc", "rest", "prometheus" or "otlp") answered with the error `code`."""
         self._rejected.count(edge, code)
 
     def watch(self, windows: Callable[[], Iterable[WatchedWindow]]) -> None:

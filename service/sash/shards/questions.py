@@ -183,8 +183,8 @@ class Questions:
             return lambda shard: shard.ask(name, part)
 
         found = await calls.ask(asked, about)
-        order = np.argsort(np.concatenate([asked[shard] for shard in found]))
-        return [_joined(columns, order) for columns in zip(*found.values(), strict=True)]
+        rows = np.concatenate([asked[shard] for shard in found])
+        return [_joined(columns, rows, len(question.times)) for columns in zip(*found.values(), strict=True)]
 
     async def _keys(self, name: str, question: KeysQuery) -> tuple[list[str], int | None]:
         shards, position = self._calls.all, question.position
@@ -204,13 +204,17 @@ async def _chained(parts: Sequence[Parts[R]]) -> AsyncIterator[R]:
             yield part
 
 
-def _joined(parts: Sequence[AnswerColumns], order: Array) -> AnswerColumns:
-    """The columns of all, in another order."""
-    entries = np.concatenate([part.entries for part in parts])[order]
+def _joined(parts: Sequence[AnswerColumns], rows: Array, n: int) -> AnswerColumns:
+    """The columns of all about n pairs, of which these rows are known; None stands in the others."""
+
+    def whole(columns: Sequence[Array]) -> Array:
+        if len(rows) < n or len({column.dtype for column in columns}) > 1:
+            columns = [column.astype(object) for column in columns]
+        joined = np.concatenate(columns)
+        found = np.empty(n, joined.dtype)
+        found[rows] = joined
+        return found
+
     names = [name for name in parts[0].aggregates if all(name in part.aggregates for part in parts)]
-    columns = {}
-    for name in names:
-        each = [part.aggregates[name] for part in parts]
-        same = len({column.dtype for column in each}) == 1
-        columns[name] = np.concatenate(each if same else [column.astype(object) for column in each])[order]
-    return AnswerColumns(entries, columns, parts[0].lookback)
+    aggregates = {name: whole([part.aggregates[name] for part in parts]) for name in names}
+    return AnswerColumns(whole([part.entries for part in parts]), aggregates, parts[0].lookback)

@@ -124,7 +124,8 @@ class AnswerColumns:
     """The answers about n pairs over one lookback: row i is about pair i.
 
     `entries` is int64 (n,); `aggregates` has an array (n,) each, of dtype object where answers are no numbers or are
-    missing (None). `lookback` is as it was asked for; None: everything up to the times of the pairs.
+    missing (None). So is `entries` where the shards of some pairs are away: None stands there. `lookback` is as it was
+    asked for; None: everything up to the times of the pairs.
     """
 
     entries: npt.NDArray[np.int64]

@@ -1,0 +1,425 @@
+"""OTLP metrics: points become entries of windows, as samples of remote write do.
+
+    gauge                       the value, at its time
+    sum, delta                  the value, at its time: sum it
+    sum, cumulative             the count, at its time, and a 0 where it started: ask for its increase or its rate
+    sum, cumulative, up or down the value, as of a gauge
+    histograms, summaries       rejected
+    exemplars                   ignored
+
+    count        3    7         2    9        the process was started anew at the second S
+              S────T────T    S────T────T
+    entries   0  3    7      0  2    9        increase: 3 + 4 + 2 + 7, also where the first count were 8
+
+A cumulative count is a difference only between two points, and these may come to two processes, or before and after a
+restart. So nothing is subtracted here: the window keeps the counts, and the fold of `increase` subtracts. The 0 says
+where a count began, which the counts alone do not say when the new one is larger than the old one was.
+
+A point that is sent again has the same key and time, and its start the same 0. The window keeps one entry of each key
+and time (`order.equal_times`), so a repeated export changes nothing.
+
+Source: opentelemetry.io/docs/specs/otel/metrics/data-model, opentelemetry.io/docs/specs/otlp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    DESCRIPTOR,
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
+
+from sash.calls import refusing
+from sash.context import serving
+from sash.limits.memory import MemoryBudget
+from sash.plane import Plane
+from sash.prometheus.names import KEY
+from sash.prometheus.remote_write import Columns, Target, applied, target_of
+from sash.rpc.methods import Method
+from sash_engine.errors import InvalidArgument, PermissionDenied, SashError, TooLarge
+from sash_engine.steps import Steps
+from sash_engine.windows.batches.batch import check_key
+from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
+from sash_wire.labels import join
+from sash_wire.mapping import source_of, sources
+
+__all__ = ["BYTES_MAX", "PARSED", "METRIC", "OtlpMetrics", "Request", "method_of"]
+
+SERVICE: str = DESCRIPTOR.services_by_name["MetricsService"].full_name
+Request = ExportMetricsServiceRequest
+
+BYTES_MAX = 4 << 20
+"""Of a request. An SDK sends some kilobytes, a Collector 8,192 points at a time, which are 1 to 2 MB."""
+
+PARSED = 70
+"""So many times its bytes a request takes at most when it is parsed: 67, where all of it are empty points of
+exponential histograms, and 35 of numbers."""
+
+METRIC = "otel_metric"
+"""Stands for the metric's name, among the attributes."""
+
+_POINT_BYTES = 120
+"""As of a sample of remote write."""
+_POINTS_A_STEP = 200
+_MESSAGES_A_STEP, _MESSAGES_MAX = 100, 100_000
+"""Resources, scopes and metrics. An empty one takes two bytes and 2.5 µs."""
+_ATTRIBUTES_MAX = 200
+_REASONS_MAX = 3
+_STARTS_MAX = 100_000
+"""Keys whose start is remembered. Of others it is written again, and the window has it already."""
+_CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+_DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+_NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+_COUNTERS = ("increase", "rate")
+_KINDS = {"histogram": "a histogram", "exponential_histogram": "an exponential histogram", "summary": "a summary"}
+
+Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """Which window points go to, and which attributes are the key; by default the metric's name is the window's."""
+
+    window: str | None
+    key: str
+    parts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, header: Callable[[str], str | None]) -> _Rules:
+        """Read them from the headers `sash-window`, `sash-key` and `sash-parts` of a call.
+
+        Raises:
+            InvalidArgument: `sash-parts` is no list of part=attribute.
+        """
+        parts = dict[str, str]()
+        for each in (header("sash-parts") or "").split(","):
+            part, equals, attribute = (text.strip() for text in each.partition("="))
+            if equals and part not in parts:
+                parts[part] = attribute
+            elif each.strip():
+                raise InvalidArgument(
+                    f"sash-parts: {each[:80]!r} is not part=attribute, or names a part twice", field="sash-parts"
+                )
+        return cls(header("sash-window"), header("sash-key") or KEY, parts)
+
+    @refusing
+    def attributes(self, spec: WindowSpec) -> list[str]:
+        """The attributes that are the parts of a window's key, or its key; none where it is not keyed."""
+        known = {"name": spec.name, "fields": spec.fields, "keys": spec.parts, "keyed": spec.keyed}
+        if spec.parts and self.window is not None:
+            found = sources(known, "time", parts=self.parts)
+        else:
+            found = sources(known, "time", None if spec.parts else self.key, shared=self.parts)
+        named = [found.parts[part] for part in spec.parts] or ([] if found.key is None else [found.key])
+        return [".".join(source_of(text, "sash-parts").path) for text in named]
+
+
+@dataclass
+class _Found:
+    """What a request says: the entries by window, and the points that are rejected."""
+
+    columns: dict[str, Columns] = field(default_factory=dict)
+    points: dict[str, int] = field(default_factory=dict)
+    """By window: entries that stand for points, and not for where counts began."""
+    starts: dict[str, dict[str | None, int]] = field(default_factory=dict)
+    rejected: int = 0
+    reasons: dict[str, None] = field(default_factory=dict)
+    denied: PermissionDenied | None = None
+
+    def reject(self, points: int, reason: str) -> None:
+        self.rejected += points
+        self.reasons[reason] = None
+
+
+@dataclass(frozen=True)
+class _Route:
+    """Where the points of a metric go."""
+
+    target: Target
+    attributes: list[str]
+    ns_per_tick: int
+    counts: bool
+    """Whether the window is for cumulative counts."""
+
+
+class OtlpMetrics:
+    """Takes points.
+
+    Args:
+        plane: applies them.
+        memory: where what they take is reserved; None: nowhere.
+        entries_max: the most points of a request.
+    """
+
+    def __init__(self, plane: Plane, memory: MemoryBudget | None, entries_max: int) -> None:
+        self._plane = plane
+        self._memory = memory
+        self._entries_max = entries_max
+        self._starts = dict[tuple[str, str | None], tuple[WindowSpec, int]]()
+        """Where the count of a key began, as its window has it: what is here need not be written again."""
+
+    async def export(self, request: Request) -> ExportMetricsServiceResponse:
+        """Take one request. What can be applied is applied; the answer says how much was rejected, and why.
+
+        Raises:
+            Unavailable: the same request may succeed later.
+            InvalidArgument: the headers are wrong.
+            PermissionDenied: none of it may be written.
+        """
+        await self._plane.learn()
+        found = _Found()
+        await self._plane.parsed(self._sorted(request, _Rules.of(serving().header), found))
+        if found.denied is not None and not found.columns:
+            raise found.denied
+        refused = await applied(self._plane, found.columns)
+        for window, error in refused.items():
+            found.reject(found.points[window], error.message)
+        for window, starts in found.starts.items():
+            if window not in refused:
+                self._remember(found.columns[window].target.spec, starts)
+        response = ExportMetricsServiceResponse()
+        if found.rejected:
+            response.partial_success.rejected_data_points = found.rejected
+            response.partial_success.error_message = _told(list(found.reasons))
+        return response
+
+    def _remember(self, spec: WindowSpec, starts: Mapping[str | None, int]) -> None:
+        if len(self._starts) + len(starts) > _STARTS_MAX:
+            self._starts.clear()
+        self._starts.update({(spec.name, key): (spec, start) for key, start in starts.items()})
+
+    def _sorted(self, request: Request, rules: _Rules, found: _Found) -> Steps[None]:
+        """Sort the points by window."""
+        routes = dict[str, _Route | None]()
+        points = 0
+        for number, (resource, metric) in enumerate(_each(request)):
+            if not number % _MESSAGES_A_STEP:
+                yield
+            if number == _MESSAGES_MAX:
+                raise TooLarge(
+                    "too many metrics in one request: make its batches smaller",
+                    field="resource_metrics",
+                    limit=f"{_MESSAGES_MAX} resources, scopes and metrics",
+                )
+            if metric is None or (kind := metric.WhichOneof("data")) is None:
+                continue
+            data = getattr(metric, kind).data_points
+            points += len(data)
+            if points > self._entries_max:
+                raise TooLarge(
+                    "too many points in one request: make its batches smaller",
+                    field="resource_metrics",
+                    limit=f"{self._entries_max} points",
+                )
+            if self._memory is not None:
+                self._memory.need(_POINT_BYTES * len(data))
+            try:
+                if kind in _KINDS:
+                    raise InvalidArgument(f"metric {metric.name[:80]!r} is {_KINDS[kind]}, which is not taken")
+                shared = _named(resource.attributes)
+            except InvalidArgument as error:
+                found.reject(len(data), error.message)
+            else:
+                yield from self._take(metric, kind, data, shared, rules, routes, found)
+
+    def _take(
+        self,
+        metric: Any,
+        kind: str,
+        data: Any,
+        shared: Attributes,
+        rules: _Rules,
+        routes: dict[str, _Route | None],
+        found: _Found,
+    ) -> Steps[None]:
+        """Take the points of a metric of numbers."""
+        window = metric.name if rules.window is None else rules.window
+        try:
+            if (route := routes.get(window)) is None:
+                route = routes[window] = self._route(window, rules)
+            counts = _check_kind(metric, kind, route)
+        except PermissionDenied as error:
+            if rules.window is not None:
+                raise
+            found.denied = error
+            found.reject(len(data), error.message)
+            return
+        except InvalidArgument as error:
+            if error.field is not None and error.field.partition(".")[0] in ("parts", "sash-parts"):
+                raise  # no point of any request with these headers would be taken
+            found.reject(len(data), error.message)
+            return
+        except SashError as error:
+            found.reject(len(data), error.message)
+            return
+        spec = route.target.spec
+        columns = found.columns.get(spec.name) or Columns(route.target)
+        for number, point in enumerate(data, 1):
+            if not number % _POINTS_A_STEP:
+                yield
+            if point.flags & _NO_VALUE:
+                continue
+            try:
+                self._insert(columns, route, counts, metric.name, point, shared, found)
+            except InvalidArgument as error:
+                found.reject(1, error.message)
+                continue
+            found.columns[spec.name] = columns
+            found.points[spec.name] = found.points.get(spec.name, 0) + 1
+
+    def _insert(
+        self,
+        columns: Columns,
+        route: _Route,
+        counts: bool,
+        metric: str,
+        point: Any,
+        shared: Attributes,
+        found: _Found,
+    ) -> None:
+        """Make an entry of a point, and one of where its count began.
+
+        Raises:
+            InvalidArgument: it cannot be taken.
+        """
+        spec = route.target.spec
+        if (value := point.WhichOneof("value")) is None:
+            raise InvalidArgument(f"a point of metric {metric[:80]!r} has no value")
+        if not 0 < point.time_unix_nano < 2**63:
+            raise InvalidArgument(f"a point of metric {metric[:80]!r} has no time, or one that is out of range")
+        attributes = {**shared, METRIC: metric, **_named(point.attributes)}
+        key = None
+        if spec.keyed:
+            key = _key_of(spec, route.attributes, attributes)
+            check_key(key)
+        columns.own(key, metric, attributes)
+        time = point.time_unix_nano // route.ns_per_tick
+        if counts and 0 < point.start_time_unix_nano < point.time_unix_nano:
+            start = point.start_time_unix_nano // route.ns_per_tick + 1
+            self._begin(columns, key, start, found)
+            time = max(time, start + 1)
+        _append(columns, time, float(getattr(point, value)), key)
+
+    def _begin(self, columns: Columns, key: str | None, start: int, found: _Found) -> None:
+        """Make an entry of where a count began: in the tick behind its start, because the count before may end there.
+
+        A count of that tick is moved behind it, so that no entry of a count is before its 0.
+        """
+        spec = columns.target.spec
+        had = self._starts.get((spec.name, key))
+        if had is not None and had[0] is spec and had[1] == start:
+            return
+        starts = found.starts.setdefault(spec.name, {})
+        if starts.get(key) != start:
+            starts[key] = start
+            _append(columns, start, 0.0, key)
+
+    def _route(self, window: str, rules: _Rules) -> _Route:
+        """Where points go.
+
+        Raises:
+            NotFound, InvalidArgument: nowhere.
+            PermissionDenied: the caller may not write there.
+        """
+        target = target_of(self._plane, window)
+        spec = target.spec
+        counts = any(each.function in _COUNTERS for each in spec.aggregates.values())
+        if counts and "reject" in (spec.order.late, spec.order.out_of_order):
+            raise InvalidArgument(
+                f"window {window!r} keeps counts, and refuses late entries or those out of order, as the start of a "
+                "count may be; have it drop or allow them"
+            )
+        return _Route(target, rules.attributes(spec), NANOSECONDS_PER_TICK[spec.time_unit], counts)
+
+
+def method_of(metrics: OtlpMetrics) -> Method:
+    """The method by which gRPC takes points."""
+    return Method(
+        "Export", metrics.export, Request, False, False, False, service=SERVICE, bytes_max=BYTES_MAX, parsed=PARSED
+    )
+
+
+def _check_kind(metric: Any, kind: str, route: _Route) -> bool:
+    """Return whether the points of a metric are counts since their start; raises InvalidArgument if it has no place."""
+    if kind != "sum":
+        return False
+    name, window = metric.name[:80], route.target.spec.name
+    temporality = metric.sum.aggregation_temporality
+    if temporality not in (_CUMULATIVE, _DELTA):
+        raise InvalidArgument(f"metric {name!r} does not say whether its sum is cumulative")
+    if temporality == _DELTA and route.counts:
+        raise InvalidArgument(
+            f"metric {name!r} is a sum of deltas, and window {window!r} keeps counts, of which it answers the increase "
+            "or rate"
+        )
+    if temporality == _DELTA or not metric.sum.is_monotonic:
+        return False
+    if not route.counts:
+        raise InvalidArgument(
+            f"metric {name!r} is a cumulative sum: give window {window!r} an aggregate increase or rate, or have the "
+            "exporter send deltas"
+        )
+    return True
+
+
+def _append(columns: Columns, time: int, value: float, key: str | None) -> None:
+    columns.times.append(time)
+    columns.values.append(value)
+    if key is not None:
+        columns.keys.append(key)
+
+
+def _each(request: Request) -> Iterator[tuple[Any, Any]]:
+    """Each metric with its resource; without a metric, what is empty: it costs time, too."""
+    for resource in request.resource_metrics:
+        yield resource.resource, None
+        for scope in resource.scope_metrics:
+            yield resource.resource, None
+            for metric in scope.metrics:
+                yield resource.resource, metric
+
+
+def _named(attributes: Sequence[Any]) -> dict[str, Any]:
+    if len(attributes) > _ATTRIBUTES_MAX:
+        raise InvalidArgument(f"a point or a resource has {len(attributes)} attributes; {_ATTRIBUTES_MAX} are taken")
+    return {each.key: each.value for each in attributes}
+
+
+def _key_of(spec: WindowSpec, names: list[str], attributes: Attributes) -> str:
+    texts = [_text(name, attributes.get(name, "")) for name in names]
+    if spec.parts:
+        return join(texts)
+    if not texts[0]:
+        raise InvalidArgument(f"window {spec.name!r} is keyed, and a point has no attribute {names[0][:80]!r}")
+    return texts[0]
+
+
+def _text(name: str, value: Any) -> str:
+    """An attribute as a part of a key.
+
+    Raises:
+        InvalidArgument: it is a list, a map or bytes.
+    """
+    if isinstance(value, str):
+        return value
+    match value.WhichOneof("value"):
+        case None:
+            return ""
+        case "string_value":
+            return str(value.string_value)
+        case "bool_value":
+            return "true" if value.bool_value else "false"
+        case "int_value" | "double_value" as kind:
+            return str(getattr(value, kind))
+        case kind:
+            raise InvalidArgument(f"attribute {name[:80]!r} is {kind.removesuffix('_value')}, and no part of a key is")
+
+
+def _told(reasons: list[str]) -> str:
+    more = f"; and {len(reasons) - _REASONS_MAX} more" if len(reasons) > _REASONS_MAX else ""
+    return "; ".join(reasons[:_REASONS_MAX]) + more
