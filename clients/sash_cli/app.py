@@ -5,28 +5,82 @@ Errors go to standard error, and the exit status is 1. `sash.main` adds the comm
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from sash_cli import questions, windows, writes
 from sash_cli.ingest import ingest
 from sash_cli.load import load
 from sash_cli.mcp import mcp
-from sash_cli.options import LOGIN, Login, spelled
+from sash_cli.options import Login, log_in, spelled, take_login
 from sash_cli.output import drop_output, fail
 from sash_cli.pairs import answers_at
 from sash_cli.rules import rules
 from sash_cli.top import top
 
-__all__ = ["app", "run"]
+__all__ = ["GROUPS", "Command", "app", "run"]
 
 _NOBODY = Login()
+
+GROUPS = {
+    "Windows": ("create", "list", "describe", "delete"),
+    "Questions": ("query", "series", "keys", "watch", "answers-at"),
+    "Entries": ("insert", "load", "ingest", "retract", "update", "evict", "punctuate"),
+    "Copies": ("export", "import", "backup", "restore", "reshard"),
+    "The service": ("serve", "top", "topology", "shards", "move", "check", "token"),
+}
+"""The headings of the help, with their commands."""
+
+
+_TYPE = re.compile(r" <[a-z ]+(\[[a-z ]+\])?>")
+_BRACES = re.compile(r"\{([A-Z][^}\n]*)\}")
+
+
+class Command(typer.core.TyperCommand):
+    """Shows arguments without their types, which mean nothing to people who do not write Python."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help as it is printed."""
+        usage, end, rest = super().get_help(ctx).partition("\n\n")
+        return _BRACES.sub(r"\1", usage) + end + _TYPE.sub(lambda found: " " * len(found[0]), rest)
+
+
+class ClientCommand(Command):
+    """A command that calls a service: who calls may also stand behind it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words behind the command."""
+        return super().parse_args(ctx, take_login(ctx, args))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the command."""
+        log_in(ctx)
+        return super().invoke(ctx)
+
+
+class _Grouped(typer.core.TyperGroup):
+    """Shows the commands in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for title, names in GROUPS.items():
+            known = [(name, self.commands[name]) for name in names if name in self.commands]
+            if rows := [(name, each.get_short_help_str(width)) for name, each in known if not each.hidden]:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="sash",
+    cls=_Grouped,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="--target, --token, --token-file, --tls, --tls-ca and --cert may stand before or behind a command.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -44,11 +98,16 @@ def sash(
     _: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", "-t", metavar="HOST[:PORT]", help="The service's gRPC address.  [env var: SASH_TARGET]"
+        ),
+    ] = None,
     login: Login = _NOBODY,
 ) -> None:
     """Sliding-window aggregates as a service."""
-    LOGIN.clear()
-    LOGIN.update(login.arguments())
+    login.arguments()  # an error of theirs comes before that of a command
 
 
 app.callback()(spelled(sash))
@@ -83,7 +142,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "move": windows.move,
 }
 for _name, _command in _COMMANDS.items():
-    app.command(_name)(spelled(_command))
+    app.command(_name, cls=ClientCommand, hidden=_name == "shards")(spelled(_command))
 
 
 def run() -> None:
@@ -100,5 +159,7 @@ def run() -> None:
 
         if not isinstance(error, SashClientError):
             raise
+        if getattr(error, "missing", False):
+            fail("the service asks for a token: set SASH_TOKEN or SASH_TOKEN_FILE, or give --token-file FILE")
         limit = f" (limit: {error.limit})" if error.limit else ""
         fail(f"{error.message}{limit}")

@@ -30,7 +30,8 @@ def ingest(
         bool, typer.Option("--strict", help="End at the first record that does not fit, also where bad_records is set.")
     ] = False,
     name: Annotated[
-        str | None, typer.Option(help="Of standard input: a second run under it leaves out lines that are there.")
+        str | None,
+        typer.Option(metavar="NAME", help="Of standard input: a second run under it leaves out lines that are there."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only say whether the document is in order.")] = False,
     target: Target = LOCAL,

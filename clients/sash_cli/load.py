@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sash_cli import missing
-from sash_cli.options import LOCAL, Name, Target, connected
-from sash_cli.output import fail, interrupts, rows_shown, time_of
+from sash_cli.options import LOCAL, Name, Target, connected, one_of
+from sash_cli.output import Progress, fail, interrupts
 
 if TYPE_CHECKING:  # as in `options`; what reads files brings pyarrow
     pass
@@ -42,11 +42,19 @@ def load(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help="csv, ndjson, parquet or arrow. [by the file's name]"),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="csv, ndjson, parquet or arrow. [by the file's name]",
+            autocompletion=one_of("csv", "ndjson", "parquet", "arrow"),
+        ),
     ] = None,
     producer: Annotated[
         str | None,
-        typer.Option(help="The name under which the rows are loaded once, all files together. [one for each path]"),
+        typer.Option(
+            metavar="NAME",
+            help="The name under which the rows are loaded once, all files together. [one for each path]",
+        ),
     ] = None,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out rows in which a column has no value, and count them.")
@@ -71,7 +79,6 @@ def load(
             fail(f"{file}: give --format csv, ndjson, parquet or arrow")
     if before is not None and not history:
         fail("--before goes with --history")
-    end = None if before is None else time_of(before)
     named = [(file, str(found)) for file, found in zip(files, kinds, strict=True)]
     loads = (
         [(producer, named)] if producer is not None else [(loading.producer_of(file), [(file, k)]) for file, k in named]
@@ -81,15 +88,15 @@ def load(
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         mapped = loading.mapped_of(window, mapping, time_column, key_column, field or [], part or [])
-        past = loading.past_of(window, end) if history else None
+        past = loading.past_of(window, before) if history else None
         for writer, some in loads:
             loaded = loading.Load(window, writer, mapped, skip_missing, past)
             try:
-                with rows_shown() as show:
-                    for at, file in loaded.chunks(some):
+                with Progress(amount_text=lambda rows: f"{rows:,} rows", ends=False) as progress:
+                    for done, file in loaded.chunks(some):
                         if interrupted.is_set():
                             raise KeyboardInterrupt
-                        show(file, loaded.rows, at)
+                        progress(file, loaded.rows, done)
             except (SashClientError, load_files.WrongFile, OSError) as error:
                 if loaded.rows:
                     typer.echo(loaded.summary())

@@ -134,6 +134,7 @@ class Load:
         done = self._result
         counts = {
             "inserted": done.inserted,
+            "evicted": done.evicted,
             "late": done.late,
             "duplicates": done.duplicates,
             "too far ahead": done.ahead,

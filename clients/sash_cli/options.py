@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the client brings NumPy and protobuf: commands import it wh
 __all__ = [
     "LOCAL",
     "LOGIN",
+    "TIMES",
     "Grouped",
     "Json",
     "Key",
@@ -40,13 +41,19 @@ __all__ = [
     "Ticks",
     "Wheres",
     "connected",
+    "log_in",
+    "one_of",
     "spelled",
+    "take_login",
 ]
 
 LOCAL = "127.0.0.1:7070"
 
 LOGIN: dict[str, Any] = {}
 """What clients of this process show: arguments of `Client`."""
+
+TIMES = "ticks, ISO 8601 (2013-01-01T05:30Z), now or -1h"
+"""How a time is written."""
 
 TIMEOUT_S = 1.0
 MOST = 100
@@ -65,17 +72,37 @@ def complete_keys(ctx: typer.Context, incomplete: str) -> list[str]:
     return _asked(ctx, lambda sash: sash.window(name).keys(incomplete, limit=MOST)) if name else []
 
 
+def complete_aggregates(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _of_spec(ctx, "aggregates", incomplete)
+
+
+def complete_parts(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _of_spec(ctx, "keys", incomplete)
+
+
+def _of_spec(ctx: typer.Context, member: str, incomplete: str) -> list[str]:
+    name = ctx.params.get("name") or next(iter(ctx.args), None)
+    if not name:
+        return []
+    found = _asked(ctx, lambda sash: list(sash.window(name).spec.get(member) or []))
+    return [each for each in found if each.startswith(incomplete)]
+
+
+def one_of(*names: str) -> Callable[[str], list[str]]:
+    """Return what completes one of some names."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
 def _asked(ctx: typer.Context, ask: Callable[[Client], list[str]]) -> list[str]:
     from sash_client import Client
 
-    given = ctx.find_root().params
-    login = {each.name: given.get(each.name) for each in fields(Login)}
-    login |= {
-        name: Path(path) if (path := given.get(name)) else None for name in ("token_file", "tls_ca", "cert", "key")
-    }
     with contextlib.suppress(Exception, SystemExit), contextlib.redirect_stderr(io.StringIO()):
-        who = Login(**login).arguments()
-        with Client(ctx.params.get("target") or LOCAL, timeout_s=TIMEOUT_S, **who) as sash:
+        who = _login(ctx).arguments()
+        with Client(_target_of(ctx, ctx.params.get("target")) or LOCAL, timeout_s=TIMEOUT_S, **who) as sash:
             return [name for name in ask(sash) if _is_plain(name)]
     return []
 
@@ -90,11 +117,19 @@ Target = Annotated[
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the window.", autocompletion=complete_windows)]
 Key = Annotated[
     str | None,
-    typer.Option("--key", "-k", help="The key, where the window is keyed.", autocompletion=complete_keys),
+    typer.Option(
+        "--key", "-k", metavar="KEY", help="The key, where the window is keyed.", autocompletion=complete_keys
+    ),
 ]
 Keys = Annotated[
     list[str] | None,
-    typer.Option("--key", "-k", help="The key, where the window is keyed; repeatable.", autocompletion=complete_keys),
+    typer.Option(
+        "--key",
+        "-k",
+        metavar="KEY",
+        help="The key, where the window is keyed; repeatable.",
+        autocompletion=complete_keys,
+    ),
 ]
 Lookbacks = Annotated[
     list[str] | None,
@@ -103,7 +138,14 @@ Lookbacks = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
 Ticks = Annotated[bool, typer.Option("--ticks", help="Times as ticks, not as ISO 8601.")]
 Aggregates = Annotated[
-    list[str] | None, typer.Option("--aggregate", "-a", metavar="NAME", help="Only this aggregate; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--aggregate",
+        "-a",
+        metavar="NAME",
+        help="Only this aggregate; repeatable.",
+        autocompletion=complete_aggregates,
+    ),
 ]
 Sparklines = Annotated[
     bool | None,
@@ -122,12 +164,24 @@ Wheres = Annotated[
 ]
 Bys = Annotated[
     list[str] | None,
-    typer.Option("--by", "-b", metavar="PART", help="An answer for each group of keys that agree in it; repeatable."),
+    typer.Option(
+        "--by",
+        "-b",
+        metavar="PART",
+        help="An answer for each group of keys that agree in it; repeatable.",
+        autocompletion=complete_parts,
+    ),
 ]
 TopBy = Annotated[
-    str | None, typer.Option("--top", metavar="AGGREGATE", help="Only the first answers by it, or by entries.")
+    str | None,
+    typer.Option(
+        "--top",
+        metavar="AGGREGATE",
+        help="Only the first answers by it, or by entries.",
+        autocompletion=complete_aggregates,
+    ),
 ]
-N = Annotated[int, typer.Option("-n", min=1, help="With --top: how many.")]
+N = Annotated[int, typer.Option("-n", min=1, metavar="N", help="With --top: how many.")]
 Ascending = Annotated[bool, typer.Option("--ascending", help="With --top: the smallest first.")]
 Havings = Annotated[
     list[str] | None,
@@ -178,6 +232,7 @@ class Login:
         typer.Option(
             envvar="SASH_TOKEN",
             show_envvar=True,
+            metavar="TOKEN",
             help="The token to call with. Others on this machine can see it here; prefer the variable, or a file.",
         ),
     ] = None
@@ -247,6 +302,58 @@ def spelled(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+_LATE = {"--token": "token", "--token-file": "token_file", "--tls-ca": "tls_ca", "--cert": "cert"}
+"""Options before a command that may stand behind it, too. Not --key: it is the key of a window there."""
+_LATE_FLAGS = {"--tls": True, "--no-tls": False}
+_GIVEN = "sash.login"
+
+
+def take_login(ctx: Any, words: Sequence[str]) -> list[str]:
+    """Take the options that say who calls out of the words behind a command, and note them; return the others."""
+    found, rest, left = dict[str, Any](), list[str](), iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if word == "--":
+            rest += [word, *left]
+        elif word in _LATE_FLAGS:
+            found["tls"] = _LATE_FLAGS[word]
+        elif name not in _LATE:
+            rest.append(word)
+        elif equals:
+            found[_LATE[name]] = value
+        elif (following := next(left, None)) is not None:
+            found[_LATE[name]] = following
+        elif not ctx.resilient_parsing:
+            fail(f"{name} needs a value")
+    ctx.meta[_GIVEN] = found
+    return rest
+
+
+def log_in(ctx: Any) -> None:
+    """Note who calls, and where: behind the command, before it, or by variables."""
+    LOGIN.clear()
+    LOGIN.update(_login(ctx).arguments())
+    ctx.params["target"] = _target_of(ctx, ctx.params["target"])
+
+
+def _login(ctx: Any) -> Login:
+    root, late = ctx.find_root().params, ctx.meta.get(_GIVEN, {})
+    found: dict[str, Any] = {each.name: root.get(each.name) for each in fields(Login)}
+    if "token_file" in late and "token" not in late:
+        found["token"] = None  # of the environment, or before the command
+    paths = ("token_file", "tls_ca", "cert", "key")
+    found |= late
+    found |= {name: Path(found[name]) for name in paths if found[name]}
+    return Login(**found)
+
+
+def _target_of(ctx: Any, here: str | None) -> str | None:
+    """The target of a command: given behind it, before it, or as its default says."""
+    before: str | None = ctx.find_root().params.get("target")
+    source = ctx.get_parameter_source("target")
+    return here if before is None or (source is not None and source.name == "COMMANDLINE") else before
 
 
 @contextmanager

@@ -7,13 +7,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import typer
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:  # as in `options`
 
 __all__ = [
     "Progress",
-    "RowsShown",
     "cell",
     "drop_output",
     "fail",
@@ -34,15 +32,10 @@ __all__ = [
     "instants",
     "interrupts",
     "json_line",
-    "rows_shown",
     "size_text",
     "summed_up",
     "table",
-    "time_of",
 ]
-
-_LINE_S = 5.0
-"""Where there is no terminal, a line of progress comes so often."""
 
 
 def fail(message: str) -> NoReturn:
@@ -52,69 +45,78 @@ def fail(message: str) -> NoReturn:
 
 
 class Progress:
-    """Prints a line for each window on standard error; on a terminal the line shows the bytes so far."""
+    """Shows on standard error how far a long command is: on a terminal a bar, with rate and remaining time.
 
-    def __init__(self) -> None:
-        self._name = ""
-        self._size = 0
-        self._shown_s = 0.0
+        flights: ██████████░░░░░░░░░░  51% 120.4 MiB, 40.1 MiB/s, 0:03 left
+
+    Elsewhere it prints a line now and then, and one at the end of each name.
+
+    Args:
+        share: returns which part of all is done, from 0 to 1, by the name and its amount so far; None: nobody knows.
+        amount_text: spells an amount.
+        ends: whether each name ends with a line where there is no terminal.
+        now_s: tells the time.
+    """
+
+    def __init__(
+        self,
+        share: Callable[[str, int], float | None] = lambda name, amount: None,
+        amount_text: Callable[[int], str] | None = None,
+        ends: bool = True,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._share, self._text, self._ends, self._now_s = share, amount_text or size_text, ends, now_s
+        self._name, self._amount, self._before = "", 0, 0
+        self._began_s = self._shown_s = now_s()
+        self._drawn = sys.stderr.isatty()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._line("\n")
+        self._end()
 
-    def __call__(self, name: str, size: int) -> None:
+    def __call__(self, name: str, amount: int, share: float | None = None) -> None:
+        """So much is done of a name, and such a part of all, where the caller knows it."""
         if name != self._name:
-            self._line("\n")
-        self._name, self._size = name, size
-        if sys.stderr.isatty() and time.monotonic() - self._shown_s > 0.1:
-            self._shown_s = time.monotonic()
-            self._line("")
+            self._end()
+            self._before += self._amount
+        self._name, self._amount = name, amount
+        share = self._share(name, amount) if share is None else share
+        now_s = self._now_s()
+        if now_s - self._shown_s > (_BAR_S if self._drawn else _LINE_S):
+            self._shown_s = now_s
+            typer.echo(
+                f"\r{self._line(now_s, share)}\x1b[K" if self._drawn else self._line(now_s, share),
+                err=True,
+                nl=not self._drawn,
+            )
 
-    def _line(self, end: str) -> None:
-        if self._name:
-            start = "\r" if sys.stderr.isatty() else ""
-            typer.echo(f"{start}{cell(self._name)}: {size_text(self._size)}{end}", err=True, nl=False)
+    def _end(self) -> None:
+        if self._name and self._drawn:
+            typer.echo("\r\x1b[K", err=True, nl=False)
+        if self._name and self._ends:
+            typer.echo(f"{cell(self._name)}: {self._text(self._amount)}", err=True)
+
+    def _line(self, now_s: float, found: float | None) -> str:
+        took_s = max(now_s - self._began_s, 1e-3)
+        rate = self._text(int((self._before + self._amount) / took_s))
+        if found is None:
+            return f"{cell(self._name)}: {self._text(self._amount)}, {rate}/s"
+        share = min(max(found, 0.0), 1.0)
+        bar = f"{'█' * round(share * _BAR)}{'░' * (_BAR - round(share * _BAR))} " if self._drawn else ""
+        left = f", {_clock(took_s / share - took_s)} left" if share else ""
+        return f"{cell(self._name)}: {bar}{share:4.0%} {self._text(self._amount)}, {rate}/s{left}"
 
 
-class RowsShown(Protocol):
-    def __call__(self, file: str, rows: int, done: float | None) -> None: ...
+_BAR = 20
+_BAR_S, _LINE_S = 0.1, 5.0
+"""So often a bar is drawn again; a line comes where there is no terminal."""
 
 
-@contextmanager
-def rows_shown() -> Iterator[RowsShown]:
-    """Show progress on standard error: a bar on a terminal, else a line now and then."""
-    began_s = time.monotonic()
-
-    def rate(rows: int) -> str:
-        return f"{rows:,} rows, {rows / max(time.monotonic() - began_s, 1e-3):,.0f} rows/s"
-
-    if not sys.stderr.isatty():
-        due_s = began_s + _LINE_S
-
-        def line(file: str, rows: int, done: float | None) -> None:
-            nonlocal due_s
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + _LINE_S
-                part = "" if done is None else f", {done:.0%}"
-                typer.echo(f"{file}: {rate(rows)}{part}", err=True)
-
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None, rate="")
-
-        def bar(file: str, rows: int, done: float | None) -> None:
-            total = None if done is None else 1.0
-            progress.update(task, description=file, total=total, completed=done or 0.0, rate=rate(rows))
-
-        yield bar
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
 def size_text(size: int) -> str:
@@ -172,17 +174,6 @@ def instant(tick: int | None, unit: str) -> str | None:
     import numpy as np
 
     return instants(np.array([tick]), unit)[0]
-
-
-def time_of(text: str) -> int | datetime:
-    """Return a time that was written as ticks or as ISO 8601; exit with a message if it is neither."""
-    from sash_client import InvalidArgument
-    from sash_client.data.times import read_time
-
-    try:
-        return read_time(text)
-    except InvalidArgument as error:
-        fail(error.message)
 
 
 def summed_up(found: Mapping[str, SashClientError | None], done: str) -> None:

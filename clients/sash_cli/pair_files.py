@@ -35,7 +35,9 @@ def batches(file: str, kind: str, rows: int) -> Iterator[tuple[Any, float | None
                     count += some.num_rows
                     yield pa.Table.from_batches([some]), done(count)
             if not count:
-                yield schema.empty_table(), 1.0
+                # A CSV file without rows does not say of what type its columns are.
+                types = [pa.string() if pa.types.is_null(field.type) else field.type for field in schema]
+                yield pa.schema(list(zip(schema.names, types, strict=True))).empty_table(), 1.0
     except pa.ArrowException as error:
         raise WrongFile(str(error)) from None
 

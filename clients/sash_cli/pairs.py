@@ -17,7 +17,7 @@ import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Aggregates, Lookbacks, Name, Target, Wheres, connected
-from sash_cli.output import fail, rows_shown
+from sash_cli.output import Progress, fail
 
 if TYPE_CHECKING:  # as in `options`
     from sash_client.windows.keys import Pairing
@@ -69,7 +69,7 @@ def answers_at(
         if others:
             answered = partial(sash.answers_at, windows={name: {}, **dict(map(_named, others))}, **options)
         try:
-            with rows_shown() as show:
+            with Progress(amount_text=lambda rows: f"{rows:,} rows", ends=False) as show:
                 tables = _answered(answered, batches(pairs, str(kinds[pairs]), _ROWS), partial(show, pairs))
                 rows = written(part, str(kinds[output]), tables)
             os.replace(part, output)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sash_cli.answers import show, show_series, view_of
 from sash_cli.options import (
     LOCAL,
+    TIMES,
     Grouped,
     Json,
     Key,
@@ -22,10 +24,10 @@ from sash_cli.options import (
     Wheres,
     connected,
 )
-from sash_cli.output import cell, fail, interrupts, json_line, time_of
+from sash_cli.output import cell, fail, interrupts, json_line
 
 if TYPE_CHECKING:  # as in `options`
-    from sash_client import Answer
+    from sash_client import Answer, Window
 
 __all__ = ["keys", "query", "series", "watch"]
 
@@ -40,7 +42,7 @@ def query(
     lookback: Lookbacks = None,
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="End of the lookbacks: ticks, or ISO 8601. [now]"),
+        typer.Option(metavar="TIME", help=f"End of the lookbacks: {TIMES}. [the newest entry]"),
     ] = None,
     groups: Grouped = _GROUPED,
     shown: Shown = _SHOWN,
@@ -54,7 +56,6 @@ def query(
         fail("give either --key or --all-keys")
     several = all_keys or combine or len(key or []) > 1
     one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
-    end = None if as_of is None else time_of(as_of)
     with connected(target) as sash:
         window = sash.window(name)
         view = view_of(window, shown)
@@ -62,7 +63,7 @@ def query(
             key=one,
             keys=(keys or None) if several else None,
             lookbacks=lookback or [],
-            as_of=end,
+            as_of=as_of,
             combine=combine,
             **grouping,
             **view.asked,
@@ -72,9 +73,18 @@ def query(
 
 def series(
     name: Name,
-    start: Annotated[str, typer.Option(metavar="TIME", help="Where the first bucket starts: ticks, or ISO 8601.")],
-    end: Annotated[str, typer.Option(metavar="TIME", help="What all buckets start before.")],
-    step: Annotated[str | None, typer.Option(metavar="DURATION", help="From one bucket's start to the next.")] = None,
+    start: Annotated[str | None, typer.Option(metavar="TIME", help=f"Where the first bucket starts: {TIMES}.")] = None,
+    end: Annotated[str | None, typer.Option(metavar="TIME", help="What all buckets start before.")] = None,
+    last: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="In their place: the buckets that reach so far back from the newest entry."
+        ),
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="From one bucket's start to the next. [with --last: up to 60]"),
+    ] = None,
     gap: Annotated[str | None, typer.Option(metavar="DURATION", help="Instead: sessions that end with it.")] = None,
     width: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a bucket is. [step]")] = None,
     key: Key = None,
@@ -84,15 +94,19 @@ def series(
     target: Target = LOCAL,
 ) -> None:
     """Show the aggregates of many buckets, one a line; with --by, of each group of keys."""
-    first, last = time_of(start), time_of(end)
+    if (last is None) == (start is None or end is None) or (last is not None and (start or end)):
+        fail("give either --start and --end, or --last")
+    first, until = start or "", end or ""
     drawn = sys.stdout.isatty() if sparkline is None else sparkline
     with connected(target) as sash:
         window = sash.window(name)
         view = view_of(window, shown)
+        if last is not None:
+            first, until, step = trailing(window, last, step, gap)
         if groups.by or groups.top or groups.having:
             if key is not None or step is None:
                 fail("give --step, and either --key, or --by, --top and --having")
-            found = window.series_groups(first, last, step=step, width=width, **groups.grouping(), **view.asked)
+            found = window.series_groups(first, until, step=step, width=width, **groups.grouping(), **view.asked)
             for i, group in enumerate(found):
                 if not shown.as_json:
                     typer.echo(
@@ -100,14 +114,49 @@ def series(
                     )
                 show_series(group, view, drawn)
             return
-        one = window.series(first, last, step=step, width=width, gap=gap, key=key, where=groups.where, **view.asked)
+        one = window.series(first, until, step=step, width=width, gap=gap, key=key, where=groups.where, **view.asked)
     show_series(one, view, drawn)
+
+
+_NICE_NS = [n * 10**e for e in range(9) for n in (1, 2, 5)] + [
+    n * 10**9 for n in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+]
+_BUCKETS = 60
+
+
+def trailing(window: Window, last: str, step: str | None, gap: str | None) -> tuple[Any, Any, str | None]:
+    """Return start, end and step of the buckets up to the newest entry, or up to now where that is the window's clock.
+
+    Args:
+        last: how far back they reach.
+        step: where None, and no `gap` is given, one of which there are at most 60. Buckets start at multiples of it.
+    """
+    from sash_client.errors import refusing
+    from sash_wire.durations import NANOSECONDS, parse_duration
+
+    info = window.describe()
+    unit = info.spec["time_unit"]
+    length = refusing(parse_duration)(last, unit, "--last")
+    newest = info.high_water_mark
+    if info.spec.get("slide", {}).get("clock") == "wall":
+        newest = time.time_ns() // NANOSECONDS[unit]
+    if newest is None:
+        fail(f"window {window.name} has had no entries yet")
+    if gap is not None:
+        return newest + 1 - length, newest + 1, step
+    if step is None:
+        per_tick = NANOSECONDS.get(unit, 1)
+        nice = [ns // per_tick for ns in _NICE_NS if ns >= per_tick]
+        ticks = next((each for each in nice if each * _BUCKETS >= length), -(-length // _BUCKETS))
+    else:
+        ticks = refusing(parse_duration)(step, unit, "--step")
+    return (newest + 1 - length) // ticks * ticks, newest + 1, str(ticks)
 
 
 def keys(
     name: Name,
-    prefix: Annotated[str, typer.Option(help="Only keys that start so.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="As many at most.")] = 1000,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Only keys that start so.")] = "",
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="As many at most.")] = 1000,
     where: Wheres = None,
     target: Target = LOCAL,
     as_json: Json = False,
@@ -120,26 +169,33 @@ def keys(
 
 def watch(
     name: Name,
-    key: Key = None,
+    key: Keys = None,
+    all_keys: Annotated[bool, typer.Option("--all-keys", help="Every key there is.")] = False,
     lookback: Lookbacks = None,
-    every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks.")] = 1.0,
-    times: Annotated[int | None, typer.Option(min=1, help="Stop after so many looks. [never]")] = None,
+    every: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Seconds between two looks.")] = 1.0,
+    times: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many looks. [never]")] = None,
     groups: Grouped = _GROUPED,
     shown: Shown = _SHOWN,
     target: Target = LOCAL,
 ) -> None:
     """Show the aggregates again whenever they have changed."""
+    from sash_client import ALL_KEYS
+
     before: list[Answer] | None = None
     grouping = groups.grouping()
+    if all_keys and key:
+        fail("give either --key or --all-keys")
+    several = all_keys or len(key or []) > 1
+    asked: dict[str, Any] = {"keys": ALL_KEYS if all_keys else key} if several else {"key": key[0] if key else None}
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         view = view_of(window, shown)
         looks = 0
         while True:
-            answers = window.query(key=key, lookbacks=lookback or [], **grouping, **view.asked)
+            answers = window.query(**asked, lookbacks=lookback or [], **grouping, **view.asked)
             # As text, because NaN is not equal to itself.
             if before is None or repr(answers) != repr(before):
-                show(answers, view, by_key=bool(grouping))
+                show(answers, view, by_key=several or bool(grouping))
                 before = answers
             looks += 1
             if looks == times:

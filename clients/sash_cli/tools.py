@@ -24,7 +24,7 @@ from pydantic import Field
 
 from sash_cli.output import instant, instants
 from sash_client import ALL_KEYS, Answer, Client, SashClientError, Series, Window
-from sash_client.data.times import read_time, to_tick
+from sash_client.data.times import to_tick
 
 __all__ = ["CHARACTERS", "ITEMS", "ROWS", "TEXT", "server"]
 
@@ -137,7 +137,7 @@ class _Tools:
             key=key,
             keys=ALL_KEYS if all_keys else None,
             lookbacks=lookbacks,
-            as_of=None if as_of is None else read_time(as_of, "as_of"),
+            as_of=as_of,
             combine=combine,
             aggregates=aggregates,
             **_grouping(where, by, top, n, order, having, limit if (all_keys or by) and not combine else None),
@@ -162,17 +162,16 @@ class _Tools:
     ) -> str:
         """Answer over start <= time < end: one answer, over all keys that are meant; with `by`, one for each group."""
         asked = self._client.window(window)
-        first, last = read_time(start, "start"), read_time(end, "end")
         if not by:
             _only_with_by(top, having)
             keys = ALL_KEYS if all_keys else None
             answer = asked.range_query(
-                first, last, key=key, keys=keys, where=where or None, end_exclusive=True, aggregates=aggregates
+                start, end, key=key, keys=keys, where=where or None, end_exclusive=True, aggregates=aggregates
             )
             return _answers([answer], asked, limit)
         found = asked.range_groups(
-            first,
-            last,
+            start,
+            end,
             end_exclusive=True,
             aggregates=aggregates,
             **_grouping(where, by, top, n, order, having, limit),
@@ -199,12 +198,11 @@ class _Tools:
     ) -> str:
         """Answer over buckets of time from start to end, one a row; with `by`, those of each group."""
         asked = self._client.window(window)
-        first, last = read_time(start, "start"), read_time(end, "end")
         found: Sequence[Series]
         if by:
             found = asked.series_groups(
-                first,
-                last,
+                start,
+                end,
                 step=step,
                 width=width,
                 aggregates=aggregates,
@@ -215,7 +213,7 @@ class _Tools:
             keys = ALL_KEYS if all_keys else None
             found = [
                 asked.series(
-                    first, last, step=step, width=width, key=key, keys=keys, where=where or None, aggregates=aggregates
+                    start, end, step=step, width=width, key=key, keys=keys, where=where or None, aggregates=aggregates
                 )
             ]
         names = list(found[0].aggregates) if found else []
@@ -234,7 +232,7 @@ class _Tools:
     ) -> str:
         """Insert entries into a window: all of them, or none where one is wrong. A second call inserts them again."""
         asked = self._client.window(window)
-        ticks = [to_tick(read_time(time, "times"), _unit(asked.spec), "times") for time in times]
+        ticks = [to_tick(time, _unit(asked.spec), "times") for time in times]
         done = asked.bulk_insert(ticks, columns, keys=keys)
         names = ("inserted", "late", "duplicates", "ahead", "evicted", "durability")
         return _document({name: getattr(done, name) for name in names})

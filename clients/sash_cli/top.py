@@ -58,9 +58,11 @@ class Activity:
 
 
 def top(
-    every: Annotated[float, typer.Option(min=0.05, help="Seconds from one look to the next.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Seconds from one look to the next.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look twice, show what happened between, and end.")] = False,
-    n: Annotated[int, typer.Option("-n", min=1, help="As many windows at most: those with the most inserts.")] = 20,
+    n: Annotated[
+        int, typer.Option("-n", min=1, metavar="N", help="As many windows at most: those with the most inserts.")
+    ] = 20,
     metrics: Annotated[
         str | None,
         typer.Option(

@@ -125,14 +125,24 @@ def export_window(
     target: Target = LOCAL,
 ) -> None:
     """Write a window, with all that is known of it, as one file."""
-    with connected(target) as sash, files_named(file):
-        size = sash.export_window(name, sys.stdout.buffer if str(file) == "-" else file)
+    from sash_client.backups.archive import counted
+    from sash_client.files import replacing
+
+    with (
+        connected(target) as sash,
+        files_named(file),
+        replacing(sys.stdout.buffer if str(file) == "-" else file) as out,
+        Progress(ends=False) as progress,
+    ):
+        size = sash.export_window(name, counted(out, name, progress))
     typer.echo(f"window {name} is in {file}: {size_text(size)}", err=str(file) == "-")
 
 
 def import_window(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What export wrote; - is standard input.")],
-    name: Annotated[str | None, typer.Option("--name", help="Another name for the window. [its own]")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Another name for the window. [its own]")
+    ] = None,
     target: Target = LOCAL,
 ) -> None:
     """Create a window from what export wrote."""
@@ -148,8 +158,15 @@ def backup(
     """Write all windows into one file, while serving. Each window is as it is at one moment, which differ."""
     from sash_client import backup as write_backup
 
-    with connected(target) as sash, files_named(file), Progress() as progress:
-        names = write_backup(sash, file, progress)
+    with connected(target) as sash, files_named(file):
+        entries, begun = {window.name: window.entries for window in sash.list_windows()}, dict[str, int]()
+
+        def share(name: str, _: int) -> float | None:
+            begun[name] = entries.get(name, 0)
+            return (sum(begun.values()) - begun[name]) / max(sum(entries.values()), 1)
+
+        with Progress(share) as progress:
+            names = write_backup(sash, file, progress)
     typer.echo(f"{len(names)} windows are in {file}: {size_text(file.stat().st_size)}")
 
 
@@ -159,10 +176,24 @@ def restore(
     target: Target = LOCAL,
 ) -> None:
     """Create the windows that backup wrote; one that is there is left as it is, and is an error."""
+    import zipfile
+
     from sash_client import restore as read_backup
 
-    with connected(target) as sash, files_named(file), Progress() as progress:
-        restored = read_backup(sash, file, only or [], progress)
+    with connected(target) as sash, files_named(file):
+        size = 0
+        if not only and zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                size = sum(each.file_size for each in archive.infolist())
+
+        read = dict[str, int]()
+
+        def share(name: str, amount: int) -> float | None:
+            read[name] = amount
+            return sum(read.values()) / size if size else None
+
+        with Progress(share) as progress:
+            restored = read_backup(sash, file, only or [], progress)
     summed_up(restored, "restored")
 
 

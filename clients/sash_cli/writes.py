@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from sash_cli.options import LOCAL, Json, Key, Name, Target, connected
-from sash_cli.output import cell, fail, json_line, time_of
-
-if TYPE_CHECKING:  # as in `options`
-    import numpy as np
+from sash_cli.options import LOCAL, TIMES, Json, Key, Name, Target, connected
+from sash_cli.output import cell, fail, json_line
 
 __all__ = ["evict", "insert", "punctuate", "retract", "update"]
 
@@ -21,7 +16,7 @@ Time = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="The time of the entry: ticks, or ISO 8601. Without it, the newest entry of the key with the identity.",
+        help=f"The time of the entry: {TIMES}. Without it, the newest entry of the key with the identity.",
     ),
 ]
 
@@ -34,18 +29,19 @@ def insert(
             metavar="FIELD=VALUE…", help="The entry's fields, and the parts of its key. VALUE alone: of the only field."
         ),
     ],
-    time: Annotated[str | None, typer.Option(metavar="TIME", help="Ticks, or ISO 8601. [now]")] = None,
+    time: Annotated[str | None, typer.Option(metavar="TIME", help=f"{TIMES[0].upper()}{TIMES[1:]}. [now]")] = None,
     key: Key = None,
     target: Target = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Insert one entry."""
-    at = None if time is None else time_of(time)
     with connected(target) as sash:
         window = sash.window(name)
         spec = window.spec
+        if time is None and spec["time_unit"] == "none":
+            fail("give --time: the window counts logical ticks")
         fields, parts = entry_of(values, spec)
-        done = window.insert(_now(spec["time_unit"]) if at is None else at, fields=fields, key=key_of(key, parts))
+        done = window.insert(time or "now", fields=fields, key=key_of(key, parts))
     if as_json:
         counts = ["inserted", "late", "evicted", "duplicates", "ahead", "durability", *["history"] * bool(done.history)]
         typer.echo(json_line({each: getattr(done, each) for each in counts}))
@@ -54,7 +50,8 @@ def insert(
     ahead = "the entry is dropped: it is too far ahead of now" * done.ahead
     duplicate = "the window had an entry of this time, and keeps one" * done.duplicates
     old = "the entry is inserted into the history: it is too old for the slide" * done.history
-    typer.echo(late or ahead or duplicate or old or "the entry is inserted")
+    left = f"; {done.evicted} {'entry' if done.evicted == 1 else 'entries'} left the window" * bool(done.evicted)
+    typer.echo((late or ahead or duplicate or old or "the entry is inserted") + left)
 
 
 def retract(
@@ -100,16 +97,17 @@ def update(
 
 def evict(
     name: Name,
-    through: Annotated[str | None, typer.Option(metavar="TIME", help="Entries of this time and older leave.")] = None,
+    through: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"Entries of this time and older leave: {TIMES}.")
+    ] = None,
     start: Annotated[str | None, typer.Option(metavar="TIME", help="With --end: a range of time leaves.")] = None,
     end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time of the range.")] = None,
     key: Key = None,
     target: Target = LOCAL,
 ) -> None:
     """Remove the oldest entries, or those of a range of time."""
-    time, first, last = (None if text is None else time_of(text) for text in (through, start, end))
     with connected(target) as sash:
-        evicted = sash.window(name).bulk_evict(time, start=first, end=last, key=key).evicted
+        evicted = sash.window(name).bulk_evict(through, start=start, end=end, key=key).evicted
     typer.echo(f"{evicted} entries are evicted")
 
 
@@ -120,11 +118,11 @@ def punctuate(
 ) -> None:
     """Say what is final, in a window with slide.until."""
     with connected(target) as sash:
-        typer.echo(f"{time} is final; {sash.window(name).punctuate(time_of(time)).evicted} entries have left")
+        typer.echo(f"{time} is final; {sash.window(name).punctuate(time).evicted} entries have left")
 
 
-def _times(time: str | None) -> list[int | datetime] | None:
-    return None if time is None else [time_of(time)]
+def _times(time: str | None) -> list[str] | None:
+    return None if time is None else [time]
 
 
 def entry_of(values: Sequence[str], spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -180,11 +178,3 @@ def key_of(key: str | None, parts: Mapping[str, str]) -> str | Mapping[str, str]
     if parts and key is not None:
         fail("give either --key or the parts of the key")
     return parts or key
-
-
-def _now(unit: str) -> np.datetime64:
-    if unit == "none":
-        fail("give --time: the window counts logical ticks")
-    import numpy as np
-
-    return np.datetime64(clock.time_ns(), "ns").astype(f"datetime64[{unit}]")  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from sash_client.calls.metadata import request_id, trace_calls
 from sash_client.client import Client, Window
 from sash_client.data.bulks import Bulk
 from sash_client.data.features import Features
-from sash_client.data.tables import Answers, Entries, Series
+from sash_client.data.tables import Answers, Entries, RangeAnswer, Series
 from sash_client.errors import (
     AlreadyExists,
     DataLoss,
@@ -39,6 +39,18 @@ from sash_client.sketches.naive_bayes import NaiveBayes
 from sash_client.sketches.theta import ThetaSketch
 from sash_client.windows.keys import ALL_KEYS
 from sash_client.windows.producer import Producer
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version  # it takes a while, and hardly anybody asks
+
+    try:
+        return version("sash")
+    except PackageNotFoundError:
+        return "unknown"
+
 
 __all__ = [
     "ALL_KEYS",
@@ -61,6 +73,7 @@ __all__ = [
     "NotFound",
     "PermissionDenied",
     "Producer",
+    "RangeAnswer",
     "ResourceExhausted",
     "SashClientError",
     "Series",

@@ -64,11 +64,11 @@ R = TypeVar("R")
 class AsyncClient(Connection):
     """An asynchronous client; close it, or use it as a context manager.
 
-    It belongs to the running event loop, whose tasks may share it. Arguments are those of `Client`.
-
-    Raises:
-        RuntimeError: no event loop is running.
+    It belongs to the event loop of its first call, whose tasks may share it. It may be made before that loop runs.
+    Arguments are those of `Client`.
     """
+
+    _opens_at_once = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,6 +92,7 @@ class AsyncClient(Connection):
         try:
             async with asyncio.timeout(wait_s):
                 if self._http is None:
+                    self._open_channel()
                     await self._channel.channel_ready()
                 else:
                     await self._wait_for_connect()
@@ -178,7 +179,6 @@ class AsyncClient(Connection):
     # ---------------------------------------------------------------- calls
 
     def _connected(self, endpoint: Endpoint, context: ssl.SSLContext | None, name: str | None) -> AsyncCalls:
-        asyncio.get_running_loop()
         return AsyncCalls(endpoint, context, name)
 
     async def _perform(self, plan: Plan[R]) -> R:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from html import escape
 from typing import Any, TypeVar
 
 import numpy.typing as npt
@@ -198,6 +199,18 @@ class WindowInfo:
     high_water_mark: int | None = None
     punctuated: int | None = None
     evicted_through: int | None = None
+
+    def _repr_html_(self) -> str:
+        """Return the window as HTML, which notebooks show."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("spec", "counts")}
+        shown |= {each.name: getattr(self.counts, each.name) for each in fields(self.counts)}
+        shown["aggregates"] = ", ".join(self.spec.get("aggregates", {}))
+        rows = [
+            f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in shown.items()
+            if value is not None
+        ]
+        return f"<table>{''.join(rows)}</table>"
 
 
 @dataclass(frozen=True, slots=True)

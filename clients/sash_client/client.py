@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
+from html import escape
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar, Unpack
 
@@ -354,6 +355,13 @@ class Window(Operations, Blocks):
 
     _client: Client
     _answers, _entries = Answers, Entries
+
+    def _repr_html_(self) -> str:
+        """Return the window as it is now as HTML, which notebooks show."""
+        try:
+            return self.describe()._repr_html_()
+        except SashClientError as error:
+            return escape(f"{self!r}: {error.message}")
 
     @property
     def spec(self) -> Mapping[str, Any]:

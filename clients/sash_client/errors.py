@@ -45,9 +45,12 @@ _UNREACHABLE = re.compile(
     re.DOTALL,
 )
 # What gRPC for asyncio says of a stream whose connection broke off while it sent a message.
+# What it says if a server of HTTP/1 answers.
+_HTTP1 = re.compile(r"(?:ipv[46]:)?(?P<address>\S+): .*http1\.x server", re.DOTALL)
 _BROKEN_OFF = ("INTERNAL", "Internal error from Core")
 _DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN = "sash"
+_NO_TOKEN = "header authorization is missing"
 
 
 class SashClientError(Exception):
@@ -144,6 +147,8 @@ class Unauthenticated(SashClientError):
     """No valid credentials."""
 
     status = "UNAUTHENTICATED"
+    missing = False
+    """Whether the call had no token at all."""
 
 
 class PermissionDenied(SashClientError):
@@ -187,6 +192,9 @@ def from_rpc(error: grpc.RpcError) -> SashClientError:
 
 def unreachable(reason: str) -> Unavailable:
     """Return the exception for a service that cannot be connected to."""
+    if (found := _HTTP1.match(reason)) is not None:
+        address = found["address"]
+        reason = f"{address} speaks HTTP, not gRPC; give the port of gRPC (by default 7070), or http://{address}"
     error = Unavailable(f"the service cannot be reached: {reason}", unchanged=True)
     error.unreachable = True
     return error
@@ -220,7 +228,12 @@ def described(code: str, message: str, details: Iterable[Any]) -> SashClientErro
                 facts["retry_after_s"] = retry.retry_delay.ToTimedelta().total_seconds()
             elif detail.Unpack(request):
                 facts["request_id"] = request.request_id or None
-    return _BY_STATUS.get(code, SashClientError)(message, code=code, **facts)
+    found = _BY_STATUS.get(code, SashClientError)(message, code=code, **facts)
+    if isinstance(found, Unauthenticated) and _NO_TOKEN in message:
+        found.missing = True
+        found.message = f"{message.partition(': ')[0]}: give the client a token, as in Client(target, token=…)"
+        found.args = (found.message,)
+    return found
 
 
 def _details(error: grpc.RpcError) -> list[Any]:

@@ -81,6 +81,7 @@ class IngestConfig(PipelineDocument):
     windows: list[TargetDocument] = Field(min_length=1)
     bad_records: BadRecords | None = None
     metrics_port: int | None = Field(None, ge=0, le=65_535, description="Prometheus metrics; none: no port.")
+    metrics_host: str = Field("127.0.0.1", min_length=1, description="Address that the metrics listen on.")
     records_per_write: int = Field(
         16_384, ge=1, description="Records of one partition that are written at once, at most."
     )

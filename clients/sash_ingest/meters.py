@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from threading import Lock
+from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
@@ -47,11 +48,18 @@ class Meters:
         self.records = self.rejected = self.inserted = self._shown = 0
         self._lags: Mapping[str, int] = {}
         self._trouble: dict[str, str] = {}
+        self._server: WSGIServer | None = None
 
-    def serve(self, port: int) -> int:
-        """Serve the metrics; return the port."""
-        server, _ = start_http_server(port, registry=self.registry)
-        return int(server.server_port)
+    def serve(self, port: int, host: str) -> int:
+        """Serve the metrics until `close`; return the port."""
+        self._server, _ = start_http_server(port, host, registry=self.registry)
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """End serving."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
 
     def read(self, records: int) -> None:
         """Count records that were read."""

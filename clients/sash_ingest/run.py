@@ -67,8 +67,6 @@ def run(
         else:
             raise WireError("bad_records.topic: the source is not Kafka", field="bad_records.topic")
     meters = Meters(config.name)
-    if config.metrics_port is not None:
-        say(f"metrics on http://0.0.0.0:{meters.serve(config.metrics_port)}/metrics")
     connector: Connector
     if isinstance(source, KafkaSource):
         needs = frozenset[str]().union(*(target.needs for target in targets))
@@ -78,7 +76,13 @@ def run(
     form = Json() if source.value == "json" else Csv(source.columns, source.separator)
     ingest = Ingest(config.name, targets, form, letters, meters, say, config.records_per_write)
     stops(ingest.stop)
-    ingest.run(connector)
+    if config.metrics_port is not None:
+        host, port = config.metrics_host, meters.serve(config.metrics_port, config.metrics_host)
+        say(f"metrics on http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+    try:
+        ingest.run(connector)
+    finally:
+        meters.close()
     say(meters.line())
 
 

@@ -11,7 +11,8 @@ spark.read.format("sash").option("target", "127.0.0.1:7070").option("window", "d
 
 answers_at(labels, "127.0.0.1:7070", window="departure_delay", key="airport", time="at", lookbacks=["1h", "1d"])
 
-`sash_spark.sliding.aggregate` has sliding windows inside Spark; it needs the package `sash` on the executors.
+`answers_offline` answers about pairs of a key and a time from a table of history. `sash_spark.sliding.aggregate` has
+sliding windows inside Spark. Both need the package `sash` on the executors.
 """
 
 from __future__ import annotations
@@ -20,15 +21,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sash_spark.login import Login
+    from sash_spark.offline import answers_offline
     from sash_spark.reading.pairs import answers_at
     from sash_spark.source import SashDataSource, register
     from sash_spark.writing.sink import BatchReport, SashSink, sash_sink
 
-__all__ = ["BatchReport", "Login", "SashDataSource", "SashSink", "answers_at", "register", "sash_sink"]
+__all__ = [
+    "BatchReport",
+    "Login",
+    "SashDataSource",
+    "SashSink",
+    "answers_at",
+    "answers_offline",
+    "register",
+    "sash_sink",
+]
 
 _HOMES = {
     "Login": "login",
     "answers_at": "reading.pairs",
+    "answers_offline": "offline",
     **dict.fromkeys(("BatchReport", "SashSink", "sash_sink"), "writing.sink"),
     **dict.fromkeys(("SashDataSource", "register"), "source"),
 }

@@ -342,6 +342,7 @@ LISTS: Mapping[str, Callable[[], str]] = {
     "grpc_methods": grpc_calls.methods,
     "grpc_messages": grpc_calls.messages,
     "python_client": python_api.client,
+    "python_offline": python_api.offline,
     "python_values": python_api.values,
     "python_errors": python_api.client_errors,
     "spark_functions": python_api.spark,

@@ -13,7 +13,7 @@ import sash_client
 from docs.generate.rest_calls import default_of, type_of
 from docs.generate.text import code, docstring, table
 
-__all__ = ["CLIENTS", "client", "client_errors", "pipeline", "public_members", "spark", "values"]
+__all__ = ["CLIENTS", "client", "client_errors", "offline", "pipeline", "public_members", "spark", "values"]
 
 CLIENTS = (sash_client.Client, sash_client.Window, sash_client.Producer)
 PIPELINE_TEXTS = {
@@ -55,6 +55,13 @@ def client() -> str:
     return "\n".join([*map(_class, CLIENTS), *map(_function, FUNCTIONS), *map(_class, READERS)])
 
 
+def offline() -> str:
+    """What answers without a service."""
+    from sash_client.offline import answers_at
+
+    return _function(answers_at)
+
+
 def values() -> str:
     """The classes of answers."""
     kinds: list[type] = [getattr(sash_client, name) for name in sash_client.__all__]
@@ -83,7 +90,8 @@ def spark() -> str:
     from sash_spark.listener import WindowProgress
     from sash_spark.sliding import sliding_aggregate
 
-    functions = [sash_spark.sash_sink, sash_spark.register, sash_spark.answers_at, sliding_aggregate]
+    functions = [sash_spark.sash_sink, sash_spark.register, sash_spark.answers_at, sash_spark.answers_offline]
+    functions += [sliding_aggregate]
     records = [sash_spark.BatchReport, WindowProgress]
     return "\n".join([*map(_function, functions), *(f"## {each.__name__}\n\n{_attributes(each)}" for each in records)])
 

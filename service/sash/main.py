@@ -10,34 +10,53 @@ import typer
 from sash.commands import token
 from sash.commands.check import check
 from sash_cli import missing
-from sash_cli.app import app, run
+from sash_cli.app import Command, app, run
 from sash_cli.output import fail
 
 __all__ = ["app", "run", "serve"]
 
-app.command()(check)
+app.command(cls=Command)(check)
 app.add_typer(token.app)
 
 
-@app.command()
+_MORE = """All settings are variables: `sash serve` without options reads SASH_DATA, SASH_TOKENS and so on.
+
+\b
+Who may call   SASH_TOKENS=tokens.yaml, a file of tokens; `sash token new` makes one
+Encryption     SASH_TLS_CERT and SASH_TLS_KEY; SASH_TLS_CLIENT_CA for certificates of clients
+Every setting  docs/reference/settings.md
+"""
+
+
+@app.command(cls=Command, epilog=_MORE)
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [SASH_HOST, 127.0.0.1]")] = None,
-    grpc_port: Annotated[int | None, typer.Option(help="Port of gRPC. [SASH_GRPC_PORT, 7070]")] = None,
-    rest_port: Annotated[int | None, typer.Option(help="Port of REST. [SASH_REST_PORT, 7071]")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. [SASH_HOST, 127.0.0.1]")
+    ] = None,
+    grpc_port: Annotated[int | None, typer.Option(metavar="PORT", help="Port of gRPC. [SASH_GRPC_PORT, 7070]")] = None,
+    rest_port: Annotated[int | None, typer.Option(metavar="PORT", help="Port of REST. [SASH_REST_PORT, 7071]")] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Where windows are kept: a directory, redis://…, or memory. [SASH_DATA, ./sash-data]"),
+        typer.Option(
+            metavar="WHERE", help="Where windows are kept: a directory, redis://…, or memory. [SASH_DATA, ./sash-data]"
+        ),
     ] = None,
     processes: Annotated[
-        str | None, typer.Option(help="How many processes serve, or auto: one for each core. [SASH_PROCESSES, 1]")
+        str | None,
+        typer.Option(metavar="N", help="How many processes serve, or auto: one for each core. [SASH_PROCESSES, 1]"),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(help="Over how many shards a new store spreads its keys. [SASH_SHARDS]")
+        int | None, typer.Option(metavar="N", help="Over how many shards a new store spreads its keys. [SASH_SHARDS]")
     ] = None,
     shards_owned: Annotated[
-        str | None, typer.Option(help="The only shards that this process takes, such as 0-15. [SASH_SHARDS_OWNED]")
+        str | None,
+        typer.Option(
+            metavar="SHARDS", help="The only shards that this process takes, such as 0-15. [SASH_SHARDS_OWNED]"
+        ),
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help="Least severe messages to log. [SASH_LOG_LEVEL]")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="Least severe messages to log. [SASH_LOG_LEVEL]")
+    ] = None,
 ) -> None:
     """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
     # Here, as all other commands are clients, which need nothing of it and should not wait for it. And without the

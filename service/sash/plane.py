@@ -105,7 +105,7 @@ class Plane:
     Args:
         windows: where they are.
         metrics: where latencies and counts go.
-        clock: measures latencies.
+        clock: measures latencies, and tells what callers mean by `now`.
         access: who may do what; everybody everything where None.
         turns: shared by the edges: a caller has one share of the loop.
 
@@ -135,6 +135,10 @@ class Plane:
         """The plane of a service with one storage."""
         turns = storage.slices.turns
         return cls(LocalShard(storage, Held(clock, metrics.observe_held, turns)), metrics, clock, access, turns)
+
+    def now_ns(self) -> int:
+        """Wall time, in nanoseconds since the Unix epoch."""
+        return self._clock.now_ns()
 
     async def parsed(self, steps: Steps[R]) -> R:
         """As `in_slices`, of what a caller sent: it is charged for the time that this takes."""

@@ -247,9 +247,15 @@ async def test_nobody_there(transport):
             await client.window("w").insert(1, 1.0)
 
 
-def test_without_an_event_loop_there_is_no_client(transport):
-    with pytest.raises(RuntimeError, match="no running event loop"):
-        AsyncClient(**address(transport, 1, 1))
+def test_a_client_may_be_made_before_its_event_loop(transport):
+    async def listed(client):
+        async with client:
+            await client.wait_until_ready()
+            return await client.list_windows()
+
+    with running_service() as service:
+        assert asyncio.run(listed(AsyncClient(**address(transport, service.grpc_port, service.rest_port)))) == []
+    asyncio.run(AsyncClient(**address(transport, 1, 1)).close())
 
 
 async def test_a_service_that_shuts_down_tells_its_producers():

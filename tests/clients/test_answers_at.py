@@ -286,3 +286,24 @@ def test_one_bulk_at_a_time_is_in_memory(bulks, monkeypatch):
     assert most == 0
     assert found.columns["n"].tolist() == list(range(0, 8 * bulks, 2))
     assert found.columns["entries"].tolist() == list(range(4 * bulks))
+
+
+def test_shards_that_any_window_lacks_are_told():
+    """A description needs all shards, so they are away only from behind it on."""
+    plan, found, missing = questions.answers_of(None, [1], ["a", "b"], None, None, {"partial": "allow"}), None, [3, 1]
+    ask = next(plan)
+    try:
+        while True:
+            if ask.method == "GetWindow":
+                ask = plan.send(pb.WindowInfo(spec=pb.WindowSpec(name=ask.request.name)))
+                continue
+            assert ask.request.partial == "allow"
+            columns = pb.AnswerColumns(entries=bytes(8), valid=b"\0")
+            ask = plan.send(pb.AnswersAtResponse(answers=[columns], missing_shards=[missing.pop(0)]))
+    except StopIteration as end:
+        found = end.value
+    assert found.missing_shards == (1, 3)
+    assert {name: column.tolist() for name, column in found.columns.items()} == {
+        "a_entries": [None],
+        "b_entries": [None],
+    }

@@ -61,6 +61,7 @@ def test_spark_exports():
         "SashDataSource",
         "SashSink",
         "answers_at",
+        "answers_offline",
         "register",
         "sash_sink",
     ]

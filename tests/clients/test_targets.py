@@ -91,3 +91,12 @@ def test_who_is_not_there_is_told_from_who_cannot_serve(transport):
         client.list_windows()
     assert lost.value.unreachable
     assert lost.value.message.startswith("the service cannot be reached: ")
+
+
+def test_the_http_port_is_no_target_of_grpc():
+    with running_service() as service:
+        target = f"127.0.0.1:{service.rest_port}"
+        says = f"{target} speaks HTTP, not gRPC; give the port of gRPC (by default 7070), or http://{target}"
+        with Client(target, timeout_s=60) as client, pytest.raises(Unavailable) as refused:
+            client.list_windows()
+    assert refused.value.message.endswith(says)

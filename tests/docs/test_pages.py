@@ -5,15 +5,19 @@ Pages with Spark in them run with the other tests of Spark.
 
 import os
 import random
+from contextlib import nullcontext
 
 import pytest
 
 from sash_client.local import local_service
+from tests.support.mqtt import mqtt_broker
 from tests.support.pages import ROOT, Reader, blocks_of, needs_spark, pages
 
 PAGES = [page for page in pages() if not any(map(needs_spark, blocks_of(page.read_text())))]
 if os.environ.get("SASH_PROFILE") == "soak":
     random.Random(1).shuffle(PAGES)  # else in the order of reading
+MQTT = "127.0.0.1:1883"
+"""Where pages look for a broker."""
 
 
 def name_of(page):
@@ -28,9 +32,11 @@ def service(tmp_path_factory):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_runs(page, service, tmp_path):
-    reader = Reader(page, service, tmp_path)
-    for block in blocks_of(page.read_text()):
-        reader.run(block)
+    text, reader = page.read_text(), Reader(page, service, tmp_path)
+    with mqtt_broker() if MQTT in text else nullcontext() as broker:
+        for block in blocks_of(text):
+            block.code = block.code.replace(MQTT, broker or MQTT)
+            reader.run(block)
 
 
 @pytest.mark.parametrize(

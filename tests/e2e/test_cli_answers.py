@@ -1,10 +1,12 @@
 """How the command line shows answers: times, chosen aggregates, structured answers."""
 
 import json
+import sys
 
 import pytest
 
 from sash_cli.answers import short_form, sparkline
+from sash_cli.output import Progress
 from sash_client import Client
 from tests.support.servers import running_service
 
@@ -33,6 +35,28 @@ def test_times_are_shown_in_the_unit_of_the_window(sash, service, unit, tick, sh
         asked = ("series", "units", "--start", str(tick), "--end", str(tick + 1), "--step", "1")
         assert sash(*asked, service=service).out.splitlines()[1].split()[0] == shown
         client.delete_window("units")
+
+
+def test_the_last_hours_of_a_series(sash, service):
+    """They end with the newest entry, and buckets start at multiples of the step, which is a round one."""
+    with Client(service.grpc_target) as client:
+        spec = {"name": "trail", "time_unit": "s", "aggregates": {"n": {"function": "count"}}}
+        window = client.create_window(spec)
+        assert "no entries" in sash("series", "trail", "--last", "6h", service=service, expect=1).err
+        window.bulk_insert([0, 86_400, 86_400 + 3 * 3600], [1.0, 1.0, 1.0])
+
+        def times(*given):
+            out = sash("series", "trail", *given, "--json", service=service).out
+            return [json.loads(line)["time"] for line in out.splitlines()]
+
+        found = times("--last", "6h")
+        assert found == list(range(86_400 - 3 * 3600, 86_400 + 3 * 3600 + 1, 600))
+        assert times("--last", "6h", "--step", "4h") == [72_000, 86_400]
+        assert times("--last", "1h", "--gap", "5m") == [86_400 + 3 * 3600]
+        assert times("--start", "1970-01-02", "--end", "1970-01-02T01:00Z", "--step", "30m") == [86_400, 88_200]
+        for wrong in ([], ["--start", "0"], ["--last", "6h", "--end", "now"]):
+            assert "--last" in sash("series", "trail", *wrong, "--step", "1h", service=service, expect=1).err
+        client.delete_window("trail")
 
 
 SHAPES = {
@@ -166,3 +190,49 @@ def test_a_series_has_sparklines_where_they_are_asked_for(sash, service, shapes,
     assert sash(*series, service=service).out == drawn
     assert sash(*series, "--no-sparkline", service=service).out == plain
     assert "▁" not in sash(*series, "--json", service=service).out
+
+
+# ---------------------------------------------------------------- progress
+
+
+@pytest.fixture
+def progress(monkeypatch, capsys):
+    """Returns what stands on standard error after some steps of (seconds, name, amount, share)."""
+
+    def run(steps, terminal, **options):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+        seconds = [0.0]
+        with Progress(now_s=lambda: seconds[0], **options) as shown:
+            for now_s, *given in steps:
+                seconds[0] = now_s
+                shown(*given)
+        return capsys.readouterr().err
+
+    return run
+
+
+MIB = 1 << 20
+
+
+def test_a_bar_on_a_terminal(progress):
+    steps = [(0.05, "a", MIB, 0.25), (10.0, "a", 20 * MIB, 0.5), (10.05, "a", 21 * MIB, 0.5), (7210.0, "b", MIB, 0.5)]
+    drawn = progress(steps, True).split("\r")
+    assert drawn == [
+        "",
+        "a: ██████████░░░░░░░░░░  50% 20.0 MiB, 2.0 MiB/s, 0:10 left\x1b[K",
+        "\x1b[Ka: 21.0 MiB\n",
+        "b: ██████████░░░░░░░░░░  50% 1.0 MiB, 3,199 bytes/s, 2:00:10 left\x1b[K",
+        "\x1b[Kb: 1.0 MiB\n",
+    ]
+
+
+def test_lines_where_there_is_no_terminal(progress):
+    rows = {"amount_text": lambda rows: f"{rows:,} rows", "ends": False}
+    steps = [(1.0, "a", 100), (6.0, "a", 600), (10.9, "a", 700), (11.1, "a", 1110, 2.0)]
+    assert progress(steps, False, **rows).splitlines() == [
+        "a: 600 rows, 100 rows/s",
+        "a: 100% 1,110 rows, 100 rows/s, 0:00 left",
+    ]
+    assert progress([(1.0, "a", 100), (2.0, "b", 5)], False) == "a: 100 bytes\nb: 5 bytes\n"
+    shares = {"share": lambda name, amount: amount / 1000, **rows}
+    assert progress([(6.0, "a", 600)], False, **shares) == "a:  60% 600 rows, 100 rows/s, 0:04 left\n"

@@ -93,3 +93,23 @@ def test_a_service_that_is_away_completes_nothing(complete, tmp_path, monkeypatc
             assert complete("query", "flights", "--target", target, "--key", "J") == []
     monkeypatch.setenv("SASH_TOKEN_FILE", str(tmp_path / "nowhere"))
     assert complete("query", "fl") == []
+
+
+def test_aggregates_parts_formats_and_roles(complete, patient, service, monkeypatch):
+    monkeypatch.setenv("SASH_TARGET", service.grpc_target)
+    aggregates = {"mean": {"function": "mean"}, "most": {"function": "max"}, "n": {"function": "count"}}
+    with Client(service.grpc_target) as client:
+        client.create_window({"name": "parts", "keys": ["carrier", "city", "day"], "aggregates": aggregates})
+        assert complete("query", "parts", "--aggregate", "m") == ["mean", "most"]
+        assert complete("query", "parts", "--top", "n") == ["n"]
+        assert complete("query", "parts", "--by", "c") == ["carrier", "city"]
+        client.delete_window("parts")
+    assert complete("query", "gone", "--by", "c") == []
+    assert complete("load", "flights", "x", "--format", "p") == ["parquet"]
+    assert complete("token", "new", "me", "--role", "") == ["read", "write", "admin"]
+
+
+def test_completion_asks_where_the_command_would(complete, patient, service, monkeypatch):
+    monkeypatch.setenv("SASH_TARGET", "127.0.0.1:1")
+    assert complete("--target", service.grpc_target, "query", "o") == ["other"]
+    assert complete("--target", "127.0.0.1:2", "query", "--target", service.grpc_target, "o") == ["other"]

@@ -147,6 +147,16 @@ def test_a_few_batches_are_in_memory(service, tmp_path, monkeypatch, kind):
     assert pa_parquet.ParquetFile(out).num_row_groups == rows
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "stream", "csv"])
+def test_a_file_without_rows(sash, service, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(sys.modules[__name__], "TABLE", pa.table({"card": ["a"], "at": [1]}).slice(1))
+    source = tmp_path / f"pairs.{'arrow' if kind == 'stream' else kind}"
+    write(source, kind)
+    given = ("-o", str(tmp_path / "out.parquet"), "--key", "card", "--time", "at", "--aggregate", "sum")
+    assert "0 rows" in sash("answers-at", "paid", str(source), *given, service=service).out
+    assert pa_parquet.read_table(tmp_path / "out.parquet").column_names == ["card", "at", "entries", "sum"]
+
+
 def test_what_is_interrupted_leaves_nothing(service, tmp_path, monkeypatch):
     def interrupted(*_):
         yield pa.table({"key": ["a"], "time": [1]}), 0.5

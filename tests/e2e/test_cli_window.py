@@ -105,3 +105,23 @@ def test_describe(sash, service, client, orders):
     sash("create", "-", text=alone, service=service)
     assert client.window("orders").describe().spec == whole["spec"]
     assert "no window" in sash("describe", "nope", service=service, expect=1).err
+
+
+def test_an_insert_says_how_many_entries_left(sash, service):
+    """One time in the wrong unit moves the whole window on: the first insert shows it."""
+    with client_of(service.grpc_target) as client:
+        spec = {
+            "name": "short",
+            "time_unit": "s",
+            "slide": {"max_age": "1h"},
+            "aggregates": {"n": {"function": "count"}},
+        }
+        client.create_window(spec).bulk_insert([1, 2], [1.0, 1.0])
+        said = [
+            sash("insert", "short", "1", "--time", time, service=service).out
+            for time in ("1970-01-01T00:00:03Z", "1357018200000", "1357018200")
+        ]
+        client.delete_window("short")
+    assert said[0] == "the entry is inserted\n"
+    assert said[1] == "the entry is inserted; 3 entries left the window\n"
+    assert said[2] == "the entry is dropped: it is older than what has left the window\n"

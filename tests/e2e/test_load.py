@@ -20,7 +20,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-import sash_cli.load
 import sash_cli.output
 from sash.main import run
 from sash_cli import load_files
@@ -119,7 +118,15 @@ NAMES = ["a.csv", "a.csv.gz", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "
 
 
 def counted(rows, **given):
-    counts = {"inserted": 0, "late": 0, "duplicates": 0, "too far ahead": 0, "rejected": 0, "loaded before": 0}
+    counts = {
+        "inserted": 0,
+        "evicted": 0,
+        "late": 0,
+        "duplicates": 0,
+        "too far ahead": 0,
+        "rejected": 0,
+        "loaded before": 0,
+    }
     counts |= {name.replace("_", " "): count for name, count in given.items()}
     return f"{rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "\n"
 
@@ -401,11 +408,11 @@ def test_progress_is_lines_where_there_is_no_terminal(load, window, tmp_path, mo
     monkeypatch.setattr(sash_cli.output, "_LINE_S", 0.0)
     path = write(tmp_path / "a.parquet", table())
     shown = []
-    monkeypatch.setattr(sash_cli.load.typer, "echo", lambda text, err=False: shown.append((text, err)))
+    monkeypatch.setattr(sash_cli.output.typer, "echo", lambda text, err=False, nl=True: shown.append((text, err)))
     load("flights", path, *COLUMNS)
     assert [err for _, err in shown] == [True, True, False]
-    assert re.fullmatch(rf"{path}: 500 rows, [\d,]+ rows/s, 50%", shown[0][0])
-    assert re.fullmatch(rf"{path}: 1,000 rows, [\d,]+ rows/s, 100%", shown[1][0])
+    assert re.fullmatch(rf"{path}:  50% 500 rows, [\d,]+ rows/s, \d+:\d\d left", shown[0][0])
+    assert re.fullmatch(rf"{path}: 100% 1,000 rows, [\d,]+ rows/s, 0:00 left", shown[1][0])
 
 
 def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
@@ -424,7 +431,7 @@ def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
     assert process.communicate(timeout=WAIT_S)[0].decode() == f"{path}: " + counted(1000, inserted=1000)
     assert process.returncode == 0
     assert b"1,000 rows, " in shown
-    assert "━".encode() in shown
+    assert "█".encode() in shown
 
 
 # ---------------------------------------------------------------- history
@@ -451,8 +458,8 @@ def test_history_is_loaded_beside_the_live_slide(client, load, tmp_path):
     years = written(tmp_path / "years.parquet", *range(0, 49_900, 50))
     out = load("kept", years, *COLUMNS, "--history")
     assert out == (
-        f"{years}: 998 rows: 998 inserted, 0 late, 0 duplicates, 0 too far ahead, 0 rejected, 0 loaded before, "
-        "0 left out, 998 only in the history\n"
+        f"{years}: 998 rows: 998 inserted, 0 evicted, 0 late, 0 duplicates, 0 too far ahead, 0 rejected, "
+        "0 loaded before, 0 left out, 998 only in the history\n"
     )
     assert ([window.query(key=key) for key in ("JFK", "LGA")], window.describe().high_water_mark) == before
     assert window.query(key="JFK", as_of=20_000)[0].entries == 200

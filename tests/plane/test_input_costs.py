@@ -118,7 +118,7 @@ def json_bulk_with_unknown_fields(n):
 
 def json_entry_with_unknown_fields(n):
     body = dumped({"time": 1, "key": "a", "fields": {f"f{i}": i for i in range(n)}})
-    return lambda: columns.entry_of(parse_json(body), SPEC)
+    return lambda: columns.entry_of(parse_json(body), SPEC, int)
 
 
 def json_with_a_literal_nan(n):

@@ -107,7 +107,7 @@ def test_an_answer_is_one_write_without_tls_too(monkeypatch):
     monkeypatch.setattr(Joined, "_flush", _noted(Joined._flush, writes))
     with running_service() as running:
         assert running.http().get("/v1/windows/missing").status_code == 404
-    assert [part.startswith(b"HTTP/1.1 404") and part.endswith(b"}") for part in writes] == [True]
+    assert [part.startswith(b"HTTP/1.1 404") and part.endswith(b"}\n") for part in writes] == [True]
 
 
 def _noted(flush, writes):

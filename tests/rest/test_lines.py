@@ -145,7 +145,11 @@ GOOD = b'{"time":1,"key":"a","f":1,"i":1,"s":"x","b":true}\n'
         (b"nothing", "body", "not JSON"),
         (b"[1]", "body", "object"),
         (b'{"time":1', "body", "not JSON"),
-        (b'{"time":1.0,"key":"a","f":1,"i":1,"s":"x","b":true}', "time", "an integer, not a float"),
+        (
+            b'{"time":1.0,"key":"a","f":1,"i":1,"s":"x","b":true}',
+            "time",
+            "a time, not a float: write ticks (ms), such as",
+        ),
         (b'{"key":"a","f":1,"i":1,"s":"x","b":true}', "time", "missing"),
         (b'{"time":1,"f":1,"i":1,"s":"x","b":true}', "key", "missing"),
         (b'{"time":1,"key":"","f":1,"i":1,"s":"x","b":true}', "key", "empty"),
@@ -315,7 +319,7 @@ def test_small_parts_make_no_small_blocks():
 
 def test_lines_that_are_parsed_one_by_one_are_parsed_in_steps():
     spec = WindowSpec.parse({"name": "w", "aggregates": {"n": {"function": "count"}}})
-    reader = NdjsonReader(spec)
+    reader = NdjsonReader(spec, int)
     alike, others = many(1000, NDJSON), many(1000, NDJSON).replace(b"{", b" {")
     steps = [sum(1 for _ in reader.read(block, 1)) for block in (alike, others)]
     assert steps[0] == 1

@@ -338,3 +338,60 @@ def test_a_defect_has_a_reason_on_both_edges():
 def test_reasons_are_the_names_of_errors_in_capitals():
     assert errors.OutOfRoom.reason() == "OUT_OF_ROOM"
     assert errors.Unavailable.reason() == "UNAVAILABLE"
+
+
+# ---------------------------------------------------------------- for people with curl
+
+
+@pytest.mark.parametrize("path", ["", "/query", "/entries", "/keys", "/nothing", "/query?wrong=1"])
+def test_answers_end_with_a_line_break(http, window, path):
+    content = http.get(f"/v1/windows/{window}{path}").content
+    assert content.endswith(b"}\n")
+    assert content.count(b"\n") == 1
+
+
+def test_a_long_answer_ends_with_a_line_break(http, window):
+    n = 20_000
+    http.post(
+        f"/v1/windows/{window}/bulk-insert", json={"time": list(range(n)), "value": [123456.789] * n}
+    ).raise_for_status()
+    path = f"/v1/windows/{window}/series?start=0&end={n}&step=2"
+    response = http.get(path)
+    assert response.content.endswith(b"}\n")
+    assert len(response.content) > 300_000
+    assert len(response.json()["time"]) == n // 2
+
+
+@pytest.mark.parametrize("asked", ["pretty", "pretty=true", "pretty=", "lookback=1h&pretty"])
+def test_pretty_answers(http, window, asked):
+    http.post(f"/v1/windows/{window}/insert", json={"time": 1, "value": 2**62}).raise_for_status()
+    plain = http.get(f"/v1/windows/{window}/query?{asked.replace('pretty', '').strip('=true&')}")
+    pretty = http.get(f"/v1/windows/{window}/query?{asked}")
+    assert pretty.json() == plain.json()
+    assert pretty.text.startswith('{\n  "answers": [\n')
+    assert pretty.headers["content-length"] == str(len(pretty.content))
+    wrong = http.get(f"/v1/windows/{window}/query?{asked}&wrong=1")
+    assert wrong.status_code == 400
+    assert wrong.text.startswith('{\n  "type"')
+
+
+def test_pretty_answers_keep_integers_of_any_size(http):
+    spec = {"name": "large", "fields": {"i": "int64"}, "aggregates": {"s": {"function": "sum", "field": "i"}}}
+    http.post("/v1/windows", json=spec).raise_for_status()
+    try:
+        http.post("/v1/windows/large/bulk-insert", json={"time": [1, 2, 3], "i": [2**63 - 1] * 3}).raise_for_status()
+        assert f'"s": {3 * (2**63 - 1)}\n' in http.get("/v1/windows/large/query?pretty").text
+    finally:
+        http.delete("/v1/windows/large")
+
+
+def test_pretty_is_nothing_else(http, window):
+    refused = http.get(f"/v1/windows/{window}/query?pretty=no")
+    assert refused.status_code == 400
+    assert "'pretty' is unknown" in refused.json()["detail"]
+
+
+def test_a_keyed_window_names_the_ways_to_give_keys(http, typed):
+    detail = http.get(f"/v1/windows/{typed}/query").json()["detail"]
+    for way in ("all_keys=true", "--all-keys", "keys=ALL_KEYS"):
+        assert way in detail

@@ -80,9 +80,9 @@ def test_an_answer_in_one_piece_is_the_same(service, monkeypatch, data):
         return pieces[-1]
 
     async def in_messages(self, whole):
-        headers = [(b"content-type", whole.kind), (b"content-length", b"%d" % len(whole.body))]
+        headers = [(b"content-type", whole.kind), (b"content-length", b"%d" % (len(whole.body) + len(whole.end)))]
         await self.send({"type": "http.response.start", "status": whole.status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": whole.body})
+        await self.send({"type": "http.response.body", "body": whole.body + whole.end})
 
     monkeypatch.setattr(Exchange, "answer_now", noted)
     (whole,) = ask(service, data)

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from io import BytesIO
+from typing import Any
 
 import grpc
 import httpx
@@ -126,6 +127,10 @@ def test_a_stream_of_bulks(service):
     with pytest.raises(grpc.RpcError) as refused:
         list(service.stub().AnswersAtStream(iter([first, first])))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    for option in ({"lookbacks": ["1"]}, {"where": [pb.Condition()]}, {"aggregates": ["n"]}, {"partial": "allow"}):
+        with pytest.raises(grpc.RpcError) as refused:
+            list(service.stub().AnswersAtStream(iter([first, request_of(**option)])))
+        assert "only the first request" in refused.value.details()
 
 
 def test_an_idle_stream_does_not_hold_the_service_up():
@@ -193,8 +198,11 @@ async def test_a_request_that_is_served_when_the_service_closes_is_served():
         yield 1
         yield 2
 
+    watching = set[asyncio.Task[Any]]()
+
     async def serve():
         async for request in until_closed(requests(), closing):
+            watching.update(asyncio.all_tasks() - {asyncio.current_task()})
             closing.set()
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -203,6 +211,7 @@ async def test_a_request_that_is_served_when_the_service_closes_is_served():
     with pytest.raises(Unavailable):
         await serve()
     assert served == [1]
+    assert [task.exception() for task in watching] == [None]
 
 
 async def test_requests_end_with_their_own_end_and_errors():
@@ -215,6 +224,8 @@ async def test_requests_end_with_their_own_end_and_errors():
     for error in (TimeoutError("theirs"), InvalidArgument("no")):
         with pytest.raises(type(error)):
             assert [found async for found in until_closed(requests(error), asyncio.Event())] == []
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}  # none waits for a close any more
 
 
 def test_connect(service):

@@ -6,6 +6,7 @@ import pytest
 
 from sash.access.tokens import digest_of, parse_tokens
 from sash.main import run
+from sash_client import Client, Unauthenticated
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_a_wrong_entry_makes_no_token(sash, arguments, wrong):
 
 
 def test_commands_take_a_token(sash, monkeypatch, tmp_path):
-    assert "sash: the header authorization is missing" in sash("list", expect=1).err
+    assert "sash: the service asks for a token: set SASH_TOKEN or" in sash("list", expect=1).err
     assert "seen" in sash("--token", "reader-token", "list").out
     monkeypatch.setenv("SASH_TOKEN", "wrong")
     assert "sash: the token is unknown" in sash("list", expect=1).err
@@ -72,3 +73,16 @@ def test_a_token_in_the_clear_is_asked_for(sash, monkeypatch):
     monkeypatch.setenv("SASH_TARGET", "sash.example")
     assert "needs tls=True" in sash("--token", "reader-token", "list", expect=1).err
     assert "give either" in sash("--no-tls", "--tls-ca", "x", "list", expect=1).err
+
+
+def test_a_missing_token_says_how_to_give_one(service):
+    with Client(service.grpc_target) as client, pytest.raises(Unauthenticated, match=r"token=…") as refused:
+        client.list_windows()
+    assert refused.value.missing
+    with Client(service.rest_url) as client, pytest.raises(Unauthenticated, match=r"token=…"):
+        client.list_windows()
+    with Client(service.grpc_target, token="wrong") as client, pytest.raises(Unauthenticated, match="unknown") as other:
+        client.list_windows()
+    assert not other.value.missing
+    detail = service.http().get("/v1/windows").json()["detail"]
+    assert "curl -H 'Authorization: Bearer TOKEN'" in detail

@@ -270,7 +270,9 @@ class Cluster(World):
         self.note("Redis has lost its last writes")
         for name, history in self.histories.items():
             self.checked(history.went_back, marks[name])
-        after_s = self.random.choice([0.0, 0.0, 1.0, 5.0])
+        back_s = self.redis.up_s - self.loop.time()
+        after_s = self.random.choice([0.0, back_s + 1.0, back_s + 5.0])
+        self.loop.late(back_s + 20.0)  # until all have started, and each has its share
         for member in self.by_number.values():
             if member.process.alive:
                 self.loop.call_later(after_s, member.die, context=self.context)
@@ -508,7 +510,7 @@ class Cluster(World):
             for shard, hosted in member.host.shards.hosted.items() if member is not None and member.host else ():
                 if hosted.local._closed:
                     return f"shard {shard} has closed {sorted(hosted.local._closed)}"
-                windows[shard] = {each.spec.name: sorted(each.spec.aggregates) for each in hosted.storage.all()}
+                windows[shard] = {each.spec.name: sorted(each.spec.aggregates) for each in hosted.catalogue.all()}
         for shard, found in sorted(windows.items()):
             if found != windows.get(0):
                 return f"home has {windows.get(0)}, and shard {shard} has {found}"

@@ -11,8 +11,10 @@ __all__ = ["no_collection"]
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Collect before, and not within: what other tests left may be finalized by functions."""
-    gc.collect()
+    """Collect nothing within: what other tests left may be finalized by functions.
+
+    Nothing is collected before either: all tests that a process has read are a million objects, which took 0.4 s.
+    """
     gc.disable()
     try:
         yield

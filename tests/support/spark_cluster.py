@@ -31,7 +31,8 @@ ENVIRONMENT = {
     "SPARK_DAEMON_MEMORY": "256m",
     # Spark gives up an application whose executors end ten times; a busy worker answers late.
     "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1 -Dspark.worker.timeout=600",
-    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # they start twice as fast
+    # They start twice as fast, and faster with the archive of classes of `make test`.
+    "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC".strip(),
     "PYSPARK_PYTHON": sys.executable,
     "PYSPARK_DRIVER_PYTHON": sys.executable,
     "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),

@@ -184,5 +184,9 @@ def test_texts_from_the_service_are_no_markup(browser):
         expect(page.get_by_label("a", exact=True)).to_have_value(HOSTILE)
         expect(page.get_by_label("b", exact=True)).to_have_value('"|\\')
         page.goto(at(service, "window=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"))
-        expect(page.locator("#problem")).to_contain_text("no such window")
+        expect(page.locator("#problem")).to_have_text('There is no window "<img src=x onerror=alert(1)>".')
+        page.goto(at(service, "window=w"))
+        expect(page.locator("#answers")).to_be_visible()
+        assert http.delete("/v1/windows/w").status_code == 200
+        expect(page.locator("#problem")).to_have_text("This window was deleted.")
         assert dialogs == []

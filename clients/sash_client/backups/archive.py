@@ -31,7 +31,7 @@ from sash_client.client import Client
 from sash_client.errors import AlreadyExists, DataLoss, InvalidArgument, NotFound, SashClientError, Unsupported
 from sash_client.files import chunks, replacing
 
-__all__ = ["backed_up", "backup", "restore"]
+__all__ = ["backed_up", "backup", "counted", "restore"]
 
 _FORMAT, _VERSIONS = "sash backup", (1, 2)
 _FOLDER, _MANIFEST = "windows/", "manifest.json"
@@ -210,7 +210,7 @@ def _imported(
     try:
         with ExitStack() as stack:  # whoever refuses the files does not read them to their ends
             members = {each: stack.enter_context(archive.open(_FOLDER + each)) for each in (name, *fed)}
-            parts = (chunks(_counted(member, each, progress)) for each, member in members.items())
+            parts = (chunks(counted(member, each, progress)) for each, member in members.items())
             client._imported(chain.from_iterable(parts), name, fed)
     except SashClientError as error:
         return error
@@ -300,7 +300,8 @@ def _contents(archive: zipfile.ZipFile) -> _Contents:
     return found
 
 
-def _counted(file: Any, name: str, progress: Progress) -> BinaryIO:
+def counted(file: Any, name: str, progress: Progress) -> BinaryIO:
+    """Return a file that says how many bytes went through it."""
     return cast("BinaryIO", _Counted(file, name, progress))
 
 

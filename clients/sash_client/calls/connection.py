@@ -87,6 +87,8 @@ class Connection:
     _now_s: Callable[[], float] = staticmethod(time.monotonic)
     _uniform: Callable[[float, float], float] = staticmethod(random.uniform)
     """What calls that are made again go by: a simulation has others."""
+    _opens_at_once = True
+    """Whether the channel of gRPC is opened with the client; else by the first call."""
 
     def __init__(
         self,
@@ -139,7 +141,8 @@ class Connection:
         self._http: Any = None
         """Makes calls with one answer over Connect; None where they go over gRPC."""
         if endpoint is None:
-            self._open_channel()
+            if self._opens_at_once:
+                self._open_channel()
         else:
             imported("httptools", "a client over Connect")
             self._http = self._connected(endpoint, None if tls is None else ssl_context(tls), name)

@@ -51,7 +51,7 @@ TIME, KEY, ENTRIES = "time", "key", "entries"
 _PART = re.compile(r"partials\.(.+)\[([0-9]{1,4})\]")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Bulk:
     """n entries as columns, as `Window.bulk_insert` takes them and `Window.entries` gives them.
 
@@ -72,6 +72,11 @@ class Bulk:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def __repr__(self) -> str:
+        given = self.partials if self.columns is None else self.columns
+        names = ", ".join(map(str, given)) if isinstance(given, Mapping) else "value"
+        return f"Bulk({'no times' if self.times is None else f'{len(self.times)} entries'}: {names})"
 
     @staticmethod
     def from_frame(frame: Any, time: str | None = None, key: str | None = None) -> Bulk:
@@ -98,6 +103,21 @@ class Rows(TypedDict, total=False):
     entries: Any
     time: str | None
     key: str | None
+
+
+class _Columned:
+    """A dict of columns, or a list of dicts, with the shape of a frame. What a row lacks is None."""
+
+    def __init__(self, given: Mapping[Any, Any] | list[Mapping[Any, Any]]) -> None:
+        if isinstance(given, Mapping):
+            self._columns = dict(given)
+        else:
+            names = dict.fromkeys(name for row in given for name in row)
+            self._columns = {name: [row.get(name) for row in given] for name in names}
+        self.column_names = list(self._columns)
+
+    def __getitem__(self, name: Any) -> Any:
+        return self._columns[name]
 
 
 def is_frame(values: Any) -> bool:
@@ -154,7 +174,9 @@ def bulk_of(
     Raises:
         InvalidArgument: arguments for a frame without a frame, or for columns with one.
     """
-    if not is_frame(times):
+    if isinstance(times, Mapping) or (isinstance(times, list) and times and isinstance(times[0], Mapping)):
+        times = _Columned(times)
+    if not is_frame(times) and not isinstance(times, _Columned):
         for name, given in (("time", time), ("key", key)):
             if given is not None:
                 raise InvalidArgument(f"{name} names a column of a data frame, and there is none", field=name)
@@ -177,7 +199,7 @@ def part_name(aggregate: str, part: int) -> str:
 
 def _columns(frame: Any) -> dict[Any, Any]:
     """The columns of a frame by name, in its order."""
-    names = list(getattr(frame, "column_names", frame.columns))
+    names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgument(f"the frame has two columns {name!r}", field=str(name))

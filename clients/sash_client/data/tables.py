@@ -12,7 +12,8 @@ A table needs the window's spec, which says what a tick is. It is fetched when a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["Answers", "AsyncAnswers", "AsyncEntries", "Entries", "Series"]
+__all__ = ["Answers", "AsyncAnswers", "AsyncEntries", "Entries", "RangeAnswer", "Series"]
 
 Kind: TypeAlias = Literal["float64", "int64", "bool", "string", "binary", "time", "any"]
 _POLARS_MAX_S = (2**63 - 1) // 1000
@@ -96,6 +97,33 @@ class Values:
 
 Table: TypeAlias = Mapping[str, Values]
 
+_HTML_ROWS = 20
+
+
+def html_of(table: Table) -> str:
+    """Return the first rows of a table as HTML; what was written by anybody is escaped."""
+    n = max([len(column.data) for column in table.values()], default=0)
+    head = "".join(f"<th>{escape(name)}</th>" for name in table)
+    columns = [_html_cells(column) for column in table.values()]
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in zip(*columns, strict=True)
+    )
+    rest = f"<p>{n:,} rows</p>" if n > _HTML_ROWS else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
+
+
+def _html_cells(column: Values) -> list[str]:
+    data = column.data[:_HTML_ROWS]
+    if column.kind == "time":
+        texts = np.datetime_as_string(data.view(f"datetime64[{column.unit}]"), timezone="UTC").tolist()
+    else:
+        texts = [f"{value:.6g}" if isinstance(value, float) else str(value)[:200] for value in data.tolist()]
+    missing = [False] * len(texts) if column.missing is None else column.missing[:_HTML_ROWS].tolist()
+    return [
+        "" if gone or value is None else text for gone, value, text in zip(missing, data.tolist(), texts, strict=True)
+    ]
+
+
 _KINDS: Mapping[str, Kind] = {"f": "float64", "i": "int64", "b": "bool"}
 
 
@@ -107,6 +135,10 @@ class Tabular:
     def _table(self) -> Table:
         """The columns by name."""
         raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as HTML, which notebooks show."""
+        return html_of(self._table())
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a DataFrame of pandas.
@@ -255,7 +287,7 @@ def _unsupported(library: str, name: str, error: Exception) -> Unsupported:
 _DTYPES: dict[str, Any] = {"float64": np.float64, "int64": np.int64, "bool": np.bool_, "string": np.object_}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Series(Tabular):
     """Answers over n buckets: bucket i has the entries with `times[i] <= time < times[i] + width`.
 
@@ -289,6 +321,11 @@ class Series(Tabular):
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def __repr__(self) -> str:
+        named = f"{self.parts or self.key!r}, " if self.parts or self.key is not None else ""
+        aggregates = ", ".join(self.aggregates)
+        return f"Series({named}{len(self)} buckets of {self.width} {self.time_unit}, aggregates {aggregates})"
 
     def datetimes(self) -> npt.NDArray[np.datetime64]:
         """Return `times` as datetime64 (n,) of the window's unit, UTC; ValueError if it counts logical ticks."""
@@ -332,6 +369,52 @@ class Answers(Tabular, list[Answer]):
 
     def _table(self) -> Table:
         return _answers_table(self, self._spec())
+
+
+class RangeAnswer(Answer):
+    """The answer of a range query: an `Answer`, and a table with one row."""
+
+    __slots__ = ("_answers",)
+    _answers: Any
+
+    @classmethod
+    def of(cls, answer: Answer, answers: Any) -> RangeAnswer:
+        """Return an answer that is also a table.
+
+        Args:
+            answers: the `Answers` or `AsyncAnswers` that have it alone.
+        """
+        made = cls(**{each.name: getattr(answer, each.name) for each in fields(Answer)})
+        object.__setattr__(made, "_answers", answers)
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Answer):
+            return NotImplemented
+        return all(getattr(self, each.name) == getattr(other, each.name) for each in fields(Answer) if each.compare)
+
+    __hash__ = Answer.__hash__
+
+    def __reduce__(self) -> Any:
+        return Answer, tuple([getattr(self, each.name) for each in fields(Answer)])
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(type(self).__qualname__, Answer.__qualname__, 1)
+
+    def _repr_html_(self) -> Any:
+        return self._answers._repr_html_()
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame of pandas with one row; awaited in the client for asyncio."""
+        return self._answers.to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return a DataFrame of Polars with one row; awaited in the client for asyncio."""
+        return self._answers.to_polars()
+
+    def to_arrow(self) -> Any:
+        """Return a Table of Arrow with one row; awaited in the client for asyncio."""
+        return self._answers.to_arrow()
 
 
 class AsyncAnswers(AsyncTabular, list[Answer]):

@@ -6,14 +6,13 @@
 Integers are ticks already. Instants (NumPy datetime64, pandas, Polars, Arrow timestamps, aware datetimes)
 count from the Unix epoch in UTC; NumPy, pandas, Polars and Arrow instants without a zone are taken for UTC, as those
 libraries do. A
-naive `datetime.datetime`, which Python takes for local time, is refused.
+naive `datetime.datetime`, which Python takes for local time, is refused. Texts are read as `sash_wire.times` says.
 
 Cost: no copy for int64 and for instants of the window's unit; one vectorised pass otherwise.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,14 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_client.data.libraries import imported, is_arrow, is_pandas, is_polars, refuse_missing
-from sash_client.errors import InvalidArgument
+from sash_client.errors import InvalidArgument, refusing
 from sash_wire.durations import NANOSECONDS, spell_duration
+from sash_wire.times import forms_of, parse_time
 
-__all__ = ["Duration", "TimeLike", "read_time", "to_duration", "to_tick", "to_ticks"]
+__all__ = ["Duration", "TimeLike", "to_duration", "to_tick", "to_ticks"]
 
 Ticks = npt.NDArray[np.int64]
-TimeLike = int | np.integer[Any] | np.datetime64 | datetime
-"""One instant: ticks, or anything of which `to_ticks` takes an array."""
+TimeLike = int | str | np.integer[Any] | np.datetime64 | datetime
+"""One instant: ticks, anything of which `to_ticks` takes an array, or a text: "2013-01-01T05:30Z", "now", "-1h"."""
 
 Duration = str | int | timedelta | np.timedelta64
 """A length of time: "5m", ticks, or a timedelta of Python, NumPy or pandas."""
@@ -45,7 +45,7 @@ def to_ticks(times: Any, unit: str, field: str = "time") -> Ticks:
 
     Args:
         times: n integers, or n instants: NumPy, pandas (Series, Index), Polars, Arrow (Array, ChunkedArray and
-            whatever speaks Arrow's C stream), or a sequence of ints or aware datetimes.
+            whatever speaks Arrow's C stream), or a sequence of ints, aware datetimes or texts.
         unit: the window's time unit: "ns", "us", "ms", "s", or "none", which takes integers only.
         field: what to call it in an error.
 
@@ -62,8 +62,8 @@ def to_ticks(times: Any, unit: str, field: str = "time") -> Ticks:
     array = np.asarray(times)
     if array.ndim != 1:
         raise InvalidArgument(f"{field} must be one-dimensional, not of shape {array.shape}", field=field)
-    if array.dtype == object or (array.size == 0 and not isinstance(times, np.ndarray)):
-        array = _from_objects(array, field)
+    if array.dtype.kind in "OUT" or (array.size == 0 and not isinstance(times, np.ndarray)):
+        array = _from_objects(array, unit, field)
     if array.dtype.kind == "M":
         return _from_instants(array, unit, field)
     if array.dtype.kind not in "iu":
@@ -86,27 +86,12 @@ def to_tick(time: TimeLike, unit: str, field: str = "time") -> int:
     if isinstance(time, np.datetime64 | datetime):
         values = np.array([time], dtype=object) if isinstance(time, datetime) else np.array([time])
         return int(to_ticks(values, unit, field)[0])
-    raise InvalidArgument(f"{field} must be ticks or an instant, not {time!r}", field=field)
+    if isinstance(time, str):
+        return _parse_time(time, unit, field)
+    raise InvalidArgument(f"{field} must be a time, not {time!r}: {forms_of(unit)}", field=field)
 
 
-def read_time(text: str, field: str = "time") -> int | datetime:
-    """Read a time that was written as ticks, or in ISO 8601: in UTC, unless it has an offset.
-
-    Raises:
-        InvalidArgument: it is neither.
-
-    >>> read_time("55"), read_time("2013-01-01T06:00")
-    (55, datetime.datetime(2013, 1, 1, 6, 0, tzinfo=datetime.timezone.utc))
-    """
-    with suppress(ValueError):
-        return int(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidArgument(
-            f"{field}: {text!r:.80} is not a time: write ticks, or ISO 8601 (2013-01-01T06:00Z)", field=field
-        ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+_parse_time = refusing(parse_time)
 
 
 def to_duration(duration: Duration, field: str) -> str:
@@ -151,13 +136,19 @@ def _from_arrow(times: Any, field: str) -> Any:
     return array.to_numpy(zero_copy_only=False)
 
 
-def _from_objects(array: npt.NDArray[Any], field: str) -> npt.NDArray[Any]:
+def _from_objects(array: npt.NDArray[Any], unit: str, field: str) -> npt.NDArray[Any]:
     items = array.tolist()
     if all(isinstance(item, int) and not isinstance(item, bool) for item in items):
         try:
             return np.array(items, dtype=np.int64)
         except OverflowError:
             raise InvalidArgument(f"{field} is out of range", field=field, limit=_TICK_LIMIT) from None
+    if any(isinstance(item, str) for item in items):
+        ticks = [
+            _parse_time(item, unit, f"{field}[{i}]") if isinstance(item, str) else to_tick(item, unit, f"{field}[{i}]")
+            for i, item in enumerate(items)
+        ]
+        return np.array(ticks, dtype=np.int64)
     microseconds = np.empty(len(items), dtype=np.int64)
     for i, item in enumerate(items):
         if item is None:

@@ -12,6 +12,8 @@ function, so what the method returns is awaited there. `Blocks` and `Awaits` tel
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import replace
 from functools import wraps
@@ -20,7 +22,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cas
 from sash_client.answers import Answer
 from sash_client.calls.plans import AskStream, Plan
 from sash_client.data.bulks import Bulk
-from sash_client.data.tables import Answers, AsyncAnswers, AsyncEntries, Entries
+from sash_client.data.tables import Answers, AsyncAnswers, AsyncEntries, Entries, RangeAnswer
 from sash_client.windows import handle, questions, writes
 from sash_client.windows.handle import Handle
 
@@ -40,6 +42,20 @@ class Awaits:
     """What belongs to a client for asyncio."""
 
 
+def _told(method: Any, plan: Callable[..., Any], form: str = "{}") -> Any:
+    """Have a method say what it answers, in place of the plan that is performed; an AsyncWindow's is awaited.
+
+    Args:
+        form: of the answer, around what the plan ends with.
+    """
+    found = re.fullmatch(r"Plan\[(?:AskStream\[)?(.*?)\]*", str(plan.__annotations__["return"]))
+    assert found is not None
+    inner = found[1] + "]" * found[1].count("[")
+    method.__annotations__ = plan.__annotations__ | {"return": form.format(inner)}
+    method.__signature__ = inspect.signature(plan).replace(return_annotation=form.format(inner))
+    return method
+
+
 class _Method(Protocol[P, B, A]):
     @overload
     def __get__(self, window: Blocks, kind: type) -> Callable[P, B]: ...
@@ -55,7 +71,7 @@ def _performed(plan: Callable[Concatenate[Handle, P], Plan[R]]) -> _Method[P, R,
     def method(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._client._perform(plan(self, *args, **kwargs))
 
-    return cast("_Method[P, R, Coroutine[Any, Any, R]]", method)
+    return cast("_Method[P, R, Coroutine[Any, Any, R]]", _told(method, plan))
 
 
 def _answered(
@@ -67,7 +83,22 @@ def _answered(
     def tabular(window: Any, /, *args: P.args, **kwargs: P.kwargs) -> Plan[Any]:
         return window._answers((yield from plan(window, *args, **kwargs)), window._spec)
 
-    return cast("_Method[P, Answers, Coroutine[Any, Any, AsyncAnswers]]", _performed(tabular))
+    return cast("_Method[P, Answers, Coroutine[Any, Any, AsyncAnswers]]", _told(_performed(tabular), plan, "Answers"))
+
+
+def _ranged(
+    plan: Callable[Concatenate[Handle, P], Plan[Answer]],
+) -> _Method[P, RangeAnswer, Coroutine[Any, Any, RangeAnswer]]:
+    """Return the method for an operation with one answer, which is also a table of one row."""
+
+    @wraps(plan)
+    def tabular(window: Any, /, *args: P.args, **kwargs: P.kwargs) -> Plan[Any]:
+        answer = yield from plan(window, *args, **kwargs)
+        return RangeAnswer.of(answer, window._answers([answer], window._spec))
+
+    return cast(
+        "_Method[P, RangeAnswer, Coroutine[Any, Any, RangeAnswer]]", _told(_performed(tabular), plan, "RangeAnswer")
+    )
 
 
 def _watched(
@@ -83,7 +114,7 @@ def _watched(
     def method(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._client._streamed(tabular(self, plan(self, *args, **kwargs)))
 
-    return cast("_Method[P, Iterator[Answers], AsyncIterator[AsyncAnswers]]", method)
+    return cast("_Method[P, Iterator[Answers], AsyncIterator[AsyncAnswers]]", _told(method, plan, "Iterator[Answers]"))
 
 
 def _read(
@@ -95,7 +126,7 @@ def _read(
     def method(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._entries(self._client._streamed(plan(self, *args, **kwargs)), self._spec)
 
-    return cast("_Method[P, Entries, AsyncEntries]", method)
+    return cast("_Method[P, Entries, AsyncEntries]", _told(method, plan, "Entries"))
 
 
 class Operations(Handle):
@@ -125,7 +156,7 @@ class Operations(Handle):
     commit = _performed(writes.commit)
 
     query = _answered(questions.query)
-    range_query = _performed(questions.range_query)
+    range_query = _ranged(questions.range_query)
     range_groups = _answered(questions.range_groups)
     series = _performed(questions.series)
     series_groups = _performed(questions.series_groups)

@@ -115,7 +115,8 @@ def bulk_insert(
 
     Args:
         times: n ticks or instants: int64, datetime64, a column of pandas, Polars or Arrow. Or a frame with everything:
-            a DataFrame of pandas or Polars, or a Table of Arrow; see `Bulk.from_frame`.
+            a DataFrame of pandas or Polars, a Table of Arrow (see `Bulk.from_frame`), a dict of columns, or a list of
+            dicts, one for each entry.
         columns: n values for each field, by name; or n values alone if the window has one field. NumPy, pandas,
             Polars, Arrow, or a sequence. No value may be missing, except NaN in a float64 field, which is a value.
         keys: n keys in a keyed window; or one string, for all entries. Where keys have parts also a mapping with n

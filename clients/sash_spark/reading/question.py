@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sash_client import ALL_KEYS, Client, InvalidArgument, Unsupported, WindowInfo
-from sash_client.data.times import read_time, to_tick
+from sash_client.data.times import to_tick
 from sash_client.errors import refusing
 from sash_spark.login import LOGIN_OPTIONS, Login
 from sash_spark.names import meant
@@ -196,8 +196,8 @@ class Shape:
         }
 
     def tick(self, text: str, name: str) -> int:
-        """Parse an option that is a time: ticks, or ISO 8601 (UTC unless it has an offset)."""
-        return to_tick(read_time(text, name), self.unit, name)
+        """Parse an option that is a time: ticks, ISO 8601 (UTC unless it has an offset), now or -1h."""
+        return to_tick(text, self.unit, name)
 
     def pushed(self, value: Any) -> int | None:
         """Return the last tick that is not after a value of the column `time`, or None for a value of another type."""
@@ -236,4 +236,4 @@ def _check_times(question: Question, unit: str) -> None:
             _DURATION(duration, unit, name)
     for name in ("start", "end", "as_of"):
         if (instant := getattr(question, name)) is not None:
-            to_tick(read_time(instant, name), unit, name)
+            to_tick(instant, unit, name)

@@ -118,7 +118,7 @@ class Access:
         caller = None if self._certified is None else self._certified(names)
         if caller is None:
             named = f"the certificate of {names[0][:80]!r} has no rights" if names else "there is no certificate"
-            raise Unauthenticated(f"{named}, and the header authorization is missing", field="authorization")
+            raise Unauthenticated(f"{named}, and the header authorization is missing: {_HOW}", field="authorization")
         return self.charge_call(caller)
 
     def charge_call(self, caller: Caller) -> Caller:
@@ -239,6 +239,9 @@ class Access:
             raise Unauthenticated("the token has expired", field="authorization")
 
 
+_HOW = "send Authorization: Bearer TOKEN (curl -H 'Authorization: Bearer TOKEN')"
+
+
 def _digest(credentials: Sequence[bytes]) -> bytes:
     # A token is found by its digest, as in a file of tokens, so how long it takes tells nothing about known ones.
     return sha256(credentials[0]).digest() if len(credentials) == 1 else b""
@@ -247,11 +250,11 @@ def _digest(credentials: Sequence[bytes]) -> bytes:
 def _token_of(credentials: Sequence[bytes]) -> bytes:
     if len(credentials) != 1:
         wrong = "is there more than once" if credentials else "is missing"
-        raise Unauthenticated(f"the header authorization {wrong}; send: Bearer TOKEN", field="authorization")
+        raise Unauthenticated(f"the header authorization {wrong}: {_HOW}", field="authorization")
     scheme, _, token = credentials[0].strip().partition(b" ")
     token = token.strip()
     if scheme.lower() != b"bearer" or not token or b" " in token:
-        raise Unauthenticated("the header authorization must be: Bearer TOKEN", field="authorization")
+        raise Unauthenticated(f"the header authorization has no token: {_HOW}", field="authorization")
     if len(token) > TOKEN_BYTES_MAX:
         raise Unauthenticated("the token is too long", field="authorization", limit=f"{TOKEN_BYTES_MAX} bytes")
     return token

@@ -37,9 +37,12 @@ def check(
     ] = None,
     salvage: Annotated[bool, typer.Option("--salvage", help="Write what is whole to NEWDATA.")] = False,
     prefix: Annotated[
-        str | None, typer.Option(help="Prefix of DATA, where it is in Redis. [SASH_REDIS_PREFIX, sash]")
+        str | None,
+        typer.Option(metavar="PREFIX", help="Prefix of DATA, where it is in Redis. [SASH_REDIS_PREFIX, sash]"),
     ] = None,
-    new_prefix: Annotated[str | None, typer.Option(help="Prefix of NEWDATA, where it is in Redis. [as DATA's]")] = None,
+    new_prefix: Annotated[
+        str | None, typer.Option(metavar="PREFIX", help="Prefix of NEWDATA, where it is in Redis. [as DATA's]")
+    ] = None,
 ) -> None:
     """Say which stored values are damaged and whom that concerns; salvage what is whole. DATA is never changed."""
     # This command prints each damaged value and window once: the log of the recovery would repeat them.

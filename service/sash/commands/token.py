@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from sash_cli import missing
+from sash_cli.app import Command
+from sash_cli.options import one_of
 from sash_cli.output import fail
 
 __all__ = ["app"]
@@ -19,17 +21,26 @@ def token() -> None:
     """Make tokens for the file that SASH_TOKENS names."""
 
 
-@app.command()
+@app.command(cls=Command)
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Who will have it; the audit log shows this name.")],
-    role: Annotated[str, typer.Option(help="read, write or admin; each may do what those before it may.")],
+    role: Annotated[
+        str,
+        typer.Option(
+            metavar="ROLE",
+            help="read, write or admin; each may do what those before it may.",
+            autocompletion=one_of("read", "write", "admin"),
+        ),
+    ],
     windows: Annotated[
         list[str],
         typer.Option(metavar="PATTERN", help="Windows that it may see: a name, or a pattern (flights-*); repeatable."),
     ],
-    calls_per_s: Annotated[float | None, typer.Option(help="How many calls it may make in a second. [any]")] = None,
+    calls_per_s: Annotated[
+        float | None, typer.Option(metavar="N", help="How many calls it may make in a second. [any]")
+    ] = None,
     entries_per_s: Annotated[
-        float | None, typer.Option(help="How many entries it may insert in a second. [any]")
+        float | None, typer.Option(metavar="N", help="How many entries it may insert in a second. [any]")
     ] = None,
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="2027-01-01T00:00:00Z. [never]")] = None,
 ) -> None:

@@ -31,6 +31,8 @@ __all__ = [
     "change_document",
     "column",
     "eviction_document",
+    "iso",
+    "iso_column",
     "json_bytes",
     "json_response",
     "parts_document",
@@ -49,20 +51,34 @@ def json_bytes(document: Any) -> bytes:
 
 def json_response(document: Any, status: int = 200) -> Response:
     """Return a JSON response of what `json_bytes` takes."""
-    return Response(json_bytes(document), status, media_type="application/json")
+    return Response(json_bytes(document) + b"\n", status, media_type="application/json")
 
 
-def answer_document(answer: Answer, spec: WindowSpec | None = None) -> dict[str, Any]:
+def iso(tick: int | None, unit: str | None) -> int | str | None:
+    """Return a time in ISO 8601; as it is where `unit` is None. One behind the year 9999 has more digits."""
+    if tick is None or unit is None or tick == -(2**63):  # NumPy takes the last one for no time
+        return tick
+    text: str = np.datetime_as_string(np.array([tick]).view(f"datetime64[{unit}]"), timezone="UTC").tolist()[0]
+    return text
+
+
+def iso_column(times: Array, unit: str | None) -> Array:
+    """Return times so that `column` writes them in ISO 8601; as they are where `unit` is None."""
+    return times if unit is None else np.ascontiguousarray(times).view(f"datetime64[{unit}]")
+
+
+def answer_document(answer: Answer, spec: WindowSpec | None = None, unit: str | None = None) -> dict[str, Any]:
     """Return an answer as JSON values.
 
     Args:
         spec: of the window; needed if the answer has partials.
+        unit: of the window's time, where times are written in ISO 8601.
     """
     document = {
         "key": answer.key,
         "lookback": answer.lookback,
-        "start": answer.start,
-        "end": answer.end,
+        "start": iso(answer.start, unit),
+        "end": iso(answer.end, unit),
         "entries": answer.entries,
         "aggregates": {name: plain(value) for name, value in answer.aggregates.items()},
     }
@@ -72,9 +88,9 @@ def answer_document(answer: Answer, spec: WindowSpec | None = None) -> dict[str,
     return document
 
 
-def bulk_document(batch: AnyBatch, spec: WindowSpec) -> dict[str, Any]:
-    """Return entries of a window as JSON columns that bulk-insert takes."""
-    document: dict[str, Any] = {"time": np.ascontiguousarray(batch.times)}
+def bulk_document(batch: AnyBatch, spec: WindowSpec, unit: str | None = None) -> dict[str, Any]:
+    """Return entries of a window as JSON columns that bulk-insert takes; `unit` as of `answer_document`."""
+    document: dict[str, Any] = {"time": column(iso_column(batch.times, unit))}
     if batch.keys is not None:
         columns = key_columns(batch.keys, spec.parts)
         keys: dict[str, Any] = {name: values.decode().tolist() for name, values in columns.items()}
@@ -106,16 +122,19 @@ def _partials(partials: Mapping[str, Partials], spec: WindowSpec) -> dict[str, A
     return document
 
 
-def series_document(series: Series, start: int, end: int, step: int) -> dict[str, Any]:
-    """Return a series as JSON values, column by column; `start`, `end` and `step` are the question's, in ticks."""
+def series_document(series: Series, start: int, end: int, step: int, unit: str | None = None) -> dict[str, Any]:
+    """Return a series as JSON values, column by column; `start`, `end` and `step` are the question's, in ticks.
+
+    `unit` as of `answer_document`.
+    """
     return {
         "key": series.key,
-        "start": start,
-        "end": end,
+        "start": iso(start, unit),
+        "end": iso(end, unit),
         "step": step,
         "width": series.width,
-        "time": np.ascontiguousarray(series.times),
-        **({} if series.last is None else {"last": np.ascontiguousarray(series.last)}),
+        "time": column(iso_column(series.times, unit)),
+        **({} if series.last is None else {"last": column(iso_column(series.last, unit))}),
         "entries": np.ascontiguousarray(series.entries),
         "aggregates": {name: column(answers) for name, answers in series.aggregates.items()},
     } | parts_document(series)
@@ -126,8 +145,8 @@ def parts_document(answer: Answer | Series) -> dict[str, Any]:
     return {} if answer.parts is None else {"parts": answer.parts}
 
 
-def window_document(window: WindowInfo) -> dict[str, Any]:
-    """Return the description of a window as JSON values."""
+def window_document(window: WindowInfo, unit: str | None = None) -> dict[str, Any]:
+    """Return the description of a window as JSON values; `unit` as of `answer_document`."""
     names = ["inserted", "late", "evicted", "duplicates", "ahead"]
     if window.spec.identity is not None:
         names += ["retracted", "corrected"]
@@ -135,11 +154,11 @@ def window_document(window: WindowInfo) -> dict[str, Any]:
         "spec": plain(window.spec.document()),
         "entries": window.entries,
         "keys": window.keys,
-        "oldest": window.oldest,
-        "newest": window.newest,
-        "high_water_mark": window.high_water_mark,
-        **({} if window.spec.slide.until is None else {"punctuated": window.punctuated}),
-        **({} if window.evicted_through is None else {"evicted_through": window.evicted_through}),
+        "oldest": iso(window.oldest, unit),
+        "newest": iso(window.newest, unit),
+        "high_water_mark": iso(window.high_water_mark, unit),
+        **({} if window.spec.slide.until is None else {"punctuated": iso(window.punctuated, unit)}),
+        **({} if window.evicted_through is None else {"evicted_through": iso(window.evicted_through, unit)}),
         "counts": {name: getattr(window.counts, name) for name in names},
         "durability": window.durability,
         "problem": window.problem,
@@ -186,6 +205,8 @@ def column(answers: Array) -> Any:
     """A column of answers as JSON values, or as the array that it is."""
     if answers.dtype.kind in "biu":
         return np.ascontiguousarray(answers)
+    if answers.dtype.kind == "M":
+        return np.datetime_as_string(answers, timezone="UTC").tolist()
     if answers.dtype.kind == "f":
         finite = np.isfinite(answers)
         if finite.all():

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sash.calls import origin_of, refusing
-from sash.rest.lists import Values, coded_steps, nullable_steps, number_steps, pieces_of, strings
+from sash.rest.lists import Values, coded_steps, nullable_steps, number_steps, pieces_of, strings, tick_steps
 from sash.rest.long_json import LongList
-from sash.rest.scalars import flag, integer, kind_of, number, text
+from sash.rest.scalars import NowNs, flag, integer, kind_of, number, text, tick
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
@@ -51,13 +51,16 @@ Array = npt.NDArray[Any]
 # ---------------------------------------------------------------- one entry
 
 
-def entry_of(document: Mapping[str, Any], spec: WindowSpec) -> tuple[int, dict[str, Any], str | None]:
+def entry_of(document: Mapping[str, Any], spec: WindowSpec, now_ns: NowNs) -> tuple[int, dict[str, Any], str | None]:
     """Return time, fields and key of one entry.
+
+    Args:
+        now_ns: tells wall time.
 
     Raises:
         InvalidArgument: a member is missing, unknown or of the wrong type.
     """
-    time = integer(member(document, "time"), "time")
+    time = tick(member(document, "time"), "time", spec.time_unit, now_ns)
     key = key_of(document, spec)
     fields = {
         name: _scalar(value, spec.fields[name], name) if name in spec.fields else value
@@ -170,17 +173,19 @@ def _scalar(value: Any, kind: FieldType, path: str) -> Any:
 # ---------------------------------------------------------------- columns
 
 
-def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int) -> AnyBatch:
+def batch_of(document: Mapping[str, Any], spec: WindowSpec, entries_max: int, now_ns: NowNs = int) -> AnyBatch:
     """Return the columns of a bulk; raises as `batch_steps`."""
-    return finished(batch_steps(document, spec, entries_max))
+    return finished(batch_steps(document, spec, entries_max, now_ns))
 
 
 def batch_steps(
-    document: Mapping[str, Any], spec: WindowSpec, entries_max: int, names: bool = False
+    document: Mapping[str, Any], spec: WindowSpec, entries_max: int, now_ns: NowNs, names: bool = False
 ) -> Steps[AnyBatch]:
     """Return the columns of a bulk, which are values or, with ``"partials"``, partials.
 
-    If its rows name entries, ``"time"`` may be missing.
+    Args:
+        now_ns: tells wall time.
+        names: whether its rows name entries: ``"time"`` may be missing then.
 
     Raises:
         InvalidArgument: a column or a value in it is wrong; `field` names it: ``delay[17]``.
@@ -194,7 +199,7 @@ def batch_steps(
     # A field may be called "partials": its values are a list, and partials are an object.
     partials = document.get("partials")
     if "partials" in document and ("partials" not in spec.fields or (spec.granularity and type(partials) is dict)):
-        return (yield from _partial_batch(document, spec, times, keys))
+        return (yield from _partial_batch(document, spec, times, keys, now_ns))
     named = _named(document, spec)
     columns: dict[str, Array | Coded] = {}
     for name, values in named.items():
@@ -202,21 +207,22 @@ def batch_steps(
             known = ", ".join(spec.fields)
             raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
         columns |= yield from nullable_steps(_list(values, name), spec, name)
-    given = (yield from number_steps(times, _INT64, "time")) if counted == "time" else None
+    given = (yield from tick_steps(times, "time", spec.time_unit, now_ns)) if counted == "time" else None
     return Batch(times_of(given, len(times)), columns, keys)
 
 
-def pairs_steps(document: Mapping[str, Any], spec: WindowSpec) -> Steps[tuple[Array, Coded | None]]:
+def pairs_steps(document: Mapping[str, Any], spec: WindowSpec, now_ns: NowNs) -> Steps[tuple[Array, Coded | None]]:
     """Return the times and keys of pairs, which are columns as of a bulk; raises as `batch_steps`."""
     for name in document:
         if name not in ("time", "key", *spec.parts):
             raise InvalidArgument(f"{name[:80]!r} is unknown here; pairs have time and key", field=name)
     keys = yield from _keys(document, spec)
-    return (yield from number_steps(_list(member(document, "time"), "time"), _INT64, "time")), keys
+    times = _list(member(document, "time"), "time")
+    return (yield from tick_steps(times, "time", spec.time_unit, now_ns)), keys
 
 
 def _partial_batch(
-    document: Mapping[str, Any], spec: WindowSpec, times: Values, keys: Coded | None
+    document: Mapping[str, Any], spec: WindowSpec, times: Values, keys: Coded | None, now_ns: NowNs
 ) -> Steps[PartialBatch]:
     """Return rows that have partials of every aggregate instead of values of every field."""
     for name in document:
@@ -224,7 +230,7 @@ def _partial_batch(
             raise InvalidArgument(
                 f"{name!r} is unknown beside partials; only time, key and entries are taken there", field=name
             )
-    ticks = yield from number_steps(times, _INT64, "time")
+    ticks = yield from tick_steps(times, "time", spec.time_unit, now_ns)
     entries = yield from number_steps(_list(member(document, "entries"), "entries"), _INT64, "entries")
     monoids = spec.monoids()
     partials = {}

@@ -12,7 +12,19 @@ from pydantic import BeforeValidator, ConfigDict, Field, RootModel, WithJsonSche
 from sash.calls import origin_of
 from sash.rest import examples
 from sash.rest.bodies import JSON
-from sash.rest.models import ABSENT, INT64, Answered, Described, Document, Int64, NullableInt64, NullableText, shown
+from sash.rest.models import (
+    ABSENT,
+    INT64,
+    Answered,
+    Described,
+    Document,
+    Instant,
+    Int64,
+    NullableInstant,
+    NullableText,
+    Time,
+    shown,
+)
 from sash.rest.scalars import text
 from sash_engine.windows.batches import batch
 from sash_engine.windows.spec.policies import AggregateSpec
@@ -106,11 +118,11 @@ class Eviction(Document, Origin):
 
     model_config = shown({"time": 17})
 
-    time: Int64 = ABSENT
+    time: Time = ABSENT
     """Entries with this time and older leave."""
-    start: Int64 = ABSENT
+    start: Time = ABSENT
     """With `end`: entries with start <= time <= end leave."""
-    end: Int64 = ABSENT
+    end: Time = ABSENT
     end_exclusive: bool = False
     """start <= time < end"""
     key: Key = None
@@ -120,7 +132,7 @@ class Eviction(Document, Origin):
 class Punctuation(Document):
     model_config = shown({"time": 17})
 
-    time: Int64
+    time: Time
     """Entries up to it are final."""
 
 
@@ -152,7 +164,9 @@ class Aggregates(RootModel[dict[str, AggregateSpec]]):
 class Entry(Origin):
     """One entry. `value` is the only field of a window that has one; `fields` names every field."""
 
-    time: Int64
+    time: Time
+    """Ticks of the window; or ISO 8601, `now` or `now-1h`, by the clock of the service. With a sequence, give the same
+    time again when you send an entry again."""
     key: Key = None
     """The key; where keys have parts also an object of these, by name."""
     value: Value = None
@@ -182,7 +196,7 @@ class Columns(_Columns):
     `partials` of every aggregate, and `entries`, instead.
     """
 
-    time: list[Int64]
+    time: list[Time]
 
 
 class Named(_Columns):
@@ -190,7 +204,7 @@ class Named(_Columns):
     field. Without `time`, the newest entry of the key with the identity is meant.
     """
 
-    time: list[Int64] = ABSENT
+    time: list[Time] = ABSENT
 
 
 # ---------------------------------------------------------------- answers
@@ -244,15 +258,15 @@ class Window(Answered):
     entries: Int64
     keys: Int64
     """How many keys have entries."""
-    oldest: NullableInt64
+    oldest: NullableInstant
     """Time of the oldest entry; null if the window is empty or keyed."""
-    newest: NullableInt64
+    newest: NullableInstant
     """Time of the newest entry of all keys; null if the window is empty."""
-    high_water_mark: NullableInt64
+    high_water_mark: NullableInstant
     """The newest time that was ever inserted, even if its entry has left; null if none was."""
-    punctuated: NullableInt64 = ABSENT
+    punctuated: NullableInstant = ABSENT
     """Entries of this time and older are final. Only of a window with `slide.until`."""
-    evicted_through: Int64 = ABSENT
+    evicted_through: Instant = ABSENT
     """No newer entry was evicted by the slide policy. Missing if none was."""
     counts: Counts
     durability: Durability
@@ -347,8 +361,8 @@ class Answer(_Partial):
 
     key: NullableText
     lookback: NullableText
-    start: NullableInt64
-    end: NullableInt64
+    start: NullableInstant
+    end: NullableInstant
     entries: Int64
     aggregates: dict[str, Any]
     partials: Partials = ABSENT
@@ -425,12 +439,12 @@ class Series(_Partial):
     model_config = shown(examples.SERIES)
 
     key: NullableText
-    start: Int64
-    end: Int64
+    start: Instant
+    end: Instant
     step: Int64
     width: Int64
-    time: list[Int64]
-    last: list[Int64] = ABSENT
+    time: list[Instant]
+    last: list[Instant] = ABSENT
     entries: list[Int64]
     aggregates: dict[str, list[Any]]
     parts: dict[str, str] = ABSENT
@@ -450,19 +464,18 @@ class SeriesGroups(_Page):
 
     model_config = shown(examples.SERIES_GROUPS)
 
-    start: Int64
-    end: Int64
+    start: Instant
+    end: Instant
     step: Int64
     width: Int64 = ABSENT
-    time: list[Int64]
+    time: list[Instant]
     groups: list[GroupSeries]
 
 
 class Pairs(Described):
     """Pairs of a key and a time: `key` is a list of keys, or an object with a list of values for each part."""
 
-    time: list[Int64]
-    """Ticks."""
+    time: list[Time]
     key: list[str] | dict[str, list[str]] = ABSENT
 
 

@@ -52,12 +52,13 @@ class Whole:
         status: of HTTP.
         kind: the media type.
         body: all of it.
+        end: what follows it, so that a long body need not be copied.
     """
 
-    __slots__ = ("body", "kind", "status")
+    __slots__ = ("body", "end", "kind", "status")
 
-    def __init__(self, status: int, kind: bytes, body: bytes) -> None:
-        self.status, self.kind, self.body = status, kind, body
+    def __init__(self, status: int, kind: bytes, body: bytes, end: bytes = b"") -> None:
+        self.status, self.kind, self.body, self.end = status, kind, body, end
 
 
 class Answers(Protocol):
@@ -289,6 +290,8 @@ class Exchange:
             if self.gone:
                 return
             connection.write(body[a : a + PART_BYTES])
+        if len(body) > PART_BYTES and answer.end:
+            connection.write(answer.end)
         self._end()
 
     def _write_first(self, answer: Whole) -> None:
@@ -296,10 +299,10 @@ class Exchange:
         connection, body = self._connection, answer.body
         self.started, self._asks = True, False
         end = b"\r\n\r\n" if self.keeps else b"\r\nconnection: close\r\n\r\n"
-        status, date, size = STATUS_LINES[answer.status], connection.date, len(body)
+        status, date, size = STATUS_LINES[answer.status], connection.date, len(body) + len(answer.end)
         lines = b"%b%b%b%bcontent-type: %b\r\ncontent-length: %d%b"
         head = lines % (status, date, _NO_PAGE, self.more, answer.kind, size, end)
-        connection.write_now(head, body if len(body) <= PART_BYTES else body[:PART_BYTES])
+        connection.write_now(head, body + answer.end if len(body) <= PART_BYTES else body[:PART_BYTES])
 
     async def until_read(self, reserved: Reservation) -> None:
         """Wait until the client has read most of an answer that takes memory."""
@@ -323,11 +326,11 @@ async def answer_whole(scope: Mapping[str, Any], send: Callable[[Any], Awaitable
     if exchange is not None and traces.tracer is None and scope["method"] != "HEAD":
         await exchange.answer(answer)
         return
-    headers = [(b"content-type", answer.kind), (b"content-length", b"%d" % len(answer.body))]
+    headers = [(b"content-type", answer.kind), (b"content-length", b"%d" % (len(answer.body) + len(answer.end)))]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     for a, b in spans_of(len(answer.body), PART_BYTES):
         await send({"type": "http.response.body", "body": answer.body[a:b], "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    await send({"type": "http.response.body", "body": answer.end, "more_body": False})
 
 
 async def until_read(scope: Mapping[str, Any], reserved: Reservation) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sash.rest.long_json import LongList
-from sash.rest.scalars import flag, integer, number, text
+from sash.rest.scalars import NowNs, flag, integer, number, text, tick
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, FieldType
 from sash_engine.steps import ROWS, Steps, finished, spans_of
@@ -31,6 +31,7 @@ __all__ = [
     "numbers",
     "pieces_of",
     "strings",
+    "tick_steps",
 ]
 
 Values: TypeAlias = "list[Any] | LongList | _Filled"
@@ -88,9 +89,26 @@ def column_steps(values: Values, kind: FieldType, name: str) -> Steps[Array | Co
 def number_steps(values: Values, dtype: np.dtype[Any], name: str) -> Steps[Array]:
     """Numbers or bools, by the kind of their dtype."""
     read = {"f": numbers, "b": _bools}.get(dtype.kind, _integers)
+    return (yield from _array_steps(values, dtype if dtype.kind in "fb" else np.dtype(np.int64), read, name))
+
+
+def tick_steps(values: Values, name: str, unit: str, now_ns: NowNs) -> Steps[Array]:
+    """Times as ticks of a unit; `now_ns` tells wall time."""
+
+    def ticks(some: list[Any], name: str, at: int) -> Array:
+        if set(map(type, some)) <= {int}:
+            return _integers(some, name, at)
+        return np.array([tick(each, f"{name}[{at + i}]", unit, now_ns) for i, each in enumerate(some)], np.int64)
+
+    return (yield from _array_steps(values, np.dtype(np.int64), ticks, name))
+
+
+def _array_steps(
+    values: Values, dtype: np.dtype[Any], read: Callable[[list[Any], str, int], Array], name: str
+) -> Steps[Array]:
     if len(values) <= ROWS and type(values) is list:
         return read(values, name, 0)
-    found = np.empty(len(values), dtype if dtype.kind in "fb" else np.int64)
+    found = np.empty(len(values), dtype)
     for at, some in pieces_of(values):
         found[at : at + len(some)] = read(some, name, at)
         yield

@@ -10,7 +10,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from sash.calls import joined
-from sash.rest.answers import answer_document, column, json_bytes, parts_document, series_document
+from sash.rest.answers import (
+    answer_document,
+    column,
+    iso,
+    iso_column,
+    json_bytes,
+    parts_document,
+    series_document,
+)
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series
@@ -28,20 +36,23 @@ Run = Callable[[Steps[list[bytes]]], Coroutine[Any, Any, list[bytes]]]
 """Takes steps in slices."""
 
 
-async def answers_json(answers: list[Answer], spec: WindowSpec | None, run: Run, name: str = "answers") -> bytes:
+async def answers_json(
+    answers: list[Answer], spec: WindowSpec | None, run: Run, name: str = "answers", unit: str | None = None
+) -> bytes:
     """The answers of a query as a JSON document. They are handed over.
 
     Args:
         spec: the window's, where answers have partials.
         run: takes the steps of a large document.
         name: of the member that has them.
+        unit: of the window's time, where times are written in ISO 8601.
     """
     size = max(_VALUES // (1 + len(answers[0].aggregates)), 1) if answers else 1
     position = answers.position if isinstance(answers, Page) else None
     if len(answers) <= size:
-        return json_bytes({name: [answer_document(answer, spec) for answer in answers], **next_of(position)})
+        return json_bytes({name: [answer_document(answer, spec, unit) for answer in answers], **next_of(position)})
     answers.reverse()
-    return await joined(await run(_answers(answers, spec, size, name, position)))
+    return await joined(await run(_answers(answers, spec, size, name, position, unit)))
 
 
 def next_of(position: str | None) -> dict[str, str]:
@@ -50,12 +61,12 @@ def next_of(position: str | None) -> dict[str, str]:
 
 
 def _answers(
-    answers: list[Answer], spec: WindowSpec | None, size: int, name: str, position: str | None
+    answers: list[Answer], spec: WindowSpec | None, size: int, name: str, position: str | None, unit: str | None
 ) -> Steps[list[bytes]]:
     """The document of many answers, the last ones first; memory of millions of values is freed bit by bit."""
     pieces = [b"{" + json_bytes(name) + b":["]
     while answers:
-        some = [answer_document(answer, spec) for answer in reversed(answers[-size:])]
+        some = [answer_document(answer, spec, unit) for answer in reversed(answers[-size:])]
         del answers[-size:]
         pieces += [json_bytes(some)[1:-1], b","]
         yield
@@ -63,31 +74,43 @@ def _answers(
     return pieces
 
 
-async def series_json(series: Series, start: int, end: int, step: int, run: Run) -> bytes:
+async def series_json(series: Series, start: int, end: int, step: int, run: Run, unit: str | None = None) -> bytes:
     """A series as a JSON document; see `series_document`."""
     if len(series.times) * (1 + len(series.aggregates)) <= _VALUES:
-        return json_bytes(series_document(series, start, end, step))
-    return await joined(await run(_series(series, start, end, step)))
+        return json_bytes(series_document(series, start, end, step, unit))
+    return await joined(await run(_series(series, start, end, step, unit)))
 
 
-def _series(series: Series, start: int, end: int, step: int) -> Steps[list[bytes]]:
-    head = {"key": series.key, "start": start, "end": end, "step": step, "width": series.width}
-    pieces = [json_bytes(head | parts_document(series))[:-1], b',"time":', *(yield from _column(series.times))]
+def _series(series: Series, start: int, end: int, step: int, unit: str | None) -> Steps[list[bytes]]:
+    head = {
+        "key": series.key,
+        "start": iso(start, unit),
+        "end": iso(end, unit),
+        "step": step,
+        "width": series.width,
+    }
+    pieces = [
+        json_bytes(head | parts_document(series))[:-1],
+        b',"time":',
+        *(yield from _column(iso_column(series.times, unit))),
+    ]
     if series.last is not None:
-        pieces += [b',"last":', *(yield from _column(series.last))]
+        pieces += [b',"last":', *(yield from _column(iso_column(series.last, unit)))]
     return [*pieces, b",", *(yield from _buckets(series)), b"}"]
 
 
-async def series_groups_json(groups: Page[Series], start: int, end: int, step: int, run: Run) -> bytes:
+async def series_groups_json(
+    groups: Page[Series], start: int, end: int, step: int, run: Run, unit: str | None = None
+) -> bytes:
     """A series of each group as a JSON document: what all have in common, and `groups`."""
-    return await joined(await run(_series_groups(groups, start, end, step)))
+    return await joined(await run(_series_groups(groups, start, end, step, unit)))
 
 
-def _series_groups(groups: Page[Series], start: int, end: int, step: int) -> Steps[list[bytes]]:
-    head: dict[str, Any] = {"start": start, "end": end, "step": step}
+def _series_groups(groups: Page[Series], start: int, end: int, step: int, unit: str | None) -> Steps[list[bytes]]:
+    head: dict[str, Any] = {"start": iso(start, unit), "end": iso(end, unit), "step": step}
     times = [b"[]"]
     if groups:
-        head["width"], times = groups[0].width, (yield from _column(groups[0].times))
+        head["width"], times = groups[0].width, (yield from _column(iso_column(groups[0].times, unit)))
     pieces = list[bytes]()
     for series in groups:
         of_group = json_bytes({"key": series.key} | parts_document(series))[:-1]
@@ -119,7 +142,7 @@ def _pairs(found: Sequence[AnswerColumns]) -> Steps[list[bytes]]:
 
 def _column(values: Array) -> Steps[list[bytes]]:
     pieces = [b"["]
-    for a, b in spans_of(len(values), _VALUES if values.dtype.hasobject else _NUMBERS):
+    for a, b in spans_of(len(values), _VALUES if values.dtype.kind in "OM" else _NUMBERS):
         pieces += [b"," if a else b"", json_bytes(column(values[a:b]))[1:-1]]
         yield
     return [*pieces, b"]"]

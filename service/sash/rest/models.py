@@ -24,26 +24,30 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
+    PlainValidator,
     Strict,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
 )
 from pydantic_core import CoreSchema
 
-from sash.rest.scalars import INT64_RANGE, TICK_MAX, TICK_MIN, kind_of
+from sash.rest.scalars import INT64_RANGE, TICK_MAX, TICK_MIN, NowNs, integer, kind_of, tick
 from sash_engine.errors import InvalidArgument
 
 __all__ = [
     "ABSENT",
     "INT64",
+    "Instant",
     "Answered",
     "Described",
     "Document",
     "Int64",
-    "NullableInt64",
+    "NullableInstant",
     "NullableText",
     "Parameters",
     "Texts",
+    "Time",
     "shown",
 ]
 
@@ -85,8 +89,26 @@ ABSENT: Any = None
 Int64 = Annotated[int, Field(strict=True, ge=TICK_MIN, le=TICK_MAX), _AsInt64()]
 Texts = Annotated[tuple[str, ...], Strict(False)]
 """A parameter that may be repeated."""
-NullableInt64 = Annotated[int | None, WithJsonSchema({**INT64, "type": ["integer", "null"]})]
+Instant = Annotated[int | str, WithJsonSchema({"type": ["integer", "string"]})]
+"""A time in an answer: ticks, or a text where that was asked for."""
+NullableInstant = Annotated[int | str | None, WithJsonSchema({"type": ["integer", "string", "null"]})]
 NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
+
+
+class _IsTime:
+    """Marks a member that is a time, and describes it."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(core) | {"anyOf": [INT64, {"type": "string"}]}
+
+
+def _time(value: Any, info: ValidationInfo) -> Any:
+    # Texts are read when the window's unit is known.
+    return integer(value, str(info.field_name)) if type(value) is int else value
+
+
+Time = Annotated[Any, PlainValidator(_time), _IsTime()]
+"""Ticks of the window; or a text that `sash_wire.times` reads, which `read_times` replaces by the ticks."""
 
 
 class Described(BaseModel):
@@ -94,6 +116,34 @@ class Described(BaseModel):
 
     pydantic could read the docstrings where a class is made, but it parses the source, which is a tenth of a start.
     """
+
+    time_members: ClassVar[tuple[str, ...]] = ()
+    """The members that are times."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **given: Any) -> None:
+        cls.time_members = tuple(
+            [name for name, field in cls.model_fields.items() if any(type(each) is _IsTime for each in field.metadata)]
+        )
+
+    def has_times_to_read(self) -> bool:
+        """Whether a time is given as anything but ticks."""
+        given = self.model_fields_set
+        return any(type(getattr(self, name)) is not int for name in self.time_members if name in given)
+
+    def read_times(self, unit: str, now_ns: NowNs) -> None:
+        """Replace times by their ticks.
+
+        Args:
+            unit: of the window's time.
+            now_ns: tells wall time.
+
+        Raises:
+            InvalidArgument: one of them is no time.
+        """
+        for name in self.time_members:
+            if name in self.model_fields_set:
+                setattr(self, name, tick(getattr(self, name), name, unit, now_ns))
 
     @classmethod
     def describe(cls) -> None:
@@ -131,7 +181,11 @@ class Parameters(Described):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **given: Any) -> None:
-        cls.readers = {name: _READERS.get(field.annotation) for name, field in cls.model_fields.items()}
+        super().__pydantic_init_subclass__(**given)
+        cls.readers = {
+            name: _integer if name in cls.time_members else _READERS.get(field.annotation)
+            for name, field in cls.model_fields.items()
+        }
 
     @classmethod
     def read(cls, query_string: bytes, kind: str | None = None) -> Self:

@@ -19,7 +19,8 @@ import orjson
 from sash.rest.bodies import parse_json
 from sash.rest.columns import entry_of, texts
 from sash.rest.lines import LineError
-from sash.rest.lists import column_of, nullable_steps
+from sash.rest.lists import nullable_steps, tick_steps
+from sash.rest.scalars import NowNs
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.batches.batch import Batch, Coded, check_key
@@ -41,12 +42,14 @@ class NdjsonReader:
 
     Args:
         spec: the window's.
+        now_ns: tells wall time.
     """
 
     block_bytes = 65_536
 
-    def __init__(self, spec: WindowSpec) -> None:
+    def __init__(self, spec: WindowSpec, now_ns: NowNs) -> None:
         self._spec = spec
+        self._now_ns = now_ns
         self._names = ["time", *(["key"] if spec.keyed else []), *spec.fields]
         self._members = [self._names]
         if spec.parts:
@@ -105,7 +108,7 @@ class NdjsonReader:
     def _row(self, text: bytes, line: int) -> tuple[Any, ...]:
         """Return the values of one entry, checked."""
         try:
-            time, fields, key = entry_of(parse_json(text), self._spec)
+            time, fields, key = entry_of(parse_json(text), self._spec, self._now_ns)
             if self._spec.keyed and key is None:
                 raise InvalidArgument("key is missing: the window is keyed", field="key")
             if key is not None:
@@ -128,8 +131,8 @@ class NdjsonReader:
     def _batch(self, columns: list[Any]) -> Batch:
         """Return the columns as a batch; raises InvalidArgument if a value is of another type."""
         by_name = dict(zip(self._names, columns, strict=True))
-        times, keys = column_of(by_name.pop("time"), "int64", "time"), None
-        assert not isinstance(times, Coded)
+        times = finished(tick_steps(by_name.pop("time"), "time", self._spec.time_unit, self._now_ns))
+        keys = None
         if self._spec.keyed:
             given = by_name.pop("key")
             keys = given if isinstance(given, Coded) else Coded.of(texts(given, "key"))

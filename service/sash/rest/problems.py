@@ -81,7 +81,12 @@ class Problem(Response):
             document["limit"] = _short(limit)
         document.update(more or {})
         document["request_id"] = request = request_id()
-        super().__init__(orjson.dumps(document), status, {**(headers or {}), HEADER: request}, MEDIA_TYPE)
+        super().__init__(
+            orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE),
+            status,
+            {**(headers or {}), HEADER: request},
+            MEDIA_TYPE,
+        )
 
 
 def kind_of(error: errors.SashError) -> type[errors.SashError]:

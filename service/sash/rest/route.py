@@ -16,12 +16,14 @@ FastAPI's own way of serving a route reads the body before it asks for rights, t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from inspect import iscoroutinefunction
 from types import UnionType
 from typing import Any, Literal, get_args
 
+import orjson
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.routing import Match
@@ -32,7 +34,7 @@ from sash.rest.bodies import JSON
 from sash.rest.call import SAFE, Call, Edge, Gone
 from sash.rest.documents import Problem, reference
 from sash.rest.exchange import Whole
-from sash.rest.models import Document, Parameters
+from sash.rest.models import Described, Document, Parameters
 from sash.rest.problems import MEDIA_TYPE, of_error, of_status
 from sash_engine.errors import NotFound
 from sash_wire import traces
@@ -153,6 +155,14 @@ class Route(APIRoute):
         Args:
             name: the window's.
         """
+        if b"pretty" not in scope["query_string"]:
+            return await self._answered(edge, scope, receive, name)
+        asked = scope["query_string"].split(b"&")
+        scope["query_string"] = b"&".join([each for each in asked if each not in _PRETTY])
+        answer = await self._answered(edge, scope, receive, name)
+        return answer if answer is None or _PRETTY.isdisjoint(asked) else _pretty(answer)
+
+    async def _answered(self, edge: Edge, scope: Scope, receive: Receive, name: str | None) -> Whole | Response | None:
         if traces.tracer is not None:
             traces.rename(f"{scope['method']} {self.path}")
         try:
@@ -166,13 +176,16 @@ class Route(APIRoute):
                 given[self._asked] = self.parameters.read(scope["query_string"], call.kind)
             if self._document is not None:
                 given[self._sent] = self._document.read(await call.json(bytes_max=self._document.bytes_max))
+            for each in given.values():
+                if isinstance(each, Described) and each.time_members and each.has_times_to_read() and name is not None:
+                    each.read_times((await edge.plane.look_up(name)).time_unit, edge.plane.now_ns)
             found = self.endpoint(**given)
             if self._awaited:
                 found = await found
             if type(found) is dict:
                 found = json_bytes(found)
             if type(found) is bytes:
-                return Whole(self._status, b"application/json", found)
+                return Whole(self._status, b"application/json", found, b"\n")
         except Gone:
             return None
         except Exception as error:
@@ -180,6 +193,31 @@ class Route(APIRoute):
                 return wrong_method(scope, taken)  # a window may be called `import`, but none is
             return of_error(error, scope["method"], scope["path"])
         return found  # type: ignore[no-any-return]
+
+
+_PRETTY = frozenset((b"pretty", b"pretty=", b"pretty=true"))
+"""The parameter of all routes that asks for JSON with line breaks."""
+
+_PRETTY_BYTES_MAX = 1 << 20
+"""A longer answer stays as it is: this takes 20 ms."""
+
+
+def _pretty(answer: Whole | Response) -> Whole | Response:
+    """Return an answer with line breaks, if it is JSON that people can read."""
+    body = answer.body if isinstance(answer, Whole) else getattr(answer, "body", b"")
+    kind = answer.kind if isinstance(answer, Whole) else (answer.media_type or "").encode()
+    if not kind.endswith(b"json") or not 0 < len(body) <= _PRETTY_BYTES_MAX:
+        return answer
+    document = json.loads(body)
+    try:
+        lines = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # an integer of more than 64 bits
+        lines = json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+    if isinstance(answer, Whole):
+        return Whole(answer.status, answer.kind, lines)
+    answer.body = lines
+    answer.headers["content-length"] = str(len(lines))
+    return answer
 
 
 def wrong_method(scope: Scope, methods: Iterable[str]) -> Response:

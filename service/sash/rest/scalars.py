@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from sash.calls import refusing
 from sash.rest.long_json import LongList
 from sash_engine.errors import InvalidArgument
+from sash_wire.times import forms_of, parse_time
 
-__all__ = ["INT64_RANGE", "TICK_MAX", "TICK_MIN", "flag", "integer", "kind_of", "number", "text"]
+__all__ = ["INT64_RANGE", "TICK_MAX", "TICK_MIN", "NowNs", "flag", "integer", "kind_of", "number", "text", "tick"]
+
+NowNs = Callable[[], int]
+"""Tells wall time, in nanoseconds since the Unix epoch."""
 
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
 INT64_RANGE = "-2^63 to 2^63 - 1"
@@ -38,6 +44,22 @@ def integer(value: Any, path: str) -> int:
     if not TICK_MIN <= value <= TICK_MAX:
         raise InvalidArgument(f"{path} {value} is out of range", field=path, limit=INT64_RANGE)
     return value
+
+
+_parse_time = refusing(parse_time)
+
+
+def tick(value: Any, path: str, unit: str, now_ns: NowNs) -> int:
+    """Return a value that is a time: ticks, or a text that `parse_time` reads.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
+    if type(value) is str:
+        return _parse_time(value, unit, path, now_ns)
+    if type(value) is int or (isinstance(value, float) and abs(value) >= 2.0**63):
+        return integer(value, path)
+    raise InvalidArgument(f"{path} must be a time, not {kind_of(value)}: {forms_of(unit)}", field=path)
 
 
 def text(value: Any, path: str) -> str:

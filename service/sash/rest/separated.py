@@ -6,8 +6,9 @@
 
 Where keys have parts, each part may be a column in place of the key.
 
-Values are written as in JSON: times are ticks, and bools true or false. Where a number or a bool may be null, an empty
-value is null; an empty text is a text. A text may stand in quotes, but has no line break.
+Values are written as in JSON: times are ticks, or texts such as 2013-01-01T05:30Z if the first one is such a text, and
+bools true or false. Where a number or a bool may be null, an empty value is null; an empty text is a text. A text may
+stand in quotes, but has no line break.
 
 Blocks of whole lines are parsed by pyarrow, in 1 to 2 ms.
 """
@@ -24,6 +25,8 @@ import pyarrow.csv as pa_csv
 
 from sash.rest.arrow import batch_of_table
 from sash.rest.lines import LineError
+from sash.rest.scalars import NowNs, tick
+from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.spec.window import WindowSpec
@@ -33,6 +36,7 @@ __all__ = ["CsvReader"]
 
 _STRINGS = pa.dictionary(pa.int32(), pa.string())
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_(), "string": _STRINGS}
+_INTEGER = re.compile(r"\s*[+-]?[0-9]*\s*")
 _ROW = re.compile(r"Row #(\d+): ?")
 _COLUMN = re.compile(r"In CSV column #(\d+): ?")
 
@@ -42,12 +46,13 @@ class CsvReader:
 
     Args:
         spec: the window's.
+        now_ns: tells wall time.
     """
 
     block_bytes = 262_144
 
-    def __init__(self, spec: WindowSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: WindowSpec, now_ns: NowNs) -> None:
+        self._spec, self._now_ns = spec, now_ns
         self._types = {"time": pa.int64(), **({"key": _STRINGS} if spec.keyed else {})}
         self._types |= dict.fromkeys(spec.parts, _STRINGS)
         self._types |= {name: _TYPES[kind] for name, kind in spec.fields.items()}
@@ -61,6 +66,7 @@ class CsvReader:
             head, _, block = block.partition(b"\n")
             self._names = self._header(head)
             line += 1
+            self._types["time"] = self._time_type(block)
         try:
             table = self._table(block)
         except pa.ArrowInvalid as error:
@@ -68,9 +74,26 @@ class CsvReader:
         if table.num_rows != block.count(b"\n"):
             raise LineError(line + _open_quote(block), "a value has a line break, which is not taken", field="body")
         self._check_there(table, line)
+        if self._types["time"] != pa.int64():
+            table = self._with_ticks(table, line)
         batch = batch_of_table(table, self._spec)
         assert isinstance(batch, Batch)
         return batch
+
+    def _time_type(self, block: bytes) -> Any:
+        """The type of the times: integers, unless the first one is none."""
+        first = next(csv.reader([block.partition(b"\n")[0].decode("utf-8", "replace")]), [])
+        at = self._names.index("time")
+        return pa.int64() if at >= len(first) or _INTEGER.fullmatch(first[at]) else pa.string()
+
+    def _with_ticks(self, table: Any, line: int) -> Any:
+        at, ticks = self._names.index("time"), list[int]()
+        for row, text in enumerate(table.column(at).to_pylist()):
+            try:
+                ticks.append(tick(text, "time", self._spec.time_unit, self._now_ns))
+            except InvalidArgument as error:
+                raise LineError.of(line + row, error) from None
+        return table.set_column(at, "time", pa.array(ticks, pa.int64()))
 
     def _check_there(self, table: Any, line: int) -> None:
         """Raise LineError for an empty value of a column that may not be null."""

@@ -133,9 +133,10 @@ class _Sample:
             for other in self.partials[:3]
         )
 
-    def expect(self, expected: Partial, found: Partial, what: str) -> None:
+    def expect(self, expected: Partial, found: Partial, what: str, *shown: Any) -> None:
+        """Compare partials; `what` has a place `{}` for each value that is shown if they differ."""
         if not self.equal(expected, found):
-            raise LawBroken(self.law, self.monoid, what, expected, found)
+            raise LawBroken(self.law, self.monoid, what.format(*map(_shown, shown)), expected, found)
 
     def expect_rows(self, expected: Sequence[Partial], found: Partials, what: str) -> None:
         """Compare columns with the expected partials, row by row; they must have the declared dtypes."""
@@ -189,15 +190,14 @@ def _has_schema(answer: Any, schema: Schema) -> bool:
 def _identity(sample: _Sample) -> None:
     monoid = sample.monoid
     for p in (*sample.partials, monoid.identity):
-        sample.expect(p, monoid.combine(monoid.identity, p), f"combine(identity, {_shown(p)})")
-        sample.expect(p, monoid.combine(p, monoid.identity), f"combine({_shown(p)}, identity)")
+        sample.expect(p, monoid.combine(monoid.identity, p), "combine(identity, {})", p)
+        sample.expect(p, monoid.combine(p, monoid.identity), "combine({}, identity)", p)
 
 
 def _associativity(sample: _Sample) -> None:
     combine = sample.monoid.combine
     for p, q, r in itertools.product(sample.partials, repeat=3):
-        what = f"on {_shown(p)}, {_shown(q)} and {_shown(r)}"
-        sample.expect(combine(combine(p, q), r), combine(p, combine(q, r)), what)
+        sample.expect(combine(combine(p, q), r), combine(p, combine(q, r)), "on {}, {} and {}", p, q, r)
 
 
 def _commutativity(sample: _Sample) -> None:
@@ -205,7 +205,7 @@ def _commutativity(sample: _Sample) -> None:
         return
     combine = sample.monoid.combine
     for p, q in itertools.combinations(sample.partials, 2):
-        sample.expect(combine(p, q), combine(q, p), f"on {_shown(p)} and {_shown(q)}")
+        sample.expect(combine(p, q), combine(q, p), "on {} and {}", p, q)
 
 
 def _inverse(sample: _Sample) -> None:
@@ -220,7 +220,7 @@ def _inverse(sample: _Sample) -> None:
             continue
         if not monoid.invertible:
             raise LawBroken(sample.law, monoid, "uncombine is not flagged", "NotImplementedError", found)
-        sample.expect(q, found, f"uncombine({_shown(total)}, {_shown(p)})")
+        sample.expect(q, found, "uncombine({}, {})", total, p)
 
 
 # -------------------------------------------------------------------- columns of values

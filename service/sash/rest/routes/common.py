@@ -9,12 +9,16 @@ from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path
+from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from sash.rest.bodies import OCTETS
+from sash.rest.call import Call
 from sash.rest.exchange import ANSWERS
+from sash.rest.models import Parameters
 from sash.rest.route import Problems
+from sash_engine.errors import InvalidArgument
 
 __all__ = [
     "BINARY",
@@ -22,6 +26,7 @@ __all__ = [
     "NO_VALUES",
     "NUMBERED",
     "Name",
+    "Timed",
     "arrow_imported",
     "begun",
     "streamed",
@@ -41,6 +46,26 @@ FILE = {OCTETS: BINARY}
 
 _ARROW = "sash.rest.separated"
 """It imports `sash.rest.arrow`."""
+
+
+class Timed(Parameters):
+    times: str = Field("ticks", json_schema_extra={"enum": ["ticks", "iso"]})
+    """How JSON has times: as ticks, or in ISO 8601. Aggregates that return times return ticks."""
+
+    async def iso_unit(self, call: Call, name: str) -> str | None:
+        """The unit of the window's time where times are written in ISO 8601; None: they are ticks.
+
+        Raises:
+            InvalidArgument: `times` is something else, or the window counts logical ticks.
+        """
+        if self.times == "ticks":
+            return None
+        if self.times != "iso":
+            raise InvalidArgument(f"times is ticks or iso, not {self.times[:40]!r}", field="times")
+        unit = (await call.plane.look_up(name)).time_unit
+        if unit == "none":
+            raise InvalidArgument("times is ticks here: the window counts logical ticks", field="times")
+        return unit
 
 
 async def arrow_imported() -> None:

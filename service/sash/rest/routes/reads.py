@@ -18,9 +18,9 @@ from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.exchange import Whole
 from sash.rest.long import answers_json, pairs_json, series_groups_json, series_json
-from sash.rest.models import ABSENT, Int64, Texts
+from sash.rest.models import ABSENT, Int64, Texts, Time
 from sash.rest.route import STORED, Problems, Route, content, needs, told
-from sash.rest.routes.common import BINARY, NO_VALUES, Name, arrow_imported, begun, streamed
+from sash.rest.routes.common import BINARY, NO_VALUES, Name, Timed, arrow_imported, begun, streamed
 from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
@@ -49,7 +49,7 @@ class Trailing(Grouping):
     """One answer over the entries of all the keys, instead of one for each."""
     lookback: Texts = Field((), examples=[["1h"]])
     """A duration (5m, 1h30m) or ticks. Without it, the whole window. May be repeated."""
-    as_of: Int64 = ABSENT
+    as_of: Time = ABSENT
     """End of the lookbacks: as_of - L < time <= as_of. Without it a lookback is now - L < time. Now is the key's
     high-water mark, the newest time ever inserted into it; with `combine` that of all the keys asked for; or wall time,
     if that is the window's clock."""
@@ -65,28 +65,28 @@ class Trailing(Grouping):
         )
 
 
-class Querying(Trailing, Partial):
+class Querying(Trailing, Partial, Timed):
     pass
 
 
-class Watching(Trailing):
+class Watching(Trailing, Timed):
     interval: Int64 = Field(INTERVAL_MS, json_schema_extra={"minimum": INTERVAL_MS_MIN, "maximum": INTERVAL_MS_MAX})
     """Milliseconds between two evaluations."""
 
 
-class Ranging(Partial):
-    start: Int64 = Field(examples=[_START])
-    end: Int64 = Field(examples=[_END])
+class Ranging(Partial, Timed):
+    start: Time = Field(examples=[_START])
+    end: Time = Field(examples=[_END])
     end_exclusive: bool = False
     """Take start <= time < end, so that ranges that meet share no entry."""
     partials: bool = False
     """Answer with partials, too."""
 
 
-class Bucketing(Partial):
-    start: Int64 = Field(examples=[_START])
+class Bucketing(Partial, Timed):
+    start: Time = Field(examples=[_START])
     """Where the first bucket starts."""
-    end: Int64 = Field(examples=[_END])
+    end: Time = Field(examples=[_END])
     """Every bucket starts before it."""
     step: str = Field(ABSENT, examples=["15m"])
     """From one bucket's start to the next: a duration (1s, 15m) or ticks. Or give `gap`."""
@@ -114,9 +114,9 @@ class Pairing(Conditions):
     """Answer also if some shards are away: their pairs have null; `missing_shards` says which."""
 
 
-class Exporting(Selecting):
-    start: Int64 = Field(ABSENT, examples=[_START])
-    end: Int64 = Field(ABSENT, examples=[_END])
+class Exporting(Selecting, Timed):
+    start: Time = Field(ABSENT, examples=[_START])
+    end: Time = Field(ABSENT, examples=[_END])
     end_exclusive: bool = False
     """Take start <= time < end, so that ranges that meet share no entry."""
 
@@ -131,8 +131,9 @@ class Exporting(Selecting):
 )
 async def query(call: Call, name: Name, asked: Annotated[Querying, Query()]) -> bytes:
     question = asked.question()
+    unit = await asked.iso_unit(call, name)
     with allowing(asked.partial) as missing:
-        found = await _answers(call, name, question)
+        found = await _answers(call, name, question, unit)
     return _told(found, missing)
 
 
@@ -148,11 +149,12 @@ async def range_query(call: Call, name: Name, asked: Annotated[Ranging, Query()]
     how, (one, several) = asked.selection(), asked.keys()
     question = RangeQuery(asked.start, asked.end, one, several, asked.partials, asked.end_exclusive, selection=how)
     spec = await call.plane.look_up(name) if asked.partials else None
+    unit = await asked.iso_unit(call, name)
     with allowing(asked.partial) as missing:
         answer = await call.plane.ask(name, question)
     if isinstance(answer, Page):
-        return _told(await answers_json(answer, spec, call.plane.in_slices, "groups"), missing)
-    found = answer_document(answer, spec)
+        return _told(await answers_json(answer, spec, call.plane.in_slices, "groups", unit), missing)
+    found = answer_document(answer, spec, unit)
     return {**found, "missing_shards": sorted(missing)} if missing else found
 
 
@@ -169,6 +171,7 @@ async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -
     how, (one, several) = asked.selection(), asked.keys()
     start, end, step = asked.start, asked.end, asked.step or ""
     question = SeriesQuery(start, end, step, asked.width, one, several, gap=asked.gap, selection=how)
+    unit = await asked.iso_unit(call, name)
     with allowing(asked.partial) as missing:
         found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
@@ -179,8 +182,8 @@ async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -
         return Whole(200, ARROW.encode(), parts)
     ticks = parse_duration(step or asked.gap or "", (await call.plane.look_up(name)).time_unit, "step")
     if isinstance(found, Page):
-        return _told(await series_groups_json(found, start, end, ticks, call.plane.in_slices), missing)
-    return _told(await series_json(found, start, end, ticks, call.plane.in_slices), missing)
+        return _told(await series_groups_json(found, start, end, ticks, call.plane.in_slices, unit), missing)
+    return _told(await series_json(found, start, end, ticks, call.plane.in_slices, unit), missing)
 
 
 def _told(document: bytes, missing: set[int]) -> bytes:
@@ -203,7 +206,9 @@ async def answers_at(call: Call, name: Name, asked: Annotated[Pairing, Query()])
     """The body has the pairs as columns. It changes nothing; it is a POST because pairs are many."""
     spec = await call.plane.look_up(name, AnswersAt.name)
     if call.kind == JSON:
-        times, keys = await call.plane.in_slices(columns.pairs_steps(await call.json(columns=True), spec))
+        times, keys = await call.plane.in_slices(
+            columns.pairs_steps(await call.json(columns=True), spec, call.plane.now_ns)
+        )
     else:
         await arrow_imported()
         from sash.rest import arrow
@@ -233,9 +238,10 @@ async def answers_at(call: Call, name: Name, asked: Annotated[Pairing, Query()])
 async def watch(call: Call, name: Name, asked: Annotated[Watching, Query()]) -> Response:
     question = asked.question()
     check_interval(asked.interval, "interval")
+    unit = await asked.iso_unit(call, name)
 
     async def look() -> bytes:
-        return await _answers(call, name, question)
+        return await _answers(call, name, question, unit)
 
     await apart(look())  # refuses a wrong question before the stream begins
     chosen = ("json", name, *asked.model_dump().values())
@@ -268,6 +274,7 @@ async def keys(call: Call, name: Name, asked: Annotated[Listing, Query()]) -> di
 async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) -> Response:
     one, several = asked.keys()
     question = EntriesQuery(asked.start, asked.end, one, several, asked.end_exclusive, asked.conditions())
+    unit = await asked.iso_unit(call, name)
     bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)
     if call.prefers(ARROW):
@@ -275,20 +282,20 @@ async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) 
         from sash.rest import arrow
 
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
-    return streamed(_json_bulks(bulks, spec), JSON)
+    return streamed(_json_bulks(bulks, spec, unit), JSON)
 
 
-async def _answers(call: Call, name: str, question: Question) -> bytes:
-    """The document of a query's answers."""
+async def _answers(call: Call, name: str, question: Question, unit: str | None) -> bytes:
+    """The document of a query's answers; `unit` as of `answers_json`."""
     found = await call.plane.ask(name, question)
     spec = await call.plane.look_up(name) if question.partials else None
-    return await answers_json(found, spec, call.plane.in_slices)
+    return await answers_json(found, spec, call.plane.in_slices, unit=unit)
 
 
-async def _json_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec) -> AsyncIterator[bytes]:
+async def _json_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec, unit: str | None) -> AsyncIterator[bytes]:
     """Yield one document, bulk by bulk: ``{"bulks": [{"time": […], …}, …]}``."""
     before = b'{"bulks":['
     async for bulk in bulks:
-        yield before + json_bytes(bulk_document(bulk, spec))
+        yield before + json_bytes(bulk_document(bulk, spec, unit))
         before = b","
-    yield b"]}" if before == b"," else before + b"]}"
+    yield b"]}\n" if before == b"," else before + b"]}\n"

@@ -17,7 +17,7 @@ from sash.rest.call import Call
 from sash.rest.documents import Window
 from sash.rest.models import ABSENT, Parameters
 from sash.rest.route import STORED, Route, content, needs, told
-from sash.rest.routes.common import FILE, NO_VALUES, Name, begun, streamed
+from sash.rest.routes.common import FILE, NO_VALUES, Name, Timed, begun, streamed
 from sash.topology import Topology
 from sash_engine.windows.spec.text import MAX_SPEC_BYTES
 from sash_engine.windows.spec.window import WindowSpec
@@ -127,8 +127,9 @@ async def import_window(call: Call, asked: Annotated[Import, Query()]) -> dict[s
     response_description="The window",
     openapi_extra=needs("read"),
 )
-async def get_window(call: Call, name: Name) -> dict[str, Any]:
-    return window_document(await call.plane.window(name))
+async def get_window(call: Call, name: Name, asked: Annotated[Timed, Query()]) -> dict[str, Any]:
+    unit = await asked.iso_unit(call, name)
+    return window_document(await call.plane.window(name), unit)
 
 
 @ROUTER.delete(

@@ -73,7 +73,7 @@ async def insert(call: Call, name: Name) -> dict[str, Any]:
     document = await call.json()
     asked, lookbacks = columns.taken_question(document, spec)
     origin = columns.taken_origin(document, spec)
-    time, fields, key = columns.entry_of(document, spec)
+    time, fields, key = columns.entry_of(document, spec, call.plane.now_ns)
     write = call.plane.write(name, Insert(time, fields, key, asked, lookbacks), origin)
     return write_document(await unbroken(write), asked)
 
@@ -185,7 +185,9 @@ async def _numbered(
     if call.kind == JSON:
         document = await call.json(columns=True)
         origin = columns.taken_origin(document, spec)
-        return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max, names)), origin
+        return await call.plane.in_slices(
+            columns.batch_steps(document, spec, entries_max, call.plane.now_ns, names)
+        ), origin
     origin = beside.origin()
     return await _arrow(call, spec, names), origin
 
@@ -227,7 +229,8 @@ async def _part(call: Call, name: str) -> AnyBatch:
     spec = await call.plane.look_up(name)
     entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
-        return await call.plane.in_slices(columns.batch_steps(await call.json(columns=True), spec, entries_max))
+        document = await call.json(columns=True)
+        return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max, call.plane.now_ns))
     return await _arrow(call, spec)
 
 
@@ -241,11 +244,11 @@ async def _arrow(call: Call, spec: WindowSpec, names: bool = False) -> AnyBatch:
 
 async def _reader(call: Call, spec: WindowSpec) -> LineReader:
     if call.kind == NDJSON:
-        return NdjsonReader(spec)
+        return NdjsonReader(spec, call.plane.now_ns)
     await arrow_imported()
     from sash.rest.separated import CsvReader
 
-    return CsvReader(spec)
+    return CsvReader(spec, call.plane.now_ns)
 
 
 @ROUTER.post(

@@ -24,6 +24,7 @@ export function windowView() {
   const tab = TABS[chosen][1]({ name });
   let [facts, problem, place] = [];
   let isMounted = false;
+  let wasThere = false;
   let again = null;
 
   function mount(root, refresh) {
@@ -61,11 +62,12 @@ export function windowView() {
     } catch (error) {
       if (!(error instanceof Problem) || error.status !== 404) throw error;
       if (!context.isCurrent()) return {};
-      tell("There is no such window any more.");
+      tell(wasThere ? "This window was deleted." : `There is no window "${name}".`);
       unmountTab();
       return {};
     }
     if (!context.isCurrent()) return {};
+    wasThere = true;
     showFacts(found);
     tell(found.problem ? `This window is not served: ${found.problem}` : null);
     if (!isMounted) {

@@ -189,9 +189,11 @@ class GroupReader:
         for monoid in (*self._layout.answering_monoids, *compared):
             if not monoid.commutative:
                 function = monoid.inner.function if isinstance(monoid, Pane) else monoid.function
+                others = [name for name, other in self._monoids.items() if other.commutative]
+                way_out = f"; ask for other aggregates: {', '.join(others)}" if others else ""
                 raise Unsupported(
                     f"{function} depends on the order of entries, and keys have none between them: "
-                    f"window {self._spec.name!r} cannot answer over several keys together",
+                    f"window {self._spec.name!r} cannot answer over several keys together{way_out}",
                     field="keys",
                 )
 

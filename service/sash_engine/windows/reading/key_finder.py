@@ -19,6 +19,8 @@ from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["KeyFinder", "Numbers"]
 
+_WAYS = "REST: key=… or all_keys=true; sash: --key or --all-keys; Python: key=…, keys=[…] or keys=ALL_KEYS"
+
 _NAMES = 4_096
 """Names that one step looks at: 1 ms."""
 
@@ -51,7 +53,9 @@ class KeyFinder:
                 raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="key")
             return UNKEYED
         if key is None:
-            raise InvalidArgument(f"window {self._spec.name!r} is keyed: say which key", field="key")
+            raise InvalidArgument(
+                f"window {self._spec.name!r} is keyed: give a key, several keys, or all keys ({_WAYS})", field="key"
+            )
         check_key(key)
         if self._spec.keys is not None:
             check_parts((key,), self._spec)
