@@ -175,7 +175,7 @@ def test_a_window_that_is_made_anew_has_the_start_again(sash, send):
 
 
 def test_a_start_that_is_not_known_or_no_earlier_has_no_entry(sash, send):
-    to = window(sash, aggregates=INCREASE)
+    to = window(sash, aggregates=INCREASE, slide=None)
     send(message((10, 3, None, {}), (20, 4, 20, {}), (20, 5, 21, {}), kind="sum", temporality=CUMULATIVE))
     assert [time for _, time, _ in entries(to)] == [10, 20]
 
@@ -318,6 +318,21 @@ def test_series_that_have_one_key_are_not_mixed(sash, send):
     found = send(message((1, 1.0, None, {"a": "x"}), (2, 2.0, None, {"a": "y"}), (3, 3.0, None, {"a": "x"})))
     assert (found.rejected_data_points, "other labels are not kept" in found.error_message) == (1, True)
     assert [value for _, _, value in entries(to)] == [1.0, 3.0]
+
+
+def test_a_start_that_the_window_refused_is_written_again(sash, send):
+    ahead = {"ahead": "1h", "too_far_ahead": "reject"}
+    to = window(sash, aggregates=INCREASE, order={"equal_times": "first"} | ahead)
+    assert send(message((2 * 10**12, 9, 0, {}), kind="sum", temporality=CUMULATIVE)).rejected_data_points == 1
+    send(message((10, 3, 0, {}), kind="sum", temporality=CUMULATIVE))
+    assert to.query()[0].aggregates == {"more": 3.0}
+
+
+def test_a_key_that_is_too_long_is_rejected_alone(sash, send):
+    to = window(sash, keyed=True)
+    found = send(message((1, 1.0, None, {"key": "x" * 10_000}), (2, 1.0, None, {"key": "a"})))
+    assert (found.rejected_data_points, "10000 bytes long" in found.error_message) == (1, True)
+    assert entries(to) == [("a", 2, 1.0)]
 
 
 def test_too_many_attributes(sash, send):
