@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sash_client.data.bulks import ENTRIES, KEY, TIME
+from sash_client.data.features import named_beside
 from sash_client.offline import answers_at, spec_of_history
 from sash_client.windows.questions import to_lookbacks
 from sash_spark.names import named
@@ -145,8 +146,8 @@ def _answers(
         known[feature(ENTRIES, lookback)] = AnswerColumn(ENTRIES, pa.int64())
         for name, aggregate in spec["aggregates"].items():
             known[feature(of_aggregate(name), lookback)] = AnswerColumn.of(name, aggregate, spec["fields"])
-    lowered = set(map(str.lower, taken))
-    return [replace(known[name], name=f"aggregates.{name}" if name.lower() in lowered else name) for name in names]
+    beside = named_beside(names, taken, str.lower)
+    return [replace(known[name], name=beside[name]) for name in names]
 
 
 def _in_utc(table: Any) -> Any:
