@@ -5,17 +5,10 @@ from contextlib import suppress
 from threading import Thread
 
 from sash_client import Client, SashClientError, Unavailable
-from tests.ingest.log import SPEC, Log, ids_of, ingest, record, target
+from tests.ingest.log import SPEC, ids_of, ingest, target
+from tests.ingest.test_shards import NUMBERS, log_of
 from tests.support.servers import service_process
 from tests.support.waiting import wait_until
-
-NUMBERS = [n for n in range(1, 6000) if n % 7 and n % 100 < 80]  # with gaps, short and long ones
-
-
-def log_of(numbers, some):
-    """Numbers in two streams, of many keys: each write goes to all shards."""
-    logs = {name: [(n, record(n, carrier=f"c{n % 13}")) for n in numbers[i::2]] for i, name in enumerate("ab")}
-    return Log(logs, some=some)
 
 
 def made(client):
