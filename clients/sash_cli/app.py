@@ -29,7 +29,7 @@ _NOBODY = Login()
 
 GROUPS = {
     "Windows": ("create", "list", "describe", "delete"),
-    "Questions": ("query", "series", "keys", "watch", "answers-at", "mcp"),
+    "Questions": ("query", "series", "keys", "watch", "answers-at", "rules", "mcp"),
     "Entries": ("insert", "load", "ingest", "retract", "update", "evict", "punctuate"),
     "Copies": ("export", "import", "backup", "restore", "reshard"),
     "The service": ("serve", "top", "topology", "shards", "move", "check", "token"),

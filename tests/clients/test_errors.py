@@ -214,7 +214,7 @@ def test_what_cannot_be_sent_is_refused_before_any_call(service):
         (lambda: window.query(lookbacks="5m"), "lookbacks"),
         (lambda: window.query(lookbacks=[0.5]), "lookbacks"),
         (lambda: window.range_query(1.5, 2), "start"),
-        (lambda: window.bulk_evict("now"), "time"),
+        (lambda: window.bulk_evict("soon"), "time"),
         (lambda: window.bulk_insert([1, 2], [1.0]), "value"),
         (lambda: window.bulk_insert([1, 2], [1.0, 2.0], keys=["a"]), "key"),
         (lambda: window.bulk_insert([1], {"delay": [1.0]}), "delay"),

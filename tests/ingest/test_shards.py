@@ -28,6 +28,6 @@ def test_processes_that_die_before_a_sharded_service_lose_and_double_nothing():
                 deaths += 1
             else:
                 break
-        assert deaths > 5
+        assert deaths >= 3
         assert ids_of(window) == Counter(NUMBERS)
         assert {window.last_write(f"p/{name}").number for name in "ab"} == set(NUMBERS[-2:])

@@ -294,7 +294,7 @@ def kinds(base, name):
 
 def test_every_operation_of_the_plane_has_a_right():
     public = {name for name in vars(Plane) if not name.startswith("_")}
-    rightless = {"tidy", "parsed", "of", "learn"}
+    rightless = {"tidy", "parsed", "of", "learn", "now_ns"}
     # They require the right of the named operation, or of the command or question.
     of_another = {"spec", "look_up", "check_may", "window", "windows", "export_together", "write", "ask"}
     asked = kinds(Command, "kind") - {EvictRange.kind} | kinds(Question, "name") - {RangeQuery.name}

@@ -189,7 +189,7 @@ class GroupReader:
         for monoid in (*self._layout.answering_monoids, *compared):
             if not monoid.commutative:
                 function = monoid.inner.function if isinstance(monoid, Pane) else monoid.function
-                others = [name for name, other in self._monoids.items() if other.commutative]
+                others = sorted([name for name, other in self._monoids.items() if other.commutative])
                 way_out = f"; ask for other aggregates: {', '.join(others)}" if others else ""
                 raise Unsupported(
                     f"{function} depends on the order of entries, and keys have none between them: "
