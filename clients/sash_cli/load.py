@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected, one_of
-from sash_cli.output import Progress, fail, interrupts
-
-if TYPE_CHECKING:  # as in `options`; what reads files brings pyarrow
-    pass
+from sash_cli.output import fail, interrupts, rows_progress
 
 __all__ = ["load"]
 
@@ -92,7 +89,7 @@ def load(
         for writer, some in loads:
             loaded = loading.Load(window, writer, mapped, skip_missing, past)
             try:
-                with Progress(amount_text=lambda rows: f"{rows:,} rows", ends=False) as progress:
+                with rows_progress() as progress:
                     for done, file in loaded.chunks(some):
                         if interrupted.is_set():
                             raise KeyboardInterrupt

@@ -32,6 +32,7 @@ __all__ = [
     "instants",
     "interrupts",
     "json_line",
+    "rows_progress",
     "size_text",
     "summed_up",
     "table",
@@ -117,6 +118,11 @@ _BAR_S, _LINE_S = 0.1, 5.0
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def rows_progress() -> Progress:
+    """Return what shows how many rows of a file are done."""
+    return Progress(amount_text=lambda rows: f"{rows:,} rows", ends=False)
 
 
 def size_text(size: int) -> str:

@@ -17,7 +17,7 @@ import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Aggregates, Lookbacks, Name, Target, Wheres, connected
-from sash_cli.output import Progress, fail
+from sash_cli.output import fail, rows_progress
 
 if TYPE_CHECKING:  # as in `options`
     from sash_client.windows.keys import Pairing
@@ -69,7 +69,7 @@ def answers_at(
         if others:
             answered = partial(sash.answers_at, windows={name: {}, **dict(map(_named, others))}, **options)
         try:
-            with Progress(amount_text=lambda rows: f"{rows:,} rows", ends=False) as show:
+            with rows_progress() as show:
                 tables = _answered(answered, batches(pairs, str(kinds[pairs]), _ROWS), partial(show, pairs))
                 rows = written(part, str(kinds[output]), tables)
             os.replace(part, output)
