@@ -52,7 +52,11 @@ async function answered(path, options) {
   try {
     const response = await fetch(path, options);
     const isJson = /json/.test(response.headers.get("content-type") ?? "");
-    return [response, isJson, isJson ? await response.json() : isFile(options) ? await response.blob() : await response.text()];
+    return [
+      response,
+      isJson,
+      isJson ? await response.json() : isFile(options) ? await response.blob() : await response.text(),
+    ];
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Unreachable(`no answer from the service: ${error.message}`);

@@ -17,7 +17,9 @@ export const canDraw = uPlot !== null;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [], [8, 4], [2, 3], [10, 3, 2, 3]];
 const COLOURS = 8;
 // Between the numbers of an axis of whole numbers.
-const WHOLE = [1, 2, 5].flatMap((each) => Array.from({ length: 15 }, (_, power) => each * 10 ** power)).sort((a, b) => a - b);
+const WHOLE = [1, 2, 5]
+  .flatMap((each) => Array.from({ length: 15 }, (_, power) => each * 10 ** power))
+  .sort((a, b) => a - b);
 
 // A canvas knows no `light-dark()`, so an element tells what the colour is now.
 const probe = document.body.appendChild(el("span", { hidden: true }));
@@ -117,7 +119,8 @@ export class Plot {
         {
           ...axis,
           ...(chart.axis ? { label: chart.axis, labelFont: font, labelSize: 20 } : {}),
-          ...(chart.lines.every(({ values }) => values.every((each) => each === null || Number.isInteger(each))) && !bounds
+          ...(chart.lines.every(({ values }) => values.every((each) => each === null || Number.isInteger(each))) &&
+          !bounds
             ? { incrs: WHOLE }
             : {}),
           size: (_, labels) => 18 + 7 * Math.max(2, ...(labels ?? []).map((each) => String(each ?? "").length)),
@@ -242,7 +245,9 @@ export class Plot {
 function alone(drawn, of) {
   const values = drawn.data[of];
   if (values.length < 40) return null;
-  return values.flatMap((each, i) => (each !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null ? [i] : []));
+  return values.flatMap((each, i) =>
+    each !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null ? [i] : [],
+  );
 }
 
 function padded(low, high) {

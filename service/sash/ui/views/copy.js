@@ -61,10 +61,7 @@ const members = (question) =>
   Object.fromEntries(
     Object.entries(question).filter(
       ([name, value]) =>
-        name !== "kind" &&
-        value !== undefined &&
-        value !== "" &&
-        !(Array.isArray(value) && value.length === 0),
+        name !== "kind" && value !== undefined && value !== "" && !(Array.isArray(value) && value.length === 0),
     ),
   );
 
@@ -177,7 +174,10 @@ const inSql = (text) => `'${String(text).replaceAll("\\", "\\\\").replaceAll("'"
 const nameInSql = (text) => `\`${text.replaceAll("`", "``")}\``;
 
 // A window as a view of Spark, which the data source `sash` reads. The view's rows have a column for each part.
-export function sparkOf(spec, { kind, key, lookback = [], by = [], where = [], aggregate = [], start, end, step, width }) {
+export function sparkOf(
+  spec,
+  { kind, key, lookback = [], by = [], where = [], aggregate = [], start, end, step, width },
+) {
   const isSeries = kind === "series";
   const options = {
     target: `${location.hostname}:${grpcPort.get()}`,
@@ -195,7 +195,9 @@ export function sparkOf(spec, { kind, key, lookback = [], by = [], where = [], a
     `SELECT * FROM ${nameInSql(spec.name)};`,
   ];
   if (by.length > 0 || where.length > 0)
-    lines.unshift("-- The view has a row for each key: Sash folds the entries of a group, which SQL cannot do with answers.");
+    lines.unshift(
+      "-- The view has a row for each key: Sash folds the entries of a group, which SQL cannot do with answers.",
+    );
   return lines.join("\n");
 }
 

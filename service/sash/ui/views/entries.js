@@ -86,13 +86,20 @@ export function entries({ name }) {
     if (rows.length === 0) nothing("There are no entries.");
     else {
       told.classList.remove("bad");
-      say(told, `${plural(rows.length, spec.granularity ? "pane" : "entry", spec.granularity ? "panes" : "entries")}, the newest first`);
+      say(
+        told,
+        `${plural(rows.length, spec.granularity ? "pane" : "entry", spec.granularity ? "panes" : "entries")}, the newest first`,
+      );
       const heads = ["Time", ...columns().map((text) => ({ text, class: isNumber(text) ? "number" : null }))];
       const lines = rows.map(([time, ...values]) =>
         el(
           "tr",
           {},
-          el("th", { scope: "row" }, typeof time === "number" ? counts.format(time) : time.replace("T", " ").replace(/\.0+Z/, "Z")),
+          el(
+            "th",
+            { scope: "row" },
+            typeof time === "number" ? counts.format(time) : time.replace("T", " ").replace(/\.0+Z/, "Z"),
+          ),
           values.map((value, i) =>
             el("td", { class: isNumber(columns()[i]) ? "number" : null, title: numeral(value, FULL) }, numeral(value)),
           ),

@@ -9,7 +9,17 @@ import { byId, el, field, input, replaceKeepingFocus, say, select, wait } from "
 import { chips, choices, conditions } from "../core/forms.js";
 import { keyField } from "../core/keyfield.js";
 import { Plot, canDraw } from "../core/plot.js";
-import { MILLISECONDS, counts, durationOf, instant, labelsOf, listed, partsOf, ticksOf, ticksText } from "../core/words.js";
+import {
+  MILLISECONDS,
+  counts,
+  durationOf,
+  instant,
+  labelsOf,
+  listed,
+  partsOf,
+  ticksOf,
+  ticksText,
+} from "../core/words.js";
 import { copying, promqlOf } from "./copy.js";
 import { expressionBox, seriesOf } from "./expression.js";
 import { chartOf, csvOf, isOrdered, valuesTable } from "./series.js";
@@ -48,7 +58,12 @@ export function explore({ name }) {
       el(
         "section",
         { class: "card", "aria-label": "Values" },
-        el("div", { class: "head" }, el("h3", {}, "Values"), el("div", { class: "row buttons" }, ["CSV", "JSON", "Arrow"].map(exporter))),
+        el(
+          "div",
+          { class: "head" },
+          el("h3", {}, "Values"),
+          el("div", { class: "row buttons" }, ["CSV", "JSON", "Arrow"].map(exporter)),
+        ),
         values,
       ),
       el("section", { class: "card", "aria-label": "Copy" }, copy.element),
@@ -59,7 +74,12 @@ export function explore({ name }) {
   const exporter = (kind) =>
     el(
       "button",
-      { type: "button", id: `export-${kind.toLowerCase()}`, "aria-label": `Save as ${kind}`, onclick: () => save(kind) },
+      {
+        type: "button",
+        id: `export-${kind.toLowerCase()}`,
+        "aria-label": `Save as ${kind}`,
+        onclick: () => save(kind),
+      },
       kind,
     );
 
@@ -76,7 +96,12 @@ export function explore({ name }) {
     ].map(([id, title]) =>
       el(
         "button",
-        { type: "button", id: `ask-${id || "choose"}`, "aria-pressed": String(language === id), onclick: () => speak(id) },
+        {
+          type: "button",
+          id: `ask-${id || "choose"}`,
+          "aria-pressed": String(language === id),
+          onclick: () => speak(id),
+        },
         title,
       ),
     );
@@ -116,7 +141,8 @@ export function explore({ name }) {
 
   // PromQL begins with what was chosen.
   function speak(language) {
-    const asked = language === "" || address.get("expr") !== "" ? {} : { expr: promqlOf(spec, asText()).replace(/^#.*\n/, "") };
+    const asked =
+      language === "" || address.get("expr") !== "" ? {} : { expr: promqlOf(spec, asText()).replace(/^#.*\n/, "") };
     address.set({ lang: language, ...asked });
     fill();
     again();
@@ -125,7 +151,10 @@ export function explore({ name }) {
   function windowField() {
     const offered = el("datalist", { id: "windows-offered" });
     const made = input(name, { id: "window", list: "windows-offered" });
-    made.addEventListener("change", () => made.value !== "" && address.go({ window: made.value, tab: "explore", last: address.get("last") || null }));
+    made.addEventListener(
+      "change",
+      () => made.value !== "" && address.go({ window: made.value, tab: "explore", last: address.get("last") || null }),
+    );
     made.addEventListener("focus", () => offerWindows(offered), { once: true });
     return el("div", {}, field("Window", made), offered);
   }
@@ -378,7 +407,8 @@ export function explore({ name }) {
     for (const each of controls.querySelectorAll("[data-field]"))
       each.toggleAttribute("aria-invalid", each.dataset.field === wrong);
     for (const each of controls.querySelectorAll("[aria-invalid]")) each.setAttribute("aria-invalid", "true");
-    if (wrong !== null) controls.querySelector(`[data-field="${CSS.escape(wrong)}"]`)?.setAttribute("aria-errormessage", told.id);
+    if (wrong !== null)
+      controls.querySelector(`[data-field="${CSS.escape(wrong)}"]`)?.setAttribute("aria-errormessage", told.id);
     if (text !== "") empty();
     return {};
   }
@@ -396,7 +426,10 @@ export function explore({ name }) {
     say(byId("span"), `${instant(shown.from, unit)} to ${instant(shown.to - 1, unit)}${how.isLive ? ", live" : ""}`);
     byId("live").setAttribute("aria-pressed", String(how.isLive));
     for (const each of controls.querySelectorAll("[data-last]"))
-      each.setAttribute("aria-pressed", String(how.isLive && each.dataset.last === (address.get("last") || usualSpan())));
+      each.setAttribute(
+        "aria-pressed",
+        String(how.isLive && each.dataset.last === (address.get("last") || usualSpan())),
+      );
     if (wanted.every(({ lines }) => lines.length === 0)) return nothing("No group has entries in this time.");
     nothing("");
     answered = wanted;
@@ -425,13 +458,19 @@ export function explore({ name }) {
     const plot = new Plot({ onZoom: zoomTo, sync: `charts of ${name}` });
     const note = el("p", { class: "faint", hidden: true });
     const title = el("h3", {});
-    return { plot, note, title, element: el("figure", { class: "card" }, el("figcaption", {}, title), plot.element, note) };
+    return {
+      plot,
+      note,
+      title,
+      element: el("figure", { class: "card" }, el("figcaption", {}, title), plot.element, note),
+    };
   }
 
   // The question as what `copy.js` writes.
   function asText() {
     const how = shown ?? { from: 0, to: 1 };
-    const step = address.get("step") || durationOf(Math.max(1, Math.ceil((how.to - how.from) / POINTS)), spec.time_unit);
+    const step =
+      address.get("step") || durationOf(Math.max(1, Math.ceil((how.to - how.from) / POINTS)), spec.time_unit);
     const by = address.all("by");
     const grouped = { by, where: address.all("where"), top: address.get("top"), n: address.get("n", "5") };
     return {
@@ -452,11 +491,23 @@ export function explore({ name }) {
     try {
       if (kind === "CSV") await download(csvOf(answered), file, "text/csv");
       else if (kind === "JSON")
-        await download(JSON.stringify(answered.map(({ questions: _, ...rest }) => rest), null, 1), file, "application/json");
+        await download(
+          JSON.stringify(
+            answered.map(({ questions: _, ...rest }) => rest),
+            null,
+            1,
+          ),
+          file,
+          "application/json",
+        );
       else if (asked.length === 0) nothing("Answers of PromQL are not Arrow: save CSV or JSON.", true);
       else
         for (const [i, each] of asked.entries())
-          await download({ path: pathOf(each) }, asked.length > 1 ? `${name}-${i + 1}.arrow` : file, "application/vnd.apache.arrow.stream");
+          await download(
+            { path: pathOf(each) },
+            asked.length > 1 ? `${name}-${i + 1}.arrow` : file,
+            "application/vnd.apache.arrow.stream",
+          );
     } catch (error) {
       say(told, error.message);
       told.classList.add("bad");

@@ -5,7 +5,18 @@ import { questionOf } from "../core/ask.js";
 import { el, field } from "../core/dom.js";
 
 const OFFERED = 8;
-const FUNCTIONS = ["abs", "avg by", "avg_over_time", "bottomk", "count by", "max by", "max_over_time", "min by", "sum by", "topk"];
+const FUNCTIONS = [
+  "abs",
+  "avg by",
+  "avg_over_time",
+  "bottomk",
+  "count by",
+  "max by",
+  "max_over_time",
+  "min by",
+  "sum by",
+  "topk",
+];
 const WORD = /[\w:.]+$/;
 
 export function expressionBox(change) {
@@ -38,7 +49,7 @@ export function expressionBox(change) {
   async function offer(ask) {
     names ??= (await ask("/prometheus/api/v1/label/__name__/values")).data;
   }
-  const hint = "windows are metrics: window:aggregate{part=\"value\", __lookback__=\"1h\"}";
+  const hint = 'windows are metrics: window:aggregate{part="value", __lookback__="1h"}';
   return { element: el("div", {}, field("Expression", box, { wide: true, name: "query", hint }), offers), offer };
 }
 
@@ -61,6 +72,7 @@ export async function seriesOf(ask, query, { to, length, step }, millis, linesMa
     return { label, series: { time, width: 0, aggregates: { value: found } } };
   });
   const left = data.result.length - lines.length;
-  const note = lines.length === 0 ? "Nothing fits this expression." : left > 0 ? `${left} more series are not drawn.` : "";
+  const note =
+    lines.length === 0 ? "Nothing fits this expression." : left > 0 ? `${left} more series are not drawn.` : "";
   return { lines, note, curl: `curl -s '${location.origin}${path.replaceAll("'", "%27")}'` };
 }

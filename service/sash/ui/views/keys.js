@@ -257,7 +257,13 @@ export function keys({ name }) {
               ? el(
                   "a",
                   {
-                    href: address.to({ window: name, tab: "explore", by: asked.by, where: asked.where, top: "entries" }),
+                    href: address.to({
+                      window: name,
+                      tab: "explore",
+                      by: asked.by,
+                      where: asked.where,
+                      top: "entries",
+                    }),
                   },
                   "Chart these groups",
                 )

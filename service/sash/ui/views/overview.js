@@ -177,7 +177,15 @@ export function overview() {
       }),
     ];
     if (now !== undefined)
-      drawn.push(memoryTile(now), tierTile(now), latencyTile("query"), latencyTile("bulk_insert"), loopTile(), shardsTile(), refusedTile());
+      drawn.push(
+        memoryTile(now),
+        tierTile(now),
+        latencyTile("query"),
+        latencyTile("bulk_insert"),
+        loopTile(),
+        shardsTile(),
+        refusedTile(),
+      );
     replaceKeepingFocus(tiles, drawn.filter(Boolean));
   }
 

@@ -130,7 +130,13 @@ export function valuesTable(panels, unit) {
   const columns = panels.flatMap(({ title, aggregate, about, lines }) =>
     lines.map(({ label, series }) => {
       const at = new Map(endsOf({ series }).map((end, i) => [end, i]));
-      return { title, about, text: [aggregate, label].filter(Boolean).join(" · "), of: series.aggregates[aggregate], at };
+      return {
+        title,
+        about,
+        text: [aggregate, label].filter(Boolean).join(" · "),
+        of: series.aggregates[aggregate],
+        at,
+      };
     }),
   );
   const heads = ["Up to", ...columns.map(({ text, title }) => ({ text, title, class: "number" }))];
@@ -158,16 +164,24 @@ export function csvOf(panels) {
     for (const { label, series } of lines) {
       series.time.forEach((start, i) => {
         const id = JSON.stringify([label, start, series.width]);
-        if (!rows.has(id)) rows.set(id, { label, start, end: start + series.width, entries: series.entries?.[i] ?? "" });
+        if (!rows.has(id))
+          rows.set(id, { label, start, end: start + series.width, entries: series.entries?.[i] ?? "" });
         rows.get(id)[aggregate] = series.aggregates[aggregate][i];
       });
     }
   }
   const cell = (value) => {
-    const text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+    const text =
+      value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const heads = ["line", "start", "end", "entries", ...names];
-  const lines = [...rows.values()].map((row) => [row.label, row.start, row.end, row.entries, ...names.map((name) => row[name])]);
+  const lines = [...rows.values()].map((row) => [
+    row.label,
+    row.start,
+    row.end,
+    row.entries,
+    ...names.map((name) => row[name]),
+  ]);
   return [heads, ...lines].map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";
 }
