@@ -21,10 +21,11 @@ FLIGHTS = 30_000
 BUDGET = 150 * 1024
 """Bytes of the first view, compressed."""
 KEYS = "key=JFK%7CAA&key=LGA%7CDL"
+CHOSEN = "aggregate=flights&aggregate=mean&aggregate=tail&aggregate=spread"
 VIEWS = {
     "overview": ("", "#windows"),
     "answers": ("window=departures&key=JFK%7CAA&lookbacks=6h+1d", "#answers"),
-    "explore": (f"window=departures&tab=explore&{KEYS}&last=3d&width=1h", "#charts canvas"),
+    "explore": (f"window=departures&tab=explore&{KEYS}&last=3d&width=1h&{CHOSEN}", "#charts canvas"),
     "groups": ("window=departures&tab=explore&by=carrier&top=mean&last=3d&width=6h&aggregate=mean", "#charts canvas"),
     "promql": (
         "window=departures&tab=explore&lang=promql&last=3d"
