@@ -20,7 +20,7 @@ from sash.durability import deriving
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
 from sash.durability.images.export import Importer, export
-from sash.durability.images.footprint import COPIES, ROW_BYTES, footprint, view_footprint
+from sash.durability.images.footprint import COPIES, ROW_BYTES, footprint, held_bytes, view_footprint
 from sash.durability.journal.journal import MIB
 from sash.durability.memory_storage import MemoryStorage
 from sash.durability.records import commands as records
@@ -187,6 +187,11 @@ class Storage:
         """How many bytes of stored blocks are in memory."""
         status = self.status()
         return 0 if status is None else status.cache_bytes
+
+    @property
+    def window_bytes(self) -> int:
+        """How many bytes of memory the windows have, at most; all of them are looked at."""
+        return sum(held_bytes(window) for window in self._catalogue.all() if isinstance(window, Window))
 
     @property
     def pending_bytes(self) -> int:
