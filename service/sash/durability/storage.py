@@ -174,7 +174,7 @@ class Storage:
         return self.store.taken
 
     async def confirm(self) -> None:
-        """Ask the tier if another server has taken it over; raises as `ColdTier.get_many`."""
+        """See `WindowStorage.confirm`."""
         await self.store.confirm()
 
     @property

@@ -104,7 +104,11 @@ class HostedShards:
         return hosted.local
 
     async def confirm(self, shard: int) -> None:
-        """Ask the store if this process has a shard, whatever it knows; raises Unavailable if another one has it."""
+        """Ask the store if it has all that a shard of this process shows, and if no other process has the shard.
+
+        Raises:
+            Unavailable: it has not, or cannot be asked.
+        """
         self.local(shard)
         await self.guarded(shard, self.hosted[shard].storage.confirm())
 
