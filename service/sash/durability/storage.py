@@ -330,11 +330,11 @@ class Storage:
         if question.is_short:
             await self.whole(name)
             reader = self.find(name).reader_of(question)
-            if question.takes_a_step(reader):
-                return self._told(name, question, question.answer(reader))
+            if reader.takes_a_step(question):
+                return self._told(name, question, reader.answer(question))
 
         def told(reader: Reader) -> Steps[A]:
-            return self._told(name, question, (yield from question.steps(reader)))
+            return self._told(name, question, (yield from reader.steps(question)))
 
         async with self._asking.one(payer()), self.shared(name) as window:
 
