@@ -60,7 +60,10 @@ export async function seriesOf(ask, query, { to, length, step }, millis, linesMa
   const every = Math.max(0.001, seconds(step));
   const end = seconds(to - 1);
   const path = `/prometheus/api/v1/query_range?${questionOf({ query, start: end - seconds(length) + every, end, step: every })}`;
-  const { data } = await ask(path);
+  const { data } = await ask(path).catch((error) => {
+    if (error.name !== "AbortError" && error.status === 400) error.field = "query"; // the only one that somebody wrote
+    throw error;
+  });
   const times = [...new Set(data.result.flatMap(({ values }) => values.map(([at]) => at)))].sort((a, b) => a - b);
   const place = new Map(times.map((at, i) => [at, i]));
   const lines = data.result.slice(0, linesMax).map(({ metric, values }) => {
