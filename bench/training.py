@@ -5,9 +5,9 @@ what the others do, each where it is installed.
 
 1 M pairs x 3 lookbacks (1 h, 7 d, 90 d) x (count, sum, max, distinct) over 100,000 keys and 20 M entries of a year,
 one after the other; the seconds of the clock and of the processor, with all threads, of the median of three runs, or of
-those that begin in the first 20 seconds, without what it takes to load the entries. Sash's distinct count is an HLL sketch,
-which is nearly exact up to some hundred values; the others count exactly. Counts and maxima must be equal, sums up to
-rounding, distinct counts for 99 of 100.
+those that begin in the first 20 seconds, without what it takes to load the entries. Sash's distinct count is an HLL
+sketch, which is nearly exact up to some hundred values; the others count exactly. Counts and maxima must be equal, sums
+up to rounding, distinct counts for 99 of 100.
 
 Run ``python -m bench.training``, with ``--share 0.1`` of it, with ``--only polars`` for some of them, or with
 ``--smoke`` (figures meaningless).
