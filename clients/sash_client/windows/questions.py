@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack, cast
 
 from sash_client.answers import Answer, page_of
 from sash_client.calls.plans import Ask, AskStream, Plan
-from sash_client.data.bulks import Bulk, bulk_of, from_bulk, pairs_of
+from sash_client.data.bulks import Bulk, bulk_of, by_key, from_bulk, pairs_of
 from sash_client.data.features import Features, Gathered, beside, requests_of
 from sash_client.data.tables import Series
 from sash_client.data.times import Duration, TimeLike, to_duration
@@ -436,13 +436,19 @@ def _features(
     question = pb.AnswersAtRequest(window=window.name, lookbacks=lookbacks, partial=asked.get("partial", ""))
     fill_where(question, asked.get("where"))
     fill_aggregates(question, asked.get("aggregates"))
-    found, done = Gathered(sorted(spec.aggregates), answers_in), 0
-    for request in requests_of(columns, question, max(_PAIR_ANSWERS // max(len(lookbacks), 1), 1)):
+    found, done, most = (
+        Gathered(sorted(spec.aggregates), answers_in),
+        0,
+        max(_PAIR_ANSWERS // max(len(lookbacks), 1), 1),
+    )
+    # A bulk of few keys is answered about in half the time, and has fewer names.
+    columns, order = by_key(columns) if len(columns.times) > most else (columns, None)
+    for request in requests_of(columns, question, most):
         found.add((yield Ask("AnswersAt", request)))
         done += len(request.time) // 8
         if progress is not None:
             progress(done, len(columns.times))
-    return found.features()
+    return found.features(order)
 
 
 def _question(

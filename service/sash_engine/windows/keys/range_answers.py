@@ -132,13 +132,13 @@ class _Rows:
         runs = np.flatnonzero(np.diff(keys, prepend=-1))  # one of each key
         low, high = np.minimum.reduceat(begin, runs), np.maximum.reduceat(end, runs)
         load, ends, at = np.cumsum(high - low), np.append(runs[1:], len(keys)), 0
+        read = {i: [columns[i] for columns in self.sources] for i in out.layout.used}
         while at < len(runs):
             before = int(load[at - 1]) if at else 0
             behind = max(int(load.searchsorted(before + _ROWS, "right")), at + 1)
             a, b = int(runs[at]), int(ends[behind - 1])
-            columns = [each[:0] for each in self.sources[0]]
-            for i in out.layout.used:
-                each = [columns[i] for columns in self.sources]
+            columns = [column[:0] for column in self.sources[0]]
+            for i, each in read.items():
                 columns[i] = gather(each, self.of[keys[runs[at:behind]]], low[at:behind], high[at:behind])
             moved = load[at:behind] - high[at:behind] - before  # by how much rows move: behind those of the keys before
             moved = np.repeat(moved, ends[at:behind] - runs[at:behind])
