@@ -71,7 +71,9 @@ class View:
         self._slide = ViewSlide(spec, source.slide_policy, keys, kept is None and spec.slide == source.spec.slide)
         self._keys = ViewKeys(keys, self._layout, self._slide)
         labels = Labels(spec, keys, source.labels)
-        self.reader = self.past = Reader(spec, self._layout, self._keys, self._slide, labels, source.cold)
+        self.reader = self.past = Reader(
+            spec, self._layout, self._keys, self._slide, labels, source.cold, known=source.known
+        )
         if kept is not None:
             everything = ViewSlide(spec, source.slide_policy, keys, True)
             self.past = Reader(

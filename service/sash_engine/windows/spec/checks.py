@@ -17,6 +17,7 @@ __all__ = [
     "check_ahead",
     "check_history",
     "check_identity",
+    "check_known",
     "check_nullable",
     "check_panes",
     "check_slide",
@@ -102,6 +103,27 @@ def check_history(spec: WindowSpec) -> None:
             "it forgets keys with all they have, and their history is not over yet",
             limit=f"at least {spec.history}",
         )
+
+
+def check_known(spec: WindowSpec) -> None:
+    """Refuse what makes an earlier answer depend on more than the entries that had been applied."""
+    if spec.known is None:
+        return
+    for name in _BY_ENTRY:
+        if getattr(spec.slide, name) is not None:
+            refuse(f"slide.{name}", "a window with known slides by max_age alone: else entries leave that were known")
+    for name, why in (
+        ("granularity", "a pane does not say which of its entries arrived when"),
+        ("rollups", "they fold the entries of groups, whenever these arrived"),
+        ("algorithm", "it keeps partials only, and no entries"),
+        ("idle_expiry", "it forgets keys with all they have"),
+    ):
+        if getattr(spec, name) is not None:
+            refuse(name, f"a window with known has none: {why}")
+    if "known_at" in spec.parts:
+        refuse("keys", "'known_at' is what questions about pairs of a window with known call a column of theirs")
+    if spec.order.equal_times != "keep":
+        refuse("order.equal_times", "a window with known keeps all entries of a time", limit="keep")
 
 
 def check_identity(spec: WindowSpec) -> None:

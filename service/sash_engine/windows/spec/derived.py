@@ -156,6 +156,11 @@ def check_derived(spec: WindowSpec, source: WindowSpec) -> None:
     Raises:
         InvalidArgument: names the field of the spec, and the limit.
     """
+    if source.known is not None:
+        refuse(
+            "from.window" if spec.of is None else "of",
+            f"{source.name!r} has known: arrival, and what is derived from it could not say what was known when",
+        )
     if spec.of is None:
         _check_cascade(spec, source)
     else:
@@ -209,7 +214,7 @@ def _check_panes_of(spec: WindowSpec, source: WindowSpec, granule: int) -> None:
 
 _SAME = ("time_unit", "keyed", "keys", "fields", "nullable", "order", "idle_expiry", "granularity", "identity")
 """What a view has of its source."""
-_NEVER = ("durability", "rollups", "algorithm", "from", "history")
+_NEVER = ("durability", "rollups", "algorithm", "from", "history", "known")
 """What belongs to the window that has the entries."""
 _BY_AGE = {"max_age", "every", "clock", "until"}
 """What is known of a slide without a look at the entries."""

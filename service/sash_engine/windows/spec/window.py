@@ -17,6 +17,7 @@ from sash_engine.windows.spec.checks import (
     check_ahead,
     check_history,
     check_identity,
+    check_known,
     check_nullable,
     check_panes,
     check_slide,
@@ -32,6 +33,7 @@ from sash_wire.errors import WireError
 from sash_wire.nulls import mark_of
 
 __all__ = [
+    "ARRIVAL",
     "AggregateSpec",
     "Durability",
     "OrderPolicy",
@@ -45,6 +47,8 @@ __all__ = [
 TimeUnit = Literal["ns", "us", "ms", "s", "none"]
 Durability = Literal["sync", "interval", "memory"]
 
+ARRIVAL = "arrival!"
+"""The column of the numbers of arrival; nobody can call a field so."""
 MAX_FIELDS = 64
 MAX_AGGREGATES = 64
 MAX_KEY_BYTES = 512
@@ -141,6 +145,11 @@ class WindowSpec(Document):
         description="The window is a view: it keeps nothing, and shows the entries of another one, with a slide and "
         "aggregates of its own. What it does not say, such as its fields, is that of the other window.",
     )
+    known: Literal["arrival"] | None = Field(
+        None,
+        description="`arrival`: the window keeps when each entry was applied, was retracted and was corrected. Then "
+        "questions about the past may say `known_at`, and are answered from what had been applied by then.",
+    )
     algorithm: str | None = Field(
         None,
         description="Deprecated: leave it out. The name of the algorithm that the window runs on, in memory only. "
@@ -199,6 +208,11 @@ class WindowSpec(Document):
     def columns(self) -> dict[str, FieldType]:
         """The columns of an entry besides its time: the fields, then a mark for each field that may be null."""
         return {**self.fields, **{mark_of(name): "bool" for name in self.nullable or ()}}
+
+    @property
+    def kept_columns(self) -> dict[str, FieldType]:
+        """The columns of an entry as the window keeps it: `columns`, and with `known` the number of its arrival."""
+        return self.columns if self.known is None else {**self.columns, ARRIVAL: "int64"}
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -330,6 +344,7 @@ class WindowSpec(Document):
             check_history(self)
             check_identity(self)
             check_nullable(self)
+            check_known(self)
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
                 refuse("slide.clock", "logical time has no wall clock")
