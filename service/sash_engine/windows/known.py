@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument, Unsupported
-from sash_engine.forest import Forest, Layout, RangeAnswers
+from sash_engine.forest import Cold, Forest, Layout, RangeAnswers
 from sash_engine.monoids import Max, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
@@ -42,14 +42,13 @@ from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.ragged import ragged
 from sash_engine.windows.keys.store import Same
 from sash_engine.windows.spec.policies import AggregateSpec, OrderPolicy, SlidePolicy
-from sash_engine.windows.spec.window import ARRIVAL, TICK_MAX, TICK_MIN, WindowSpec
+from sash_engine.windows.spec.window import ARRIVAL, PLACED, REMOVED, TICK_MAX, TICK_MIN, WindowSpec
 
 if TYPE_CHECKING:
     from sash_engine.windows.window import Window
 
 __all__ = ["Known", "no_known", "removed_spec"]
 
-_PLACED, _REMOVED = "placed!", "removed!"
 _NEWEST = (Max("int64"), (ARRIVAL,))
 _ROWS = 65_536
 """Rows that one step looks at, unless one range has more."""
@@ -63,10 +62,10 @@ _OPENED = 64
 
 def removed_spec(spec: WindowSpec) -> WindowSpec:
     """The spec of the window that keeps what was removed; nobody could write it."""
-    fields = {**spec.kept_columns, _PLACED: "int64", _REMOVED: "int64"}
-    newest = AggregateSpec(function="max", field=_REMOVED)
+    fields = {**spec.kept_columns, PLACED: "int64", REMOVED: "int64"}
+    newest = AggregateSpec(function="max", field=REMOVED)
     others: dict[str, Any] = dict.fromkeys(("nullable", "history", "identity", "known", "durability"))
-    others |= {"fields": fields, "aggregates": {_REMOVED: newest}, "slide": SlidePolicy(), "order": OrderPolicy()}
+    others |= {"fields": fields, "aggregates": {REMOVED: newest}, "slide": SlidePolicy(), "order": OrderPolicy()}
     return spec.model_copy(update=others)
 
 
@@ -83,10 +82,11 @@ class Known:
     Args:
         spec, keys, counts: of the window.
         removed: the window of what was removed, see `removed_spec`.
+        cold: where the window keeps its sealed blocks; None: in memory.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys, counts: Counts, removed: Window) -> None:
-        self.removed = removed
+    def __init__(self, spec: WindowSpec, keys: Keys, counts: Counts, removed: Window, cold: Cold | None) -> None:
+        self.removed, self._cold = removed, cold
         self._spec, self._keys, self._counts = spec, keys, counts
 
     @property
@@ -143,7 +143,7 @@ class Known:
             spans = [(time, time) for time in wanted.tolist()]
         names = set(zip(times.tolist(), identities, strict=True))
         for start, end in spans:
-            rows = _rows(self._keys, number, start, end, self.removed)
+            rows = _rows(self._keys, number, start, end, self._cold)
             for i, name in enumerate(zip(rows[0].tolist(), rows[column].tolist(), strict=True)):
                 if name in names:
                     found.setdefault(name, []).append([each[i : i + 1] for each in rows])
@@ -176,7 +176,7 @@ class Known:
             there = removed.keys.create([name]).item()
         removed.cut(there, self._keys.late_through_of[number])
         placed = rows[-1].copy()
-        earlier = _rows(removed.keys, there, int(rows[0].min()), int(rows[0].max()), removed)
+        earlier = _rows(removed.keys, there, int(rows[0].min()), int(rows[0].max()), removed.cold)
         _follow(placed, earlier)
         finished(removed.feed_steps(np.full(len(changes), there), [*rows, placed, changes]))
 
@@ -265,12 +265,12 @@ class Known:
         there, start = removed.keys.find(name), max(self._keys.late_through_of[number] + 1, TICK_MIN)
         oldest = None
         if there is not None:
-            for rows in _slices(removed.keys, there, start, TICK_MAX - 1, removed):
+            for rows in _slices(removed.keys, there, start, TICK_MAX - 1, removed.cold):
                 seen = np.flatnonzero((rows[-3] <= known) & (rows[-1] > known))
                 if len(seen):
                     oldest = int(rows[0][seen[0]])
                     break
-        for rows in _slices(self._keys, number, start, TICK_MAX - 1 if oldest is None else oldest, removed):
+        for rows in _slices(self._keys, number, start, TICK_MAX - 1 if oldest is None else oldest, self._cold):
             seen = np.flatnonzero(rows[-1] <= known)
             if len(seen):
                 return int(rows[0][seen[0]])
@@ -284,7 +284,7 @@ class Known:
         starts = np.maximum(starts, max(keys.late_through_of[number] + 1, TICK_MIN))
         there, store = removed.keys.find(keys.name(number)), keys.store(number)
         first, last = int(starts.min()), int(stops.max()) - 1
-        gone = None if there is None or first > last else _rows(removed.keys, there, first, last, removed)
+        gone = None if there is None or first > last else _rows(removed.keys, there, first, last, removed.cold)
         if isinstance(store, Forest) and store.open_rows() is None:
             blocks = _Blocks(self, number, store, gone, layout)
             found = list[tuple[int, list[Partial]]]()
@@ -309,7 +309,7 @@ class _Blocks:
     """
 
     def __init__(self, known: Known, number: int, forest: Forest, gone: list[Array] | None, layout: Layout) -> None:
-        self._keys, self._removed, self._number, self._forest = known._keys, known.removed, number, forest
+        self._keys, self._cold, self._number, self._forest = known._keys, known._cold, number, forest
         self._gone, self._layout = gone, layout
         (slot,) = self._keys.layout.answering({ARRIVAL: _NEWEST}).answers
         self._first, self._last, self._newest = forest.block_maxima(slot)
@@ -373,7 +373,7 @@ class _Blocks:
             if gone is not None:
                 inside = slice(int(gone[0].searchsorted(start, "left")), int(gone[0].searchsorted(end, "right")))
                 gone = [column[inside] for column in gone]
-            rows = _rows(self._keys, self._number, start, end, self._removed)
+            rows = _rows(self._keys, self._number, start, end, self._cold)
             found = self._opened[start, end] = _Versions(rows, gone)
         return found
 
@@ -439,9 +439,8 @@ class _Versions:
         ]
 
 
-def _slices(keys: Keys, number: int, start: int, end: int, window: Window) -> Iterator[list[Array]]:
+def _slices(keys: Keys, number: int, start: int, end: int, cold: Cold | None) -> Iterator[list[Array]]:
     """The rows of a key with start <= time <= end, block by block."""
-    cold = window.cold
     for each in keys.store(number).capture(start, end):
         columns = each.columns
         if columns is None:
@@ -450,9 +449,9 @@ def _slices(keys: Keys, number: int, start: int, end: int, window: Window) -> It
         yield [column[each.first : each.stop] for column in columns]
 
 
-def _rows(keys: Keys, number: int, start: int, end: int, window: Window) -> list[Array]:
-    """All rows of a key with start <= time <= end; `window` has the tier."""
-    parts = list(_slices(keys, number, start, end, window))
+def _rows(keys: Keys, number: int, start: int, end: int, cold: Cold | None) -> list[Array]:
+    """All rows of a key with start <= time <= end; `cold` loads its blocks."""
+    parts = list(_slices(keys, number, start, end, cold))
     if not parts:
         return [np.empty(0, dtype) for dtype in keys.layout.dtypes]
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]

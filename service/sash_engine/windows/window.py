@@ -64,7 +64,7 @@ from sash_engine.windows.sliding.adaptive import layout_of
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.algorithms import check_algorithm
 from sash_engine.windows.spec.derived import check_derived, document_of, widened
-from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time
+from sash_engine.windows.spec.window import REMOVED, TICK_MIN, WindowSpec, check_time
 from sash_engine.windows.writing.changes import Changes
 from sash_engine.windows.writing.writer import Writer
 from sash_wire.coded import Coded
@@ -127,7 +127,8 @@ class Window:
         self._fields = Fields(spec)
         self._panes = None if spec.granularity is None else Panes(spec, block)
         self.layout: Layout = self._panes.layout if self._panes else layout_of(spec, block)
-        self.cold = cold.part(self.layout) if cold is not None and spec.source is not None else cold
+        other = spec.source is not None or REMOVED in spec.fields
+        self.cold = cold.part(self.layout) if cold is not None and other else cold
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
@@ -141,7 +142,7 @@ class Window:
         self.known: Known | None = None
         if spec.known is not None:
             removed = Window(removed_spec(spec), _ANY, block, pages, self._clock, cold)
-            self.known = Known(spec, keys, self.counts, removed)
+            self.known = Known(spec, keys, self.counts, removed, self.cold)
         self._writer = Writer(
             spec, keys, slide, self.counts, self._clock, max_keys, self._panes, self.derived, shown, self.known
         )

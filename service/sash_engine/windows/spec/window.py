@@ -34,6 +34,9 @@ from sash_wire.nulls import mark_of
 
 __all__ = [
     "ARRIVAL",
+    "NUMBERS",
+    "PLACED",
+    "REMOVED",
     "AggregateSpec",
     "Durability",
     "OrderPolicy",
@@ -47,8 +50,8 @@ __all__ = [
 TimeUnit = Literal["ns", "us", "ms", "s", "none"]
 Durability = Literal["sync", "interval", "memory"]
 
-ARRIVAL = "arrival!"
-"""The column of the numbers of arrival; nobody can call a field so."""
+ARRIVAL, PLACED, REMOVED = NUMBERS = "arrival!", "placed!", "removed!"
+"""The columns of the numbers of arrival, and of those of entries that were removed; nobody can call a field so."""
 MAX_FIELDS = 64
 MAX_AGGREGATES = 64
 MAX_KEY_BYTES = 512
