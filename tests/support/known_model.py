@@ -29,21 +29,43 @@ class Version:
 
 
 class KnownModel:
-    """What was sent to a window, and what it answers."""
+    """What was sent to a window, and what it answers.
 
-    def __init__(self) -> None:
+    Args:
+        max_age: how long entries stay; None: forever.
+    """
+
+    def __init__(self, max_age: int | None = None) -> None:
+        self.max_age = max_age
+        self.now: dict[str | None, int] = {}
+        self._late_through: dict[str | None, int] = {}
         self.versions: list[Version] = []
         self.applied = 0
         self.tokens = [0]
         """The numbers between writes; within one, a window may number the entries in another order."""
 
+    def through(self, key: str | None) -> int:
+        """Entries of a key of this time and older have left."""
+        return -1 if self.max_age is None or key not in self.now else self.now[key] - self.max_age
+
+    def begin(self) -> None:
+        """Begin a write: what is late by now is late for all of it."""
+        self._late_through = {key: self.through(key) for key in self.now}
+
     def insert(self, key: str | None, time: int, value: int, id: int) -> None:
-        """Take in an entry."""
+        """Take in an entry, unless it is late."""
+        if time <= self._late_through.get(key, -1):
+            return
+        self.now[key] = max(time, self.now.get(key, 0))
         self.applied += 1
         self.versions.append(Version(key, time, value, id, self.applied, self.applied))
 
     def _named(self, key: str | None, time: int, id: int) -> Version | None:
-        there = [v for v in self.versions if (v.key, v.time, v.id) == (key, time, id) and v.removed == NEVER_REMOVED]
+        there = [
+            v
+            for v in self.versions
+            if (v.key, v.time, v.id) == (key, time, id) and v.removed == NEVER_REMOVED and time > self.through(key)
+        ]
         return min(there, key=lambda version: version.placed, default=None)
 
     def retract(self, key: str | None, time: int, id: int) -> None:
@@ -67,6 +89,7 @@ class KnownModel:
 
     def values(self, key: str | None, start: int, end: int, known_at: int) -> list[int]:
         """The values of the entries with start <= time <= end as known at a number, in order."""
+        start = max(start, self.through(key) + 1)
         there = [
             v for v in self.versions if v.key == key and start <= v.time <= end and v.since <= known_at < v.removed
         ]
@@ -110,6 +133,7 @@ def write(
     evicts: bool = True,
 ) -> int:
     """Make one random write to both, about times up to `late` before `next_id`; return the next identity."""
+    model.begin()
     next_id = _written(window, model, rng, keys, late, next_id, evicts)
     model.tokens.append(model.applied)
     return next_id

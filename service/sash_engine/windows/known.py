@@ -343,7 +343,9 @@ class _Blocks:
         opened = self._newest[a:b] > known
         spans = list[tuple[int, int]]()
         if self._gone is not None:
-            times = self._gone[0][self._gone[-1] > known]
+            gone, removed = self._gone[0], self._gone[-1]
+            x, y = int(gone.searchsorted(start, "left")), int(gone.searchsorted(end, "right"))
+            times = gone[x:y][removed[x:y] > known]
             at = self._last[a:b].searchsorted(times, "left")
             inside = at < b - a
             inside[inside] = self._first[a:b][at[inside]] <= times[inside]
