@@ -6,6 +6,8 @@ Among several shards, a window can be closed while it is created or deleted on a
 nothing and takes no write, as long as this process has the shard. A shard that starts, or moves, gets the windows of
 home before it serves any: so it needs not remember what was closed. Each closing has a token, and only who knows it
 opens or deletes the window: what an earlier owner of home said, and comes late, changes nothing.
+
+A window that changes on all of them is noted on home, until all others have followed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from sash.durability.records.commands import AddAggregates, Command
 from sash.durability.storage import Storage
 from sash.limits.held import Held
 from sash.topology import ServingProcess, stays
-from sash_engine.errors import Unavailable
+from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import Question
@@ -47,7 +49,7 @@ class LocalShard:
     Attributes:
         count: how many shards there are, where this one has all windows.
         slices: run long work.
-        on_closed: called when a window was closed.
+        on_unsettled: called when a window was closed, or noted as changed.
     """
 
     def __init__(self, storage: Storage, held: Held) -> None:
@@ -58,7 +60,8 @@ class LocalShard:
         self.slices = storage.slices
         self.slices.turns = held.turns
         self._closed: dict[str, str] = {}
-        self.on_closed: Callable[[], None] = lambda: None
+        self._changed: set[str] = set()
+        self.on_unsettled: Callable[[], None] = lambda: None
 
     # ---------------------------------------------------------------- commands and questions
 
@@ -184,6 +187,34 @@ class LocalShard:
         """Have a process take a shard."""
         raise stays()
 
+    # ---------------------------------------------------------------- what other shards do not have yet
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no window is closed, or noted as changed."""
+        return not (self._closed or self._changed)
+
+    @contextmanager
+    def changing(self, name: str) -> Iterator[None]:
+        """Note that a window changes here, and perhaps not on other shards; one that is refused does not."""
+        noted = name in self._changed
+        self._changed.add(name)
+        self.on_unsettled()
+        try:
+            yield
+        except SashError as error:
+            if not noted and not isinstance(error, Unavailable):
+                self._changed.discard(name)
+            raise
+
+    def changed(self) -> list[str]:
+        """The windows that have changed here, or perhaps have, and not on all other shards."""
+        return sorted(self._changed)
+
+    def has_changed(self, name: str) -> None:
+        """Note that a window has changed on all shards."""
+        self._changed.discard(name)
+
     # ---------------------------------------------------------------- closing
 
     async def closed(self) -> dict[str, str]:
@@ -221,7 +252,7 @@ class LocalShard:
 
     def _close(self, name: str, token: str) -> None:
         self._closed[name] = token
-        self.on_closed()
+        self.on_unsettled()
 
     def _check_open(self, name: str) -> None:
         if name in self._closed:

@@ -1,5 +1,7 @@
 """Nobody writes to a window that home does not have: whatever fails while it is created, restored or deleted.
 
+No shard keeps fewer aggregates than home, and none gets more, whatever fails while they are added.
+
 A call to a shard fails before it is made, or its answer is lost; or the process that makes the calls ends, or home has
 another owner meanwhile. Each call of each operation does so once.
 """
@@ -432,6 +434,118 @@ async def test_a_process_that_has_home_again_does_not_go_on_with_what_it_began_b
     assert await settled(plane)
 
 
+LOW = {"low": {"function": "min", "field": "v"}}
+
+
+def have_low(plane: ShardedPlane) -> list[int]:
+    """The shards whose window has the aggregate that is added."""
+    shards = plane.shards.hosted
+    return [shard for shard in range(SHARDS) if "low" in shards[shard].local.spec("w").aggregates]
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_whatever_fails_aggregates_that_home_has_come_to_all_shards(how: str) -> None:
+    number, done = 0, False
+    while not done:
+        plane = in_process(SHARDS)
+        await plane.create(spec())
+        calls = Calls(plane)
+        calls.fail(number, how)
+        failed = None
+        try:
+            await plane.add_aggregates("w", LOW)
+        except (SashError, Ended) as error:
+            failed = error
+        done = calls.made <= number
+        calls.fail(-1, "")
+        assert 0 in have_low(plane)
+        if failed is None:
+            assert have_low(plane) == [0, 1, 2], "it says that it is done"
+            assert plane.shards.hosted[0].local.is_settled
+        elif isinstance(failed, Ended):
+            restarted(plane)
+        else:
+            assert isinstance(failed, Unavailable)
+            assert not failed.unchanged, "home has them"
+            assert not plane.shards.hosted[0].local.is_settled
+            await plane.deployment.lifecycle.reconcile_one(0)  # and no other shard
+            assert have_low(plane) == [0, 1, 2]
+        assert await settled(plane)
+        assert have_low(plane) == [0, 1, 2]
+        assert plane.shards.hosted[0].local.is_settled
+        number += 1
+    assert number > 2 * len(OTHERS)
+
+
+async def test_aggregates_of_which_home_is_in_doubt_come_to_all_shards_or_to_none(
+    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = plane.shards.hosted[0].local
+    add = home.add_aggregates
+
+    async def applied(*args: Any) -> None:
+        await add(*args)
+        raise Unavailable("the tier has not confirmed it")
+
+    async def away(*_: Any) -> None:
+        raise Unavailable("the tier is away")
+
+    for call in (away, applied):
+        monkeypatch.setattr(home, "add_aggregates", call)
+        with pytest.raises(Unavailable, match="the tier"):
+            await plane.add_aggregates("w", LOW)
+        before = have_low(plane)
+        assert not home.is_settled
+        await plane.deployment.lifecycle.reconcile_one(0)
+        assert home.is_settled
+        assert have_low(plane) == ([0, 1, 2] if before else [])
+
+
+async def test_no_shard_gets_aggregates_that_the_store_of_home_may_not_have(
+    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unconfirmed() -> None:
+        raise Unavailable("home is not durable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plane.shards.hosted[0].storage, "confirm", unconfirmed)
+        with pytest.raises(Unavailable, match=r"has changed, and not on all shards.*1, 2 confirm it: home is not"):
+            await plane.add_aggregates("w", LOW)
+        for shard in range(SHARDS):
+            with contextlib.suppress(Unavailable):
+                await plane.deployment.lifecycle.reconcile_one(shard)
+        assert have_low(plane) == [0]
+    await plane.deployment.lifecycle.reconcile_one(0)
+    assert have_low(plane) == [0, 1, 2]
+
+
+async def test_aggregates_that_are_refused_are_not_asked_for_again(plane: ShardedPlane) -> None:
+    home = plane.shards.hosted[0].local
+    wrong = {"sum": {"function": "min", "field": "v"}}
+    with pytest.raises(SashError):
+        await plane.add_aggregates("w", wrong)
+    assert home.is_settled
+    away = plane.shards.hosted.pop(2)
+    with pytest.raises(Unavailable):
+        await plane.add_aggregates("w", LOW)
+    with pytest.raises(SashError):
+        await plane.add_aggregates("w", wrong)
+    assert home.changed() == ["w"], "those before are on their way still"
+    plane.shards.hosted[2] = away
+    await plane.deployment.lifecycle.reconcile_one(0)
+    assert have_low(plane) == [0, 1, 2]
+
+
+async def test_a_window_that_goes_needs_its_aggregates_no_more(plane: ShardedPlane) -> None:
+    away = plane.shards.hosted.pop(2)
+    with pytest.raises(Unavailable):
+        await plane.add_aggregates("w", LOW)
+    plane.shards.hosted[2] = away
+    await plane.delete("w")
+    await plane.deployment.lifecycle.reconcile_one(0)
+    assert plane.shards.hosted[0].local.is_settled
+
+
 def cut(one: Any, other: Any) -> Callable[[], None]:
     """Cut the network between two processes; return what mends it."""
     peers = {host: host.serving.peer for host in (one, other)}
@@ -466,6 +580,20 @@ async def test_a_window_goes_from_a_process_that_could_not_be_reached(monkeypatc
                 await host.plane.write("w", Insert(1, {"v": 1}, KEY_OF[1]))
         await home.plane.create(spec(granularity=5))
         assert (await other.plane.write("w", Insert(1, {"v": 1}, KEY_OF[1]))).inserted == 1
+
+
+async def test_an_aggregate_comes_to_a_process_that_could_not_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sash.shards.serving._SETTLE_S", 0.01)
+    async with hosts(SHARDS) as made:
+        home, other = made
+        await home.plane.create(spec())
+        mend = cut(home, other)
+        with pytest.raises(Unavailable, match=r"has changed, and not on all shards.*the network is cut"):
+            await home.plane.add_aggregates("w", LOW)
+        assert "low" not in other.shards.hosted[1].local.spec("w").aggregates
+        mend()
+        await until(lambda: "low" in other.shards.hosted[1].local.spec("w").aggregates)
+        await until(lambda: home.shards.hosted[0].local.is_settled)
 
 
 async def test_what_stays_closed_without_its_coordinator_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -481,7 +481,7 @@ class Cluster(World):
             self.checked(history.settled)
         await compared(self, "at the end")
         await self._alike()
-        await all_forms(self, "at the end", False)
+        await all_forms(self, "at the end")
         await resharded(self)
         ending = self.random.choice(["killed", "stopped"])
         for member in self.slots:
@@ -493,7 +493,7 @@ class Cluster(World):
         await asyncio.sleep(1.0)
         await self.all_served()
         await compared(self, f"after all were {ending}")
-        await all_forms(self, f"after all were {ending}", True)
+        await all_forms(self, f"after all were {ending}")
         await self._emptied()
 
     async def _alike(self) -> None:

@@ -48,12 +48,8 @@ def _by(part: int, entries: Iterable[Entry]) -> dict[str, Folded]:
     return {name: folded(group) for name, group in groups.items()}
 
 
-async def all_forms(world: World, what: str, joined: bool) -> None:
-    """Ask for the window that is kept in every form; fail the world where an answer is not the fold.
-
-    Args:
-        joined: each shard has started since anything was changed, and so has the aggregates of home.
-    """
+async def all_forms(world: World, what: str) -> None:
+    """Ask for the window that is kept in every form; fail the world where an answer is not the fold."""
     if world.unchecked or world.failure is not None:
         return
     await _rolled(world, what)
@@ -78,8 +74,7 @@ async def all_forms(world: World, what: str, joined: bool) -> None:
     if draw.random() < 0.4:
         await _promql(world, what, entries)
     for name in sorted(world.added):
-        if joined or world.added[name]:
-            await _added(world, what, window, entries, name)
+        await _added(world, what, window, entries, name)
 
 
 async def _rolled(world: World, what: str) -> None:

@@ -369,6 +369,11 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "shard.create(spec, token))",
         "shard.create(spec))",
     ),
+    "a change that another shard could not follow stays on home": (
+        "sash.shard",
+        "        self._changed.add(name)\n",
+        "",
+    ),
     "a change that cannot be described is called none": (
         "sash.shards.deployment",
         "                retry_after_s=error.retry_after_s,\n            ) from None\n",

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from sash.durability.journal import journal
 from sash.shards import lifecycle
 from sash_client.errors import SashClientError
 from sash_engine.windows.spec import aggregates
-from tests.simulation.callers import PASSING, asked, calls, creating, spec, view
+from tests.simulation.callers import PASSING, calls, creating, spec, view
 from tests.simulation.history import ANY
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.scenario import Scenario, smaller
@@ -36,6 +37,7 @@ Setup = Callable[[World], None]
 _INSPECT = SimpleNamespace(signature=functools.cache(inspect.signature))
 """Each recovery of a window looks at the classes of its aggregates again."""
 
+_ATTEMPTS = 1000
 _LATEST_S = 60_000.0
 """Virtual seconds after which somebody waits for ever."""
 
@@ -119,15 +121,9 @@ async def _all(world: World) -> None:
         for name in [name for name in world.histories if name != PASSING]:
             op = creating()
             world.checked(world.histories[name].begin, op)
-            for _ in range(300):
-                with contextlib.suppress(SashClientError):
-                    await first.create_window(spec(name))
-                    break
-                await asyncio.sleep(1.0)
-            else:
-                raise AssertionError("a window cannot be created in 300 attempts")
+            await _made(first, spec(name))
             world.checked(world.histories[name].end, op, ANY)
-        await asked(first.create_window, view())
+        await _made(first, view())
         world.made()
         async with asyncio.TaskGroup() as tasks:
             for number in world.scenario.callers:
@@ -136,6 +132,16 @@ async def _all(world: World) -> None:
             await world.compare()
         world.over = True
         supervisor.cancel()
+
+
+async def _made(client: Caller, wanted: dict[str, Any]) -> None:
+    """Create a window. All faults of the run may come meanwhile, one behind the other."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(SashClientError):
+            await client.create_window(wanted)
+            return
+        await asyncio.sleep(1.0)
+    raise AssertionError(f"a window cannot be created in {_ATTEMPTS:,} attempts")
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ class Single(World):
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
-        await all_forms(self, "at the end", True)
+        await all_forms(self, "at the end")
         await resharded(self)
         ending = self.random.choice(["stopped", "power", "killed"])
         served = await self.serving()
@@ -48,7 +48,7 @@ class Single(World):
         await self.serving()
         what = f"after it was {ending}" if ending != "power" else "after a loss of power"
         await compared(self, what)
-        await all_forms(self, what, True)
+        await all_forms(self, what)
         await self._emptied()
 
     async def _emptied(self) -> None:

@@ -131,7 +131,11 @@ class WindowStorage(Protocol):
         """Whether another server has taken the tier over, as far as is known without asking."""
 
     async def confirm(self) -> None:
-        """Ask the tier if another server has taken it over; raises as `ColdTier.get_many`."""
+        """Wait until the tier has all that readers see now, and ask it if another server has taken it over.
+
+        Raises:
+            SashError: as `HostedWindow.settled` and `ColdTier.get_many`.
+        """
 
     @property
     def problem(self) -> str | None:

@@ -168,6 +168,7 @@ class TierStorage:
         return False
 
     async def confirm(self) -> None:
+        await self._path.durable(self._path.last_record)
         await in_thread(lambda: self.session.tier.get_many([b"journal"]))
 
     @property

@@ -104,7 +104,11 @@ class HostedShards:
         return hosted.local
 
     async def confirm(self, shard: int) -> None:
-        """Ask the store if this process has a shard, whatever it knows; raises Unavailable if another one has it."""
+        """Ask the store if it has all that a shard of this process shows, and if no other process has the shard.
+
+        Raises:
+            Unavailable: it has not, or cannot be asked.
+        """
         self.local(shard)
         await self.guarded(shard, self.hosted[shard].storage.confirm())
 
@@ -177,6 +181,11 @@ class HostedShards:
     def cache_bytes(self) -> int:
         """How many bytes of stored blocks are in memory."""
         return sum(hosted.storage.cache_bytes for hosted in self.hosted.values())
+
+    @property
+    def window_bytes(self) -> int:
+        """How many bytes of memory the windows have, at most."""
+        return sum(hosted.storage.window_bytes for hosted in self.hosted.values())
 
     @property
     def pending_bytes(self) -> int:

@@ -2,11 +2,12 @@
 
     create    every other shard, closed ──▶ home ──▶ opened      a window exists when home has it
     delete    closed on every shard ──▶ home ──▶ every other     a window is gone when home has it no more
-    change    home ──▶ every other shard
+    change    noted ──▶ home ──▶ every other shard ──▶ noted no more
     restore   every shard, closed, home ends last ──▶ opened
 
 A closed window takes no writes, see `sash/shard.py`. So nobody writes to a window that home does not have. A window
 that cannot be closed on all shards stays closed on the others, and home has it: its deletion goes on until it is done.
+So does a change that home has, or perhaps has. Others get it when home's store has it, so none has more than home.
 
 A crash between leaves shards that differ from home. `reconcile_one` makes them alike again: windows that home lacks
 go, windows and aggregates that only home has come, and windows that home has are opened. What deletes or opens a window
@@ -24,7 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
-from sash.shard import Parts
+from sash.shard import LocalShard, Parts
 from sash.shards.files import Splitter, merged_file
 from sash.shards.hosted import HOME, HostedShards, Shard
 from sash.shards.parts import together, worst
@@ -137,13 +138,9 @@ class Lifecycle:
         async with self._locks[name]:
             home = self._home()
             await self._end_deletion(home, name)
-            await self._on_home(home, lambda: home.add_aggregates(name, aggregates))
-            _, errors = await self._on_others(lambda shard: shard.add_aggregates(name, aggregates))
-            if errors:
-                error = worst(errors.values())
-                if isinstance(error, Unavailable) and error.unchanged:  # on its shard; home and others have changed
-                    error = Unavailable(error.message, field=error.field, retry_after_s=error.retry_after_s)
-                raise error
+            with home.changing(name):
+                await self._on_home(home, lambda: home.add_aggregates(name, aggregates))
+            await self._end_change(home, name)
 
     async def export(self, name: str) -> Parts[bytes]:
         """The window of all shards as one file."""
@@ -173,7 +170,7 @@ class Lifecycle:
                 raise
             await self._open(name, token, self._others)
 
-    async def _restore(self, parts: AsyncIterator[bytes], name: str, home: Shard, token: str) -> None:
+    async def _restore(self, parts: AsyncIterator[bytes], name: str, home: LocalShard, token: str) -> None:
         splitter = Splitter(self._shards.count, name)
         queues: list[asyncio.Queue[bytes | None]] = [asyncio.Queue(_AHEAD) for _ in range(self._shards.count)]
 
@@ -221,13 +218,16 @@ class Lifecycle:
     async def reconcile_one(self, shard: int) -> None:
         """Make a shard have the windows that home has; raises as the operations that this takes.
 
-        Home itself ends the deletions that others could not follow.
+        Home itself ends the deletions and changes that others could not follow.
         """
         home = self._home()
         if shard == HOME:
             for name in await home.closed():
                 async with self._locks[name]:
                     await self._end_deletion(home, name)
+            for name in home.changed():
+                async with self._locks[name]:
+                    await self._end_change(home, name)
             return
         closed = await self._on(shard, lambda shard: shard.closed())
         listed = {info.spec.name: info.spec for info in await home.windows()}
@@ -245,7 +245,7 @@ class Lifecycle:
             async with self._locks[name]:
                 await self._reconcile_window(home, shard, name, closed.get(name))
 
-    async def _reconcile_window(self, home: Shard, shard: int, name: str, token: str | None) -> None:
+    async def _reconcile_window(self, home: LocalShard, shard: int, name: str, token: str | None) -> None:
         """Make a shard have one window as home has it; `token` is that of its closing, if it was closed there."""
         if name in await home.closed():
             try:
@@ -255,7 +255,7 @@ class Lifecycle:
         elif await self._make_alike(home, shard, name) and token is not None:
             await self._on(shard, lambda shard: shard.reopen(name, token))
 
-    async def _make_alike(self, home: Shard, shard: int, name: str) -> bool:
+    async def _make_alike(self, home: LocalShard, shard: int, name: str) -> bool:
         """Make a shard have a window if home has it; return whether home has it."""
         try:
             wanted = await _found(home, name)
@@ -281,19 +281,24 @@ class Lifecycle:
             await self._shards.confirm(HOME)
             await self._on(shard, lambda shard: shard.reopen(name, token))
             return True
+        await self._add_missing(shard, wanted, there)
+        return True
+
+    async def _add_missing(self, shard: int, wanted: WindowSpec, there: WindowSpec) -> None:
+        """Add the aggregates of home's window that a shard's window lacks."""
         aggregates = wanted.document()["aggregates"]
         missing = {key: aggregates[key] for key in aggregates if key not in there.aggregates}
         if missing:
-            await self._on(shard, lambda shard: shard.add_aggregates(name, missing))
-        return True
+            await self._shards.confirm(HOME)
+            await self._on(shard, lambda shard: shard.add_aggregates(wanted.name, missing))
 
     # ---------------------------------------------------------------- steps
 
-    def _home(self) -> Shard:
+    def _home(self) -> LocalShard:
         """Home, which this process has: else its lock of a window is not the only one."""
         return self._shards.local(HOME)
 
-    async def _on_home(self, home: Shard, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    async def _on_home(self, home: LocalShard, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Make a call to home, if this process has it since the operation began."""
         if self._home() is not home:
             raise Unavailable(f"shard {HOME} is moving or starting", field="shard", retry_after_s=_RETRY_S)
@@ -308,7 +313,7 @@ class Lifecycle:
         """Make a call to every shard but home, or to some."""
         return await together({shard: self._on(shard, call) for shard in (self._others if shards is None else shards)})
 
-    async def _end_deletion(self, home: Shard, name: str) -> int:
+    async def _end_deletion(self, home: LocalShard, name: str) -> int:
         """Delete a window that is closed on home; return how many entries it had, 0 if it is not closed.
 
         Raises:
@@ -319,7 +324,8 @@ class Lifecycle:
             return 0
         _, errors = await self._on_others(lambda shard: shard.close(name, token))
         if failed := _serious(errors):
-            raise _unended(f"window {name!r} is not deleted yet, and is closed where that was possible", failed)
+            told = f"window {name!r} is not deleted yet, and is closed where that was possible"
+            raise _unended(told, "deletion", failed)
         entries = 0
         try:
             entries = await self._on_home(home, lambda: home.delete(name))
@@ -332,9 +338,33 @@ class Lifecycle:
             raise
         found, errors = await self._on_others(lambda shard: shard.delete(name, token))
         if failed := _serious(errors):
-            raise _unended(f"window {name!r} is deleted, and some shards still store entries of it", failed)
+            told = f"window {name!r} is deleted, and some shards still store entries of it"
+            raise _unended(told, "deletion", failed)
         await home.reopen(name, token)
         return entries + sum(found.values())
+
+    async def _end_change(self, home: LocalShard, name: str) -> None:
+        """Have all shards follow if a window has changed on home.
+
+        Raises:
+            Unavailable: another shard has not followed yet.
+        """
+        if name not in home.changed():
+            return
+        try:
+            wanted = home.spec(name)
+        except NotFound:  # it was deleted meanwhile
+            home.has_changed(name)
+            return
+
+        async def follow(shard: int) -> None:
+            there = await self._on(shard, lambda shard: shard.window(name))
+            await self._add_missing(shard, wanted, there.spec)
+
+        _, errors = await together({shard: follow(shard) for shard in self._others})
+        if errors:
+            raise _unended(f"window {name!r} has changed, and not on all shards", "change", errors)
+        home.has_changed(name)
 
     async def _remove(self, name: str, shards: Iterable[int] | None = None) -> int:
         """Delete a window that home does not have from others; return how many entries it had.
@@ -379,10 +409,10 @@ def _serious(errors: Mapping[int, SashError]) -> dict[int, SashError]:
     return {shard: error for shard, error in errors.items() if not isinstance(error, NotFound)}
 
 
-def _unended(what: str, failed: Mapping[int, SashError]) -> Unavailable:
+def _unended(told: str, what: str, failed: Mapping[int, SashError]) -> Unavailable:
     shards = ", ".join(map(str, sorted(failed)))
     return Unavailable(
-        f"{what}; its deletion goes on until shards {shards} confirm it: {worst(failed.values()).message}",
+        f"{told}; its {what} goes on until shards {shards} confirm it: {worst(failed.values()).message}",
         field="window",
         retry_after_s=_RETRY_S,
     )

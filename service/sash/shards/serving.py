@@ -42,7 +42,7 @@ _PAUSE_MAX_S = 5.0
 _WAIT_S = 2.0
 _OLD_S = 60.0
 _SETTLE_S = 0.5
-"""After so long a window that is still closed is settled with home."""
+"""After so long a window that is still closed, or has changed on home only, is settled with home."""
 
 Open = Callable[[int], tuple[Catalogue, Storage]]
 """Opens the storage of a shard. It is not started yet."""
@@ -112,7 +112,7 @@ class Serving:
         """Recover a shard; it serves nothing but its windows' specs before it has joined."""
         _, storage = self._open(shard)
         hosted = HostedShard.of(storage, self._held)
-        hosted.local.on_closed = lambda: self._closed(shard, hosted)
+        hosted.local.on_unsettled = lambda: self._unsettled(shard, hosted)
         await storage.start(standby, beside)
         self.shards.joining[shard] = hosted
         return hosted
@@ -149,8 +149,8 @@ class Serving:
                     _log.error("shard %d does not get the windows of the deployment: %s", shard, error.message)
                     await asyncio.sleep(_PAUSE_MAX_S)
 
-    def _closed(self, shard: int, hosted: HostedShard) -> None:
-        """See to it that a window does not stay closed: who closed it may have ended, or lost its way here."""
+    def _unsettled(self, shard: int, hosted: HostedShard) -> None:
+        """See to it that a window does not stay closed, or ahead of others: who began it may have lost its way here."""
         if hosted not in self._settling:
             self._settling.add(hosted)
             self.spawn(self._settle(shard, hosted))
@@ -160,12 +160,12 @@ class Serving:
         try:
             while hosted in (self.shards.hosted.get(shard), self.shards.joining.get(shard)):
                 await asyncio.sleep(pause_s)
-                if not await hosted.local.closed():
+                if hosted.local.is_settled:
                     return
                 try:
                     await self._administration().reconcile_one(shard)
                 except SashError as error:
-                    _log.debug("windows of shard %d stay closed: %s", shard, error.message)
+                    _log.debug("windows of shard %d are not settled: %s", shard, error.message)
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
         finally:
             self._settling.discard(hosted)

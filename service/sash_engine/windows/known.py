@@ -27,7 +27,7 @@ Costs: O(log n) more where nothing came later; else O(blocks of the range), and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -43,9 +43,6 @@ from sash_engine.windows.keys.ragged import ragged
 from sash_engine.windows.keys.store import Same
 from sash_engine.windows.spec.policies import AggregateSpec, OrderPolicy, SlidePolicy
 from sash_engine.windows.spec.window import ARRIVAL, PLACED, REMOVED, TICK_MAX, TICK_MIN, WindowSpec
-
-if TYPE_CHECKING:
-    from sash_engine.windows.window import Window
 
 __all__ = ["Known", "no_known", "removed_spec"]
 
@@ -76,6 +73,24 @@ def no_known(name: str) -> Unsupported:
     )
 
 
+class Removed(Protocol):
+    """The window of what was removed, see `Window`."""
+
+    keys: Keys
+    counts: Counts
+    layout: Layout
+    cold: Cold | None
+
+    def cut(self, number: int, time: int) -> None:
+        """Remove entries of a key with time <= `time`, and take no more of them."""
+
+    def feed_steps(self, numbers: Numbers, columns: Sequence[Array]) -> Steps[None]:
+        """Insert rows of keys that are there."""
+
+    def check_invariants(self, same: Same | None = None) -> None:
+        """Raise AssertionError naming the first invariant that does not hold."""
+
+
 class Known:
     """The arrivals of one window.
 
@@ -85,7 +100,7 @@ class Known:
         cold: where the window keeps its sealed blocks; None: in memory.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys, counts: Counts, removed: Window, cold: Cold | None) -> None:
+    def __init__(self, spec: WindowSpec, keys: Keys, counts: Counts, removed: Removed, cold: Cold | None) -> None:
         self.removed, self._cold = removed, cold
         self._spec, self._keys, self._counts = spec, keys, counts
 

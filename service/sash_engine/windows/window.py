@@ -102,7 +102,7 @@ class Window:
         reader: answers questions, about the slide; another one once there are other aggregates.
         past: answers those about the past, over all entries: as `reader`, unless there is a history.
         derived: its rollups, the windows that it feeds, and its views.
-        known: what was known when, with `known: arrival`; else None.
+        known, removed: what was known when, with `known: arrival`, and what was removed; else None.
         mark: the high-water mark: the newest time ever inserted; `NEVER` before.
     """
 
@@ -137,12 +137,15 @@ class Window:
         self.keys = keys = Keys(self.layout, self.pages if shared else None, own)
         keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or keys.kept_bytes
         self.slide_policy = slide = Slide(spec, self.layout, keys, self._clock, self.counts)
-        self.derived = Derived(keys, slide, self.counts, [self._rollup(parts) for parts in spec.rollups or ()])
+        self.derived: Derived[Window] = Derived(
+            keys, slide, self.counts, [self._rollup(parts) for parts in spec.rollups or ()]
+        )
         shown = None if spec.history is None else ViewSlide(spec, slide, keys, False)
         self.known: Known | None = None
+        self.removed: Window | None = None
         if spec.known is not None:
-            removed = Window(removed_spec(spec), _ANY, block, pages, self._clock, cold)
-            self.known = Known(spec, keys, self.counts, removed, self.cold)
+            self.removed = Window(removed_spec(spec), _ANY, block, pages, self._clock, cold)
+            self.known = Known(spec, keys, self.counts, self.removed, self.cold)
         self._writer = Writer(
             spec, keys, slide, self.counts, self._clock, max_keys, self._panes, self.derived, shown, self.known
         )
@@ -150,7 +153,7 @@ class Window:
         self.labels = Labels(spec, keys)
         self._use_layout(spec, self.layout)
 
-    def _rollup(self, parts: Sequence[str]) -> Rollup:
+    def _rollup(self, parts: Sequence[str]) -> Rollup[Window]:
         """Make the rollup by some parts. It uses the same clock, and keeps blocks in the same place."""
         spec = WindowSpec.parse(document_of(self.spec.document(), parts))
         window = Window(spec, _ANY, self.block, self.pages, self._clock, self.cold)
@@ -160,7 +163,14 @@ class Window:
         self.spec, self.layout = spec, layout
         self.slide_policy.use(spec, layout)
         self.past = Reader(
-            spec, layout, self.keys, self.slide_policy, self.labels, self.cold, self.derived, known=self.known
+            spec,
+            layout,
+            self.keys,
+            self.slide_policy,
+            self.labels,
+            self.cold,
+            self.derived.reader_for,
+            known=self.known,
         )
         self.reader = self.past if spec.history is None else View(spec, self).reader
 
@@ -301,8 +311,8 @@ class Window:
             if len(idle):
                 self.counts.evicted += keys.forget(idle)
         keys.sweep()
-        if self.known is not None:
-            self.known.removed.tidy()
+        if self.removed is not None:
+            self.removed.tidy()
         self.derived.tidy()
 
     def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
@@ -368,7 +378,7 @@ class Window:
     def inner(self) -> list[Window]:
         """The windows that are parts of it: of its rollups, and of what was removed."""
         inner = [rollup.window for rollup in self.derived.rollups]
-        return inner if self.known is None else [*inner, self.known.removed]
+        return inner if self.removed is None else [*inner, self.removed]
 
     @property
     def family(self) -> list[Window]:

@@ -383,8 +383,8 @@ def _windows_of(partial: PartialWindow) -> Iterator[tuple[Window, str, Sequence[
         yield window, window.spec.name, None
         for rollup in window.derived.rollups:
             yield rollup.window, window.spec.name, sorted(rollup.parts)
-        if window.known is not None:
-            yield window.known.removed, window.spec.name, None
+        if window.removed is not None:
+            yield window.removed, window.spec.name, None
 
 
 def _unreadable(document: Mapping[str, Any]) -> CheckedDerived:

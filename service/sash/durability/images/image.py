@@ -152,8 +152,8 @@ class Image:
         yield from self._take_unused()
         for number, rollup in enumerate(window.derived.rollups):
             yield from self._take_part(["rollup", number], rollup.window)
-        if window.known is not None:
-            yield from self._take_part(["removed"], window.known.removed)
+        if window.removed is not None:
+            yield from self._take_part(["removed"], window.removed)
         for cascade in window.derived.cascades.values():
             yield from self._take_part(["cascade", cascade.window.spec.document()], cascade.window)
         self._take(lambda: ["end", self._totals])

@@ -174,9 +174,9 @@ class _Reader:
         self._rollups += 1
 
     def _take_removed(self, window: Window) -> None:
-        assert window.known is not None, "the window keeps nothing that was removed"
+        assert window.removed is not None, "the window keeps nothing that was removed"
         assert not self._removed, "what was removed comes once"
-        self._begin_part(window.known.removed)
+        self._begin_part(window.removed)
         self._removed += 1
 
     def _take_derived(self, window: Window, document: dict[str, Any]) -> None:
@@ -235,7 +235,7 @@ class _Reader:
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:
         assert totals == self._found, f"{self._found} were read, and {totals} written"
         assert self._rollups == len(window.derived.rollups), f"{self._rollups} rollups were read"
-        assert self._removed == (window.known is not None), "what was removed is missing"
+        assert self._removed == (window.removed is not None), "what was removed is missing"
         self.ended = True
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,9 @@ from sash_engine.windows.questions import (
     EntriesQuery,
     Grouped,
     GroupedQuestion,
+    KeysQuery,
     Query,
+    Question,
     RangeQuery,
     SeriesQuery,
     Where,
@@ -54,9 +56,6 @@ from sash_engine.windows.reading.session_series import sessions_steps
 from sash_engine.windows.spec.algorithms import check_ranges, check_values
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time, parse_duration
 
-if TYPE_CHECKING:
-    from sash_engine.windows.derived.derived import Derived
-
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
 Q = TypeVar("Q", bound=GroupedQuestion)
@@ -65,6 +64,9 @@ Answers = TypeVar("Answers", list[Answer], Page[Answer], Page[Series])
 
 MAX_LOOKBACKS = 64
 MAX_KEY_NAMES = 100_000
+
+RollupFor = Callable[[GroupedQuestion, Callable[[Numbers], "Numbers | int"]], "Reader | None"]
+"""The reader of a rollup that can answer a question about groups of keys; None where the keys have to."""
 
 _KEPT = 64
 """Readers of so many sets of aggregates are kept: some KiB each."""
@@ -90,7 +92,7 @@ class Reader:
         slide: tells now where that is wall time, by which entries also leave while nothing is written.
         labels: finds keys by their labels.
         cold: where forests keep their sealed blocks; None: in memory.
-        derived: has rollups, which answer about groups what they can; None: there are none.
+        rollup_for: finds the rollup that answers about groups; None: there are none.
         names: the aggregates that it answers; None: all.
         known: what was known when; None where the window does not keep it.
     """
@@ -103,14 +105,14 @@ class Reader:
         slide: Now,
         labels: Labels,
         cold: Cold | None = None,
-        derived: Derived | None = None,
+        rollup_for: RollupFor | None = None,
         names: Sequence[str] | None = None,
         known: Known | None = None,
     ) -> None:
         self._spec, self._cold, self._keys, self._slide, self._labels = spec, cold, keys, slide, labels
         self._all, self._layout = layout, (layout if names is None else layout.named(names)).lean()
         self._costs = costs_of(spec, names)
-        self._derived, self._narrower = derived, dict[tuple[str, ...], Reader]()
+        self._rollup_for, self._narrower = rollup_for, dict[tuple[str, ...], Reader]()
         self._asked = KeyFinder(spec, keys, slide, self._costs)
         self._known = known
         self._wide = None if known is None else known.wide(layout, self._layout.names)
@@ -138,7 +140,7 @@ class Reader:
                 self._slide,
                 self._labels,
                 self._cold,
-                self._derived,
+                self._rollup_for,
                 wanted,
                 self._known,
             )
@@ -154,12 +156,35 @@ class Reader:
         if need != self._costs.need:
             self._costs.need = need
             self._narrower.clear()
-            for rollup in self._derived.rollups if self._derived is not None else ():
-                rollup.window.reader.limit_memory(need)
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""
         return self._asked.name(key)
+
+    def takes_a_step(self, question: Question[Any]) -> bool:
+        """Whether a short question takes no longer than a step, so that nobody needs a turn before it is answered."""
+        return not isinstance(question, Query) or self.is_quick(question)
+
+    def answer(self, question: Question[Any]) -> Any:
+        """Answer a question at once."""
+        return self.query(question) if isinstance(question, Query) else finished(self.steps(question))
+
+    def steps(self, question: Question[Any]) -> Steps[Any]:
+        """Answer a question, in steps."""
+        match question:
+            case Query():
+                return self.query_steps(question)
+            case RangeQuery():
+                return self.range_groups(question) if question.selection.is_grouped else self.range_steps(question)
+            case SeriesQuery():
+                return self.series_groups(question) if question.selection.is_grouped else self.series_steps(question)
+            case EntriesQuery():
+                return self.entries_steps(question)
+            case KeysQuery():
+                return self.key_names_steps(question.prefix, question.limit, question.position, question.where)
+            case AnswersAt():
+                return self.answers_at_steps(question)
+        raise NotImplementedError(question.name)
 
     @narrowed
     def query(self, question: Query) -> list[Answer]:
@@ -229,9 +254,10 @@ class Reader:
         Args:
             oldest: nows of groups -> the oldest times that it is about.
         """
-        if self._derived is None or not self._derived.rollups:
-            return None
-        return self._derived.reader_for(question, oldest)
+        found = None if self._rollup_for is None else self._rollup_for(question, oldest)
+        if found is not None:
+            found.limit_memory(self._costs.need)
+        return found
 
     def _oldest(self, question: Query, now: Numbers) -> Numbers | int:
         spans = [span for _, span in self.spans(question.lookbacks)]

@@ -82,7 +82,7 @@ class Writer:
         clock: Clock,
         max_keys: int,
         panes: Panes | None,
-        derived: Derived,
+        derived: Derived[Any],
         shown: ViewSlide | None = None,
         known: Known | None = None,
     ) -> None:
