@@ -133,3 +133,13 @@ def test_what_is_not_known_is_refused() -> None:
     assert window.query("a", (), 5, known_at=1)[0].entries == 1
     assert window.query("a", (), 5, known_at=0)[0].entries == 0
     assert window.query("nobody", (), 5, known_at=1)[0].known_at == 1
+
+
+def test_what_was_removed_leaves_with_the_slide() -> None:
+    window = Window(WindowSpec.parse({**DOCUMENT, "slide": {"max_age": 10}}))
+    for step in range(50):
+        window.insert(step * 10, {"value": step, "id": step}, "a")
+        window.retract(Batch.of(window.spec, [step * 10], {"id": [step]}, ["a"]))
+    assert window.removed is not None
+    assert window.removed.info().entries == 1
+    window.check_invariants()
