@@ -80,7 +80,7 @@ soak: setup ## long: properties with thousands of examples, hundreds of kills on
 	SASH_PROFILE=soak $(BIN)/python -m pytest -rP tests/spark/test_cluster.py tests/spark/test_versions.py
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
-	$(BIN)/python -W ignore -m tests.simulation --seeds 5000 --met
+	$(BIN)/python -W ignore -m tests.simulation --seeds 10000 --met
 
 simulate: setup ## simulate a service and a cluster on virtual time, seed after seed, on all cores, until stopped
 	$(BIN)/python -W ignore -m tests.simulation --met

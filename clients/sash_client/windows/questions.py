@@ -308,6 +308,8 @@ def entries(
     keys: Sequence[Key] | AllKeys | None = None,
     end_exclusive: bool = False,
     where: Any = None,
+    limit: int | None = None,
+    reverse: bool = False,
 ) -> Plan[AskStream[Bulk]]:
     """Yield the entries with `start <= time <= end` as of now, by key and time, as bulks of bounded size.
 
@@ -323,11 +325,13 @@ def entries(
         key, keys: one key, or several; without either, all keys.
         end_exclusive: as in `range_query`; without `end` it changes nothing.
         where: conditions on parts of keys, as of `query`.
+        limit: at most so many entries.
+        reverse: in the other order: the newest of a key first. With `limit`, the newest.
 
     Raises:
         Unsupported: the window's algorithm keeps no values.
     """
-    request = pb.EntriesRequest(window=window.name, end_exclusive=end_exclusive)
+    request = pb.EntriesRequest(window=window.name, end_exclusive=end_exclusive, limit=limit, reverse=reverse)
     if start is not None:
         request.start = yield from tick_of(window, start, "start")
     if end is not None:

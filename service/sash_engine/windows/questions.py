@@ -295,6 +295,8 @@ class EntriesQuery(Question[Iterator[AnyBatch] | AsyncIterator[AnyBatch]]):
         key, keys: as of `Query`.
         end_exclusive: take start <= time < end instead; without `end` it changes nothing.
         where: conditions on the parts of keys, as of `Grouped`.
+        limit: at most so many.
+        reverse: in the other order: the newest of a key first. With `limit`, the newest.
     """
 
     name: ClassVar[str] = "entries"
@@ -304,6 +306,8 @@ class EntriesQuery(Question[Iterator[AnyBatch] | AsyncIterator[AnyBatch]]):
     keys: KeyList = ()
     end_exclusive: bool = False
     where: Sequence[Where] = ()
+    limit: int | None = None
+    reverse: bool = False
 
     @property
     def is_short(self) -> bool:

@@ -429,7 +429,7 @@ class Reader:
         """The entries as of now, in bulks of up to `rows` rows.
 
         Raises:
-            InvalidArgument: start > end; or start >= end, where the end is exclusive.
+            InvalidArgument: start > end; or start >= end, where the end is exclusive; or limit < 1.
             Unsupported: the window's algorithm keeps no values.
         """
         return finished(self.entries_steps(question, rows))
@@ -439,6 +439,8 @@ class Reader:
         start, end, key, keys = question.start, question.end, question.key, question.keys
         if start is not None:
             check_time(start, "start")
+        if question.limit is not None and question.limit < 1:
+            raise InvalidArgument(f"limit {question.limit} is out of range", field="limit", limit="1 and more")
         last = None if end is None else last_of(start, end, question.end_exclusive)
         if keys or question.where:
             self._asked.check_several(key)
@@ -447,7 +449,10 @@ class Reader:
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
-        return (yield from Entries.steps(self._spec, self._keys, numbers, start, last, self._cold, rows))
+        limit, reverse = question.limit, question.reverse
+        return (
+            yield from Entries.steps(self._spec, self._keys, numbers, start, last, self._cold, rows, limit, reverse)
+        )
 
     def key_names_steps(
         self, prefix: str, limit: int, position: int, where: Sequence[Where]
