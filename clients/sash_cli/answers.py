@@ -89,8 +89,8 @@ def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:
             document = asdict(answer)
             document["aggregates"] = view.chosen(document["aggregates"])
             del document["partials"]  # the command line never asks for them
-            for name in ("parts", "missing_shards"):
-                if not document[name]:
+            for name in ("parts", "missing_shards", "known_at"):
+                if document[name] in (None, (), []):
                     del document[name]
             typer.echo(json_line(document))
         return

@@ -41,6 +41,10 @@ def answers_at(
         list[str] | None,
         typer.Option("--with", metavar="WINDOW[=COLUMN]", help="Another window, and the column with its keys."),
     ] = None,
+    known_at: Annotated[
+        str | None,
+        typer.Option("--known-at", metavar="COLUMN", help="The column with known_at of earlier answers, one in a row."),
+    ] = None,
     lookback: Lookbacks = None,
     where: Wheres = None,
     aggregate: Aggregates = None,
@@ -60,7 +64,7 @@ def answers_at(
         if kind not in ("csv", "parquet", "arrow"):
             fail(f"{file}: a name that ends with .csv, .parquet or .arrow says what is in it")
     options: dict[str, Any] = {"time": time_column, "key": key_column, "lookbacks": lookback or []}
-    options |= {"where": where, "aggregates": aggregate}
+    options |= {"where": where, "aggregates": aggregate, "known_at": known_at}
     part = Path(f"{output}.part")
     from sash_client import SashClientError
 

@@ -44,6 +44,10 @@ def query(
         str | None,
         typer.Option(metavar="TIME", help=f"End of the lookbacks: {TIMES}. [the newest entry]"),
     ] = None,
+    known_at: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="With --as-of, of a window with known: what had been applied by then."),
+    ] = None,
     groups: Grouped = _GROUPED,
     shown: Shown = _SHOWN,
     target: Target = LOCAL,
@@ -65,6 +69,7 @@ def query(
             lookbacks=lookback or [],
             as_of=as_of,
             combine=combine,
+            known_at=known_at,
             **grouping,
             **view.asked,
         )

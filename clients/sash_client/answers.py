@@ -70,6 +70,8 @@ class Answer:
             are no entries; as `Window.bulk_insert` takes them. Sorted by name.
         parts: the parts of the key by name, or those of the group; None where it has none.
         missing_shards: of a range: the shards that are away, whose part it lacks; only where that is allowed.
+        known_at: of a query about a key, of a window with `known`: the number of the last arrival that the answer
+            knows, by which `query` and `answers_at` give it again; else None.
     """
 
     key: str | None
@@ -81,6 +83,7 @@ class Answer:
     partials: Mapping[str, tuple[PartialColumn, ...]] | None = field(default=None, compare=False)
     parts: Mapping[str, str] | None = None
     missing_shards: Sequence[int] = ()
+    known_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,8 +179,8 @@ class Client(Connection):
             pairs, time: as of `Window.answers_at`.
             windows: their names; or a mapping from a name to options of that window alone.
             progress: called after each bulk with how many pairs of all windows are answered, and how many there are.
-            asked: options of all windows: `keys`, `key`, `lookbacks`, `where`, `aggregates` and `partial` of
-                `Window.answers_at`.
+            asked: options of all windows: `keys`, `key`, `lookbacks`, `where`, `aggregates`, `partial` and
+                `known_at` of `Window.answers_at`.
 
         Raises:
             InvalidArgument: there is no such option, or columns of two windows would have one name.

@@ -48,6 +48,7 @@ __all__ = [
 
 TIME, KEY, ENTRIES = "time", "key", "entries"
 """Columns that are no fields."""
+_KNOWN_AT = "known_at"
 
 _PART = re.compile(r"partials\.(.+)\[([0-9]{1,4})\]")
 
@@ -314,10 +315,23 @@ def checked(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
     return columns
 
 
-def pairs_of(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
-    """The times and keys of pairs, of which a frame may have other columns, too; raises as `checked`."""
-    ticks, bulk = to_ticks(bulk.times, spec.time_unit or "us"), _with_keys(bulk, spec)
-    columns = Columns(ticks, {}, _keys(bulk.keys, len(ticks)))
+def pairs_of(bulk: Bulk, spec: pb.WindowSpec, known_at: Any = None) -> Columns:
+    """The times and keys of pairs, of which a frame may have other columns, too; raises as `checked`.
+
+    Args:
+        known_at: of what each is known at: the name of a column of the frame, n numbers, or one for all; None: nothing.
+            It becomes a field.
+    """
+    ticks, asked = to_ticks(bulk.times, spec.time_unit or "us"), dict[str, Column]()
+    if isinstance(known_at, str):
+        if not isinstance(bulk.columns, Mapping) or known_at not in bulk.columns:
+            raise InvalidArgument(f"known_at names a column {known_at!r}, and there is none", field=_KNOWN_AT)
+        known_at = bulk.columns[known_at]
+    if known_at is not None:
+        each = [known_at] * len(ticks) if isinstance(known_at, int) else known_at
+        asked[_KNOWN_AT] = to_column(each, "int64", _KNOWN_AT)
+    bulk = _with_keys(bulk, spec)
+    columns = Columns(ticks, asked, _keys(bulk.keys, len(ticks)))
     _check_lengths(columns)
     return columns
 
@@ -333,6 +347,9 @@ def by_key(pairs: Columns) -> tuple[Columns, npt.NDArray[np.intp] | None]:
 def keyed_times(request: pb.AnswersAtRequest, pairs: Columns, start: int, stop: int) -> None:
     """Write the times and keys of some rows into a request."""
     request.time = pairs.times[start:stop].tobytes()
+    if (known_at := pairs.fields.get(_KNOWN_AT)) is not None:
+        assert isinstance(known_at, np.ndarray)
+        request.known_at = known_at[start:stop].tobytes()
     if pairs.keys is not None:
         fill_strings(request.key, _strings(pairs.keys, start, stop))
 

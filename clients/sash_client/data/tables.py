@@ -503,6 +503,8 @@ def _answers_table(answers: Sequence[Answer], spec: pb.WindowSpec) -> Table:
         table["lookback"] = Values.texts([answer.lookback for answer in answers])
     table["start"] = Values.times([answer.start for answer in answers], unit)
     table["end"] = Values.times([answer.end for answer in answers], unit)
+    if answers and all(answer.known_at is not None for answer in answers):
+        table["known_at"] = Values.of(np.array([answer.known_at for answer in answers], dtype=np.int64))
     table[ENTRIES] = Values.of(np.array([answer.entries for answer in answers], dtype=np.int64))
     # Somebody may have added aggregates since the spec was fetched.
     names = sorted({name for answer in answers for name in answer.aggregates} or spec.aggregates)

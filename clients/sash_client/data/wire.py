@@ -119,6 +119,7 @@ def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
         partials={name: from_partials(parts) for name, parts in sorted(message.partials.items())} if partials else None,
         parts=dict(sorted(message.parts.items())) or None,
         missing_shards=tuple(message.missing_shards),
+        known_at=message.known_at if message.HasField("known_at") else None,
     )
 
 

@@ -112,6 +112,7 @@ class Pairing(TypedDict, total=False):
     where: Any
     aggregates: str | Sequence[str] | None
     partial: str
+    known_at: Any
 
 
 @refusing

@@ -60,6 +60,7 @@ def query(
     combine: bool = False,
     partials: bool = False,
     partial: str = "",
+    known_at: int | None = None,
     **grouping: Unpack[Grouping],
 ) -> Plan[list[Answer]]:
     """Answer over trailing lookbacks: `as_of - lookback < time <= as_of`, one answer each.
@@ -76,6 +77,8 @@ def query(
         combine: with `keys`: one answer over the entries of all of them.
         partials: also answer with partials.
         partial: "allow": answer also if some shards are away; `missing_shards` of the answers says which.
+        known_at: with `as_of` and `key`, of a window with `known`: `known_at` of an answer. Only what had been applied
+            then counts: not entries that came later, but those that were retracted or corrected later.
         grouping: `where`, `by`, `top`, `n`, `order`, `having`, `limit`, `position` and `aggregates`, as
             `Grouping` describes them.
             With a limit, `next` of the answers is the position to go on at; None after the last ones.
@@ -86,6 +89,10 @@ def query(
     request = yield from _question(window, key, keys, lookbacks, combine, partials, grouping)
     if as_of is not None:
         request.as_of = yield from tick_of(window, as_of, "as_of")
+    if known_at is not None:
+        if not -(2**63) <= known_at < 2**63:
+            raise InvalidArgument(f"known_at {known_at} is out of range", field="known_at", limit="int64")
+        request.known_at = known_at
     request.partial = partial
     message = yield Ask("Query", request)
     return _answers(message, partials)
@@ -346,6 +353,7 @@ def answers_at(
     where: Any = None,
     aggregates: str | Sequence[str] | None = None,
     partial: str = "",
+    known_at: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan[Any]:
     """Answer about many pairs of a key and a time: of each what `query` answers as of that time, to the last bit.
@@ -365,13 +373,15 @@ def answers_at(
         aggregates: names: only these aggregates are computed and answered; all if None or empty.
         partial: "allow": answer also if some shards are away. The pairs of their keys then have no values, also not for
             "entries"; `missing_shards` of `Features` says which shards.
+        known_at: of a window with `known`: with a frame the column that holds `known_at` of earlier answers, with times
+            n of them, or one for all. Each pair is answered from what had been applied then, as of `query`.
         progress: called after each bulk with how many pairs are answered, and how many there are.
 
     Returns:
         the frame with a column for each aggregate and lookback, see `Features`; of times the `Features` alone.
     """
     asked: Pairing = {"keys": keys, "key": key, "lookbacks": lookbacks, "where": where, "aggregates": aggregates}
-    asked["partial"] = partial
+    asked["partial"], asked["known_at"] = partial, known_at
     return beside(pairs, (yield from _features(window, pairs, time, progress, asked)))
 
 
@@ -431,7 +441,7 @@ def _features(
     bulk = bulk_of(pairs, None, asked.get("keys"), time=time, key=asked.get("key"))
     if not spec.keyed and asked.get("key") is None and asked.get("keys") is None:
         bulk = replace(bulk, keys=None)  # a frame may have a column "key" for something else
-    columns = pairs_of(bulk, spec)
+    columns = pairs_of(bulk, spec, asked.get("known_at"))
     lookbacks = list(dict.fromkeys(to_lookbacks(asked.get("lookbacks", ()))))
     question = pb.AnswersAtRequest(window=window.name, lookbacks=lookbacks, partial=asked.get("partial", ""))
     fill_where(question, asked.get("where"))

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WindowSpec(_message.Message):
-    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity", "of", "nullable", "history")
+    __slots__ = ("name", "time_unit", "keyed", "fields", "aggregates", "slide", "order", "idle_expiry", "algorithm", "durability", "granularity", "keys", "rollups", "identity", "of", "nullable", "history", "known")
     class FieldsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class WindowSpec(_message.Message):
     OF_FIELD_NUMBER: _ClassVar[int]
     NULLABLE_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     name: str
     time_unit: str
     keyed: bool
@@ -56,7 +57,8 @@ class WindowSpec(_message.Message):
     of: str
     nullable: _containers.RepeatedScalarFieldContainer[str]
     history: str
-    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., of: _Optional[str] = ..., nullable: _Optional[_Iterable[str]] = ..., history: _Optional[str] = ..., **kwargs) -> None: ...
+    known: str
+    def __init__(self, name: _Optional[str] = ..., time_unit: _Optional[str] = ..., keyed: bool = ..., fields: _Optional[_Mapping[str, str]] = ..., aggregates: _Optional[_Mapping[str, AggregateSpec]] = ..., slide: _Optional[_Union[SlidePolicy, _Mapping]] = ..., order: _Optional[_Union[OrderPolicy, _Mapping]] = ..., idle_expiry: _Optional[str] = ..., algorithm: _Optional[str] = ..., durability: _Optional[str] = ..., granularity: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., rollups: _Optional[_Iterable[_Union[Rollup, _Mapping]]] = ..., identity: _Optional[str] = ..., of: _Optional[str] = ..., nullable: _Optional[_Iterable[str]] = ..., history: _Optional[str] = ..., known: _Optional[str] = ..., **kwargs) -> None: ...
 
 class AggregateSpec(_message.Message):
     __slots__ = ("function", "field", "returns", "parameters")
@@ -521,7 +523,7 @@ class WindowChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., name: _Optional[str] = ..., derived: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
-    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "where", "by", "top", "having", "limit", "position", "partial", "aggregates")
+    __slots__ = ("window", "key", "lookbacks", "as_of", "keys", "all_keys", "combine", "partials", "known_at", "where", "by", "top", "having", "limit", "position", "partial", "aggregates")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
@@ -530,6 +532,7 @@ class QueryRequest(_message.Message):
     ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
     COMBINE_FIELD_NUMBER: _ClassVar[int]
     PARTIALS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_AT_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
     BY_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
@@ -546,6 +549,7 @@ class QueryRequest(_message.Message):
     all_keys: bool
     combine: bool
     partials: bool
+    known_at: int
     where: _containers.RepeatedCompositeFieldContainer[Condition]
     by: _containers.RepeatedScalarFieldContainer[str]
     top: Top
@@ -554,7 +558,7 @@ class QueryRequest(_message.Message):
     position: str
     partial: str
     aggregates: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., partial: _Optional[str] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., lookbacks: _Optional[_Iterable[str]] = ..., as_of: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., combine: bool = ..., partials: bool = ..., known_at: _Optional[int] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., by: _Optional[_Iterable[str]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., having: _Optional[_Iterable[_Union[Having, _Mapping]]] = ..., limit: _Optional[int] = ..., position: _Optional[str] = ..., partial: _Optional[str] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class QueryResponse(_message.Message):
     __slots__ = ("answers", "next", "missing_shards")
@@ -728,7 +732,7 @@ class ListKeysResponse(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[str]] = ..., next: _Optional[int] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials", "parts", "groups", "next", "missing_shards")
+    __slots__ = ("key", "start", "end", "entries", "aggregates", "lookback", "partials", "parts", "groups", "next", "known_at", "missing_shards")
     class AggregatesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -760,6 +764,7 @@ class Answer(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_AT_FIELD_NUMBER: _ClassVar[int]
     MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
     key: str
     start: int
@@ -771,8 +776,9 @@ class Answer(_message.Message):
     parts: _containers.ScalarMap[str, str]
     groups: _containers.RepeatedCompositeFieldContainer[Answer]
     next: str
+    known_at: int
     missing_shards: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[int] = ..., aggregates: _Optional[_Mapping[str, Value]] = ..., lookback: _Optional[str] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, key: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[int] = ..., aggregates: _Optional[_Mapping[str, Value]] = ..., lookback: _Optional[str] = ..., partials: _Optional[_Mapping[str, PartialColumns]] = ..., parts: _Optional[_Mapping[str, str]] = ..., groups: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., next: _Optional[str] = ..., known_at: _Optional[int] = ..., missing_shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("part", "op", "values")
@@ -899,7 +905,7 @@ class Source(_message.Message):
     def __init__(self, window: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
 
 class AnswersAtRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "parts", "lookbacks", "where", "partial", "aggregates")
+    __slots__ = ("window", "time", "key", "parts", "lookbacks", "known_at", "where", "partial", "aggregates")
     class PartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -912,6 +918,7 @@ class AnswersAtRequest(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     LOOKBACKS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_AT_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
     AGGREGATES_FIELD_NUMBER: _ClassVar[int]
@@ -920,10 +927,11 @@ class AnswersAtRequest(_message.Message):
     key: Strings
     parts: _containers.MessageMap[str, Strings]
     lookbacks: _containers.RepeatedScalarFieldContainer[str]
+    known_at: bytes
     where: _containers.RepeatedCompositeFieldContainer[Condition]
     partial: str
     aggregates: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., lookbacks: _Optional[_Iterable[str]] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., partial: _Optional[str] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[bytes] = ..., key: _Optional[_Union[Strings, _Mapping]] = ..., parts: _Optional[_Mapping[str, Strings]] = ..., lookbacks: _Optional[_Iterable[str]] = ..., known_at: _Optional[bytes] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., partial: _Optional[str] = ..., aggregates: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AnswersAtResponse(_message.Message):
     __slots__ = ("answers", "missing_shards")

@@ -83,6 +83,8 @@ def answer_document(answer: Answer, spec: WindowSpec | None = None, unit: str | 
         "aggregates": {name: plain(value) for name, value in answer.aggregates.items()},
     }
     document |= parts_document(answer)
+    if answer.known_at is not None:
+        document["known_at"] = answer.known_at
     if answer.partials is not None and spec is not None:
         document["partials"] = _partials(answer.partials, spec)
     return document

@@ -90,15 +90,23 @@ def batch_of_table(table: Any, spec: WindowSpec, named: bool = False) -> AnyBatc
     return Batch(times, columns, keys)
 
 
-def pairs_of(body: bytes, spec: WindowSpec) -> tuple[Array, Coded | None]:
-    """The times and keys of pairs: the columns ``time``, and ``key`` or each part of it; raises as `batch_of`."""
+def pairs_of(body: bytes, spec: WindowSpec) -> tuple[Array, Coded | None, Array | None]:
+    """The times and keys of pairs: the columns ``time``, and ``key`` or each part of it; and ``known_at``, if there.
+
+    Raises as `batch_of`.
+    """
     table = _table(body, spec, MAX_PAIR_ANSWERS, fields=False)
     if "time" not in table.column_names:
         raise InvalidArgument("time is missing", field="time")
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.null_count:
             raise InvalidArgument(f"column {name!r} has {column.null_count} nulls", field=name)
-    return _times(table["time"], spec), _keys(table, spec)
+    known_at: Array | None = None
+    if "known_at" in table.column_names and "known_at" not in spec.parts:
+        read = _column(table["known_at"], "int64", "known_at")
+        assert not isinstance(read, Coded)
+        known_at = read
+    return _times(table["time"], spec), _keys(table, spec), known_at
 
 
 def stream_of_pairs(found: Sequence[AnswerColumns]) -> bytes:
@@ -141,6 +149,8 @@ def _check_names(names: Sequence[str], spec: WindowSpec, fields: bool) -> None:
     own = ("time", "key", *spec.parts)
     for name in names:
         if name not in own and not (fields and name in spec.fields):
+            if not fields and name == "known_at":
+                continue
             if not fields:
                 raise InvalidArgument(f"{name[:80]!r} is unknown here; pairs have time and key", field=name)
             known = ", ".join(spec.fields)

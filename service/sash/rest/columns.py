@@ -211,14 +211,21 @@ def batch_steps(
     return Batch(times_of(given, len(times)), columns, keys)
 
 
-def pairs_steps(document: Mapping[str, Any], spec: WindowSpec, now_ns: NowNs) -> Steps[tuple[Array, Coded | None]]:
-    """Return the times and keys of pairs, which are columns as of a bulk; raises as `batch_steps`."""
+def pairs_steps(
+    document: Mapping[str, Any], spec: WindowSpec, now_ns: NowNs
+) -> Steps[tuple[Array, Coded | None, Array | None]]:
+    """Return the times and keys of pairs, which are columns as of a bulk, and what each is known at.
+
+    Raises as `batch_steps`.
+    """
     for name in document:
-        if name not in ("time", "key", *spec.parts):
+        if name not in ("time", "key", "known_at", *spec.parts):
             raise InvalidArgument(f"{name[:80]!r} is unknown here; pairs have time and key", field=name)
     keys = yield from _keys(document, spec)
-    times = _list(member(document, "time"), "time")
-    return (yield from tick_steps(times, "time", spec.time_unit, now_ns)), keys
+    times, known_at = _list(member(document, "time"), "time"), None
+    if "known_at" in document and "known_at" not in spec.parts:
+        known_at = yield from number_steps(_list(document["known_at"], "known_at"), _INT64, "known_at")
+    return (yield from tick_steps(times, "time", spec.time_unit, now_ns)), keys, known_at
 
 
 def _partial_batch(

@@ -369,6 +369,8 @@ class Answer(_Partial):
     """If asked for: columns of one row, as bulk-insert takes them."""
     parts: dict[str, str] = ABSENT
     """The parts of the key by name, or those of the group."""
+    known_at: Int64 = ABSENT
+    """Of a window with `known`: the number of the last arrival that the answer knows."""
 
 
 class Answers(_Page):
@@ -477,6 +479,8 @@ class Pairs(Described):
 
     time: list[Time]
     key: list[str] | dict[str, list[str]] = ABSENT
+    known_at: list[Int64] = ABSENT
+    """Of a window with `known`: what each answer knows, as `known_at` of a query."""
 
 
 class PairAnswers(Answered):

@@ -82,12 +82,13 @@ def batch_steps(
     return PartialBatch(times, partials, _int64(request.entries, "entries"), keys)
 
 
-def pairs_steps(request: pb.AnswersAtRequest, spec: WindowSpec) -> Steps[tuple[Array, Coded | None]]:
-    """Return the times and the keys of pairs; raises as `batch_steps`."""
+def pairs_steps(request: pb.AnswersAtRequest, spec: WindowSpec) -> Steps[tuple[Array, Coded | None, Array | None]]:
+    """Return the times and the keys of pairs, and what each is known at; raises as `batch_steps`."""
     keys = (yield from _strings(request.key, "key")) if request.HasField("key") else None
     if request.parts:
         keys = yield from _joined(request, spec)
-    return _int64(request.time, "time"), keys
+    known_at = _int64(request.known_at, "known_at") if request.known_at else None
+    return _int64(request.time, "time"), keys, known_at
 
 
 def _joined(request: pb.BulkInsertRequest | pb.AnswersAtRequest, spec: WindowSpec) -> Steps[Coded]:

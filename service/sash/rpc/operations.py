@@ -281,8 +281,8 @@ class Operations:
 
     async def _answers_at(self, asked: pb.AnswersAtRequest, pairs: pb.AnswersAtRequest) -> pb.AnswersAtResponse:
         spec = await self._plane.look_up(asked.window, AnswersAt.name)
-        times, keys = await self.in_slices(bulks.pairs_steps(pairs, spec))
-        question = AnswersAt(times, keys, list(asked.lookbacks), where_of(asked), list(asked.aggregates))
+        times, keys, known_at = await self.in_slices(bulks.pairs_steps(pairs, spec))
+        question = AnswersAt(times, keys, list(asked.lookbacks), where_of(asked), list(asked.aggregates), known_at)
         with allowing(asked.partial) as missing:
             found = await self._plane.ask(asked.window, question)
         return await self.in_slices(translate.answers_at_steps(found, sorted(missing)))

@@ -60,8 +60,17 @@ def query_of(request: pb.QueryRequest) -> Query:
     """Return the question of a query; raises as `_keys_of`."""
     key, keys = _keys_of(request)
     as_of = request.as_of if request.HasField("as_of") else None
-    lookbacks = list(request.lookbacks)
-    return Query(key, lookbacks, as_of, keys, request.combine, request.partials, selection=grouped_of(request))
+    known_at = request.known_at if request.HasField("known_at") else None
+    return Query(
+        key,
+        list(request.lookbacks),
+        as_of,
+        keys,
+        request.combine,
+        request.partials,
+        selection=grouped_of(request),
+        known_at=known_at,
+    )
 
 
 def range_query_of(request: pb.RangeQueryRequest) -> RangeQuery:
@@ -193,6 +202,8 @@ def fill_answer(message: pb.Answer, answer: Answer) -> None:
         fill_value(aggregates[name], value)
     if answer.parts is not None:
         message.parts.update(answer.parts)
+    if answer.known_at is not None:
+        message.known_at = answer.known_at
     for name, partial in (answer.partials or {}).items():
         fill_partials(message.partials[name], partial)
 

@@ -181,7 +181,8 @@ class Questions:
 
         def about(rows: Array) -> Call[list[AnswerColumns]]:
             assert keys is not None
-            part = replace(question, times=question.times[rows], keys=keys.rows(rows))
+            known_at = None if question.known_at is None else question.known_at[rows]
+            part = replace(question, times=question.times[rows], keys=keys.rows(rows), known_at=known_at)
             return lambda shard: shard.ask(name, part)
 
         found = await calls.ask(asked, about)

@@ -337,6 +337,23 @@ class Forest:
         """The columns of the open block, with its rows start..stop, if no row is anywhere else."""
         return None if self._has_blocks() else (self._tail.columns, self._skip, self._tail.rows)
 
+    def block_maxima(self, slot: int) -> tuple[Array, Array, Array]:
+        """The times of the first and last row of each block, the open one last, and their partials in a slot of a `Max`
+        over an int64 column, or more: rows may have left since they were folded."""
+        directory, tail, skip = self._directory, self._tail, self._skip
+        first, last = directory.spans(directory.head, directory.tail)
+        _, partials = directory.slices(directory.head, directory.tail)
+        newest: Array = partials[slot][0]
+        begin = skip if directory.head == directory.tail else 0
+        if tail.rows == begin:
+            return first, last, newest
+        times, values = tail.columns[0], tail.columns[self._layout.reads[slot][0]]
+        return (
+            np.append(first, times[begin]),
+            np.append(last, times[tail.rows - 1]),
+            np.append(newest, values[begin : tail.rows].max()),
+        )
+
     def _all_rows(self) -> Rows:
         return Rows(self._directory, self._tail, self._skip)
 

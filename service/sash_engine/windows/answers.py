@@ -47,6 +47,9 @@ class Answer:
     """Where they were asked for: each aggregate's partial as columns of one row (none where there are no entries)."""
     parts: dict[str, str] | None = None
     """The parts of the key, or of the group, by name; None where it has none."""
+    known_at: int | None = None
+    """The number of the last arrival that it knows, for the `known_at` of later questions; None where the window keeps
+    no arrivals, or the answer is over several keys."""
 
 
 class Page(list[T]):

@@ -194,6 +194,8 @@ class Query(Question[list[Answer]]):
         nows: with `by` and lookbacks: the least now of groups, by their joined values, where a group has keys in other
             windows as well. Then groups without entries are answered, too: their answers have no `start`.
         selection: selects keys by their parts, groups them, and names aggregates.
+        known_at: with `as_of` and one key: only what had been applied at this number of an arrival, as an answer before
+            said; entries that came later do not count, and those that were removed later do.
     """
 
     name: ClassVar[str] = "query"
@@ -205,6 +207,7 @@ class Query(Question[list[Answer]]):
     partials: bool = False
     nows: Mapping[str, int] | None = None
     selection: Grouped = EVERYTHING
+    known_at: int | None = None
 
     @property
     def is_short(self) -> bool:
@@ -351,6 +354,7 @@ class AnswersAt(Question[list[AnswerColumns]]):
         lookbacks: as of `Query`; there are columns of answers for each. Without any, over everything up to the times.
         where: conditions on the parts of keys, as of `Grouped`.
         aggregates: as of `Grouped`.
+        known_at: int64 (n,): the number of an arrival for each pair, as of `Query`; None: all that is there counts.
     """
 
     name: ClassVar[str] = "answers_at"
@@ -359,6 +363,7 @@ class AnswersAt(Question[list[AnswerColumns]]):
     lookbacks: Sequence[str | int] = ()
     where: Sequence[Where] = ()
     aggregates: Sequence[str] = ()
+    known_at: Array | None = None
 
     @property
     def is_about_the_past(self) -> bool:
@@ -367,6 +372,8 @@ class AnswersAt(Question[list[AnswerColumns]]):
     def check_columns(self) -> None:
         """Raise InvalidArgument where there is not a key for each time."""
         n, keys = len(self.times), self.keys
+        if self.known_at is not None and len(self.known_at) != n:
+            raise InvalidArgument(f"{len(self.known_at)} known_at for {n} times", field="known_at", limit=str(n))
         if keys is not None:
             if len(keys) != n:
                 raise InvalidArgument(f"{len(keys)} keys for {n} times", field="keys", limit=str(n))

@@ -43,6 +43,7 @@ from sash_engine.windows.derived.views import View
 from sash_engine.windows.keys.by_algorithm import ByAlgorithm
 from sash_engine.windows.keys.keys import NEVER, Keys, Own
 from sash_engine.windows.keys.pages import PAGES, Numbers, pages_of
+from sash_engine.windows.known import Known, removed_spec
 from sash_engine.windows.questions import (
     ALL_KEYS,
     AllKeys,
@@ -63,7 +64,7 @@ from sash_engine.windows.sliding.adaptive import layout_of
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.algorithms import check_algorithm
 from sash_engine.windows.spec.derived import check_derived, document_of, widened
-from sash_engine.windows.spec.window import WindowSpec, check_time
+from sash_engine.windows.spec.window import REMOVED, TICK_MIN, WindowSpec, check_time
 from sash_engine.windows.writing.changes import Changes
 from sash_engine.windows.writing.writer import Writer
 from sash_wire.coded import Coded
@@ -101,6 +102,7 @@ class Window:
         reader: answers questions, about the slide; another one once there are other aggregates.
         past: answers those about the past, over all entries: as `reader`, unless there is a history.
         derived: its rollups, the windows that it feeds, and its views.
+        known, removed: what was known when, with `known: arrival`, and what was removed; else None.
         mark: the high-water mark: the newest time ever inserted; `NEVER` before.
     """
 
@@ -125,7 +127,8 @@ class Window:
         self._fields = Fields(spec)
         self._panes = None if spec.granularity is None else Panes(spec, block)
         self.layout: Layout = self._panes.layout if self._panes else layout_of(spec, block)
-        self.cold = cold.part(self.layout) if cold is not None and spec.source is not None else cold
+        other = spec.source is not None or REMOVED in spec.fields
+        self.cold = cold.part(self.layout) if cold is not None and other else cold
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
         shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
@@ -138,8 +141,15 @@ class Window:
             keys, slide, self.counts, [self._rollup(parts) for parts in spec.rollups or ()]
         )
         shown = None if spec.history is None else ViewSlide(spec, slide, keys, False)
-        self._writer = Writer(spec, keys, slide, self.counts, self._clock, max_keys, self._panes, self.derived, shown)
-        self._changes = Changes(spec, keys, slide, self.counts, self._clock)
+        self.known: Known | None = None
+        self.removed: Window | None = None
+        if spec.known is not None:
+            self.removed = Window(removed_spec(spec), _ANY, block, pages, self._clock, cold)
+            self.known = Known(spec, keys, self.counts, self.removed, self.cold)
+        self._writer = Writer(
+            spec, keys, slide, self.counts, self._clock, max_keys, self._panes, self.derived, shown, self.known
+        )
+        self._changes = Changes(spec, keys, slide, self.counts, self._clock, self.known)
         self.labels = Labels(spec, keys)
         self._use_layout(spec, self.layout)
 
@@ -152,7 +162,16 @@ class Window:
     def _use_layout(self, spec: WindowSpec, layout: Layout) -> None:
         self.spec, self.layout = spec, layout
         self.slide_policy.use(spec, layout)
-        self.past = Reader(spec, layout, self.keys, self.slide_policy, self.labels, self.cold, self.derived.reader_for)
+        self.past = Reader(
+            spec,
+            layout,
+            self.keys,
+            self.slide_policy,
+            self.labels,
+            self.cold,
+            self.derived.reader_for,
+            known=self.known,
+        )
         self.reader = self.past if spec.history is None else View(spec, self).reader
 
     def reader_of(self, question: Question[Any]) -> Reader:
@@ -228,12 +247,16 @@ class Window:
             if evicted and number is not None:
                 self.derived.cut(number, time)
         self.counts.evicted += evicted
+        if self.known is not None:
+            self.known.evict(TICK_MIN, time, None if key is None else self.reader.checked_key(key))
         return evicted
 
     def evict_range(self, start: int, end: int, key: str | None = None) -> int:
         """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`."""
         name = None if key is None else self.reader.checked_key(key)
         evicted = self._changes.evict_range(start, end, name)
+        if self.known is not None:
+            self.known.evict(start, end, name)
         if name is None:
             for rollup in self.derived.rollups:
                 rollup.window.evict_range(start, end)
@@ -288,6 +311,8 @@ class Window:
             if len(idle):
                 self.counts.evicted += keys.forget(idle)
         keys.sweep()
+        if self.removed is not None:
+            self.removed.tidy()
         self.derived.tidy()
 
     def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
@@ -348,6 +373,12 @@ class Window:
             self.keys.late_through_of[number] = time
 
     # ---------------------------------------------------------------- deriving others
+
+    @property
+    def inner(self) -> list[Window]:
+        """The windows that are parts of it: of its rollups, and of what was removed."""
+        inner = [rollup.window for rollup in self.derived.rollups]
+        return inner if self.removed is None else [*inner, self.removed]
 
     @property
     def family(self) -> list[Window]:
@@ -423,7 +454,7 @@ class Window:
 
     def clear(self) -> None:
         """Forget all keys, and free what is stored of them."""
-        for window in (self, *(rollup.window for rollup in self.derived.rollups)):
+        for window in (self, *self.inner):
             window.counts.evicted += window.keys.forget(window.keys.numbers())
 
     @property
@@ -480,10 +511,11 @@ class Window:
         combine: bool = False,
         partials: bool = False,
         aggregates: Sequence[str] = (),
+        known_at: int | None = None,
     ) -> list[Answer]:
         """Answer over trailing lookbacks, or over everything; see `Query` and `Reader.query`."""
         selection = Grouped(aggregates=aggregates)
-        question = Query(key, lookbacks, as_of, keys, combine, partials, selection=selection)
+        question = Query(key, lookbacks, as_of, keys, combine, partials, selection=selection, known_at=known_at)
         return self.reader_of(question).query(question)
 
     def range_query(
@@ -522,10 +554,11 @@ class Window:
         lookbacks: Sequence[str | int] = (),
         where: Sequence[Where] = (),
         aggregates: Sequence[str] = (),
+        known_at: Array | None = None,
     ) -> list[AnswerColumns]:
         """Answer about many pairs of a key and a time; see `AnswersAt`."""
         coded = None if keys is None else Coded.of(keys)
-        return finished(self.past.answers_at_steps(AnswersAt(times, coded, lookbacks, where, aggregates)))
+        return finished(self.past.answers_at_steps(AnswersAt(times, coded, lookbacks, where, aggregates, known_at)))
 
     def entries(
         self,
@@ -589,6 +622,8 @@ class Window:
                 assert oldest is None or oldest > slide.through(now), f"key {number} has an entry past max_age"
         for rollup in self.derived.rollups:
             rollup.check_invariants(same)
+        if self.known is not None:
+            self.known.check_invariants(same)
         for view in self.derived.views.values():
             view.check_invariants()
         for cascade in self.derived.cascades.values():

@@ -348,7 +348,7 @@ class _Windows:
                 key = values.block_key(found.number, number)
                 self.owners[key] = name, rollup
                 self._lost(key, None if rollup is not None or not entries else entries)
-                lacks[name] += entries if rollup is None else 0
+                lacks[name] += entries if window in partial.window.family else 0
         for number, entries in partial.parts_left_out.items():
             self._lost(values.staged_key(found.number, number), entries)
         found.left_out = lacks[found.name] + sum(partial.parts_left_out.values())
@@ -383,6 +383,8 @@ def _windows_of(partial: PartialWindow) -> Iterator[tuple[Window, str, Sequence[
         yield window, window.spec.name, None
         for rollup in window.derived.rollups:
             yield rollup.window, window.spec.name, sorted(rollup.parts)
+        if window.removed is not None:
+            yield window.removed, window.spec.name, None
 
 
 def _unreadable(document: Mapping[str, Any]) -> CheckedDerived:

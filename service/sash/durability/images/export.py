@@ -80,8 +80,11 @@ def export(window: Window | View) -> Iterator[bytes]:
 
 
 def _alone(spec: WindowSpec) -> dict[str, Any]:
-    """A spec that needs no other window: an imported cascade, or view, is a window that is written to."""
-    return {name: value for name, value in spec.document().items() if name not in ("from", "of")}
+    """A spec that needs no other window: an imported cascade, or view, is a window that is written to.
+
+    Nor does it say `known`: the file has no arrivals.
+    """
+    return {name: value for name, value in spec.document().items() if name not in ("from", "of", "known")}
 
 
 def _records(header: dict[str, Any], names: list[str], entries: Entries, states: list[Array]) -> Iterator[list[Any]]:

@@ -11,6 +11,7 @@
                                                                nodes: ids of large partials, of all levels
     unused    numbers that keys had once                       so that the next key gets the number it would have got
     rollup    the number of one; then its own image            head, keys, small, …, end
+    removed   what was removed, with `known`; then its own image
     cascade   the spec of one; then its own image
     end       how much there was of each
 
@@ -151,6 +152,8 @@ class Image:
         yield from self._take_unused()
         for number, rollup in enumerate(window.derived.rollups):
             yield from self._take_part(["rollup", number], rollup.window)
+        if window.removed is not None:
+            yield from self._take_part(["removed"], window.removed)
         for cascade in window.derived.cascades.values():
             yield from self._take_part(["cascade", cascade.window.spec.document()], cascade.window)
         self._take(lambda: ["end", self._totals])

@@ -117,7 +117,7 @@ class _Reader:
         self._empty = empty
         self.window: Window | None = None
         self._parts: list[_Reader] = []
-        self._rollups = 0
+        self._rollups = self._removed = 0
         self.ended = False
         self._found = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
         self._forest: _Pieces | None = None
@@ -131,6 +131,7 @@ class _Reader:
             "nodes": self._take_nodes,
             "blocks": self._take_blocks,
             "rollup": self._take_rollup,
+            "removed": self._take_removed,
             "cascade": self._take_derived,
             "end": self._take_end,
         }
@@ -171,6 +172,12 @@ class _Reader:
         assert number == self._rollups, f"rollup {number} is out of place"
         self._begin_part(window.derived.rollups[number].window)
         self._rollups += 1
+
+    def _take_removed(self, window: Window) -> None:
+        assert window.removed is not None, "the window keeps nothing that was removed"
+        assert not self._removed, "what was removed comes once"
+        self._begin_part(window.removed)
+        self._removed += 1
 
     def _take_derived(self, window: Window, document: dict[str, Any]) -> None:
         derived = window.derive(WindowSpec.parse(document))
@@ -228,6 +235,7 @@ class _Reader:
     def _take_end(self, window: Window, totals: dict[str, int]) -> None:
         assert totals == self._found, f"{self._found} were read, and {totals} written"
         assert self._rollups == len(window.derived.rollups), f"{self._rollups} rollups were read"
+        assert self._removed == (window.removed is not None), "what was removed is missing"
         self.ended = True
 
 

@@ -53,6 +53,9 @@ class Trailing(Grouping):
     """End of the lookbacks: as_of - L < time <= as_of. Without it a lookback is now - L < time. Now is the key's
     high-water mark, the newest time ever inserted into it; with `combine` that of all the keys asked for; or wall time,
     if that is the window's clock."""
+    known_at: Int64 = Field(ABSENT, json_schema_extra={"minimum": 0})
+    """With `as_of` and one key, of windows with `known`: only what had been applied at the arrival of this number, as
+    `known_at` of an answer says."""
     partials: bool = False
     """Answer with partials, too."""
 
@@ -61,7 +64,14 @@ class Trailing(Grouping):
         # With `combine`, one key is a list of one.
         one, several = (None, self.key) if self.combine and self.key and not self.all_keys else self.keys()
         return Question(
-            one, self.lookback, self.as_of, several, self.combine, self.partials, selection=self.selection()
+            one,
+            self.lookback,
+            self.as_of,
+            several,
+            self.combine,
+            self.partials,
+            selection=self.selection(),
+            known_at=self.known_at,
         )
 
 
@@ -210,15 +220,15 @@ async def answers_at(call: Call, name: Name, asked: Annotated[Pairing, Query()])
     """The body has the pairs as columns. It changes nothing; it is a POST because pairs are many."""
     spec = await call.plane.look_up(name, AnswersAt.name)
     if call.kind == JSON:
-        times, keys = await call.plane.in_slices(
+        times, keys, known_at = await call.plane.in_slices(
             columns.pairs_steps(await call.json(columns=True), spec, call.plane.now_ns)
         )
     else:
         await arrow_imported()
         from sash.rest import arrow
 
-        times, keys = await call.read(lambda body: arrow.pairs_of(body, spec))
-    question = AnswersAt(times, keys, asked.lookback, asked.conditions(), asked.aggregate)
+        times, keys, known_at = await call.read(lambda body: arrow.pairs_of(body, spec))
+    question = AnswersAt(times, keys, asked.lookback, asked.conditions(), asked.aggregate, known_at)
     with allowing(asked.partial) as missing:
         found = await call.plane.ask(name, question)
     if call.prefers(ARROW):

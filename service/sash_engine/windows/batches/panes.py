@@ -154,7 +154,7 @@ def batch_of(layout: Layout, spec: WindowSpec, columns: Sequence[Array], keys: C
     if not isinstance(layout, PaneLayout):
         fields = {
             name: Coded.of(column.tolist()) if column.dtype.hasobject else column
-            for name, column in zip(spec.columns, columns[1:], strict=True)
+            for name, column in zip(spec.columns, columns[1:], strict=spec.known is None)
         }
         return Batch(columns[0], fields, keys)
     partials = {}

@@ -30,6 +30,7 @@ from sash_engine.windows.answers import Counts, WindowInfo
 from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.derived.view_keys import ViewKeys, ViewSlide
 from sash_engine.windows.keys.keys import NEVER, Keys
+from sash_engine.windows.known import Known
 from sash_engine.windows.questions import Question
 from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.reading.reader import Reader
@@ -53,6 +54,7 @@ class Source(Protocol):
     cold: Cold | None
     counts: Counts
     mark: int
+    known: Known | None
 
     @property
     def punctuated(self) -> int:
@@ -86,7 +88,9 @@ class View:
         self._slide = ViewSlide(spec, source.slide_policy, keys, kept is None and spec.slide == source.spec.slide)
         self._keys = ViewKeys(keys, self._layout, self._slide)
         labels = Labels(spec, keys, source.labels)
-        self.reader = self.past = Reader(spec, self._layout, self._keys, self._slide, labels, source.cold)
+        self.reader = self.past = Reader(
+            spec, self._layout, self._keys, self._slide, labels, source.cold, known=source.known
+        )
         if kept is not None:
             everything = ViewSlide(spec, source.slide_policy, keys, True)
             self.past = Reader(

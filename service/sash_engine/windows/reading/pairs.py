@@ -22,6 +22,7 @@ from sash_engine.windows.answers import AnswerColumns
 from sash_engine.windows.keys.keys import UNKEYED
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.readable import ReadableKeys
+from sash_engine.windows.known import Known, no_known
 from sash_engine.windows.questions import AnswersAt
 from sash_engine.windows.reading.costs import Costs, size_of
 from sash_engine.windows.reading.key_finder import KeyFinder
@@ -46,13 +47,23 @@ class Pairs:
         layout: what is answered.
         asked: finds keys by name.
         labels: finds keys by label.
+        known, wide: what was known when, and the layout that it needs; None where the window does not keep it.
     """
 
     def __init__(
-        self, spec: WindowSpec, layout: Layout, keys: ReadableKeys, costs: Costs, asked: KeyFinder, labels: Labels
+        self,
+        spec: WindowSpec,
+        layout: Layout,
+        keys: ReadableKeys,
+        costs: Costs,
+        asked: KeyFinder,
+        labels: Labels,
+        known: Known | None = None,
+        wide: Layout | None = None,
     ) -> None:
         self._spec, self._layout, self._keys, self._costs = spec, layout, keys, costs
         self._asked, self._labels = asked, labels
+        self._known, self._wide = known, wide
 
     def answers(self, question: AnswersAt, spans: Spans) -> Steps[list[AnswerColumns]]:
         """The answers over each lookback, or over everything up to the times of the pairs; in steps."""
@@ -64,7 +75,8 @@ class Pairs:
         found, values = list[tuple[Array, list[Array]]](), 0
         for a, b in spans_of(n, max((_SIZED_PAIRS if self._costs.sized else _PAIRS) // lookbacks, 1)):
             some = order[a:b]
-            found.append((yield from self._some(numbers[some], question.times[some], spans)))
+            known_at = None if question.known_at is None else question.known_at[some]
+            found.append((yield from self._some(numbers[some], question.times[some], spans, known_at)))
             if self._costs.sized:
                 values = self._costs.check_values(values, sum(map(_values_in, found[-1][1])))
             yield
@@ -92,6 +104,12 @@ class Pairs:
             wrong = "is keyed: say the key of each pair" if self._spec.keyed else "is not keyed"
             raise InvalidArgument(f"window {self._spec.name!r} {wrong}", field="keys")
         question.check_columns()
+        if question.known_at is not None:
+            if self._known is None:
+                raise no_known(self._spec.name)
+            if n:
+                self._known.check(int(question.known_at.min()))
+                self._known.check(int(question.known_at.max()))
         self._labels.check(question.where, None)
 
     def _numbers(self, question: AnswersAt) -> Steps[Numbers]:
@@ -111,7 +129,9 @@ class Pairs:
         each: Numbers = numbers[keys.codes]
         return each
 
-    def _some(self, numbers: Numbers, times: Array, spans: Spans) -> Steps[tuple[Array, list[Array]]]:
+    def _some(
+        self, numbers: Numbers, times: Array, spans: Spans, known_at: Array | None
+    ) -> Steps[tuple[Array, list[Array]]]:
         """The answers about some sorted pairs, one lookback's behind the other's for each."""
         lookbacks = max(len(spans), 1)
         starts = np.full((len(times), lookbacks), TICK_MIN)
@@ -122,6 +142,9 @@ class Pairs:
         unknown = int(numbers.searchsorted(0))
         keys, firsts = np.unique(numbers[unknown:], return_index=True)
         lengths = np.diff(firsts, append=len(numbers) - unknown) * lookbacks
+        if known_at is not None and self._known is not None and self._wide is not None:
+            at = np.repeat(known_at, lookbacks)
+            return self._known.answers_steps(keys, lengths, starts.reshape(-1), stops, at, self._wide, self._layout)
         return self._keys.answers_steps(keys, lengths, starts.reshape(-1), stops, self._layout)
 
 

@@ -14,7 +14,7 @@ policies would count entries that no answer shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series, par
 from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.readable import Now, ReadableKeys
 from sash_engine.windows.keys.totals import partials_of
+from sash_engine.windows.known import Known, no_known
 from sash_engine.windows.questions import (
     AllKeys,
     AnswersAt,
@@ -93,6 +94,7 @@ class Reader:
         cold: where forests keep their sealed blocks; None: in memory.
         rollup_for: finds the rollup that answers about groups; None: there are none.
         names: the aggregates that it answers; None: all.
+        known: what was known when; None where the window does not keep it.
     """
 
     def __init__(
@@ -105,13 +107,16 @@ class Reader:
         cold: Cold | None = None,
         rollup_for: RollupFor | None = None,
         names: Sequence[str] | None = None,
+        known: Known | None = None,
     ) -> None:
         self._spec, self._cold, self._keys, self._slide, self._labels = spec, cold, keys, slide, labels
         self._all, self._layout = layout, (layout if names is None else layout.named(names)).lean()
         self._costs = costs_of(spec, names)
         self._rollup_for, self._narrower = rollup_for, dict[tuple[str, ...], Reader]()
         self._asked = KeyFinder(spec, keys, slide, self._costs)
-        self._pairs = Pairs(spec, self._layout, keys, self._costs, self._asked, labels)
+        self._known = known
+        self._wide = None if known is None else known.wide(layout, self._layout.names)
+        self._pairs = Pairs(spec, self._layout, keys, self._costs, self._asked, labels, known, self._wide)
         self._groups = GroupReader(spec, layout, self._layout, keys, slide, self._costs, self._asked, labels)
 
     def _for(self, names: Sequence[str]) -> Reader:
@@ -129,7 +134,15 @@ class Reader:
             if len(self._narrower) >= _KEPT:
                 self._narrower.clear()
             found = Reader(
-                self._spec, self._all, self._keys, self._slide, self._labels, self._cold, self._rollup_for, wanted
+                self._spec,
+                self._all,
+                self._keys,
+                self._slide,
+                self._labels,
+                self._cold,
+                self._rollup_for,
+                wanted,
+                self._known,
             )
             found.limit_memory(self._costs.need)
             self._narrower[wanted] = found
@@ -184,7 +197,7 @@ class Reader:
         if question.keys or question.selection.selects:
             return finished(self._of_several(question))
         spans = self._checked(question)
-        return self._answers(self._asked.name(question.key), question.key, spans, question.as_of, question.partials)
+        return self._answers(self._asked.name(question.key), question.key, spans, question)
 
     @narrowed
     def is_quick(self, question: Query) -> bool:
@@ -205,7 +218,7 @@ class Reader:
         spans, key = self._checked(question), question.key
         name, answers = self._asked.name(key), list[Answer]()
         for i in range(max(len(spans), 1)):
-            answers += self._answers(name, key, spans[i : i + 1], question.as_of, question.partials)
+            answers += self._answers(name, key, spans[i : i + 1], question)
             yield
         return answers
 
@@ -215,6 +228,10 @@ class Reader:
         if question.as_of is not None:
             check_time(question.as_of, "as_of")
             check_ranges(self._spec.algorithm)
+        if question.known_at is not None:
+            if question.as_of is None:
+                raise InvalidArgument("known_at is for questions about the past: say as_of", field="known_at")
+            self.known_of().check(question.known_at)
         if question.combine and not question.keys and not question.selection.where:
             raise InvalidArgument("combine is for several keys: name them, or all of them", field="combine")
         if question.combine and question.selection.is_grouped:
@@ -222,6 +239,12 @@ class Reader:
                 "combine is for one answer over all keys: leave it out, or by, top, having and limit", field="combine"
             )
         return spans
+
+    def known_of(self) -> Known:
+        """What was known when; raises Unsupported where the window does not keep it."""
+        if self._known is None:
+            raise no_known(self._spec.name)
+        return self._known
 
     def _of_rollup(self, question: GroupedQuestion, oldest: Callable[[Numbers], Numbers | int]) -> Reader | None:
         """The reader of a rollup that can answer a question about groups of keys; None: this one answers from the keys.
@@ -246,11 +269,15 @@ class Reader:
         return np.maximum(now, TICK_MIN + longest) - longest + 1
 
     def _of_several(self, question: Query) -> Steps[list[Answer]]:
+        if question.known_at is not None:
+            raise InvalidArgument(
+                "known_at is for one key: ask for each, or for pairs with answers_at", field="known_at"
+            )
         if question.selection.by is not None or question.combine:
             rollup = self._of_rollup(question, lambda now: self._oldest(question, now))
             if rollup is not None:
                 return _of_groups((yield from rollup.query_steps(question)))
-        key, keys, as_of, partials = question.key, question.keys, question.as_of, question.partials
+        key, keys, partials = question.key, question.keys, question.partials
         spans = self._checked(question)
         self._asked.check_several(key)
         self._groups.check(question.selection)
@@ -271,7 +298,7 @@ class Reader:
         )
         answers, values = list[Answer](), 0
         for name in names:
-            of_key = self._answers(name, name, spans, as_of, partials)
+            of_key = self._answers(name, name, spans, question)
             if partials or self._costs.sized:
                 values = self._costs.check_values(values, sum(map(self._costs.values_of, of_key)))
             answers += of_key
@@ -453,11 +480,17 @@ class Reader:
 
     # ---------------------------------------------------------------- answers
 
-    def _answers(
-        self, name: str, key: str | None, spans: Iterable[Span], as_of: int | None, partials: bool
-    ) -> list[Answer]:
+    def _answers(self, name: str, key: str | None, spans: Sequence[Span], question: Query) -> list[Answer]:
         """The answers of one key: one for each lookback, or one over everything (up to `as_of`)."""
-        keys = self._keys
+        answers = self._answers_of_key(name, key, spans, question)
+        if self._known is not None:
+            number = self._known.number if question.known_at is None else question.known_at
+            for answer in answers:
+                answer.known_at = number
+        return answers
+
+    def _answers_of_key(self, name: str, key: str | None, spans: Sequence[Span], question: Query) -> list[Answer]:
+        keys, as_of, partials = self._keys, question.as_of, question.partials
         number = self._asked.find(name)
         if spans:
             bounds = trailing(self._slide, as_of, None if number is None else keys.now_of[number])
@@ -465,13 +498,16 @@ class Reader:
                 return [self._nothing(key, None, None, text, partials) for text, _ in spans]
             now, end = bounds
             return [
-                self._range(number, key, max(now - span + 1, TICK_MIN), end, text, partials) for text, span in spans
+                self._range(number, key, max(now - span + 1, TICK_MIN), end, text, partials, question.known_at)
+                for text, span in spans
             ]
         if number is None:
             return [self._nothing(key, None, as_of, None, partials)]
         if as_of is not None:
-            answer = self._range(number, key, TICK_MIN, as_of, None, partials)
+            answer = self._range(number, key, TICK_MIN, as_of, None, partials, question.known_at)
             answer.start = keys.span(number)[0] if answer.entries else None
+            if answer.entries and question.known_at is not None:
+                answer.start = self.known_of().oldest(number, question.known_at)
             return [answer]
         self._costs.check_entries(keys.entries(number))
         entries, answers = keys.query(number, self._layout)
@@ -481,11 +517,21 @@ class Reader:
         return [answer]
 
     def _range(
-        self, number: int | None, key: str | None, start: int, end: int, lookback: str | None, partials: bool
+        self,
+        number: int | None,
+        key: str | None,
+        start: int,
+        end: int,
+        lookback: str | None,
+        partials: bool,
+        known_at: int | None = None,
     ) -> Answer:
         if number is None:
             return self._nothing(key, start, end, lookback, partials)
-        entries, totals = self._keys.range_totals(number, start, end, self._layout)
+        if known_at is None or self._wide is None:
+            entries, totals = self._keys.range_totals(number, start, end, self._layout)
+        else:
+            entries, totals = self.known_of().range_totals(number, start, end, known_at, self._layout, self._wide)
         return self._answer(key, start, end, entries, totals, lookback, partials)
 
     def _nothing(

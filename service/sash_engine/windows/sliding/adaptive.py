@@ -23,10 +23,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from sash_engine.forest import Layout
-from sash_engine.monoids import Monoid, Partial, VariancePopulation
+from sash_engine.monoids import Max, Monoid, Partial, VariancePopulation
 from sash_engine.monoids.numerics import quiet
 from sash_engine.windows.spec.policies import AdaptivePolicy
-from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.spec.window import ARRIVAL, NUMBERS, WindowSpec
 
 __all__ = ["Adaptive", "layout_of", "leaving"]
 
@@ -112,7 +112,9 @@ def layout_of(spec: WindowSpec, block: int, shared: Sequence[tuple[Monoid, Seque
     """
     policy = spec.slide.adaptive
     own = [] if policy is None else [_moments(spec, policy)]
-    return Layout(spec.columns, spec.monoids(), block, [*own, *shared])
+    newest = [] if spec.known is None else [(Max("int64"), (ARRIVAL,))]
+    near = [name for name in NUMBERS if name in spec.kept_columns]
+    return Layout(spec.kept_columns, spec.monoids(), block, [*own, *newest, *shared], near)
 
 
 def _moments(spec: WindowSpec, policy: AdaptivePolicy) -> tuple[Monoid, tuple[str]]:

@@ -35,6 +35,11 @@ def check_derived(spec: WindowSpec, source: WindowSpec) -> None:
     Raises:
         InvalidArgument: names the field of the spec, and the limit.
     """
+    if source.known is not None:
+        refuse(
+            "from.window" if spec.of is None else "of",
+            f"{source.name!r} has known: arrival, and what is derived from it could not say what was known when",
+        )
     if spec.of is None:
         _check_cascade(spec, source)
     else:

@@ -29,6 +29,10 @@ from sash_wire.errors import WireError
 from sash_wire.nulls import mark_of
 
 __all__ = [
+    "ARRIVAL",
+    "NUMBERS",
+    "PLACED",
+    "REMOVED",
     "AggregateSpec",
     "Durability",
     "OrderPolicy",
@@ -42,6 +46,8 @@ __all__ = [
 TimeUnit = Literal["ns", "us", "ms", "s", "none"]
 Durability = Literal["sync", "interval", "memory"]
 
+ARRIVAL, PLACED, REMOVED = NUMBERS = "arrival!", "placed!", "removed!"
+"""The columns of the numbers of arrival, and of those of entries that were removed; nobody can call a field so."""
 MAX_FIELDS = 64
 MAX_AGGREGATES = 64
 MAX_KEY_BYTES = 512
@@ -149,6 +155,11 @@ class WindowSpec(Document):
         description="The window is a view: it keeps nothing, and shows the entries of another one, with a slide and "
         "aggregates of its own. What it does not say, such as its fields, is that of the other window.",
     )
+    known: Literal["arrival"] | None = Field(
+        None,
+        description="`arrival`: the window keeps when each entry was applied, was retracted and was corrected. Then "
+        "questions about the past may say `known_at`, and are answered from what had been applied by then.",
+    )
     algorithm: str | None = Field(
         None,
         description="Deprecated: leave it out. The name of the algorithm that the window runs on, in memory only. "
@@ -207,6 +218,11 @@ class WindowSpec(Document):
     def columns(self) -> dict[str, FieldType]:
         """The columns of an entry besides its time: the fields, then a mark for each field that may be null."""
         return {**self.fields, **{mark_of(name): "bool" for name in self.nullable or ()}}
+
+    @property
+    def kept_columns(self) -> dict[str, FieldType]:
+        """The columns of an entry as the window keeps it: `columns`, and with `known` the number of its arrival."""
+        return self.columns if self.known is None else {**self.columns, ARRIVAL: "int64"}
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -338,6 +354,7 @@ class WindowSpec(Document):
             check_history(self)
             check_identity(self)
             check_nullable(self)
+            check_known(self)
             monoids = {name: monoid for name, (monoid, _) in self.monoids().items()}
             if self.slide.clock == "wall" and self.time_unit == "none":
                 refuse("slide.clock", "logical time has no wall clock")
@@ -393,7 +410,7 @@ _NOT_BY_GROUP = {
     "when": "the condition is about the entries of one key, and says nothing of a group's",
     "adaptive": "each key changes for itself, and its entries leave at times of its own",
 }
-_NEVER = ("durability", "rollups", "algorithm", "from", "history")
+_NEVER = ("durability", "rollups", "algorithm", "from", "history", "known")
 """What belongs to the window that has the entries."""
 
 
@@ -469,6 +486,27 @@ def check_history(spec: WindowSpec) -> None:
             "it forgets keys with all they have, and their history is not over yet",
             limit=f"at least {spec.history}",
         )
+
+
+def check_known(spec: WindowSpec) -> None:
+    """Refuse what makes an earlier answer depend on more than the entries that had been applied."""
+    if spec.known is None:
+        return
+    for name in _BY_ENTRY:
+        if getattr(spec.slide, name) is not None:
+            refuse(f"slide.{name}", "a window with known slides by max_age alone: else entries leave that were known")
+    for name, why in (
+        ("granularity", "a pane does not say which of its entries arrived when"),
+        ("rollups", "they fold the entries of groups, whenever these arrived"),
+        ("algorithm", "it keeps partials only, and no entries"),
+        ("idle_expiry", "it forgets keys with all they have"),
+    ):
+        if getattr(spec, name) is not None:
+            refuse(name, f"a window with known has none: {why}")
+    if "known_at" in spec.parts:
+        refuse("keys", "'known_at' is what questions about pairs of a window with known call a column of theirs")
+    if spec.order.equal_times != "keep":
+        refuse("order.equal_times", "a window with known keeps all entries of a time", limit="keep")
 
 
 def check_identity(spec: WindowSpec) -> None:

@@ -34,6 +34,7 @@ from sash_engine.windows.batches.batch import AnyBatch, Batch, untimed
 from sash_engine.windows.batches.rows import grouped
 from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.keys import NEVER, UNKEYED, Keys
+from sash_engine.windows.known import Known
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 
@@ -114,10 +115,14 @@ class Changes:
         slide: evicts after each write.
         counts: counts evicted entries; the caller counts the results of writes.
         clock: tells wall time.
+        known: keeps what is removed, of a window with `known`.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys, slide: Slide, counts: Counts, clock: Clock) -> None:
+    def __init__(
+        self, spec: WindowSpec, keys: Keys, slide: Slide, counts: Counts, clock: Clock, known: Known | None = None
+    ) -> None:
         self._spec, self._keys, self._slide, self._counts, self._clock = spec, keys, slide, counts, clock
+        self._known = known
 
     def evict_range(self, start: int, end: int, name: str | None) -> int:
         """Remove entries with start <= time <= end, of one key or of all; return how many.
@@ -214,6 +219,8 @@ class Changes:
         result, removed = WriteResult(missing=absent + names.missing), list[tuple[int, Array]]()
         for number, a, b in self._parts(names):
             times, identities = names.columns[0][a:b], names.columns[1][a:b].tolist()
+            if self._known is not None:
+                self._known.keep(number, times, self._column, identities, True, result.retracted)
             found = self._keys.remove(number, times, self._column, identities)
             result.retracted += int(np.count_nonzero(found))
             result.missing += int(np.count_nonzero(~found))
@@ -230,6 +237,9 @@ class Changes:
         for number, a, b in self._parts(names):
             times, *columns = (column[a:b] for column in names.columns)
             identities = columns[self._column - 1].tolist()
+            if self._known is not None:
+                numbers = self._known.keep(number, times, self._column, identities, False, result.corrected)
+                columns.append(numbers)
             found = self._keys.store(number).correct(times, self._column, identities, columns)
             result.corrected += int(np.count_nonzero(found))
             result.missing += int(np.count_nonzero(~found))

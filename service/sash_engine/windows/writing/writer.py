@@ -40,6 +40,7 @@ from sash_engine.windows.derived.derived import Derived
 from sash_engine.windows.derived.view_keys import ViewSlide
 from sash_engine.windows.keys.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.keys.pages import Numbers
+from sash_engine.windows.known import Known
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.order import Order
@@ -69,6 +70,7 @@ class Writer:
         panes: folds entries into panes, where the window has a granularity.
         derived: has rollups, which take in what the keys take in, and cascades, which are given what is sent.
         shown: tells what is in the slide, of a window with a history.
+        known: numbers the arrivals, of a window with `known`.
     """
 
     def __init__(
@@ -82,10 +84,11 @@ class Writer:
         panes: Panes | None,
         derived: Derived[Any],
         shown: ViewSlide | None = None,
+        known: Known | None = None,
     ) -> None:
         self._spec, self._keys, self._slide, self._counts = spec, keys, slide, counts
         self._clock, self._max_keys, self._panes = clock, max_keys, panes
-        self._derived, self._shown = derived, shown
+        self._derived, self._shown, self._known = derived, shown, known
         self._order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
@@ -121,7 +124,7 @@ class Writer:
             ended = NEVER if sessions is None else sessions.end_of_entry(number, time)
             behind = int(self._shown is not None and time <= self._shown.after(number))
             self._derived.insert(number, time, values)
-            keys.insert(number, time, values)
+            keys.insert(number, time, values if self._known is None else (*values, self._known.number + 1))
             return WriteResult(1, 0, self._slide.after(number, ended=ended), history=behind)
         if replaces:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
@@ -166,6 +169,8 @@ class Writer:
         Raises:
             InvalidArgument: they do not fit the window.
         """
+        if self._known is not None:
+            raise InvalidArgument("known: the entries do not say when they arrived", field="known")
         columns = self._checked_columns(batch)
         if not len(columns[0]):
             return
@@ -297,6 +302,7 @@ class Writer:
             rows = yield from self._rows(coded, some)
             del coded, some
             self._order.drop_late(rows, floor)
+            self._number(rows, result.inserted)
             result.late += rows.late
             result.inserted += len(rows.columns[0])
             result.history += self._behind(rows)
@@ -439,6 +445,7 @@ class Writer:
         written, sessions = rows.numbers, self._slide.sessions
         if sessions is not None:
             ended = sessions.ends_of_rows(rows.numbers, rows.lengths, rows.columns[0])
+        self._number(rows, 0)
         yield from self._insert_sorted(rows)
         lengths = rows.lengths
         if rows.replaced:
@@ -451,6 +458,11 @@ class Writer:
         evicted = self._counts.evicted - before
         evicted += yield from self._slid(written, np.array([entries]) if len(written) == 1 else lengths)
         return WriteResult(entries, rows.late, evicted, rows.duplicates, history=behind)
+
+    def _number(self, rows: Rows, inserted: int) -> None:
+        """Give rows that are inserted the numbers of their arrival; so many of the write were inserted before."""
+        if self._known is not None:
+            rows.columns = [*rows.columns, self._known.numbers(inserted, len(rows.columns[0]))]
 
     def _behind(self, rows: Rows) -> int:
         """How many entries of a write are too old for the slide, as it is before the write."""

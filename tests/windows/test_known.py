@@ -1,0 +1,145 @@
+"""Windows with `known: arrival` answer what was known at a number of an arrival, as a plain model does."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.window import Window
+from tests.support.known_model import KnownModel, write
+
+AGGREGATES = {
+    "n": {"function": "count"},
+    "total": {"function": "sum", "field": "value"},
+    "most": {"function": "max", "field": "value"},
+    "first": {"function": "first", "field": "value"},
+    "last": {"function": "last", "field": "value"},
+}
+DOCUMENT: dict[str, Any] = {
+    "name": "w",
+    "time_unit": "none",
+    "keyed": True,
+    "fields": {"value": "int64", "id": "int64"},
+    "aggregates": AGGREGATES,
+    "identity": "id",
+    "known": "arrival",
+}
+
+
+def answered(values: list[int]) -> tuple[Any, ...]:
+    """What the aggregates answer over some values."""
+    if not values:
+        return 0, 0, 0, None, None, None
+    return len(values), len(values), sum(values), max(values), values[0], values[-1]
+
+
+def shown(answer: Any) -> tuple[Any, ...]:
+    """An answer as `answered` shows it."""
+    return answer.entries, *(answer.aggregates[name] for name in AGGREGATES)
+
+
+def check(window: Window, model: KnownModel, rng: random.Random, keys: list[Any], newest: int) -> None:
+    """Ask both about random pairs, lookbacks and numbers."""
+    assert window.known is not None
+    assert window.known.number == model.applied
+    pairs = [(rng.choice(keys), rng.randrange(newest + 2), rng.choice(model.tokens)) for _ in range(40)]
+    spans = [3, 20, 200]
+    times, known = np.array([t for _, t, _ in pairs]), np.array([k for _, _, k in pairs])
+    names = [key for key, _, _ in pairs] if window.spec.keyed else None
+    columns = window.answers_at(times, names, spans, known_at=known)
+    whole = window.answers_at(times, names, known_at=known)
+    for i, (key, time, at) in enumerate(pairs):
+        for place, span in enumerate(spans):
+            expected = answered(model.values(key, time - span + 1, time, at))
+            row = columns[place]
+            assert (row.entries[i], *(row.aggregates[name][i] for name in AGGREGATES)) == expected, (key, time, at)
+        everything = model.values(key, 0, time, at)
+        assert (whole[0].entries[i], *(whole[0].aggregates[name][i] for name in AGGREGATES)) == answered(everything)
+        if i < 10:
+            (one,) = window.query(key, [20], time, known_at=at)
+            assert shown(one) == answered(model.values(key, time - 19, time, at))
+            assert one.known_at == at
+            (one,) = window.query(key, (), time, known_at=at)
+            assert shown(one) == answered(everything)
+            oldest = [
+                v.time
+                for v in model.versions
+                if v.key == key and model.through(key) < v.time <= time and v.since <= at < v.removed
+            ]
+            assert one.start == min(oldest, default=None)
+    (now,) = window.query(keys[0], as_of=2**40)
+    assert shown(now) == answered(model.values(keys[0], 0, 2**40, model.applied))
+    assert now.known_at == model.applied
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("max_age", [None, 120])
+@pytest.mark.parametrize(("keyed", "pages"), [(True, (2, 16)), (True, None), (False, None)])
+def test_it_answers_as_the_model(seed: int, max_age: int | None, keyed: bool, pages: tuple[int, int] | None) -> None:
+    rng = random.Random(seed)
+    slide = {} if max_age is None else {"slide": {"max_age": max_age}}
+    window = Window(WindowSpec.parse({**DOCUMENT, "keyed": keyed, **slide}), block=8, pages=pages)
+    model, keys, next_id = KnownModel(max_age), ["a", "b", "c", "d"] if keyed else [None], 0
+    for _ in range(60):
+        next_id = write(window, model, rng, keys, rng.choice([2, 30, 300]), next_id)
+        if rng.random() < 0.1:
+            check(window, model, rng, keys, next_id // 3)
+    window.check_invariants()
+    check(window, model, rng, keys, next_id // 3)
+
+
+@pytest.mark.parametrize("pages", [(2, 16), None])
+def test_pairs_and_queries_round_alike(pages: tuple[int, int] | None) -> None:
+    aggregates = {"sum": {"function": "sum", "field": "x"}, "sd": {"function": "stddev", "field": "x"}}
+    document = {**DOCUMENT, "fields": {"x": "float64", "id": "int64"}, "aggregates": aggregates}
+    window, rng, tokens = Window(WindowSpec.parse(document), block=8, pages=pages), random.Random(3), [0]
+    for step in range(30):
+        n = rng.randrange(1, 20)
+        times = [step * 5 + rng.randrange(-60, 5) for _ in range(n)]
+        columns = {"x": [rng.random() for _ in range(n)], "id": [step * 20 + i for i in range(n)]}
+        window.bulk_insert(Batch.of(window.spec, times, columns, [rng.choice("ab") for _ in range(n)]))
+        tokens.append(window.info().counts.inserted)
+    pairs = [(rng.choice("ab"), rng.randrange(-60, 150), rng.choice(tokens)) for _ in range(200)]
+    times, known = np.array([t for _, t, _ in pairs]), np.array([k for _, _, k in pairs])
+    (columns,) = window.answers_at(times, [key for key, _, _ in pairs], [90], known_at=known)
+    for i, (key, time, at) in enumerate(pairs):
+        (answer,) = window.query(key, [90], time, known_at=at, partials=True)
+        assert answer.entries == columns.entries[i]
+        assert answer.aggregates == {name: column[i] for name, column in columns.aggregates.items()}
+        assert answer.partials is not None
+
+
+def test_what_is_not_known_is_refused() -> None:
+    window = Window(WindowSpec.parse(DOCUMENT))
+    plain = Window(WindowSpec.parse({**DOCUMENT, "known": None}))
+    window.insert(1, {"value": 1, "id": 1}, "a")
+    for wrong in (-1, 2):
+        with pytest.raises(InvalidArgument, match="known_at"):
+            window.query("a", (), 5, known_at=wrong)
+        with pytest.raises(InvalidArgument, match="known_at"):
+            window.answers_at(np.array([5]), ["a"], known_at=np.array([wrong]))
+    with pytest.raises(InvalidArgument, match="as_of"):
+        window.query("a", known_at=1)
+    with pytest.raises(InvalidArgument, match="one key"):
+        window.query(as_of=5, keys=["a"], known_at=1)
+    with pytest.raises(Unsupported, match="known"):
+        plain.query("a", (), 5, known_at=0)
+    assert window.query("a", (), 5, known_at=1)[0].entries == 1
+    assert window.query("a", (), 5, known_at=0)[0].entries == 0
+    assert window.query("nobody", (), 5, known_at=1)[0].known_at == 1
+
+
+def test_what_was_removed_leaves_with_the_slide() -> None:
+    window = Window(WindowSpec.parse({**DOCUMENT, "slide": {"max_age": 10}}))
+    for step in range(50):
+        window.insert(step * 10, {"value": step, "id": step}, "a")
+        window.retract(Batch.of(window.spec, [step * 10], {"id": [step]}, ["a"]))
+    assert window.removed is not None
+    assert window.removed.info().entries == 1
+    window.check_invariants()
