@@ -314,16 +314,16 @@ def test_bulks_are_of_few_keys(monkeypatch):
     monkeypatch.setattr(questions, "_PAIR_ANSWERS", 3)
     spec = pb.WindowSpec(name="w", keyed=True, aggregates={"n": pb.AggregateSpec(function="count")})
     plan = questions.answers_at(Handle(None, "w", spec), np.array([5, 1, 9, 4, 2, 7, 8]), keys=[*"bacbacb"])
-    sent, message = [], None
-    with pytest.raises(StopIteration) as end:
-        while True:
-            request = plan.send(message).request
-            rows = np.frombuffer(request.time, "<i8")
-            sent.append(rows.tolist())
-            valid = bytes(int(row != 9) for row in rows)
-            column = pb.SeriesColumn(int64=(rows * 2).tobytes(), valid=valid)
-            message = pb.AnswersAtResponse(answers=[pb.AnswerColumns(entries=rows.tobytes(), aggregates={"n": column})])
+    sent, ask, found = [], next(plan), None
+    while found is None:
+        rows = np.frombuffer(ask.request.time, "<i8")
+        sent.append(rows.tolist())
+        column = pb.SeriesColumn(int64=(rows * 2).tobytes(), valid=bytes(int(row != 9) for row in rows))
+        answers = pb.AnswerColumns(entries=rows.tobytes(), aggregates={"n": column})
+        try:
+            ask = plan.send(pb.AnswersAtResponse(answers=[answers]))
+        except StopIteration as end:
+            found = end.value
     assert sent == [[5, 4, 8], [1, 2, 9], [7]]
-    found = end.value.value
     assert found.columns["entries"].tolist() == [5, 1, 9, 4, 2, 7, 8]
     assert found.columns["n"].tolist() == [10, 2, None, 8, 4, 14, 16]

@@ -326,3 +326,26 @@ def test_the_times_at_both_ends():
     window = window_of(spec_of("no keys"), [(0, -(2**63) + 1, 1), (0, 2**63 - 2, 2)])
     check(window, [(0, -(2**63) + 1), (0, 2**63 - 2), (0, 0)], [1, 2, 2**62, 2**63 - 1])
     check(window, [(0, -(2**63) + 1), (0, 2**63 - 2), (0, 0)], [])
+
+
+def test_small_and_larger_keys_together_in_several_gathers():
+    """Of keys in pages and in open blocks, whole and in part, and more rows than are gathered at once."""
+    fields = {"v": "float64"}
+    sums = {"sum": {"function": "sum", "field": "v"}}
+    spec = {"name": "w", "time_unit": "s", "keyed": True, "fields": fields, "aggregates": sums}
+    window, random = Window(WindowSpec.parse(spec)), np.random.default_rng(29)
+    names = [f"k{i}" for i in range(300)]
+    codes = np.concatenate([np.repeat(np.arange(260), 180), np.repeat(np.arange(260, 300), 3)])
+    times = np.sort(random.integers(0, 1_000, len(codes)))
+    random.shuffle(codes)
+    window.bulk_insert(Batch(times, {"v": random.random(len(codes))}, Coded(names, codes)))
+    asked = np.concatenate([np.full(300, 1_000), np.full(300, 900)])
+    keys = Coded(names, np.tile(np.arange(300), 2))
+    (found,) = finished(window.reader.answers_at_steps(AnswersAt(asked, keys, ())))
+    for i, (key, time) in enumerate(zip(keys.decode().tolist(), asked.tolist(), strict=True)):
+        rows = (codes == names.index(key)) & (times <= time)
+        assert found.entries[i] == rows.sum()
+        (alone,) = finished(
+            window.reader.answers_at_steps(AnswersAt(asked[i : i + 1], Coded([key], np.zeros(1, int)), ()))
+        )
+        assert found.aggregates["sum"][i] == alone.aggregates["sum"][0]
