@@ -30,7 +30,7 @@ $(VENV)/.has-%: pyproject.toml constraints.txt deploy/setup.sh
 ENGINE = PYTHONPATH=$$($(BIN)/python -m deploy.compile_engine)
 
 demo: $(VENV)/.has-demo ## real flights through Spark into windows, every answer compared with pandas (about two minutes)
-	$(ENGINE) $(BIN)/python -m sash_spark.demo
+	$(ENGINE) $(BIN)/python -m sash_spark.demo $(DEMO)
 
 run: $(VENV)/.has-server ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and the page)
 	$(ENGINE) $(BIN)/sash serve
@@ -51,13 +51,13 @@ test: setup $(CLASSES) ## all tests: Spark in local mode and real servers includ
 
 # A pass of its own: following every line would double the time of the tests above. Few examples reach the same lines.
 # Left out is what follows no line: benchmarks, packages and images that are built and installed, the compiled engine. And
-# what dies or is given ten seconds to start: processes that tests kill, and Spark's cluster, its Connect and its versions.
+# what dies or is given ten seconds to start: processes that tests kill, and Spark's Connect and its versions.
 coverage: setup $(CLASSES) ## line and branch coverage of each room, from a shorter pass of the tests
 	@rm -rf build/coverage
 	$(JAVA) SASH_PROFILE=coverage $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) --dist loadfile \
 		--ignore tests/bench --ignore tests/crash \
 		--ignore tests/e2e/test_compiled.py --ignore tests/e2e/test_image.py --ignore tests/e2e/test_wheel.py \
-		--ignore tests/spark/test_cluster.py --ignore tests/spark/test_connect.py --ignore tests/spark/test_versions.py
+		--ignore tests/spark/test_connect.py --ignore tests/spark/test_versions.py
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage json -q -o build/coverage/files.json
 	@$(BIN)/python -m tests.support.rooms build/coverage/files.json
@@ -77,10 +77,10 @@ format: setup ## put code into the house's format
 
 soak: setup ## long: properties with thousands of examples, hundreds of kills on each tier, and of losses of power
 	SASH_PROFILE=soak $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 3600 -m "not spark"
-	SASH_PROFILE=soak $(BIN)/python -m pytest -rP tests/spark/test_cluster.py tests/spark/test_versions.py
+	SASH_PROFILE=soak $(BIN)/python -m pytest -rP tests/spark/test_cluster.py tests/spark/test_versions.py tests/bench/test_spark_smoke.py
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
-	$(BIN)/python -W ignore -m tests.simulation --seeds 5000 --met
+	$(BIN)/python -W ignore -m tests.simulation --seeds 10000 --met
 
 simulate: setup ## simulate a service and a cluster on virtual time, seed after seed, on all cores, until stopped
 	$(BIN)/python -W ignore -m tests.simulation --met

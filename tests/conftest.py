@@ -104,8 +104,13 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_collection_modifyitems(config, items):
     """Give Spark's tests time; put long files first in the processes of xdist, and then those with the most tests.
 
-    A sample runs every test, with its first case and every seventh one after it.
+    Tests that are marked `soak` run in that profile only. A sample runs every other test, with its first case and every
+    seventh one after it.
     """
+    if os.environ.get("SASH_PROFILE") != "soak":
+        left = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     if ONE_IN > 1:
         cases = defaultdict[str, list[pytest.Item]](list)
         for item in items:

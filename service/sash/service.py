@@ -132,6 +132,7 @@ class Service:
         metrics.watch_watches(self.plane.watches)
         memory.watch("cache", lambda: figures.cache_bytes)
         memory.watch("writes", lambda: figures.pending_bytes)
+        memory.watch_windows(lambda: figures.window_bytes)
         collected = None
         if not isinstance(self._storage, Storage) and shared:
             collected = MetricsOfAll(self._storage, registry)

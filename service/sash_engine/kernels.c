@@ -11,6 +11,7 @@
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
 #include <Python.h>
 #include <numpy/arrayobject.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SHORT 4096 /* longer columns are rare, and summed in another way */
@@ -18,8 +19,8 @@
 #define HUGE_MEAN 1e290
 
 enum {
-    APPEND_ROW, COPY_ROWS, FIND_NAMED, FIRST_AFTER, FIRST_FROM, IS_SORTED, JOIN_POWERS, LARGEST, POWERS, SMALLEST, TOTAL,
-    FUNCTIONS
+    APPEND_ROW, COPY_ROWS, COUNT_NEW, COUPONS, FIND_NAMED, FIRST_AFTER, FIRST_FROM, GATHER, IS_SORTED, JOIN_POWERS,
+    LARGEST, LARGESTS, LAST_BEFORE, POWERS, ROWS_AT, SMALLEST, SMALLESTS, TOTAL, TOTALS, FUNCTIONS
 };
 static PyObject *plain[FUNCTIONS]; /* the functions of kernels.py */
 static double ones[SHORT];
@@ -464,12 +465,288 @@ smallest(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
     return extreme(SMALLEST, arguments, count);
 }
 
+/* ------------------------------------------------------------------ many ranges of rows */
+
+/* Reads int64 (k,) that lie side by side; NULL where it is something else, or of another length than a k >= 0. */
+static const npy_int64 *
+integers_of(PyObject *given, npy_intp *k)
+{
+    PyArrayObject *column = column_of(given, NPY_INT64);
+    if (!column || !is_contiguous(column) || (*k >= 0 && PyArray_DIM(column, 0) != *k))
+        return NULL;
+    *k = PyArray_DIM(column, 0);
+    return PyArray_DATA(column);
+}
+
+/* Tells whether all of k ranges are rows of n, and none has fewer than `least` or more than `most` rows. */
+static int
+are_ranges(const npy_int64 *start, const npy_int64 *stop, npy_intp k, npy_intp n, npy_intp least, npy_intp most)
+{
+    int fits = 1;
+    for (npy_intp i = 0; i < k; i++)
+        fits &= start[i] >= 0 && start[i] <= stop[i] && stop[i] <= n && stop[i] - start[i] >= least
+                && stop[i] - start[i] <= most;
+    return fits;
+}
+
+static PyObject *
+totals(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp k = -1;
+    PyArrayObject *column = count == 3 ? column_of(arguments[0], NPY_DOUBLE) : NULL;
+    const npy_int64 *start = column ? integers_of(arguments[1], &k) : NULL;
+    const npy_int64 *stop = start ? integers_of(arguments[2], &k) : NULL;
+    if (!stop || !is_contiguous(column) || !are_ranges(start, stop, k, PyArray_DIM(column, 0), 0, SHORT))
+        return fall_back(TOTALS, arguments, count);
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &k, NPY_DOUBLE);
+    if (!out)
+        return NULL;
+    const double *numbers = PyArray_DATA(column);
+    double *sum = PyArray_DATA(out);
+    for (npy_intp i = 0; i < k; i++)
+        sum[i] = dot(numbers + start[i], ones, stop[i] - start[i]);
+    return (PyObject *)out;
+}
+
+static PyObject *
+extremes(int function, Arguments arguments, Py_ssize_t count)
+{
+    npy_intp k = -1, at;
+    int type = NPY_DOUBLE;
+    PyArrayObject *column = count == 3 ? column_of(arguments[0], type) : NULL;
+    if (count == 3 && !column)
+        column = column_of(arguments[0], type = NPY_INT64);
+    const npy_int64 *start = column ? integers_of(arguments[1], &k) : NULL;
+    const npy_int64 *stop = start ? integers_of(arguments[2], &k) : NULL;
+    if (!stop || !is_contiguous(column) || !are_ranges(start, stop, k, PyArray_DIM(column, 0), 1, NPY_MAX_INTP))
+        return fall_back(function, arguments, count);
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &k, type);
+    if (!out)
+        return NULL;
+    PyArray_ArrFuncs *of_type = PyDataType_GetArrFuncs(PyArray_DESCR(column));
+    PyArray_ArgFunc *extreme_of = function == LARGESTS ? of_type->argmax : of_type->argmin;
+    for (npy_intp i = 0; i < k; i++) {
+        char *rows = PyArray_BYTES(column) + start[i] * 8;
+        if (extreme_of(rows, stop[i] - start[i], &at, column) < 0) {
+            Py_DECREF(out);
+            return NULL;
+        }
+        memcpy(PyArray_BYTES(out) + i * 8, rows + at * 8, 8);
+    }
+    return (PyObject *)out;
+}
+
+static PyObject *
+largests(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    return extremes(LARGESTS, arguments, count);
+}
+
+static PyObject *
+smallests(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    return extremes(SMALLESTS, arguments, count);
+}
+
+/* Tells whether k ranges are each of one of the columns of a list, all of which have the type and lie side by side. */
+static int
+are_ranges_of(PyObject *columns, int type, const npy_int64 *of, const npy_int64 *start, const npy_int64 *stop, npy_intp k)
+{
+    npy_intp n = PyList_GET_SIZE(columns), known = -1, length = 0;
+    for (npy_intp i = 0; i < k; i++) {
+        if (of[i] < 0 || of[i] >= n)
+            return 0;
+        if (of[i] != known) {
+            PyArrayObject *column = column_of(PyList_GET_ITEM(columns, of[i]), type);
+            if (!column || !is_contiguous(column))
+                return 0;
+            known = of[i];
+            length = PyArray_DIM(column, 0);
+        }
+        if (start[i] < 0 || start[i] > stop[i] || stop[i] > length)
+            return 0;
+    }
+    return 1;
+}
+
+/* Searches `TOGETHER` ranges at once, as find_named does. A range that is asked the same as the one before is not searched
+ * again: the lookbacks of a pair have one end. */
+static PyObject *
+rows_at(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp k = -1;
+    if (count != 5 || !PyList_CheckExact(arguments[0]))
+        return fall_back(ROWS_AT, arguments, count);
+    const npy_int64 *given[4];
+    for (int i = 0; i < 4; i++)
+        if (!(given[i] = integers_of(arguments[i + 1], &k)))
+            return fall_back(ROWS_AT, arguments, count);
+    const npy_int64 *of = given[0], *first = given[1], *stop = given[2], *wanted = given[3];
+    PyObject *columns = arguments[0];
+    if (!are_ranges_of(columns, NPY_INT64, of, first, stop, k))
+        return fall_back(ROWS_AT, arguments, count);
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &k, NPY_INT64);
+    if (!out)
+        return NULL;
+    npy_int64 *row = PyArray_DATA(out);
+    for (npy_intp i = 0; i < k;) {
+        const npy_int64 *at[TOGETHER], *held[TOGETHER];
+        npy_intp left[TOGETHER], which[TOGETHER], begun = i;
+        int n = 0, more = 1;
+        for (; i < k && n < TOGETHER; i++) {
+            if (i > begun && of[i] == of[i - 1] && wanted[i] == wanted[i - 1] && first[i] == first[i - 1]
+                && stop[i] == stop[i - 1]) {
+                row[i] = -1;
+                continue;
+            }
+            held[n] = PyArray_DATA((PyArrayObject *)PyList_GET_ITEM(columns, of[i]));
+            at[n] = held[n] + first[i];
+            left[n] = stop[i] - first[i];
+            which[n++] = i;
+        }
+        while (more) {
+            more = 0;
+            for (int j = 0; j < n; j++)
+                if (left[j] > 1) {
+                    npy_intp half = left[j] / 2;
+                    at[j] += at[j][half - 1] < wanted[which[j]] ? half : 0;
+                    left[j] -= half;
+                    more |= left[j] > 1;
+                    __builtin_prefetch(at[j] + left[j] / 2 - (left[j] > 1));
+                }
+        }
+        for (int j = 0; j < n; j++)
+            row[which[j]] = at[j] - held[j] + (left[j] && *at[j] < wanted[which[j]]);
+        for (npy_intp each = begun; each < i; each++)
+            if (row[each] < 0)
+                row[each] = row[each - 1];
+    }
+    return (PyObject *)out;
+}
+
+static PyObject *
+gather(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp k = -1, rows = 0;
+    if (count != 4 || !PyList_CheckExact(arguments[0]) || !PyList_GET_SIZE(arguments[0]))
+        return fall_back(GATHER, arguments, count);
+    int type = NPY_DOUBLE;
+    if (!column_of(PyList_GET_ITEM(arguments[0], 0), type))
+        type = NPY_INT64;
+    const npy_int64 *of = integers_of(arguments[1], &k), *start = of ? integers_of(arguments[2], &k) : NULL;
+    const npy_int64 *stop = start ? integers_of(arguments[3], &k) : NULL;
+    if (!stop || !are_ranges_of(arguments[0], type, of, start, stop, k))
+        return fall_back(GATHER, arguments, count);
+    for (npy_intp i = 0; i < k; i++)
+        rows += stop[i] - start[i];
+    PyArrayObject *out = k ? (PyArrayObject *)PyArray_SimpleNew(1, &rows, type) : NULL;
+    if (!out)
+        return k ? NULL : fall_back(GATHER, arguments, count); /* the first column may be of any type */
+    char *to = PyArray_BYTES(out);
+    for (npy_intp i = 0; i < k; i++) {
+        npy_intp size = (stop[i] - start[i]) * 8;
+        memcpy(to, PyArray_BYTES((PyArrayObject *)PyList_GET_ITEM(arguments[0], of[i])) + start[i] * 8, size);
+        to += size;
+    }
+    return (PyObject *)out;
+}
+
+/* ------------------------------------------------------------------ distinct values */
+
+static npy_uint64
+mixed(npy_uint64 bits)
+{
+    bits = (bits ^ (bits >> 33)) * 0xFF51AFD7ED558CCDULL;
+    bits = (bits ^ (bits >> 33)) * 0xC4CEB9FE1A85EC53ULL;
+    return bits ^ (bits >> 33);
+}
+
+static PyObject *
+coupons(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    PyArrayObject *column = count == 1 ? column_of(arguments[0], NPY_UINT64) : NULL;
+    if (!column || !is_contiguous(column))
+        return fall_back(COUPONS, arguments, count);
+    npy_intp n = PyArray_DIM(column, 0);
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &n, NPY_INT64);
+    if (!out)
+        return NULL;
+    const npy_uint64 *bits = PyArray_DATA(column), seed = 9001;
+    npy_int64 *coupon = PyArray_DATA(out);
+    for (npy_intp i = 0; i < n; i++) {
+        npy_uint64 h1 = bits[i] * 0x87C37B91114253D5ULL;
+        h1 = (((h1 << 31) | (h1 >> 33)) * 0x4CF5AD432745937FULL) ^ seed ^ 8;
+        npy_uint64 h2 = h1 + (seed ^ 8);
+        h1 = mixed(h2);
+        h2 = mixed(h2 + (seed ^ 8));
+        h1 += h2;
+        h2 += h1;
+        int zeros = h2 ? __builtin_clzll(h2) : 64;
+        coupon[i] = (npy_int64)(h1 & 0x3FFFFFF) | (npy_int64)((zeros < 62 ? zeros : 62) + 1) << 26;
+    }
+    return (PyObject *)out;
+}
+
+static PyObject *
+last_before(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp n = -1, size = 16;
+    const npy_int64 *code = count == 1 ? integers_of(arguments[0], &n) : NULL;
+    if (!code || n > 1 << 28)
+        return fall_back(LAST_BEFORE, arguments, count);
+    while (size < 2 * n)
+        size *= 2;
+    npy_int32 *last = malloc(size * sizeof(npy_int32)); /* a hash table of rows: the last of each code so far */
+    if (!last)
+        return PyErr_NoMemory();
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &n, NPY_INT64);
+    if (!out) {
+        free(last);
+        return NULL;
+    }
+    memset(last, -1, size * sizeof(npy_int32));
+    npy_int64 *before = PyArray_DATA(out);
+    for (npy_intp i = 0; i < n; i++) {
+        npy_uint64 slot = mixed((npy_uint64)code[i]) & (npy_uint64)(size - 1);
+        while (last[slot] >= 0 && code[last[slot]] != code[i])
+            slot = (slot + 1) & (npy_uint64)(size - 1);
+        before[i] = last[slot];
+        last[slot] = (npy_int32)i;
+    }
+    free(last);
+    return (PyObject *)out;
+}
+
+static PyObject *
+count_new(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp n = -1, k = -1;
+    const npy_int64 *before = count == 3 ? integers_of(arguments[0], &n) : NULL;
+    const npy_int64 *start = before ? integers_of(arguments[1], &k) : NULL;
+    const npy_int64 *stop = start ? integers_of(arguments[2], &k) : NULL;
+    if (!stop || !are_ranges(start, stop, k, n, 1, NPY_MAX_INTP))
+        return fall_back(COUNT_NEW, arguments, count);
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &k, NPY_INT64);
+    if (!out)
+        return NULL;
+    npy_int64 *found = PyArray_DATA(out);
+    for (npy_intp i = 0; i < k; i++) {
+        npy_int64 new = 0;
+        for (npy_int64 row = start[i]; row < stop[i]; row++)
+            new += before[row] < start[i];
+        found[i] = new;
+    }
+    return (PyObject *)out;
+}
+
 /* ------------------------------------------------------------------ the module */
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef functions[FUNCTIONS + 1] = { /* in the order of their numbers */
-    FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(find_named), FUNCTION(first_after), FUNCTION(first_from),
-    FUNCTION(is_sorted), FUNCTION(join_powers), FUNCTION(largest), FUNCTION(powers), FUNCTION(smallest), FUNCTION(total),
+    FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(count_new), FUNCTION(coupons), FUNCTION(find_named),
+    FUNCTION(first_after), FUNCTION(first_from), FUNCTION(gather), FUNCTION(is_sorted), FUNCTION(join_powers),
+    FUNCTION(largest), FUNCTION(largests), FUNCTION(last_before), FUNCTION(powers), FUNCTION(rows_at),
+    FUNCTION(smallest), FUNCTION(smallests), FUNCTION(total), FUNCTION(totals),
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernels", "See kernels.py.", -1, functions, NULL, NULL, NULL, NULL};

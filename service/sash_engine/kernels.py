@@ -7,6 +7,11 @@
     total, powers               fold rows of float64
     join_powers                 combines two results of `powers`
     largest, smallest           find the extreme of some rows
+    totals, largests, smallests the same of many ranges of rows
+    rows_at                     finds times in many ranges of rows, of many columns
+    gather                      puts ranges of rows of many columns behind one another
+    coupons                     what a sketch of distinct values notes of each
+    last_before, count_new      count distinct values of many ranges of rows
 
 A NumPy call costs half a microsecond and more before it touches a row, and these are called for a few rows at a time.
 A compiled engine therefore has them in C as well: `kernels.c`, built as `sash_engine._kernels`. The functions in C take
@@ -25,7 +30,7 @@ product with ones is as accurate as NumPy's pairwise sum up to some thousand row
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -35,18 +40,27 @@ import numpy.typing as npt
 __all__ = [
     "ABSENT",
     "UNCLEAR",
+    "RANGED",
     "append_row",
     "copy_rows",
+    "count_new",
+    "coupons",
     "find_named",
     "first_after",
     "first_from",
+    "gather",
     "is_sorted",
     "join_powers",
     "largest",
+    "largests",
+    "last_before",
     "powers",
     "quiet",
+    "rows_at",
     "smallest",
+    "smallests",
     "total",
+    "totals",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -225,17 +239,132 @@ def _product(a: Array, b: Array) -> Array:
     return a * b
 
 
+def rows_at(columns: Sequence[Array], of: Array, first: Array, stop: Array, wanted: Array) -> Array:
+    """Find times in k ranges of rows.
+
+    Args:
+        columns: times, int64, sorted within each range.
+        of: int64 (k,), which of the columns each range is in.
+        first, stop: int64 (k,), its rows: first <= row < stop.
+        wanted: int64 (k,), the time to look for.
+
+    Returns:
+        int64 (k,): the first row of the range whose time is >= the wanted one; else `stop`.
+    """
+    before = np.cumsum([0, *map(len, columns)])[of]
+    times = columns[0] if len(columns) == 1 else np.concatenate(columns) if columns else wanted
+    low, high = first + before, stop + before
+    for _ in range(int((stop - first).max(initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        older = (low < high) & (times[np.minimum(middle, len(times) - 1)] < wanted)
+        low = np.where(older, middle + 1, low)
+        high = np.where(older, high, middle)
+    found: Array = low - before
+    return found
+
+
+def gather(columns: Sequence[Array], of: Array, starts: Array, stops: Array) -> Array:
+    """Copies of ranges of rows, one behind the other.
+
+    Args:
+        columns: one at least, all of one dtype.
+        of: int64 (k,), which of the columns each range is in.
+        starts, stops: int64 (k,), its rows.
+    """
+    each = zip(of.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    return np.concatenate([columns[0][:0], *[columns[i][start:stop] for i, start, stop in each]])
+
+
+def totals(column: Array, starts: Array, stops: Array) -> Array:
+    """The `total` of each of k ranges of rows of float64 (n,): float64 (k,). Starts and stops are int64 (k,)."""
+    return np.array([total(column, a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)], np.float64)
+
+
+def largests(column: Array, starts: Array, stops: Array) -> Array:
+    """The `largest` of each of k ranges of rows of float64 or int64, none of which is empty: an array (k,)."""
+    return np.array([largest(column, a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)], column.dtype)
+
+
+def smallests(column: Array, starts: Array, stops: Array) -> Array:
+    """The `smallest` of each of k ranges of rows of float64 or int64, none of which is empty: an array (k,)."""
+    bounds = zip(starts.tolist(), stops.tolist(), strict=True)
+    return np.array([smallest(column, a, b) for a, b in bounds], column.dtype)
+
+
+def coupons(bits: Array) -> Array:
+    """What an HLL sketch of DataSketches notes of values of eight bytes, uint64 (n,): int64 (n,).
+
+    They are 26 bits of a hash, and above these one more than the zeros at the top of another. Source:
+    `HllUtil::coupon` and `MurmurHash3_x64_128` of Apache DataSketches.
+    """
+    seed = np.uint64(9001)
+    h1 = bits * np.uint64(0x87C37B91114253D5)
+    h1 = ((h1 << np.uint64(31)) | (h1 >> np.uint64(33))) * np.uint64(0x4CF5AD432745937F)
+    h1 = (h1 ^ seed) ^ np.uint64(8)
+    h2 = h1 + (seed ^ np.uint64(8))  # and the same is added to the first half
+    h1, h2 = _mixed(h2), _mixed(h2 + (seed ^ np.uint64(8)))
+    h1 = h1 + h2
+    h2 = h2 + h1
+    high = np.frexp((h2 >> np.uint64(11)).astype(np.float64))[1] + 11
+    low = np.frexp((h2 & np.uint64(0x7FF)).astype(np.float64))[1]
+    zeros = np.minimum(64 - np.where(high > 11, high, low), 62)
+    found: Array = (h1 & np.uint64(0x3FFFFFF)).astype(np.int64) | (zeros.astype(np.int64) + 1) << 26
+    return found
+
+
+def _mixed(bits: Array) -> Array:
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(factor)
+    mixed: Array = bits ^ (bits >> np.uint64(33))
+    return mixed
+
+
+def last_before(codes: Array) -> Array:
+    """For each row of int64 (n,) the last row before it with the same code, -1 where there is none: int64 (n,)."""
+    order = np.argsort(codes, kind="stable")
+    again = np.flatnonzero(codes[order[1:]] == codes[order[:-1]])
+    before = np.full(len(codes), -1)
+    before[order[again + 1]] = order[again]
+    return before
+
+
+def count_new(before: Array, starts: Array, stops: Array) -> Array:
+    """How many rows of each range have no row of their code before them in it: int64 (k,).
+
+    Args:
+        before: what `last_before` answers.
+        starts, stops: int64 (k,), k ranges of rows, none of which is empty.
+    """
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    first = np.repeat(starts, lengths)
+    rows = first + np.arange(len(first)) - np.repeat(ends - lengths, lengths)
+    new: Array = np.add.reduceat((before[rows] < first).view(np.int8), ends - lengths, dtype=np.int64)
+    return new
+
+
 with suppress(ImportError):  # there only in a compiled engine; it takes the functions above for what it does not do
     from sash_engine._kernels import (  # type: ignore[import-not-found,no-redef,unused-ignore]
         append_row,
         copy_rows,
+        count_new,
+        coupons,
         find_named,
         first_after,
         first_from,
+        gather,
         is_sorted,
         join_powers,
         largest,
+        largests,
+        last_before,
         powers,
+        rows_at,
         smallest,
+        smallests,
         total,
+        totals,
     )
+
+RANGED: dict[Any, Callable[[Array, Array, Array], Array]] = {total: totals, largest: largests, smallest: smallests}
+"""By what folds rows of float64 or int64, what does so for many ranges of them."""

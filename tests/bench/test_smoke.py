@@ -1,4 +1,7 @@
-"""Every benchmark runs at smoke size, so that it never rots; what it measures here means nothing."""
+"""Every benchmark runs at smoke size, so that it never rots; what it measures here means nothing.
+
+The longest, which start services or others' programs again and again, do so in `make soak`.
+"""
 
 import shutil
 import subprocess
@@ -17,7 +20,7 @@ import pytest
         "bench.edges",
         "bench.keys",
         "bench.access",
-        "bench.load",
+        pytest.param("bench.load", marks=pytest.mark.soak),
         "bench.training",
         "bench.spark_commit",
         "bench.ingest",
@@ -46,6 +49,7 @@ def test_storage_is_measured_on_both_tiers():
             assert any(line.startswith(tier) and figure in line for line in done.stdout.splitlines()), (tier, figure)
 
 
+@pytest.mark.soak
 def test_what_others_wait_is_measured_under_each_pressure():
     from bench.overload import PRESSURES
 
@@ -58,6 +62,7 @@ def test_what_others_wait_is_measured_under_each_pressure():
     assert "alone" in lines[-1]
 
 
+@pytest.mark.soak
 def test_peers_are_measured_and_their_answers_are_checked():
     command = [sys.executable, "-m", "bench.peers", "--smoke", "sash", "polars"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)

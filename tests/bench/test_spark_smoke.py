@@ -7,6 +7,7 @@ import pytest
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_the_spark_benchmark_runs():
     command = [sys.executable, "-m", "bench.spark", "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True)

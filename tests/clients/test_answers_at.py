@@ -307,3 +307,23 @@ def test_shards_that_any_window_lacks_are_told():
         "a_entries": [None],
         "b_entries": [None],
     }
+
+
+def test_bulks_are_of_few_keys(monkeypatch):
+    """Pairs of a key travel together, in their order, and the answers stand where the pairs stood."""
+    monkeypatch.setattr(questions, "_PAIR_ANSWERS", 3)
+    spec = pb.WindowSpec(name="w", keyed=True, aggregates={"n": pb.AggregateSpec(function="count")})
+    plan = questions.answers_at(Handle(None, "w", spec), np.array([5, 1, 9, 4, 2, 7, 8]), keys=[*"bacbacb"])
+    sent, message = [], None
+    with pytest.raises(StopIteration) as end:
+        while True:
+            request = plan.send(message).request
+            rows = np.frombuffer(request.time, "<i8")
+            sent.append(rows.tolist())
+            valid = bytes(int(row != 9) for row in rows)
+            column = pb.SeriesColumn(int64=(rows * 2).tobytes(), valid=valid)
+            message = pb.AnswersAtResponse(answers=[pb.AnswerColumns(entries=rows.tobytes(), aggregates={"n": column})])
+    assert sent == [[5, 4, 8], [1, 2, 9], [7]]
+    found = end.value.value
+    assert found.columns["entries"].tolist() == [5, 1, 9, 4, 2, 7, 8]
+    assert found.columns["n"].tolist() == [10, 2, None, 8, 4, 14, 16]

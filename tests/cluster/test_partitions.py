@@ -1,4 +1,8 @@
-"""Packets that are dropped between machines, each a network namespace: what was acknowledged is there once."""
+"""Packets that are dropped between machines, each a network namespace: what was acknowledged is there once.
+
+`make test` has such silences on links between processes, some drawn each time in `test_faults.py`, and in any order in
+`tests/simulation`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ def network() -> Iterator[Machines]:
         yield made
 
 
+@pytest.mark.soak
 def test_partitions(network: Machines) -> None:
     with contextlib.ExitStack() as stack:
         bound = (f"bind 127.0.0.1 {network.redis}", "protected-mode no", "appendfsync no")

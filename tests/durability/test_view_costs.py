@@ -1,21 +1,26 @@
 """What views cost: they are refused where there is no memory for them, and their entries are counted in steps."""
 
 import asyncio
+import gc
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from sash.durability.images.footprint import view_footprint
+from sash.durability.images.footprint import held_bytes, view_footprint
 from sash.durability.records.commands import AddAggregates, BulkInsert, Retract
 from sash.limits.memory import MemoryBudget
 from sash.runtime import slices
 from sash_engine.errors import OutOfRoom, TooLarge
+from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.derived import views
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query
 from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.window import Window
+from sash_wire.nulls import mark_of
 from tests.durability.test_views import SHORT, SOURCE, SUMS, bulk
 from tests.support.stored import StorageServer
 
@@ -130,3 +135,42 @@ async def test_a_view_that_goes_while_others_are_described_is_left_out(monkeypat
     assert [info.spec.name for info in await described] in (["requests"], ["requests", "short"])
     assert [info.spec.name for info in await storage.all_described()] == ["requests"]
     await storage.stop()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"keyed": False},
+        {"keyed": True},
+        {"keyed": True, "aggregates": {"p": {"function": "quantile", "q": 0.5}, "m": {"function": "max"}}},
+        {"keyed": True, "granularity": "1s", "aggregates": {"d": {"function": "distinct_count"}}},
+        {"keys": ["a", "b"], "rollups": [["a"]]},
+        {"keyed": True, "fields": {"value": "float64", "name": "string"}, "nullable": ["value"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("keys", "each"), [(1, 50_000), (3000, 3), (300, 200)])
+def test_what_a_window_has_is_estimated_from_above(more, keys, each):
+    document = {"name": "w", "time_unit": "ms", "aggregates": {"s": {"function": "sum", "field": "value"}}} | more
+    spec = WindowSpec.parse(document)
+
+    def batch():
+        rows = np.repeat(np.arange(each), keys) * 10
+        names = [f"key{i}" + "|x" * ("keys" in more) for i in range(keys)] * each
+        columns = {"value": np.arange(len(rows), dtype=float)}
+        if "nullable" in more:
+            columns |= {mark_of("value"): np.zeros(len(rows), bool), "name": Coded.of([f"n{i}" for i in rows])}
+        return Batch(rows, columns, Coded.of(names) if spec.keyed else None)
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        window = Window(spec)
+        finished(window.bulk_insert_steps(batch()))  # the window may keep columns as they are
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken <= held_bytes(window), "from above"
+    if "granularity" not in more:  # how many panes there are is not counted
+        assert held_bytes(window) <= 20 * taken, "and not from the sky"

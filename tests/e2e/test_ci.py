@@ -78,6 +78,20 @@ def test_the_last_line_counts_what_was_skipped_by_reason(tmp_path):
     assert "1 passed, 4 deselected" in last_line("-k", "test_runs")
 
 
+@pytest.mark.parametrize(("profile", "outcome"), [("ci", "1 passed, 1 deselected"), ("soak", "2 passed")])
+def test_what_is_marked_soak_runs_there_only(tmp_path, profile, outcome):
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('n', [0, pytest.param(1, marks=pytest.mark.soak)])\n"
+        "def test_runs(n): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p"]
+    command += ["no:cacheprovider", f"--confcutdir={tmp_path}", str(tmp_path)]
+    environment = os.environ | {"SASH_PROFILE": profile}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert outcome in done.stdout.splitlines()[-1]
+
+
 def test_a_table_of_rooms(tmp_path):
     def file(lines, covered, branches, taken):
         counts = {

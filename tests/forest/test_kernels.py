@@ -213,3 +213,113 @@ def test_moments_are_joined_the_same_to_the_bit(plain):
         column = random.normal(size=n) + 3.0
         joined = kernels.join_powers(kernels.powers(column, 0, n // 2, 2), kernels.powers(column, n // 2, n, 2))
         assert joined == pytest.approx(kernels.powers(column, 0, n, 2), rel=1e-12)
+
+
+def many_ranges(n, k, least, seed):
+    """k ranges of n rows, of `least` rows at least; with none, all and single rows among them."""
+    random = np.random.default_rng(seed)
+    starts = random.integers(0, n - least + 1, k)
+    stops = np.minimum(starts + least + random.integers(0, n + 1, k), n)
+    return np.append(starts, [0, n - least]), np.append(stops, [n, n])
+
+
+@pytest.mark.parametrize(
+    ("ranged", "single"), [("totals", "total"), ("largests", "largest"), ("smallests", "smallest")]
+)
+def test_folds_of_many_ranges_are_those_of_each(plain, ranged, single):
+    for column in columns():
+        if column.dtype not in (np.float64, np.int64) or (single == "total" and column.dtype != np.float64):
+            continue
+        least = 0 if single == "total" else 1
+        if len(column) < least:
+            continue
+        starts, stops = many_ranges(len(column), 30, least, 11)
+        for module in (kernels, plain):
+            found = getattr(module, ranged)(column, starts, stops)
+            expected = [
+                getattr(plain, single)(column, a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
+            ]
+            assert found.dtype == column.dtype
+            assert [bits(each) for each in found.tolist()] == [bits(each) for each in expected], (ranged, column.dtype)
+            assert getattr(module, ranged)(column, starts[:0], stops[:0]).tolist() == []
+        if least:
+            with pytest.raises(TypeError):  # as in Python: nothing is the largest of no rows
+                getattr(kernels, ranged)(np.arange(3), np.array([1]), np.array([1]))
+
+
+def test_times_are_found_in_ranges_of_many_columns(plain):
+    random = np.random.default_rng(13)
+    sizes = [0, 1, 2, 3, 16, 17, 100, 1000]
+    times = [np.append(np.sort(random.integers(0, 2 * n + 1, n)), random.integers(0, 50, 5)) for n in sizes]
+    of = np.sort(random.integers(0, len(sizes), 900))
+    ends = np.array(sizes)[of]
+    first = (ends * random.random(900) * (random.random(900) < 0.5)).astype(np.int64)
+    stop = np.maximum(first, ends - random.integers(0, 3, 900))
+    wanted = random.integers(-2, 2 * ends + 4)
+    wanted[::3] = wanted[1::3]  # asked twice in the same rows, and in others
+    first[::3], stop[::3] = first[1::3], np.maximum(stop[1::3] - random.integers(0, 2, 300), first[1::3])
+    of[::3] = of[1::3]
+    wanted[5], wanted[6] = -(2**63), 2**63 - 1
+    each = list(zip(of.tolist(), first.tolist(), stop.tolist(), wanted.tolist(), strict=True))
+    expected = [a + int(times[i][a:b].searchsorted(time)) for i, a, b, time in each]
+    for module in (kernels, plain):
+        assert module.rows_at(times, of, first, stop, wanted).tolist() == expected
+        assert module.rows_at(times[7:], of[of == 7] - 7, first[of == 7], stop[of == 7], wanted[of == 7]).tolist() == [
+            row for row, i in zip(expected, of.tolist(), strict=True) if i == 7
+        ]
+        assert module.rows_at(times, *[np.empty(0, np.int64)] * 4).tolist() == []
+
+
+@pytest.mark.parametrize("kind", ["float64", "int64", "bool", "object", "mixed"])
+def test_rows_are_gathered(plain, kind):
+    random = np.random.default_rng(17)
+    held = [random.integers(0, 2, n) for n in (3, 1, 40, 0, 7)]
+    if kind != "mixed":
+        held = [column.astype(kind) for column in held]
+    else:
+        held[2] = np.repeat(held[2], 2)[::2]  # a column with gaps
+    of, starts, stops = (
+        np.array([2, 2, 0, 4, 1, 3, 2]),
+        np.array([5, 30, 0, 2, 0, 0, 7]),
+        np.array([9, 40, 3, 7, 1, 0, 7]),
+    )
+    expected = np.concatenate([held[i][a:b] for i, a, b in zip(of, starts, stops, strict=True)])
+    for module in (kernels, plain):
+        found = module.gather(held, of, starts, stops)
+        assert found.dtype == held[0].dtype
+        assert found.tolist() == expected.tolist()
+        assert module.gather(held, *[np.empty(0, np.int64)] * 3).dtype == held[0].dtype
+
+
+def test_distinct_values_of_ranges(plain):
+    random = np.random.default_rng(19)
+    values = np.append(random.integers(-(2**63), 2**63 - 1, 3000), [0, -1, 2**63 - 1, -(2**63), *range(2000)])
+    noted = kernels.coupons(values.view(np.uint64))
+    assert noted.tolist() == plain.coupons(values.view(np.uint64)).tolist()
+    assert kernels.coupons(values[::2].view(np.uint64)).tolist() == noted[::2].tolist()  # no rows side by side
+    for codes in (noted, noted % 7, random.integers(-3, 300, 2000) << 40, np.zeros(9, np.int64), noted[:0], noted[:1]):
+        last, before = {}, []
+        for row, code in enumerate(codes.tolist()):
+            before.append(last.get(code, -1))
+            last[code] = row
+        assert kernels.last_before(codes).tolist() == before == plain.last_before(codes).tolist()
+        if len(codes):
+            starts, stops = many_ranges(len(codes), 50, 1, 23)
+            expected = [len(set(codes[a:b].tolist())) for a, b in zip(starts, stops, strict=True)]
+            for module in (kernels, plain):
+                assert module.count_new(np.array(before), starts, stops).tolist() == expected
+
+
+def test_ranges_that_are_no_rows_are_not_read():
+    column, one = np.arange(4.0), np.array([1])
+    for start, stop in [(-1, 2), (3, 2), (2, 5), (5, 6)]:
+        a, b = np.array([start]), np.array([stop])
+        plainly = [kernels.total(column, start, stop)]
+        assert kernels.totals(column, a, b).tolist() == plainly
+        assert outcome(lambda a=a, b=b: len(kernels.gather([column], one - 1, a, b))) == outcome(
+            lambda start=start, stop=stop: len(column[start:stop])
+        )
+    with pytest.raises(IndexError):
+        kernels.gather([column], one, one, one)
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        kernels.totals(column, np.array([0, 1]), one)

@@ -58,6 +58,27 @@ def test_no_entries(http, service, typed, monkeypatch):
     assert (table.num_rows, table.column_names) == (0, ["time", "key", "f", "i", "s", "b"])
 
 
+def test_the_newest_entries_first(http, service, typed):
+    from sash_client import Client
+
+    path = f"/v1/windows/{typed}"
+    rows = {"f": [1.5] * 4, "i": [1, 2, 3, 4], "s": ["x"] * 4, "b": [True] * 4}
+    assert http.post(f"{path}/bulk-insert", json={"time": [5, 6, 6, 7], "key": ["k"] * 4, **rows}).status_code == 200
+
+    def numbers(query):
+        bulks = http.get(f"{path}/entries?key=k&{query}").json()["bulks"]
+        return [number for bulk in bulks for number in bulk["fields"]["i"]]
+
+    assert numbers("reverse=true") == [4, 3, 2, 1]
+    assert numbers("reverse=true&limit=2&end=6") == [3, 2]
+    assert numbers("limit=3") == [1, 2, 3]
+    refuse(http, "GET", f"{path}/entries?key=k&limit=0", 400, "limit")
+    refuse(http, "GET", f"{path}/entries?key=k&limit=-1", 400, "limit")
+    with Client(service.grpc_target) as sash:
+        found = sash.window(typed).entries(key="k", reverse=True, limit=3)
+        assert [number for bulk in found for number in bulk.columns["i"]] == [4, 3, 2]
+
+
 def test_entries_that_fail(http, service, window, monkeypatch):
     """Before the first bulk it is a problem document; after it the answer breaks off, unlike a whole one."""
 

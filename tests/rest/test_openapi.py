@@ -125,3 +125,19 @@ def test_a_name_in_a_question_is_refused_where_the_document_forbids_it(http, win
 def forbidden(schema, text):
     length = schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", len(text))
     return not (length and re.search(schema.get("pattern", ""), text))
+
+
+def test_no_line_of_a_description_is_an_item_of_a_list_by_chance(http):
+    """Swagger UI reads Markdown: a line that begins with `9457) ` is an item of a list."""
+
+    def descriptions(item):
+        if isinstance(item, list):
+            item = dict(enumerate(item))
+        if isinstance(item, dict):
+            for name, each in item.items():
+                if name == "description" and isinstance(each, str):
+                    yield from each.split("\n")
+                yield from descriptions(each)
+
+    items = [line for line in descriptions(http.get("/openapi.json").json()) if re.match(r"\s*([-*+]|\d+[.)])\s", line)]
+    assert not items

@@ -5,7 +5,7 @@ import contextlib
 import grpc
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sash_proto.v1 import windows_pb2 as pb
@@ -88,7 +88,7 @@ step = st.one_of(
         st.sampled_from(["1", "7s"]),
         st.sampled_from([None, "3", "20s", "0"]),
     ),
-    st.tuples(st.just("keys"), st.sampled_from(["", "a", "x"]), st.integers(0, 3)),
+    st.tuples(st.just("keys"), st.sampled_from(["", "a", "x"]), st.integers(0, 3), st.integers(-1, 2)),
     st.tuples(st.just("describe")),
     st.tuples(st.just("add_aggregates")),
 )
@@ -131,7 +131,31 @@ def named_alike(document):
     return document
 
 
+ROWS = [(0, "a", 1.0, 7, "x", True), (10, "a", 3.0, 2**63 - 1, "ü", False), (5, "b", 10.0, 1, "y", True)]
+P1, P2 = ({"producer": "p", "sequence": sequence} for sequence in (1, 2))
+HISTORY = [
+    ("bulk", ROWS, {}),
+    ("bulk", [ROWS[2]], {}),  # with equal_times "last", a duplicate
+    *(("query", which, ["6s", "1m"], combine) for which in ("a", ["b", "a"], None) for combine in (False, True)),
+    *(("range_query", which, 5, 10, True) for which in ("a", ["b", "a"], None)),
+    *(("series", which, 0, 12, "7s", width) for which in ("a", None) for width in (None, "9")),
+    ("series", "a", 0, 10**9, "1", None),
+    *(("keys", prefix, limit, position) for prefix in ("", "b") for limit in (0, 1) for position in (-1, 0, 1)),
+    ("add_aggregates",),
+    ("query", "a", [], False),
+    *(("insert", (12, "a", 7.0, 2, "z", True), lookbacks, {}) for lookbacks in (None, [], ["1s", "21"], ["soon"])),
+    *(("bulk", [(13, "a", 1.0, 2, "w", True)], origin) for origin in (P1, P1, P1 | {"epoch": 2}, P1, P2)),
+    *(("insert", (14, "a", 1.0, 2, "v", True), None, P2 | {"epoch": epoch}) for epoch in (2, 2, 1)),
+    *(("bulk_evict", 5, "a", {"producer": "p", "sequence": 3, "epoch": 2}) for _ in range(2)),
+    ("bulk_evict", 6, "a", {"producer": "p", "sequence": 3, "epoch": 2}),
+    ("batch", [ROWS, ROWS[:1]], "q", 1),
+    ("batch", [ROWS], "q", 1),
+]
+"""What the two edges say in words of their own, once: pages, buckets, retries, numbers that were used, takeovers."""
+
+
 @pytest.mark.parametrize("kind", SPECS)
+@example(history=HISTORY)
 @given(history=st.lists(step, min_size=1, max_size=12))
 def test_both_edges_mean_the_same(service, kind, history):
     edges = OverRest(service, SPECS[kind]), OverGrpc(service, SPECS[kind])

@@ -18,25 +18,6 @@ def entries(stub, window):
 # ---------------------------------------------------------------- once
 
 
-def writes(stub, window):
-    """Each write that may have a producer: the call, and a request without."""
-    return [
-        (stub.Insert, pb.InsertRequest(window=window, time=1, value=1)),
-        (stub.BulkInsert, bulk(window, [2, 3], [2, 3])),
-        (stub.BulkEvict, pb.BulkEvictRequest(window=window, time=1)),
-    ]
-
-
-def test_a_retry_changes_nothing(stub, window):
-    for sequence, (call, request) in enumerate(writes(stub, window), 1):
-        request.producer, request.sequence = "sensor-7", sequence
-        first, again = call(request), call(request)
-        assert (first.already_applied, again.already_applied) == (False, True)
-        assert first.durability == again.durability == "memory"
-        assert again == type(again)(already_applied=True, durability="memory")
-    assert entries(stub, window) == 2
-
-
 def test_a_stream_is_applied_once(stub, window):
     requests = [bulk(window, [i], [i]) for i in range(20)]
     for sequence, request in enumerate(requests, 1):
@@ -44,17 +25,6 @@ def test_a_stream_is_applied_once(stub, window):
     assert not any(each.already_applied for each in stub.InsertStream(iter(requests)))
     assert all(each.already_applied for each in stub.InsertStream(iter(requests)))
     assert entries(stub, window) == 20
-
-
-def test_a_used_number_with_other_data(stub, window):
-    for sequence, (call, request) in enumerate(writes(stub, window), 1):
-        request.producer, request.sequence = "sensor-7", sequence
-        call(request)
-        other = type(request).FromString(request.SerializeToString())
-        other.time = 9 if sequence != 2 else np.array([8, 9]).tobytes()
-        refuse(call, other, "FAILED_PRECONDITION", "sequence", str(sequence + 1), "SEQUENCE_REUSED")
-        assert call(request).already_applied
-    assert entries(stub, window) == 2
 
 
 def test_a_stream_ends_at_a_used_number_with_other_data(stub, window):
@@ -66,42 +36,6 @@ def test_a_stream_ends_at_a_used_number_with_other_data(stub, window):
     refuse(lambda sent: list(stub.InsertStream(sent)), iter(requests), "FAILED_PRECONDITION", "sequence", "6",
            "SEQUENCE_REUSED")  # fmt: skip
     assert entries(stub, window) == 5
-
-
-def test_a_higher_epoch_takes_the_name_over(stub, window):
-    for epoch in (0, 3):
-        for sequence, (call, request) in enumerate(writes(stub, window), 1):
-            request.producer, request.sequence, request.epoch = "sensor-7", sequence, epoch
-            first, again = call(request), call(request)
-            assert (first.already_applied, again.already_applied) == (False, True)
-    for epoch in (0, 2):
-        for call, request in writes(stub, window):
-            request.producer, request.sequence, request.epoch = "sensor-7", 4, epoch
-            refuse(call, request, "FAILED_PRECONDITION", "epoch", "3", "PRODUCER_FENCED")
-    assert entries(stub, window) == 4
-
-
-@pytest.mark.parametrize(
-    ("origin", "code", "field"),
-    [
-        ({"epoch": 1}, "INVALID_ARGUMENT", "producer"),
-        ({"epoch": 1, "sequence": 1}, "INVALID_ARGUMENT", "producer"),
-        ({"epoch": 1, "producer": "p"}, "INVALID_ARGUMENT", "sequence"),
-        ({"epoch": -1, "producer": "p", "sequence": 1}, "INVALID_ARGUMENT", "epoch"),
-        ({"producer": "p"}, "INVALID_ARGUMENT", "sequence"),
-        ({"sequence": 1}, "INVALID_ARGUMENT", "producer"),
-        ({"producer": "", "sequence": 1}, "INVALID_ARGUMENT", "producer"),
-        ({"producer": "p" * 201, "sequence": 1}, "INVALID_ARGUMENT", "producer"),
-        ({"producer": "p", "sequence": 0}, "INVALID_ARGUMENT", "sequence"),
-        ({"producer": "p", "sequence": -1}, "INVALID_ARGUMENT", "sequence"),
-        ({"producer": "p", "sequence": 2}, "FAILED_PRECONDITION", "sequence"),
-    ],
-)
-def test_a_wrong_producer(stub, window, origin, code, field):
-    for call, request in writes(stub, window):
-        request.MergeFrom(type(request)(**origin))
-        refuse(call, request, code, field)
-    assert entries(stub, window) == 0
 
 
 # ---------------------------------------------------------------- batches

@@ -281,6 +281,54 @@ def test_what_is_large_leaves_room_for_small_writes(machine):
         budget.check(1)
 
 
+def test_what_windows_do_not_have_refuses_no_small_write(machine):
+    """Others hold all of the memory, and more, for an hour."""
+    held, machine.used = [20 * MIB], 100 * MIB
+    budget = machine.budget(1000 * MIB, staged=1000 * MIB)
+    budget.watch_windows(lambda: held[0])
+    for second in range(3600):
+        machine.used, machine.now_s = 1200 * MIB, float(second)
+        budget.check(SMALL_BYTES)
+        assert budget.problem() is None
+        if second > 120:
+            with pytest.raises(OutOfRoom):
+                budget.check(SMALL_BYTES + 1)
+    left = 900 * MIB - (100 + 125 + 20) * MIB
+    machine.now_s += 1
+    for _ in range(left // SMALL_BYTES):  # what is admitted counts until the windows are asked again
+        budget.check(SMALL_BYTES)
+    with pytest.raises(OutOfRoom, match="no more than 90%"):
+        budget.check(SMALL_BYTES)
+    machine.now_s += 1
+    budget.check(SMALL_BYTES)
+    for add in (lambda: held.__setitem__(0, 20 * MIB + left), lambda: budget.hold("staged", left)):
+        add()
+        machine.now_s += 1
+        with pytest.raises(OutOfRoom, match="no more than 90%"):
+            budget.check(SMALL_BYTES)
+        assert budget.problem() is None  # there is room for what is smaller
+        held[0] = 20 * MIB
+    budget.hold("staged", 1)
+    machine.now_s += 1
+    assert budget.problem() is not None
+    machine.used, machine.now_s = 300 * MIB, machine.now_s + 200  # estimates were too high
+    budget.check(SMALL_BYTES)
+
+
+def test_the_cache_and_pending_writes_stay_and_answers_do_not(machine):
+    sizes = dict.fromkeys(("cache", "writes", "answers"), 0)
+    machine.used = 100
+    budget = machine.budget()
+    budget.watch_windows(lambda: 0)
+    for part in sizes:
+        budget.watch(part, lambda part=part: sizes[part])
+    machine.used = 1200
+    for part, refused in (("cache", True), ("writes", True), ("answers", False)):
+        sizes[part], machine.now_s = 900, machine.now_s + 300
+        assert (budget.problem() is not None) is refused, part
+        sizes[part] = 0
+
+
 @pytest.mark.parametrize("reserved", [0, 200 * MIB])
 def test_what_others_hold_for_a_while_refuses_no_small_write(machine, reserved):
     """All of the memory is used, and more, by answers and connections, of which nobody knows how much they take."""

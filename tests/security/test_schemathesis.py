@@ -17,7 +17,13 @@ SETTINGS = Path(__file__).parents[1] / "rest" / "schemathesis.toml"
 TOKENS = {"root": {"role": "admin"}, "reader": {"role": "read"}, "stranger": {"windows": ["none"]}}
 
 
-@pytest.mark.parametrize("token", ["reader", "stranger"])
+@pytest.mark.parametrize(
+    "token",
+    [
+        "reader",  # may ask, and is refused all else
+        pytest.param("stranger", marks=pytest.mark.soak),  # is refused all; `test_matrix.py` has each refusal
+    ],
+)
 def test_schemathesis_finds_nothing(tmp_path, token):
     with running_service(
         max_body_bytes=1 << 20, max_windows=50, tokens=write_tokens(tmp_path / "tokens.yaml", TOKENS), public=("docs",)

@@ -180,13 +180,19 @@ class Pair:
         await self.both(lambda plane: plane.add_aggregates("w", {name: function}))
 
     async def entries(self, keys: Any) -> None:
-        async def read(plane: Any) -> Any:
-            found: dict[str, list[tuple[Any, ...]]] = {}
-            async for batch in each(await plane.ask("w", EntriesQuery(None, None, None, keys))):
+        async def rows(plane: Any, **more: Any) -> list[tuple[Any, ...]]:
+            found = []
+            async for batch in each(await plane.ask("w", EntriesQuery(None, None, None, keys, **more))):
                 values = batch.partials["sum"][0] if batch.of_partials else batch.columns["v"]
                 for code, *row in zip(batch.keys.codes, batch.times.tolist(), values.tolist(), strict=True):
-                    found.setdefault(batch.keys.dictionary[code], []).append(tuple(row))
+                    found.append((batch.keys.dictionary[code], *row))
             return found
+
+        async def read(plane: Any) -> Any:
+            found = await rows(plane)
+            assert await rows(plane, limit=3) == found[:3]
+            assert await rows(plane, limit=3, reverse=True) == found[::-1][:3]
+            return {key: [row for row in found if row[0] == key] for key, *_ in found}
 
         await self.both(read)
 

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections import Counter, deque
@@ -51,7 +52,8 @@ def main() -> int:
     if given.seeds is not None:
         seeds = range(given.first, given.first + given.seeds)
     met, began_s, virtual_s = Counter[str](), time.perf_counter(), 0.0
-    done = wrong = unchecked = restarts = 0
+    done = unchecked = restarts = 0
+    wrong: list[str] = []
     try:
         for outcome in _outcomes(((kind, seed) for seed in seeds for kind in kinds), given.workers):
             done += 1
@@ -60,7 +62,9 @@ def main() -> int:
             unchecked += outcome.unchecked
             restarts += outcome.restarts
             if outcome.failure is not None:
-                wrong += 1
+                wrong.append(
+                    f"{'--single' if outcome.scenario.cluster is None else '--cluster'} --seed {outcome.scenario.seed}"
+                )
                 print(story(shrunk(outcome.scenario), given.lines), flush=True)
     except KeyboardInterrupt:
         pass
@@ -71,11 +75,16 @@ def main() -> int:
     for pair in unmet:
         print(f"in {done} runs never met: {pair}")
     took_s = max(time.perf_counter() - began_s, 1e-9)
+    kinds_met = Counter[str]()
+    for what, count in met.items():
+        kinds_met[what.partition(" | ")[0]] += count
+    print("faults: " + ", ".join(f"{kind} {count}" for kind, count in kinds_met.most_common()))
+    print(*(f"wrong: {each}" for each in wrong), sep="\n", end="\n" * bool(wrong))
     print(
         f"{done} runs in {took_s:.0f} s ({3600 * done / took_s:,.0f} in an hour), {virtual_s / took_s:,.0f} virtual "
-        f"seconds in a second; {restarts} restarts; {unchecked} with too many cases; {wrong} wrong"
+        f"seconds in a second; {restarts} restarts; {unchecked} with too many cases; {len(wrong)} wrong"
     )
-    return int(wrong > 0 or bool(unmet))
+    return int(bool(wrong or unmet))
 
 
 def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
@@ -83,7 +92,9 @@ def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
     if workers == 1:
         yield from map(_run, runs)
         return
-    with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=500) as pool:
+    # Who stops this says so to all its processes at once, and only this one answers.
+    deaf = signal.signal, (signal.SIGINT, signal.SIG_IGN)
+    with multiprocessing.get_context("fork").Pool(workers, *deaf, maxtasksperchild=500) as pool:
         waiting: deque[Any] = deque()
         for each in runs:
             waiting.append(pool.apply_async(_run, (each,)))

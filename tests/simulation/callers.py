@@ -7,6 +7,7 @@ its answer is lost, nobody knows.
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any
@@ -82,12 +83,13 @@ def _on_window(change: Callable[[int], tuple[State, Hashable]]) -> Applied:
 
 def inserting(entries: Sequence[Entry]) -> Op:
     """Entries arrive."""
+    added = functools.cache(lambda known: known.bits(entries))
 
     def bound(known: Entries) -> Applied:
-        new = known.bits(entries)
+        new = added(known)
         return _on_window(lambda state: (state | new, len(entries)))
 
-    return Op(f"insert {list(entries)}", bound, _split(inserting, entries), adds=lambda known: known.bits(entries))
+    return Op(f"insert {list(entries)}", bound, _split(inserting, entries), adds=added)
 
 
 def _split(op: Callable[[Sequence[Entry]], Op], entries: Sequence[Entry]) -> Callable[[str], Op | None]:
@@ -100,29 +102,31 @@ def _split(op: Callable[[Sequence[Entry]], Op], entries: Sequence[Entry]) -> Cal
 
 def evicting(start: int, end: int, key: str | None) -> Op:
     """Entries leave."""
+    leaving = functools.cache(
+        lambda known: known.where(lambda each: start <= each[1] <= end and key in (None, each[0]))
+    )
 
     def bound(known: Entries) -> Applied:
-        gone = known.where(lambda each: start <= each[1] <= end and key in (None, each[0]))
+        gone = leaving(known)
         return _on_window(lambda state: (state & ~gone(), (state & gone()).bit_count()))
 
     return Op(
         f"evict {start} to {end} of {key or 'all'}",
         bound,
         lambda one: evicting(start, end, one) if key in (None, one) else None,
-        takes=lambda known: known.bits(
-            each for each in known.all if start <= each[1] <= end and key in (None, each[0])
-        ),
+        takes=lambda known: leaving(known)(),
     )
 
 
 def retracting(entries: Sequence[Entry]) -> Op:
     """Single entries leave."""
+    taken = functools.cache(lambda known: known.bits(entries))
 
     def bound(known: Entries) -> Applied:
-        gone = known.bits(entries)
+        gone = taken(known)
         return _on_window(lambda state: (state & ~gone, (state & gone).bit_count()))
 
-    return Op(f"retract {list(entries)}", bound, _split(retracting, entries), takes=lambda known: known.bits(entries))
+    return Op(f"retract {list(entries)}", bound, _split(retracting, entries), takes=taken)
 
 
 def creating() -> Op:

@@ -53,6 +53,7 @@ _Row = tuple[Any, float | None]
 """A value, and when it expires."""
 
 _LUA = lua51.LuaRuntime(encoding=None, unpack_returned_tuples=True)  # type: ignore[call-arg]
+_TABLE = _LUA.table_from
 _SCRIPTS: dict[bytes, Any] = {}
 _server: Server | None = None
 
@@ -68,7 +69,7 @@ def _called(protected: bool, *args: Any) -> Any:
 
 
 def _argument(value: Any) -> bytes:
-    if isinstance(value, bytes):
+    if type(value) is bytes:
         return value
     return b"%d" % value if isinstance(value, int) or value == int(value) else b"%.17g" % value
 
@@ -78,13 +79,17 @@ def _to_lua(answer: Any) -> Any:
         return False
     if answer == "OK":
         return _LUA.table_from({b"ok": b"OK"})
-    return _LUA.table_from([_to_lua(each) for each in answer]) if isinstance(answer, list) else answer
+    if type(answer) is not list:
+        return answer
+    return _TABLE([each if type(each) is bytes else _to_lua(each) for each in answer])
 
 
 def _from_lua(answer: Any) -> Any:
+    if type(answer) is bytes:
+        return answer
     if answer is None or answer is False:
         return None
-    if isinstance(answer, bytes | int):
+    if isinstance(answer, int):
         return answer
     if isinstance(answer, float):
         return int(answer)
@@ -92,7 +97,7 @@ def _from_lua(answer: Any) -> Any:
         raise ResponseError(answer[b"err"].decode())
     if b"ok" in answer:
         return answer[b"ok"]
-    return [_from_lua(answer[at]) for at in range(1, len(answer) + 1)]
+    return [each if type(each) is bytes else _from_lua(each) for each in answer.values()]
 
 
 _LUA.globals()[b"redis"] = _LUA.table_from(
@@ -275,7 +280,7 @@ class Server:
 
     def command(self, command: list[bytes]) -> Any:
         name, *args = command
-        return getattr(self, f"_{name.decode().lower()}")(*args)
+        return _COMMANDS[name](self, *args)
 
     def stored(self) -> set[bytes]:
         """All that there are."""
@@ -310,7 +315,7 @@ class Server:
         if compiled is None:
             compiled = _SCRIPTS[script] = _LUA.execute(b"return function(KEYS, ARGV) " + script + b"\nend")
         keys, argv = list(args[: int(count)]), list(args[int(count) :])
-        before = self._hash(keys[0]) if len(keys) == 1 and keys[0].endswith(b":table") else None
+        before = self._row(keys[0]) or {} if len(keys) == 1 and keys[0].endswith(b":table") else None
         try:
             answer = _from_lua(compiled(_LUA.table_from(keys), _LUA.table_from(argv)))
         except lua51.LuaError as error:
@@ -359,7 +364,7 @@ class Server:
         return dict(self._row(key) or {})
 
     def _hget(self, key: bytes, field: bytes) -> Any:
-        return self._hash(key).get(field)
+        return (self._row(key) or {}).get(field)
 
     def _hset(self, key: bytes, *pairs: bytes) -> Any:
         self._changes()
@@ -374,7 +379,7 @@ class Server:
         return found
 
     def _hgetall(self, key: bytes) -> Any:
-        return [part for pair in self._hash(key).items() for part in pair]
+        return [part for pair in (self._row(key) or {}).items() for part in pair]
 
     def _time(self) -> Any:
         micros = int(self.now_ms() * 1000)
@@ -394,6 +399,15 @@ class Server:
         if there:
             self.behind = False
         return [1, self.replicas if there else 0]
+
+
+_COMMANDS: dict[bytes, Callable[..., Any]] = {
+    name.encode(): getattr(Server, f"_{name.lower()}")
+    for name in (
+        *("EVAL", "GET", "MGET", "SET", "UNLINK", "PTTL", "HGET", "HSET", "HDEL", "HGETALL"),
+        *("TIME", "INFO", "CONFIG", "CLUSTER", "WAITAOF"),
+    )
+}
 
 
 class Connection:

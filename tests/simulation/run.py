@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
-import inspect
 import logging
 import random
 from collections import Counter
@@ -22,7 +20,6 @@ from sash.durability.images import blocks, checkpoint
 from sash.durability.journal import journal
 from sash.shards import lifecycle
 from sash_client.errors import SashClientError
-from sash_engine.windows.spec import aggregates
 from tests.simulation.callers import PASSING, calls, creating, spec, view
 from tests.simulation.history import ANY
 from tests.simulation.loop import SimulatedLoop
@@ -33,9 +30,6 @@ from tests.simulation.world import Caller, World
 __all__ = ["Outcome", "run", "shrunk", "story"]
 
 Setup = Callable[[World], None]
-
-_INSPECT = SimpleNamespace(signature=functools.cache(inspect.signature))
-"""Each recovery of a window looks at the classes of its aggregates again."""
 
 _ATTEMPTS = 1000
 _LATEST_S = 60_000.0
@@ -153,7 +147,6 @@ def _limits(scenario: Scenario) -> Iterator[None]:
         patch.setattr(blocks, "CHUNK_BYTES", scenario.chunk_bytes)
         patch.setattr(checkpoint, "CHUNK_BYTES", scenario.chunk_bytes)
         patch.setattr(storage, "_LONG_BYTES", scenario.long_bytes)
-        patch.setattr(aggregates, "inspect", _INSPECT)
         draw = random.Random(f"{scenario.seed} tokens")
         patch.setattr(lifecycle, "secrets", SimpleNamespace(token_hex=lambda count: draw.randbytes(count).hex()))
         yield

@@ -1,8 +1,11 @@
 """A standalone cluster of two workers: drivers and executors are killed, and every row is in the window once.
 
 Kills come as soon as the service has been sent a part (before the commit), or has committed a micro-batch (before
-Spark notes it). SASH_PROFILE=soak kills 15 drivers and 10 executors in each of two ways of writing, and prints how many
-it killed. SASH_SPARK_KILLS=6,4 kills 6 drivers and 4 executors. A kill counts if the process was running.
+Spark notes it). `make soak` kills 15 drivers and 10 executors in each of two ways of writing, and prints how many it
+killed. SASH_SPARK_KILLS=6,4 kills 6 drivers and 4 executors. A kill counts if the process was running.
+
+`make test` has the same accidents in one process: tasks that die in `test_exactly_once.py`, and drivers that die before
+the service's commit and before Spark's in `test_format.py`.
 """
 
 import os
@@ -18,15 +21,14 @@ from tests.support.servers import running_service
 from tests.support.spark_cluster import WAYS, Driver, cluster, kill_executor, wait
 from tests.support.spark_streams import KEYED, Stream, assert_fold, rows, staged_bytes, staged_parts
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
-IS_SOAK = os.environ.get("SASH_PROFILE") == "soak"
-DRIVERS, EXECUTORS = map(int, os.environ.get("SASH_SPARK_KILLS", "15,10" if IS_SOAK else "1,1").split(","))
+DRIVERS, EXECUTORS = map(int, os.environ.get("SASH_SPARK_KILLS", "15,10").split(","))
 ROWS_PER_FILE = 400
 
 
-@pytest.mark.timeout(7200 if IS_SOAK else 1200)
-@pytest.mark.parametrize("way", WAYS if IS_SOAK else WAYS[:1])
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("way", WAYS)
 def test_killed_drivers_and_executors_lose_and_double_nothing(tmp_path, way):
     rng = random.Random(11)
     accidents = ["driver"] * DRIVERS + ["executor"] * EXECUTORS

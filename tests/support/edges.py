@@ -111,9 +111,8 @@ class OverRest:
     def add_aggregates(self, name):
         return self.call("POST", f"/{name}/aggregates", json=ADDED)
 
-    def keys(self, name, prefix, limit):
-        found = self.call("GET", f"/{name}/keys", params={"prefix": prefix, "limit": limit})
-        return found if isinstance(found, tuple) else found["keys"]
+    def keys(self, name, prefix, limit, position):
+        return self.call("GET", f"/{name}/keys", params={"prefix": prefix, "limit": limit, "position": position})
 
     def describe(self, name):
         return self.call("GET", f"/{name}")
@@ -226,9 +225,13 @@ class OverGrpc:
     def add_aggregates(self, name):
         return self.call("AddAggregates", pb.AddAggregatesRequest(window=name, aggregates=aggregates(ADDED)), window)
 
-    def keys(self, name, prefix, limit):
-        request = pb.ListKeysRequest(window=name, prefix=prefix, limit=limit)
-        return self.call("ListKeys", request, lambda response: list(response.keys))
+    def keys(self, name, prefix, limit, position):
+        request = pb.ListKeysRequest(window=name, prefix=prefix, limit=limit, position=position)
+        return self.call(
+            "ListKeys",
+            request,
+            lambda found: {"keys": list(found.keys)} | ({"next": found.next} if found.HasField("next") else {}),
+        )
 
     def describe(self, name):
         return self.call("GetWindow", pb.GetWindowRequest(name=name), window)

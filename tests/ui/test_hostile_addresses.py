@@ -38,13 +38,13 @@ def test_an_order_that_there_is_not(service, page):
 
 @pytest.mark.parametrize("state", ["from=1e308&to=1e309", "from=-1e308&to=1e308", "from=a&to=b"])
 def test_a_time_without_end(service, page, state):
-    page.goto(at(service, f"window=w&tab=charts&key=k&{state}"))
+    page.goto(at(service, f"window=w&tab=explore&key=k&{state}"))
     expect(page.locator("#chart-told")).to_have_text("from must be before to")
     expect(page.locator("#status.bad")).to_have_count(0)
 
 
 def test_a_program_to_copy_asks_what_the_page_asks(service, page):
-    state = {"window": "w", "tab": "charts", "key": "k", "top": "entries", "n": "5)\nimport os; os.abort("}
+    state = {"window": "w", "tab": "explore", "key": "k", "top": "entries", "n": "5)\nimport os; os.abort("}
     page.goto(at(service, urlencode(state)))
     expect(page.locator("#copy-python")).to_contain_text("window.series(")
     for kind in ("python", "promql", "curl"):

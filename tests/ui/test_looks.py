@@ -1,4 +1,4 @@
-"""Each view in light, dark and on a phone: rules of accessibility, widths, and pictures to look at.
+"""Each view in light and dark, wide and on a phone, with real flights: accessibility, widths, sizes, and pictures.
 
 The pictures are in `build/pictures`, and those of the documentation in `docs/images` come from there.
 """
@@ -10,53 +10,82 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 
-from tests.support.pictured import END_MS, GROUPED, KINDS, departures, made
+from sash_client import Client
+from sash_spark.demo import departures_of
+from sash_spark.flights import load_flights
 from tests.support.playing import a_page, at, expect
 from tests.support.servers import running_service
 
 PICTURES = Path(__file__).parents[2] / "build" / "pictures"
+FLIGHTS = 30_000
+BUDGET = 150 * 1024
+"""Bytes of the first view, compressed."""
+KEYS = "key=JFK%7CAA&key=LGA%7CDL"
+CHOSEN = "aggregate=flights&aggregate=mean&aggregate=tail&aggregate=spread"
 VIEWS = {
     "overview": ("", "#windows"),
-    "answers": ("window=all-kinds&key=JFK%7CAA&lookbacks=30m+6h", "#answers"),
-    "charts": (
-        "window=departures&tab=charts&key=JFK%7CAA&key=LGA%7CDL&last=6h&width=20m"
-        "&aggregate=flights&aggregate=mean&aggregate=tail&aggregate=spread",
+    "answers": ("window=departures&key=JFK%7CAA&lookbacks=6h+1d", "#answers"),
+    "explore": (f"window=departures&tab=explore&{KEYS}&last=3d&width=1h&{CHOSEN}", "#charts canvas"),
+    "groups": ("window=departures&tab=explore&by=carrier&top=mean&last=3d&width=6h&aggregate=mean", "#charts canvas"),
+    "promql": (
+        "window=departures&tab=explore&lang=promql&last=3d"
+        "&expr=sum+by+(airport)+(departures:flights{__lookback__%3D%226h%22})",
         "#charts canvas",
     ),
-    "keys": ("window=departures&tab=keys&by=carrier&top=mean&lookback=6h", "#keys"),
+    "keys": ("window=departures&tab=keys&by=carrier&top=mean&lookback=1d", "#keys"),
+    "entries": ("window=departures&tab=entries&key=JFK%7CAA", "#entries"),
     "send": ("window=departures&tab=send", "#made"),
     "manage": ("window=departures&tab=manage", "#spec"),
     "create": ("create", "#create-form"),
     "yaml": ("create=yaml", "#yaml"),
 }
+WIDE, PHONE = {"viewport": {"width": 1366, "height": 800}}, {"viewport": {"width": 390, "height": 800}}
+TOUCHED = {"is_mobile": True, "has_touch": True}
 LOOKS = {
-    "light": {"viewport": {"width": 1200, "height": 800}},
-    "dark": {"viewport": {"width": 1200, "height": 800}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 800}, "is_mobile": True, "has_touch": True},
+    "light": WIDE,
+    "dark": WIDE | {"color_scheme": "dark"},
+    "phone": PHONE | TOUCHED,
+    "phone-dark": PHONE | TOUCHED | {"color_scheme": "dark"},
+}
+SPEC = {
+    "name": "departures",
+    "time_unit": "us",
+    "keys": ["airport", "carrier"],
+    "fields": {"delay": "float64", "dest": "string"},
+    "aggregates": {
+        "flights": {"function": "count"},
+        "mean": {"function": "mean", "field": "delay"},
+        "tail": {"function": "quantile", "field": "delay", "q": [0.5, 0.9, 0.99]},
+        "spread": {"function": "histogram", "field": "delay", "bounds": [-10, -5, 0, 5, 10, 20, 40, 80]},
+        "destinations": {"function": "frequent_items", "field": "dest"},
+        "m4": {"function": "m4", "field": "delay"},
+        "worst": {"function": "largest", "field": "delay", "n": 3},
+    },
+    "slide": {"max_age": "7d"},
 }
 
 
 @pytest.fixture(scope="module")
 def service():
-    with running_service() as running:
-        http = running.http()
-        for name, aggregates in (("departures", GROUPED), ("all-kinds", KINDS)):
-            assert http.post("/v1/windows", json=departures(name, aggregates)).status_code == 201
-            assert http.post(f"/v1/windows/{name}/bulk-insert", json=made()).status_code == 200
-        requests = {"name": "requests", "time_unit": "ms", "keyed": True, "aggregates": {"n": {"function": "count"}}}
-        http.post("/v1/windows", json={**requests, "slide": {"max_age": "1h"}})
-        times = [END_MS - 100 * i for i in range(500)]
-        keys = [f"user-{i % 40}" for i in range(500)]
-        http.post("/v1/windows/requests/bulk-insert", json={"time": times, "key": keys, "value": [1.0] * 500})
-        late = {"time": [1] * 25, "key": ["user-1"] * 25, "value": [1.0] * 25}
-        http.post("/v1/windows/requests/bulk-insert", json=late)
+    """Departures from New York's airports in December 2013, in the order in which they landed."""
+    flown = departures_of(load_flights()).tail(FLIGHTS)
+    with running_service() as running, Client(running.grpc_target) as sash:
+        keys = {part: flown[part].tolist() for part in ("airport", "carrier")}
+        times = flown["departure"].to_numpy("datetime64[us]")
+        columns = {"delay": flown["delay"].to_numpy(), "dest": flown["dest"].tolist()}
+        sash.create_window(SPEC).bulk_insert(times, columns, keys=keys)
+        short = {"name": "departures_of_six_hours", "slide": {"max_age": "6h"}}
+        sash.create_window({**SPEC, **short}).bulk_insert(times, columns, keys=keys)
+        count = {"aggregates": {"n": {"function": "count"}}, "slide": {"max_age": "1h"}}
+        requests = sash.create_window({"name": "requests", "time_unit": "ms", **count})
+        requests.bulk_insert([10_000_000, 1, 2, 3], [1.0] * 4)  # three of them late
         yield running
 
 
 def keep(picture, path):
     """Write a picture with few colours, so that it is small enough for the documentation."""
     Image.open(BytesIO(picture)).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
-    assert path.stat().st_size < 150_000
+    assert path.stat().st_size < 250_000
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -64,24 +93,25 @@ def test_each_view(service, browser, look):
     PICTURES.mkdir(parents=True, exist_ok=True)
     with a_page(browser, **LOOKS[look]) as page:
         wrong = []
-        page.clock.set_fixed_time(END_MS + 5000)
         for name, (address, there) in VIEWS.items():
             page.goto("about:blank")
             page.goto(at(service, address))
             expect(page.locator(there.split()[0]).first).to_be_visible()
+            if there.endswith("canvas"):
+                expect(page.locator("#charts figure").first).to_be_visible()
             for figure in page.locator("figure").all():
                 figure.scroll_into_view_if_needed()  # charts are drawn when they are in sight
                 expect(figure.locator("canvas")).to_be_visible()
             page.evaluate("scrollTo(0, 0)")
             expect(page.locator("#status")).not_to_have_text("loading …")
             if name == "overview":
-                more = {"time": [END_MS] * 40, "key": ["user-1"] * 40, "value": [1.0] * 40}
+                more = {"time": [10_000_000] * 40 + [1], "value": [1.0] * 41}
                 service.http().post("/v1/windows/requests/bulk-insert", json=more)
                 expect(page.locator(".tile svg").first).to_be_visible()
             keep(page.screenshot(full_page=True), PICTURES / f"{name}-{look}.png")
             # What is wider than the page scrolls in a place of its own.
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
-            if look == "phone":
+            if look.startswith("phone"):
                 continue
             # Only colors differ in the dark, and all rules take ten times as long as theirs.
             rules = {"runOnly": ["color-contrast"]} if look == "dark" else None
@@ -90,14 +120,26 @@ def test_each_view(service, browser, look):
         assert not wrong, "\n".join(wrong)
 
 
+def test_the_first_view_is_small(service, page):
+    sizes = {}
+    page.on("requestfinished", lambda request: sizes.update({request.url: request.sizes()["responseBodySize"]}))
+    page.goto(at(service))
+    expect(page.locator("#windows")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    files = {url: size for url, size in sizes.items() if "/v1/" not in url}
+    assert len(files) > 20
+    print(f"the first view: {sum(files.values()):,} bytes in {len(files)} files")
+    assert sum(files.values()) <= BUDGET, files
+
+
 def test_a_picture_of_each_kind_of_focus(service, page):
     """Whoever goes by keyboard sees where they are, and comes to everything."""
-    page.goto(at(service, "window=departures&tab=charts&key=JFK%7CAA"))
+    page.goto(at(service, "window=departures&tab=explore&key=JFK%7CAA"))
     expect(page.locator("#charts canvas").first).to_be_visible()
     page.get_by_label("Refresh").select_option("0")
     page.locator("h1 a").focus()
     seen = []
-    for _ in range(60):
+    for _ in range(80):
         page.keyboard.press("Tab")
         about = page.evaluate(
             """() => {
@@ -112,5 +154,17 @@ def test_a_picture_of_each_kind_of_focus(service, page):
         seen.append(about)
     assert all(visible for _, visible in seen), seen
     names = [name for name, _ in seen]
-    for wanted in ("every", "add-key-0", "add-key-1", "add", "by", "last", "width", "step", "live", "plot"):
+    for wanted in (
+        "every",
+        "add-key-0",
+        "add-key-1",
+        "add",
+        "by",
+        "last",
+        "width",
+        "step",
+        "live",
+        "plot",
+        "export-csv",
+    ):
         assert wanted in names, names

@@ -20,7 +20,14 @@ SPECS = {
     "when": {"aggregates": N, "slide": {"when": "old.n > 3"}},
     "adaptive": {"fields": {"x": "float64"}, "aggregates": N, "slide": {"adaptive": {"field": "x", "delta": 0.01}}},
 }
-TABS = {"answers": "#answers", "charts": "#charts", "keys": "#told", "send": "#one", "manage": "#spec"}
+TABS = {
+    "answers": "#answers",
+    "explore": "#charts",
+    "keys": "#told",
+    "entries": "#told",
+    "send": "#one",
+    "manage": "#spec",
+}
 
 
 @pytest.fixture(scope="module")

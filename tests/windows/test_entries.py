@@ -196,3 +196,36 @@ def test_stores_are_captured_some_at_a_time(start, monkeypatch):
     assert most == 4
     assert found.rows == (360 if start is None else 0)
     assert sum(len(bulk.times) for bulk in found) == found.rows
+
+
+@given(
+    st.lists(steps, max_size=14),
+    st.sampled_from(["plain", "max_age", "last"]),
+    st.sampled_from([(2, 4), (4, 64), None]),
+    st.sampled_from([1, 3, 1000]),
+    st.none() | st.integers(1, 40),
+)
+@a_share_of_examples(2)
+def test_the_newest_come_first_in_reverse_and_a_limit_cuts(history, name, pages, most, limit):
+    def flat(question):
+        found = list(window.reader.entries(question, most))
+        assert all(1 <= len(batch.times) <= most for batch in found)
+        lists = [
+            zip(batch.keys.decode().tolist(), batch.times.tolist(), batch.columns["x"].tolist(), strict=True)
+            for batch in found
+        ]
+        return [each for some in lists for each in some]
+
+    twins = Twins(spec(name, True), pages)
+    for step in history:
+        twins.step(*step)
+    window = twins.stored
+    entries = flat(EntriesQuery(keys=ALL_KEYS))
+    assert flat(EntriesQuery(keys=ALL_KEYS, limit=limit)) == entries[:limit]
+    assert flat(EntriesQuery(keys=ALL_KEYS, limit=limit, reverse=True)) == entries[::-1][:limit]
+
+
+def test_a_limit_is_at_least_one():
+    window = Window(WindowSpec.parse({"name": "w", "aggregates": {"n": {"function": "count"}}}))
+    with pytest.raises(InvalidArgument, match="limit 0 is out of range"):
+        window.reader.entries(EntriesQuery(limit=0))

@@ -35,6 +35,7 @@ __all__ = [
     "Columns",
     "Rows",
     "bulk_of",
+    "by_key",
     "checked",
     "from_bulk",
     "from_frame",
@@ -319,6 +320,14 @@ def pairs_of(bulk: Bulk, spec: pb.WindowSpec) -> Columns:
     columns = Columns(ticks, {}, _keys(bulk.keys, len(ticks)))
     _check_lengths(columns)
     return columns
+
+
+def by_key(pairs: Columns) -> tuple[Columns, npt.NDArray[np.intp] | None]:
+    """The pairs sorted by key, those of a key in their order, and which row each was; None: they are as they were."""
+    if pairs.keys is None:
+        return pairs, None
+    order = np.argsort(pairs.keys.codes, kind="stable")
+    return Columns(pairs.times[order], {}, Coded(pairs.keys.dictionary, pairs.keys.codes[order])), order
 
 
 def keyed_times(request: pb.AnswersAtRequest, pairs: Columns, start: int, stop: int) -> None:

@@ -77,9 +77,17 @@ class Gathered:
                 if name in found.aggregates:
                     self._part(feature(of_aggregate(name), lookback), self._read(found.aggregates[name]))
 
-    def features(self) -> Features:
-        """Return the columns; the parts of each go when it is whole."""
+    def features(self, order: npt.NDArray[np.intp] | None = None) -> Features:
+        """Return the columns; the parts of each go when it is whole.
+
+        Args:
+            order: which row each pair was that was asked about; None: they were asked about in their order.
+        """
         columns = {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
+        if order is not None:
+            back = np.empty_like(order)
+            back[order] = np.arange(len(order))
+            columns.update((name, columns[name][back]) for name in list(columns))
         return Features(columns, tuple(sorted(self._missing)))
 
     def _part(self, name: str, values: Array) -> None:

@@ -471,7 +471,7 @@ class CommitBatchRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., query: _Optional[str] = ..., batch: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EntriesRequest(_message.Message):
-    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive", "where")
+    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive", "limit", "reverse", "where")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -479,6 +479,8 @@ class EntriesRequest(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
@@ -487,8 +489,10 @@ class EntriesRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
+    limit: int
+    reverse: bool
     where: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., limit: _Optional[int] = ..., reverse: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("query", "interval_ms")

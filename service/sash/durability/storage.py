@@ -20,7 +20,7 @@ from sash.durability import deriving
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
 from sash.durability.images.export import Importer, export
-from sash.durability.images.footprint import COPIES, ROW_BYTES, footprint, view_footprint
+from sash.durability.images.footprint import COPIES, ROW_BYTES, footprint, held_bytes, view_footprint
 from sash.durability.journal.journal import MIB
 from sash.durability.memory_storage import MemoryStorage
 from sash.durability.records import commands as records
@@ -189,6 +189,11 @@ class Storage:
         return 0 if status is None else status.cache_bytes
 
     @property
+    def window_bytes(self) -> int:
+        """How many bytes of memory the windows have, at most; all of them are looked at."""
+        return sum(held_bytes(window) for window in self._catalogue.all() if isinstance(window, Window))
+
+    @property
     def pending_bytes(self) -> int:
         """How many bytes of writes wait for a commit."""
         status = self.status()
@@ -325,11 +330,11 @@ class Storage:
         if question.is_short:
             await self.whole(name)
             reader = self.find(name).reader_of(question)
-            if question.takes_a_step(reader):
-                return self._told(name, question, question.answer(reader))
+            if reader.takes_a_step(question):
+                return self._told(name, question, reader.answer(question))
 
         def told(reader: Reader) -> Steps[A]:
-            return self._told(name, question, (yield from question.steps(reader)))
+            return self._told(name, question, (yield from reader.steps(question)))
 
         async with self._asking.one(payer()), self.shared(name) as window:
 

@@ -16,8 +16,12 @@ Only what adds entries, brings large bodies or asks for large answers is refused
 small answers go on. What is large fills the limit up to 85 %.
 
 **Small writes go by what stays, and by nothing else**: what requests, answers and connections of others hold goes
-again, and never refuses them. Nobody tells what stays. But it is no more than what was used at any time, without what
-requests had received by then, and with what was admitted since: the least of the last minute or two counts.
+again, and never refuses them. Nobody tells what stays. But it is no more than either of
+
+    used at any time, without what requests had received by then, with what was admitted since: the least of the last
+    minute or two; what is evicted, and what was estimated too high, is seen
+    used at the start, an eighth of the limit for what is loaded later, what all windows have by an estimate from above,
+    staged parts, the cache, pending writes; seen where the others do not let go for minutes
 
 A request has one reservation, for its body, for what is parsed of it, and for its answer until the caller has read it.
 All that a caller's requests have reserved is at most half of what is left for all: so the first one may have half of
@@ -78,6 +82,12 @@ SMALL_ANSWER_BYTES = 64 * 2**10
 
 SHARE = 0.8
 """Of the machine's memory, where no limit is set."""
+
+_LATER = 8
+"""The part of the limit that the program may take after its start: modules, and what they keep."""
+
+_STAYING = ("staged", "cache", "writes")
+"""Parts that requests do not give back at their end."""
 
 _SAMPLE_S = 0.1
 _PAGE = resource.getpagesize()
@@ -262,6 +272,10 @@ class MemoryBudget:
         self._least = self._least_before = float("inf")
         """No more than this stays: by the samples of at most a minute, and by those of the minute before."""
         self._least_since_s = float("-inf")
+        self._windows: Callable[[], int] | None = None
+        self._program = 0
+        self._counted, self._counted_s = 0, float("-inf")
+        """What stays by what windows have, and of which sample that is."""
         self._small_bytes = min(SMALL_BYTES, limit_bytes // _SMALL_SHARE)
         self._promised = 0
         self._apart = 0
@@ -286,6 +300,10 @@ class MemoryBudget:
     def watch(self, part: str, gauge: Callable[[], int]) -> None:
         """Have `gauge` say how many bytes a part takes."""
         self._gauges[part] = gauge
+
+    def watch_windows(self, gauge: Callable[[], int]) -> None:
+        """Have `gauge` say how many bytes all windows have, at most. None of them has any yet."""
+        self._windows, self._program = gauge, self._ask() + self.limit_bytes // _LATER
 
     def most(self, part: str) -> int:
         """How many bytes a part may hold."""
@@ -464,7 +482,14 @@ class MemoryBudget:
     @property
     def _stays(self) -> float:
         """What is used and not by requests, at most."""
-        return min(self._least, self._least_before) + self._admitted
+        least = min(self._least, self._least_before)
+        if self._windows is not None and least + self._admitted + self._small_bytes > self._full_bytes:
+            if self._counted_s != self._asked_s:
+                parts = self._held | {part: gauge() for part, gauge in self._gauges.items()}
+                staying = sum(parts.get(part, 0) for part in _STAYING)
+                self._counted_s, self._counted = self._asked_s, self._program + self._windows() + staying
+            least = min(least, self._counted)
+        return least + self._admitted
 
     def _after(self, needed: int, own: int) -> int:
         """What may be used if so much is admitted; what is promised to the same request, `own`, is for this."""

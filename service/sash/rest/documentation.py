@@ -28,7 +28,7 @@ from sash_engine.windows.spec.window import WindowSpec
 
 __all__ = ["DESCRIPTION", "completed", "documentation"]
 
-DESCRIPTION = """Named sliding windows: push entries, ask for the aggregates of any trailing window at once.
+_TEXT = """Named sliding windows: push entries, ask for the aggregates of any trailing window at once.
 
 Time is an int64 in ticks of the window's unit. Ranges include both ends, unless `end_exclusive` is true.
 A lookback `l` as of `t` covers `t - l < time <= t`. Where JSON has no number, answers (and float64 values in requests)
@@ -42,6 +42,8 @@ tier has it a moment later; `memory`, no tier ever has it. A write with a `produ
 each producer and window) is applied once, however often it is sent. The same number with other data is refused, and so
 is an `epoch` lower than the producer's last one.
 """
+DESCRIPTION = "\n\n".join(" ".join(paragraph.split()) for paragraph in _TEXT.split("\n\n"))
+"""A line for each paragraph: Markdown takes a line that begins with a number and a bracket for an item of a list."""
 
 
 _FILES = "/static-offline-docs"

@@ -86,7 +86,8 @@ def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
     key, keys = _keys_of(request)
     start = request.start if request.HasField("start") else None
     end = request.end if request.HasField("end") else None
-    return EntriesQuery(start, end, key, keys, request.end_exclusive, where_of(request))
+    limit = request.limit if request.HasField("limit") else None
+    return EntriesQuery(start, end, key, keys, request.end_exclusive, where_of(request), limit, request.reverse)
 
 
 def _keys_of(request: Any) -> tuple[str | None, KeyList]:

@@ -183,6 +183,11 @@ class HostedShards:
         return sum(hosted.storage.cache_bytes for hosted in self.hosted.values())
 
     @property
+    def window_bytes(self) -> int:
+        """How many bytes of memory the windows have, at most."""
+        return sum(hosted.storage.window_bytes for hosted in self.hosted.values())
+
+    @property
     def pending_bytes(self) -> int:
         """How many bytes of writes wait for a commit."""
         return sum(hosted.storage.pending_bytes for hosted in self.hosted.values())

@@ -15,6 +15,7 @@ So a table that is lost, late or wrong costs time, and no data. A row that nobod
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import secrets
@@ -223,7 +224,7 @@ class LeaseTable:
             )
         if number > self._seen:
             table = self._parsed(int(told[0]), asked_s, dict(zip(told[1][::2], told[1][1::2], strict=True)))
-            self._seen, self._table = number, replace(table, lost=there.endswith(LOST))
+            self._seen, self._table = number, replace(table, lost=True) if there.endswith(LOST) else table
         return self._table
 
     def _parsed(self, now: int, asked_s: float, fields: Mapping[bytes, bytes]) -> Table:
@@ -248,7 +249,7 @@ class LeaseTable:
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 self._complain(repr(field), error)
         alive = self._lives.look(rows, asked_s)
-        members = {id: replace(each, alive=f"p:{id}" in alive) for id, each in members.items()}
+        members |= {id: replace(each, alive=False) for id, each in members.items() if f"p:{id}" not in alive}
         said = {field[2:].decode(): row for field, row in fields.items() if field.startswith(b"p:") and _is_text(field)}
         return Table(members, owners, wishes, secret, said)
 
@@ -324,16 +325,22 @@ class LeaseTable:
 def _member(id: str, text: str, now: int) -> tuple[Member, int]:
     """A process, from its row; and for how many ms it counts as running. Raises ValueError and the like."""
     due, number, rest = text.split(" ", 2)
-    document = json.loads(rest)
+    if not 0 <= int(number) <= _NUMBER_MAX:
+        raise ValueError(f"{number[:80]} is no number of a process")
+    member, lease_ms = _described(id, int(number), rest)
+    return member, min(max(int(due) - now, 0), lease_ms)
+
+
+@functools.lru_cache(4096)
+def _described(id: str, number: int, text: str) -> tuple[Member, int]:
+    """A process, and its lease in ms: each of its heartbeats says the same. Raises ValueError and the like."""
+    document = json.loads(text)
     known = {name: document[name] for name in _DOCUMENT if name in document}
     for value in known.values():
         value.encode()  # of a string, and of one that can be sent
     pins = document.get("pinned")
     pinned = None if pins is None else frozenset(map(int, pins))
-    if not 0 <= int(number) <= _NUMBER_MAX:
-        raise ValueError(f"{number[:80]} is no number of a process")
-    left_ms = min(max(int(due) - now, 0), int(document["lease_ms"]))
-    return Member(id, int(number), pinned=pinned, **known), left_ms
+    return Member(id, number, pinned=pinned, **known), int(document["lease_ms"])
 
 
 def _is_text(field: bytes) -> bool:

@@ -178,12 +178,17 @@ class LeasedHost:
             return  # it is of before the last change, or a later one was there before it
         # After a time without Redis all processes look as if they were gone.
         patient = time.monotonic() - steady_s < self._lease_s
+        runs = {
+            each.id: each.id == self._me.id or ((each.alive or patient) and not has_ended(each))
+            for each in table.members.values()
+        }
         members = {
-            each.id: replace(each, alive=each.id == self._me.id or ((each.alive or patient) and not has_ended(each)))
+            each.id: each if each.alive is runs[each.id] else replace(each, alive=runs[each.id])
             for each in table.members.values()
         }
         self._table, self._told_s = replace(table, members=members), sent_s
-        self._me = replace(self._me, number=members[self._me.id].number)
+        if self._me.number != members[self._me.id].number:
+            self._me = replace(self._me, number=members[self._me.id].number)
         if self.serving.server is not None:
             self.serving.server.also_admit(table.secret)  # it is another one after the table was lost
         if self._tls is not None and self._pem is not self._tls.pem:

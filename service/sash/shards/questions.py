@@ -20,7 +20,7 @@ import numpy as np
 
 from sash.calls import each
 from sash.context import only_shard
-from sash.durability.records.splitting import split_keys
+from sash.durability.records.splitting import rows_of, split_keys
 from sash.runtime.slices import Slices
 from sash.shard import Parts
 from sash.shards.groups import Asked, Groups
@@ -28,6 +28,7 @@ from sash.shards.merging import merged_answers, merged_series_steps
 from sash.shards.shard_calls import Call, OfKeys, ShardCalls, asking
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import Answer, AnswerColumns
+from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.questions import (
     AllKeys,
     AnswersAt,
@@ -79,7 +80,8 @@ class Questions:
             return await self._calls.on(shard, asking(name, question)(keys))
         if isinstance(question, EntriesQuery):
             found = await self._calls.ask(asked, asking(name, question))
-            return _chained([found[shard] for shard in sorted(found)])
+            parts = [found[shard] for shard in sorted(found, reverse=question.reverse)]
+            return _chained(parts) if question.limit is None else _first(question.limit, _chained(parts))
         spec = await self._calls.spec(name)
         match question:
             case Query():
@@ -202,6 +204,16 @@ async def _chained(parts: Sequence[Parts[R]]) -> AsyncIterator[R]:
     for some in parts:
         async for part in each(some):
             yield part
+
+
+async def _first(limit: int, bulks: AsyncIterator[AnyBatch]) -> AsyncIterator[AnyBatch]:
+    """The first `limit` entries of some bulks."""
+    async for bulk in bulks:
+        n = len(bulk.times)
+        yield bulk if n <= limit else rows_of(bulk, np.arange(limit))
+        limit -= n
+        if limit <= 0:
+            break
 
 
 def _joined(parts: Sequence[AnswerColumns], rows: Array, n: int) -> AnswerColumns:

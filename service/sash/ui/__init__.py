@@ -9,6 +9,7 @@ and call this service only. The page writes answers as text, never as markup.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -18,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sash.access.caller import calling
+from sash_engine.monoids import catalogue
 
 __all__ = ["PATHS", "routes"]
 
@@ -25,6 +27,7 @@ _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".
 _HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
     "cache-control": "no-cache",
+    "vary": "accept-encoding",
 }
 
 
@@ -59,16 +62,20 @@ def routes(grpc_port: Callable[[], int]) -> list[Route]:
     async def caller(request: Request) -> Response:
         """Say who calls, so that the page offers only what it may do. The service checks each call in any case."""
         found = calling()
+        ordered = sorted(function for function, of in catalogue().items() if not of.commutative)
         name, role = (None, "admin") if found is None else (found.name, str(found.role))
-        return JSONResponse({"name": name, "role": role, "grpc_port": grpc_port()})
+        return JSONResponse({"name": name, "role": role, "grpc_port": grpc_port(), "ordered": ordered})
 
     return [*(_route(path, file) for path, file in _FILES.items()), Route("/ui/caller", caller)]
 
 
 def _route(path: str, file: Traversable) -> Route:
     content, kind = file.read_bytes(), _kind(file.name)
+    small = gzip.compress(content, mtime=0)
 
     async def endpoint(request: Request) -> Response:
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(small, media_type=kind, headers=_HEADERS | {"content-encoding": "gzip"})
         return Response(content, media_type=kind, headers=_HEADERS)
 
     return Route(path, endpoint, include_in_schema=False)

@@ -6,7 +6,7 @@
 // as text, never as markup.
 
 import * as address from "./core/address.js";
-import { Problem, Unauthenticated, Unreachable, ask, grpcPort, token } from "./core/ask.js";
+import { ORDERED, Problem, Unauthenticated, Unreachable, ask, grpcPort, token } from "./core/ask.js";
 import { byId, say } from "./core/dom.js";
 import { create } from "./views/create.js";
 import { overview } from "./views/overview.js";
@@ -87,6 +87,7 @@ async function refresh() {
     if (caller === null) {
       context.caller = caller = await context.ask("/ui/caller");
       grpcPort.set(caller.grpc_port);
+      for (const name of caller.ordered) ORDERED.add(name);
     }
     if (mine !== turn) return;
     showLogin(false);

@@ -9,7 +9,7 @@ from sash_engine.forest.forest import Forest
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.layout import BLOCK, Layout
 from sash_engine.forest.pane_layout import PaneLayout
-from sash_engine.forest.ranges import RangeAnswers, rows_at
+from sash_engine.forest.ranges import RangeAnswers
 
 __all__ = [
     "BLOCK",
@@ -23,5 +23,4 @@ __all__ = [
     "PendingBlock",
     "RangeAnswers",
     "RowSlice",
-    "rows_at",
 ]

@@ -38,24 +38,21 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from sash_engine.forest.block import Block
+from sash_engine.forest.layout import Layout
 from sash_engine.monoids.base import Array
 
-if TYPE_CHECKING:
-    from sash_engine.forest.directory import Directory
-    from sash_engine.forest.layout import Layout
-
-__all__ = ["Cache", "Cold", "Load", "LoadAs", "PendingBlock"]
+__all__ = ["Cache", "Cold", "Load", "LoadAs", "Owner", "PendingBlock"]
 
 Load = Callable[[Sequence[int]], list[list[Array]]]
 """Loads k >= 1 stored blocks in one round trip: for each id its columns, times first. They may be read-only, and
 are the engine's from then on. Raises Unavailable, or DataLoss where a block is not there or damaged."""
 
-LoadAs = Callable[[Sequence[int], "Layout"], list[list[Array]]]
+LoadAs = Callable[[Sequence[int], Layout], list[list[Array]]]
 """As `Load`, of blocks with this layout."""
 
 
@@ -95,6 +92,21 @@ class PendingBlock:
         assert self._stored is None, f"the block is stored as {self._stored} already"
         self._give(number)
         self._stored = number
+
+
+class Owner(Protocol):
+    """What has blocks: a directory.
+
+    Attributes:
+        dirty: entries in its sealed blocks without an id.
+        unstored_partials: how many large partials are not stored.
+    """
+
+    dirty: int
+    unstored_partials: int
+
+    def pending_blocks(self) -> list[PendingBlock]:
+        """Its blocks and partials that are not stored yet."""
 
 
 class _CacheEntry:
@@ -220,7 +232,7 @@ class Cold:
     def __init__(self, load: Load, cache: Cache, load_as: LoadAs | None = None) -> None:
         self._load, self.load_as = load, load_as
         self.cache = cache
-        self.dirty: dict[Directory, None] = {}
+        self.dirty: dict[Owner, None] = {}
         self.dirty_entries = 0
         self.released: list[int] = []
         self.layout: Layout | None = None
@@ -258,7 +270,7 @@ class Cold:
 
     # ---------------------------------------------------------------- for the directories
 
-    def note_dirty(self, owner: Directory, entries: int) -> None:
+    def note_dirty(self, owner: Owner, entries: int) -> None:
         """Add to the entries in the dirty blocks of `owner`, or subtract from them."""
         self._whole.dirty_entries += entries
         owner.dirty += entries

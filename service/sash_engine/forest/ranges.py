@@ -35,11 +35,12 @@ from sash_engine.forest.level import Level
 from sash_engine.forest.levels import Levels
 from sash_engine.forest.series import at_once, joined
 from sash_engine.forest.tail import Tail
+from sash_engine.kernels import rows_at
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["RangeAnswers", "forest_steps", "rows_at"]
+__all__ = ["RangeAnswers", "forest_steps"]
 
 _TOUCHED = 32_768
 """Rows that one step looks at, counted for each range that has them: 0.5 ms."""
@@ -129,22 +130,6 @@ class RangeAnswers:
         return layout.counted(self.rows, answers)
 
 
-def rows_at(times: Array, first: Array, stop: Array, wanted: Array) -> Array:
-    """The first row of first..stop whose time is >= the wanted one, for each of k ranges of sorted rows; else `stop`.
-
-    Args:
-        times: int64 (n,), sorted within each of first..stop.
-        first, stop, wanted: int64 (k,).
-    """
-    low, high = first.copy(), stop.copy()
-    for _ in range(int((stop - first).max(initial=0)).bit_length()):
-        middle = (low + high) >> 1
-        older = (low < high) & (times[np.minimum(middle, len(times) - 1)] < wanted)
-        low = np.where(older, middle + 1, low)
-        high = np.where(older, high, middle)
-    return low
-
-
 def forest_steps(
     out: RangeAnswers,
     which: Array,
@@ -215,15 +200,14 @@ class _Ranges:
             lengths = np.array([block.rows for block in found])
             ends = np.cumsum(lengths)
             columns = list(self._tail.columns)
-            for i in {0, *out.layout.used}:
+            for i in out.layout.used:
                 columns[i] = np.concatenate([block.columns[i][: block.rows] for block in found])
             first, last = (_among(run, blocks) for blocks in (self.first, self.last))
             for blocks, times, rows in ((first, self._starts, self.begin), (last, self._stops, self.stop)):
                 some = np.flatnonzero(blocks >= 0)
                 at = blocks[some]
                 skips = np.where(run[at] == 0, self._skip, 0)
-                begin = ends[at] - lengths[at]
-                rows[some] = rows_at(columns[0], begin + skips, ends[at], times[some]) - begin
+                rows[some] = rows_at([block.columns[0] for block in found], at, skips, lengths[at], times[some])
             yield
             # Whoever begins in a block that ends in a later run folds its rows there now, and those behind it later.
             same = (first >= 0) & (self.first == self.last)

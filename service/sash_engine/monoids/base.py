@@ -55,6 +55,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
+from sash_engine.kernels import RANGED
 from sash_engine.monoids.columns import (
     ANY,
     NUMERIC,
@@ -262,6 +263,9 @@ class Monoid(PartialForm, ABC):
         reducer, bounds = self.reducer(), zip(starts.tolist(), stops.tolist(), strict=True)
         if reducer is not None:
             column = values[0]
+            ranged = RANGED.get(reducer)
+            if ranged is not None and column.dtype == self.dtypes[0] and column.dtype.kind in "fi":
+                return (ranged(column, starts, stops),)
             return self.pack([reducer(column, start, stop) for start, stop in bounds])
         return self.pack([self.reduce([column[start:stop] for column in values]) for start, stop in bounds])
 

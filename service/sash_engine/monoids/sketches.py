@@ -26,6 +26,7 @@ import datasketches as ds
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
+from sash_engine.kernels import count_new, coupons, last_before
 from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.sketch_forms import checked_frequent_items, checked_hll, checked_kll, checked_tdigest
 
@@ -159,18 +160,10 @@ class DistinctCount(_Sketch):
         before     -  -  0  -  1  -         a range has as many coupons as rows whose coupon was last before its start
         """
         (column,) = values
-        coupons = self._coupons(column)
-        order = np.argsort(coupons, kind="stable")
-        again = np.flatnonzero(coupons[order[1:]] == coupons[order[:-1]])
-        before = np.full(len(column), -1)
-        before[order[again + 1]] = order[again]
+        before = last_before(self._coupons(column))
 
         def answers(starts: Array, stops: Array) -> Array:
-            lengths = stops - starts
-            ends = np.cumsum(lengths)
-            first = np.repeat(starts, lengths)
-            rows = first + np.arange(len(first)) - np.repeat(ends - lengths, lengths)
-            counts = np.add.reduceat((before[rows] < first).view(np.int8), ends - lengths, dtype=np.int64)
+            counts = count_new(before, starts, stops)
             out = np.empty(len(starts), np.int64)
             for i in np.flatnonzero(counts >= len(self._by_coupons)).tolist():
                 out[i] = self.lower(self.reduce([column[starts[i] : stops[i]]]))
@@ -184,15 +177,12 @@ class DistinctCount(_Sketch):
         return answers
 
     def _coupons(self, column: Array) -> Array:
-        """What a sketch notes of each value, as the library computes it: 26 bits of a hash, and the zeros of another.
-
-        Source: `HllUtil::coupon` and `MurmurHash3_x64_128` of Apache DataSketches, for values of eight bytes.
-        """
+        """What a sketch notes of each value, as the library computes it."""
         if column.dtype == np.int64:
-            return _coupons_of(column.view(np.uint64))
+            return coupons(column.view(np.uint64))
         if column.dtype == np.float64:
             same = np.where(column == 0.0, 0.0, column).view(np.uint64)
-            return _coupons_of(np.where(column != column, np.uint64(0x7FF8000000000000), same))
+            return coupons(np.where(column != column, np.uint64(0x7FF8000000000000), same))
         codes = dict[Any, int]()
         for item in column.tolist():
             if item not in codes:
@@ -438,27 +428,3 @@ def _whole(name: str, number: int, least: int, most: int) -> int:
 def _answers_of_few(lg_k: int) -> Array:
     """By number of coupons the answer, -1 where nobody asked yet; up to where a sketch of this size has registers."""
     return np.full((3 << lg_k - 3) // 4 + 1 if lg_k >= 8 else 8, -1, np.int64)
-
-
-def _coupons_of(bits: Array) -> Array:
-    """The coupons of values of eight bytes, uint64 (n,)."""
-    seed = np.uint64(9001)
-    h1 = bits * np.uint64(0x87C37B91114253D5)
-    h1 = ((h1 << np.uint64(31)) | (h1 >> np.uint64(33))) * np.uint64(0x4CF5AD432745937F)
-    h1 = (h1 ^ seed) ^ np.uint64(8)
-    h2 = h1 + (seed ^ np.uint64(8))  # and the same is added to the first half
-    h1, h2 = _mixed(h2), _mixed(h2 + (seed ^ np.uint64(8)))
-    h1 = h1 + h2
-    h2 = h2 + h1
-    high = np.frexp((h2 >> np.uint64(11)).astype(np.float64))[1] + 11
-    low = np.frexp((h2 & np.uint64(0x7FF)).astype(np.float64))[1]
-    zeros = np.minimum(64 - np.where(high > 11, high, low), 62)
-    coupons: Array = (h1 & np.uint64(0x3FFFFFF)).astype(np.int64) | (zeros.astype(np.int64) + 1) << 26
-    return coupons
-
-
-def _mixed(bits: Array) -> Array:
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(factor)
-    mixed: Array = bits ^ (bits >> np.uint64(33))
-    return mixed

@@ -17,21 +17,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.columns import Array
-from sash_engine.steps import Steps, finished
+from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series
+from sash_engine.windows.batches.batch import AnyBatch
 from sash_wire.coded import Coded
-
-if TYPE_CHECKING:
-    from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series
-    from sash_engine.windows.batches.batch import AnyBatch
-    from sash_engine.windows.reading.reader import Reader
-
-    _Range: TypeAlias = Answer | Page[Answer]
-    _Series: TypeAlias = Series | Page[Series]
-    _Bulks: TypeAlias = Iterator[AnyBatch] | AsyncIterator[AnyBatch]
 
 __all__ = [
     "ALL_KEYS",
@@ -89,25 +81,13 @@ class Question(Generic[A]):
 
     @property
     def is_short(self) -> bool:
-        """Whether it may take no longer than a step; `takes_a_step` says."""
+        """Whether it may take no longer than a step; `Reader.takes_a_step` says."""
         return False
 
     @property
     def is_about_the_past(self) -> bool:
         """Whether the history of a window answers it, and not its slide."""
         return False
-
-    def takes_a_step(self, reader: Reader) -> bool:
-        """Whether a short question takes no longer than a step, so that nobody needs a turn before it is answered."""
-        return True
-
-    def steps(self, reader: Reader) -> Steps[Any]:
-        """Have a reader answer it, in steps."""
-        raise NotImplementedError
-
-    def answer(self, reader: Reader) -> Any:
-        """Have a reader answer it at once."""
-        return finished(self.steps(reader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +177,7 @@ EVERYTHING: Final = Grouped()
 
 
 @dataclass(frozen=True, slots=True)
-class Query(Question["list[Answer]"]):
+class Query(Question[list[Answer]]):
     """The answers over the trailing lookbacks; over everything if there are none.
 
     Args:
@@ -234,18 +214,9 @@ class Query(Question["list[Answer]"]):
     def is_about_the_past(self) -> bool:
         return self.as_of is not None
 
-    def takes_a_step(self, reader: Reader) -> bool:
-        return reader.is_quick(self)
-
-    def steps(self, reader: Reader) -> Steps[list[Answer]]:
-        return reader.query_steps(self)
-
-    def answer(self, reader: Reader) -> list[Answer]:
-        return reader.query(self)
-
 
 @dataclass(frozen=True, slots=True)
-class RangeQuery(Question["_Range"]):
+class RangeQuery(Question[Answer | Page[Answer]]):
     """The answer over start <= time <= end, of one key or over the entries of several.
 
     Args:
@@ -273,12 +244,9 @@ class RangeQuery(Question["_Range"]):
     def is_short(self) -> bool:
         return not (self.keys or self.selection.selects)
 
-    def steps(self, reader: Reader) -> Steps[Any]:
-        return reader.range_groups(self) if self.selection.is_grouped else reader.range_steps(self)
-
 
 @dataclass(frozen=True, slots=True)
-class SeriesQuery(Question["_Series"]):
+class SeriesQuery(Question[Series | Page[Series]]):
     """The answers over the buckets t <= time < t + width for t = start, start + step, … < end.
 
     Args:
@@ -305,9 +273,6 @@ class SeriesQuery(Question["_Series"]):
     def operation(self) -> str:
         return "series_groups" if self.selection.is_grouped else "series"
 
-    def steps(self, reader: Reader) -> Steps[Any]:
-        return reader.series_groups(self) if self.selection.is_grouped else reader.series_steps(self)
-
 
 GroupedQuestion = Query | RangeQuery | SeriesQuery
 Q = TypeVar("Q", Query, RangeQuery, SeriesQuery)
@@ -319,7 +284,7 @@ def selecting(question: Q, **changes: Any) -> Q:
 
 
 @dataclass(frozen=True, slots=True)
-class EntriesQuery(Question["_Bulks"]):
+class EntriesQuery(Question[Iterator[AnyBatch] | AsyncIterator[AnyBatch]]):
     """The entries with start <= time <= end as of now, by key and (time, arrival).
 
     Args:
@@ -327,6 +292,8 @@ class EntriesQuery(Question["_Bulks"]):
         key, keys: as of `Query`.
         end_exclusive: take start <= time < end instead; without `end` it changes nothing.
         where: conditions on the parts of keys, as of `Grouped`.
+        limit: at most so many.
+        reverse: in the other order: the newest of a key first. With `limit`, the newest.
     """
 
     name: ClassVar[str] = "entries"
@@ -336,13 +303,12 @@ class EntriesQuery(Question["_Bulks"]):
     keys: KeyList = ()
     end_exclusive: bool = False
     where: Sequence[Where] = ()
+    limit: int | None = None
+    reverse: bool = False
 
     @property
     def is_short(self) -> bool:
         return not (self.keys or self.where)
-
-    def steps(self, reader: Reader) -> Steps[Any]:
-        return reader.entries_steps(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,12 +337,9 @@ class KeysQuery(Question[tuple[list[str], int | None]]):
     def is_short(self) -> bool:
         return not self.where
 
-    def steps(self, reader: Reader) -> Steps[tuple[list[str], int | None]]:
-        return reader.key_names_steps(self.prefix, self.limit, self.position, self.where)
-
 
 @dataclass(frozen=True, slots=True)
-class AnswersAt(Question["list[AnswerColumns]"]):
+class AnswersAt(Question[list[AnswerColumns]]):
     """The answers about many pairs of a key and a time, a row for each pair in the order given.
 
     A row is what `Query(key, lookbacks, as_of=time)` answers, to the last bit. A pair whose key is not there, or does
@@ -400,9 +363,6 @@ class AnswersAt(Question["list[AnswerColumns]"]):
     @property
     def is_about_the_past(self) -> bool:
         return True
-
-    def steps(self, reader: Reader) -> Steps[list[AnswerColumns]]:
-        return reader.answers_at_steps(self)
 
     def check_columns(self) -> None:
         """Raise InvalidArgument where there is not a key for each time."""

@@ -134,14 +134,16 @@ class Window:
         self.keys = keys = Keys(self.layout, self.pages if shared else None, own)
         keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or keys.kept_bytes
         self.slide_policy = slide = Slide(spec, self.layout, keys, self._clock, self.counts)
-        self.derived = Derived(keys, slide, self.counts, [self._rollup(parts) for parts in spec.rollups or ()])
+        self.derived: Derived[Window] = Derived(
+            keys, slide, self.counts, [self._rollup(parts) for parts in spec.rollups or ()]
+        )
         shown = None if spec.history is None else ViewSlide(spec, slide, keys, False)
         self._writer = Writer(spec, keys, slide, self.counts, self._clock, max_keys, self._panes, self.derived, shown)
         self._changes = Changes(spec, keys, slide, self.counts, self._clock)
         self.labels = Labels(spec, keys)
         self._use_layout(spec, self.layout)
 
-    def _rollup(self, parts: Sequence[str]) -> Rollup:
+    def _rollup(self, parts: Sequence[str]) -> Rollup[Window]:
         """Make the rollup by some parts. It uses the same clock, and keeps blocks in the same place."""
         spec = WindowSpec.parse(document_of(self.spec.document(), parts))
         window = Window(spec, _ANY, self.block, self.pages, self._clock, self.cold)
@@ -150,7 +152,7 @@ class Window:
     def _use_layout(self, spec: WindowSpec, layout: Layout) -> None:
         self.spec, self.layout = spec, layout
         self.slide_policy.use(spec, layout)
-        self.past = Reader(spec, layout, self.keys, self.slide_policy, self.labels, self.cold, self.derived)
+        self.past = Reader(spec, layout, self.keys, self.slide_policy, self.labels, self.cold, self.derived.reader_for)
         self.reader = self.past if spec.history is None else View(spec, self).reader
 
     def reader_of(self, question: Question[Any]) -> Reader:

@@ -1,4 +1,4 @@
-"""How much memory a write, or a new view, may add, estimated from above, before it is applied.
+"""How much memory a write, or a new view, may add, and what a window has, estimated from above.
 
     plain      3 bytes for each that is written         the window's column, the record, and a copy
     keyed      + 400 bytes for each key that may be new
@@ -6,6 +6,8 @@
     rollups    all of it once more for each
     views      8 KiB for each sketch, 66 bytes for each number and all entries for each list, of each block and node;
                60 bytes for each key
+    held       twice the bytes of all rows, 400 for each key, 3,000 for a large one, nodes as for a view; a pane for
+               each entry
 
 Measured on one bulk of 50,000 new keys: 100 to 360 bytes a key without panes; 2,500 bytes a pane with two sketches.
 """
@@ -16,11 +18,12 @@ from collections.abc import Sequence
 
 from sash_engine.monoids import Monoid
 from sash_engine.windows.batches.batch import AnyBatch
+from sash_engine.windows.keys.pages import PAGES
 from sash_engine.windows.sliding.adaptive import layout_of
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["COPIES", "ROW_BYTES", "footprint", "view_footprint"]
+__all__ = ["COPIES", "ROW_BYTES", "footprint", "held_bytes", "view_footprint"]
 
 COPIES = 3
 KEY_BYTES = 400
@@ -32,6 +35,12 @@ TOTALS_BYTES = 60
 """Of totals that are kept of a key from question to question."""
 LISTED_BYTES = 40
 """Of an entry in a list: the value, and a reference. Each further node that lists it has a reference."""
+
+TEXT_BYTES = 100
+"""Of a text in a row, with its reference."""
+
+STORE_BYTES = 3000
+"""Of a forest that a large key has, before its first entry."""
 
 ROW_BYTES = 64
 """Of an entry of a staged part whose size is not known: it was staged before the service was started."""
@@ -77,8 +86,23 @@ def view_footprint(window: Window, spec: WindowSpec) -> int:
     new = [monoid for key, monoid in zip(wider.keys, wider.monoids, strict=True) if key not in window.layout.keys]
     entries = sum(map(len, keys.own_stores()))
     # Blocks are at least half full. A level above has half as many nodes; each store folds its ends, too.
-    nodes = 4 * (entries // window.block) + 2 * sum(1 for _ in keys.own_stores())
+    nodes = 4 * (entries // window.block) + 2 * len(keys.own_stores())
     return size + sum(_partials_bytes(monoid, nodes, entries, window.block) for monoid in new)
+
+
+def held_bytes(window: Window) -> int:
+    """About how many bytes of memory a window and its rollups have, at most; entries on a tier count as if here."""
+    entries, keys, stores = window.counts.present, len(window.keys), len(window.keys.own_stores())
+    row = 8 + sum(TEXT_BYTES if dtype.hasobject else dtype.itemsize for dtype in window.layout.dtypes)
+    # Blocks and pages are at least half full, but for the smallest pages.
+    size = row * (2 * entries + PAGES[0] * keys) + KEY_BYTES * keys + STORE_BYTES * stores
+    if window.spec.granularity_ticks is None:
+        nodes = 4 * (entries // window.block) + 2 * stores
+        size += sum(_partials_bytes(monoid, nodes, entries, window.block) for monoid in window.layout.monoids)
+    else:
+        panes = (SKETCH_BYTES if monoid.external else NUMBER_BYTES for monoid in window.layout.monoids)
+        size += entries * sum(panes)
+    return size + sum(held_bytes(rollup.window) for rollup in window.derived.rollups)
 
 
 def _partials_bytes(monoid: Monoid, nodes: int, entries: int, block: int) -> int:

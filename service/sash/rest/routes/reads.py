@@ -119,6 +119,10 @@ class Exporting(Selecting, Timed):
     end: Time = Field(ABSENT, examples=[_END])
     end_exclusive: bool = False
     """Take start <= time < end, so that ranges that meet share no entry."""
+    limit: Int64 = Field(ABSENT, json_schema_extra={"minimum": 1})
+    """At most so many entries."""
+    reverse: bool = False
+    """In the other order: the newest of a key first. With `limit`, the newest."""
 
 
 @ROUTER.get(
@@ -273,7 +277,9 @@ async def keys(call: Call, name: Name, asked: Annotated[Listing, Query()]) -> di
 )
 async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) -> Response:
     one, several = asked.keys()
-    question = EntriesQuery(asked.start, asked.end, one, several, asked.end_exclusive, asked.conditions())
+    question = EntriesQuery(
+        asked.start, asked.end, one, several, asked.end_exclusive, asked.conditions(), asked.limit, asked.reverse
+    )
     unit = await asked.iso_unit(call, name)
     bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)

@@ -26,9 +26,12 @@ export const token = {
 let port = 7070;
 export const grpcPort = { get: () => port, set: (found) => (port = found) };
 
+// The functions whose answers depend on the order of entries, as the service says.
+export const ORDERED = new Set();
+
 // Returns JSON, or a text where the answer is none. `body` is sent as JSON unless `type` says otherwise.
-export async function ask(path, { method = "GET", body, type = "application/json", signal } = {}) {
-  const headers = { accept: "application/json, text/plain;q=0.9" };
+export async function ask(path, { method = "GET", body, type = "application/json", signal, accept } = {}) {
+  const headers = { accept: accept ?? "application/json, text/plain;q=0.9" };
   const known = token.get();
   if (known !== null) {
     // What cannot be a header would be an error without words.
@@ -39,7 +42,7 @@ export async function ask(path, { method = "GET", body, type = "application/json
   const sent = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
   const [response, isJson, found] = await answered(path, { method, headers, body: sent, signal });
   if (response.ok) return found;
-  const { detail = response.statusText, limit, field = null } = isJson ? found : {};
+  const { error, detail = error ?? response.statusText, limit, field = null } = isJson ? found : {}; // PromQL has `error`
   const message = limit ? `${detail} (limit: ${limit})` : detail;
   if (response.status === 401) throw new Unauthenticated(known === null ? "not signed in" : message);
   throw new Problem(message, { field, status: response.status });
@@ -49,11 +52,27 @@ async function answered(path, options) {
   try {
     const response = await fetch(path, options);
     const isJson = /json/.test(response.headers.get("content-type") ?? "");
-    return [response, isJson, isJson ? await response.json() : await response.text()];
+    return [
+      response,
+      isJson,
+      isJson ? await response.json() : isFile(options) ? await response.blob() : await response.text(),
+    ];
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Unreachable(`no answer from the service: ${error.message}`);
   }
+}
+
+const isFile = ({ headers }) => headers.accept.startsWith("application/vnd");
+
+// Saves a text, or what the service answers to { path } in a type.
+export async function download(content, file, type) {
+  const found = typeof content === "string" ? new Blob([content], { type }) : await ask(content.path, { accept: type });
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(found);
+  link.download = file;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000); // the browser reads it after the click
 }
 
 export const windowPath = (name, rest = "") => `/v1/windows/${encodeURIComponent(name)}${rest}`;

@@ -16,7 +16,10 @@ export const canDraw = uPlot !== null;
 
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [], [8, 4], [2, 3], [10, 3, 2, 3]];
 const COLOURS = 8;
-const HEIGHT = 190;
+// Between the numbers of an axis of whole numbers.
+const WHOLE = [1, 2, 5]
+  .flatMap((each) => Array.from({ length: 15 }, (_, power) => each * 10 ** power))
+  .sort((a, b) => a - b);
 
 // A canvas knows no `light-dark()`, so an element tells what the colour is now.
 const probe = document.body.appendChild(el("span", { hidden: true }));
@@ -55,8 +58,8 @@ export class Plot {
     scheme.addEventListener("change", this.themed);
   }
 
-  // chart: { label, xs, unit, millisPerX, lines: [{ label, values, dash? }],
-  //          band?: [upper, lower], heat?: { bounds, rows } }
+  // chart: { label, axis, xs, unit, millisPerX, lines: [{ label, values, dash? }],
+  //          band?: [upper, lower], heat?: { bounds, rows } }; `axis` is what a value is of
   show(chart) {
     this.waiting = chart;
     if (!canDraw || !this.isInSight || this.canvas.clientWidth === 0) return;
@@ -65,6 +68,7 @@ export class Plot {
     const scale = chart.millisPerX === null ? 1 : chart.millisPerX / 1000;
     const data = [chart.xs.map((x) => x * scale), ...chart.lines.map((line) => line.values)];
     const signature = JSON.stringify([
+      chart.axis,
       chart.lines.map((line) => line.label),
       chart.band,
       chart.millisPerX,
@@ -90,7 +94,7 @@ export class Plot {
     const bounds = chart.heat?.bounds;
     return {
       width: Math.max(200, this.canvas.clientWidth),
-      height: HEIGHT,
+      height: this.canvas.clientHeight,
       legend: { show: false },
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       fmtDate: (template) =>
@@ -114,6 +118,11 @@ export class Plot {
         { ...axis, space: 70, ...(isTime ? {} : { values: (_, at) => at.map((each) => compact(each)) }) },
         {
           ...axis,
+          ...(chart.axis ? { label: chart.axis, labelFont: font, labelSize: 20 } : {}),
+          ...(chart.lines.every(({ values }) => values.every((each) => each === null || Number.isInteger(each))) &&
+          !bounds
+            ? { incrs: WHOLE }
+            : {}),
           size: (_, labels) => 18 + 7 * Math.max(2, ...(labels ?? []).map((each) => String(each ?? "").length)),
           ...(bounds
             ? { splits: () => bounds.map((_, i) => i + 1), values: (_, at) => thinned(bounds, at) }
@@ -145,7 +154,7 @@ export class Plot {
       stroke: colour(`--c${(i % COLOURS) + 1}`),
       width: isEdge ? 0.75 : 1.75,
       dash: DASHES[(line.dash ?? i) % DASHES.length],
-      points: { show: (drawn, of, from, to) => to - from < 40, size: 4 },
+      points: { show: true, size: 4, filter: alone },
       spanGaps: false,
       show: !chart.heat,
     };
@@ -195,7 +204,7 @@ export class Plot {
         }),
       );
     }
-    entries.forEach(({ line }, n) => say(this.legend.children[n].lastChild, numeral(line.values[i] ?? null, 5)));
+    entries.forEach(({ line }, n) => say(this.legend.children[n].lastChild, numeral(line.values[i] ?? null)));
     const most = heat?.rows[i] ? ` · ${counts.format(heat.rows[i].reduce((sum, each) => sum + each, 0))} values` : "";
     this.when = `${instant(xs[i], unit)}${most}`;
     if (document.activeElement !== this.canvas || at === null) this.reading.setAttribute("aria-live", "off");
@@ -220,7 +229,7 @@ export class Plot {
     const width = this.canvas.clientWidth;
     if (this.waiting && this.isInSight) this.show(this.waiting);
     else if (this.drawn !== null && width > 0 && this.drawn.width !== width)
-      this.drawn.setSize({ width, height: HEIGHT });
+      this.drawn.setSize({ width, height: this.canvas.clientHeight });
   }
 
   destroy() {
@@ -230,6 +239,15 @@ export class Plot {
     this.drawn?.destroy();
     this.drawn = null;
   }
+}
+
+// Points that no line reaches are dots; where there are few of them, all are.
+function alone(drawn, of) {
+  const values = drawn.data[of];
+  if (values.length < 40) return null;
+  return values.flatMap((each, i) =>
+    each !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null ? [i] : [],
+  );
 }
 
 function padded(low, high) {

@@ -28,13 +28,15 @@ export function kindOf(value, about = {}) {
   return "object";
 }
 
+export const FULL = 17; // digits that tell every float64 from every other
+
 // In a few words, for a title, a table of a series or a screen reader.
-export function textOf(value, about = {}, unit = "none") {
+export function textOf(value, about = {}, unit = "none", digits = undefined) {
   switch (kindOf(value, about)) {
     case "none":
       return "–";
     case "number":
-      return numeral(value);
+      return numeral(value, digits);
     case "text":
       return String(value);
     case "blob":

@@ -7,15 +7,17 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 export const MILLISECONDS = { ns: 1e-6, us: 1e-3, ms: 1, s: 1000 };
 const DURATIONS = { ...MILLISECONDS, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
-// Integers in full, other numbers to so many digits: 1,234.5, and 1e-9 rather than a row of zeros.
-export function numeral(value, digits = 8) {
+// Integers in full, other numbers to so many digits, but never less than their integer: 1.235, 12,346, and 1e-9 rather
+// than a row of zeros.
+export function numeral(value, digits = 4) {
   if (typeof value !== "number") return value === null || value === undefined ? "–" : String(value);
   if (Number.isSafeInteger(value)) return counts.format(value);
   if (!Number.isFinite(value)) return String(value);
-  const rounded = Number(value.toPrecision(digits));
-  const size = Math.abs(rounded);
+  const size = Math.abs(value);
+  const shown = size >= 1e15 ? digits : Math.max(digits, Math.floor(Math.log10(size || 1)) + 1);
+  const rounded = Number(value.toPrecision(shown));
   if (size !== 0 && (size < 1e-6 || size >= 1e15)) return rounded.toExponential();
-  return rounded.toLocaleString("en", { maximumSignificantDigits: digits });
+  return rounded.toLocaleString("en", { maximumSignificantDigits: shown });
 }
 
 export const compact = (value) => (Math.abs(value) < 10_000 ? numeral(value, 4) : short.format(value));

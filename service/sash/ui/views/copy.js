@@ -1,11 +1,11 @@
-// The question of a view as text for a shell, for Python and for PromQL. A part of it may come from an address that
+// The question of a view as text for a shell, for Python, for PromQL and for Spark. A part of it may come from an address that
 // somebody else made: everything in it is quoted, or is a number.
 
 import { byId, el, say } from "../core/dom.js";
 import { grpcPort, questionOf, token, windowPath } from "../core/ask.js";
 import { labelsOf, partsOf } from "../core/words.js";
 
-const TITLES = { curl: "curl", python: "Python", promql: "PromQL" };
+const TITLES = { curl: "curl", python: "Python", promql: "PromQL", spark: "SQL of Spark" };
 
 export function copying() {
   const boxes = Object.fromEntries(
@@ -36,8 +36,11 @@ export function copying() {
     say(boxes.curl, curlOf(spec, question));
     say(boxes.python, pythonOf(spec, question));
     say(boxes.promql, promqlOf(spec, question));
+    say(boxes.spark, sparkOf(spec, question));
   };
-  return { element, show };
+  // Texts that the view has itself; what it has not is left out.
+  const sayTexts = (texts) => Object.entries(boxes).forEach(([kind, box]) => say(box, texts[kind] ?? ""));
+  return { element, show, say: sayTexts };
 }
 
 async function copy(box, button) {
@@ -58,10 +61,7 @@ const members = (question) =>
   Object.fromEntries(
     Object.entries(question).filter(
       ([name, value]) =>
-        !["kind", "aggregate"].includes(name) &&
-        value !== undefined &&
-        value !== "" &&
-        !(Array.isArray(value) && value.length === 0),
+        name !== "kind" && value !== undefined && value !== "" && !(Array.isArray(value) && value.length === 0),
     ),
   );
 
@@ -105,6 +105,7 @@ export function pythonOf(spec, question) {
     step,
     width,
     limit,
+    aggregate = [],
   } = question;
   const given = [];
   if (kind === "series")
@@ -114,6 +115,7 @@ export function pythonOf(spec, question) {
       `step=${inPython(step)}`,
       ...(width && width !== step ? [`width=${inPython(width)}`] : []),
     );
+  if (aggregate.length > 0) given.push(`aggregates=${inPython(aggregate)}`);
   const isGrouped = by.length > 0 || where.length > 0 || Boolean(top);
   if (kind === "query" && lookback.length > 0) given.push(`lookbacks=${inPython(lookback)}`);
   if (key !== undefined && !isGrouped) given.push(`key=${keyInPython(spec, key)}`);
@@ -137,10 +139,10 @@ export function pythonOf(spec, question) {
 // What PromQL cannot say is said in a comment.
 export function promqlOf(
   spec,
-  { kind, key, lookback = [], by = [], where = [], top, n = 10, order, aggregate, width },
+  { kind, key, lookback = [], by = [], where = [], top, n = 10, order, aggregate = [], width },
 ) {
   if (spec.time_unit === "none") return "# Windows without a unit of time have no metrics.";
-  const names = kind === "series" && aggregate ? [aggregate] : Object.keys(spec.aggregates).slice(0, 3);
+  const names = kind === "series" ? aggregate.slice(0, 1) : Object.keys(spec.aggregates).slice(0, 3);
   const matchers = [];
   if (key !== undefined && by.length === 0 && where.length === 0 && !top) {
     const values = spec.keys ? partsOf(key) : [key];
@@ -165,6 +167,37 @@ export function promqlOf(
   );
   if (by.length > 0)
     lines.unshift("# PromQL groups the keys' answers: sum fits counts and sums; Sash folds the entries of each group.");
+  return lines.join("\n");
+}
+
+const inSql = (text) => `'${String(text).replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
+const nameInSql = (text) => `\`${text.replaceAll("`", "``")}\``;
+
+// A window as a view of Spark, which the data source `sash` reads. The view's rows have a column for each part.
+export function sparkOf(
+  spec,
+  { kind, key, lookback = [], by = [], where = [], aggregate = [], start, end, step, width },
+) {
+  const isSeries = kind === "series";
+  const options = {
+    target: `${location.hostname}:${grpcPort.get()}`,
+    window: spec.name,
+    what: isSeries ? "series" : "answers",
+    ...(isSeries ? { start, end, step, width } : { lookback: lookback.join(",") }),
+    aggregates: aggregate.join(","),
+    ...(key && by.length === 0 && !key.includes(",") ? { keys: key } : {}),
+  };
+  const pairs = Object.entries(options).filter(([, value]) => value !== "" && value !== undefined);
+  const lines = [
+    `CREATE OR REPLACE TEMPORARY VIEW ${nameInSql(spec.name)} USING sash OPTIONS (`,
+    pairs.map(([name, value]) => `  ${name} ${inSql(value)}`).join(",\n"),
+    ");",
+    `SELECT * FROM ${nameInSql(spec.name)};`,
+  ];
+  if (by.length > 0 || where.length > 0)
+    lines.unshift(
+      "-- The view has a row for each key: Sash folds the entries of a group, which SQL cannot do with answers.",
+    );
   return lines.join("\n");
 }
 

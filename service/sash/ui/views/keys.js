@@ -7,6 +7,7 @@ import { choices, conditions } from "../core/forms.js";
 import { drawValue, textOf } from "../core/values.js";
 import { counts, escaped, keyOf, labelsOf, listed, partsOf, plural } from "../core/words.js";
 import { copying } from "./copy.js";
+import { isOrdered } from "./series.js";
 
 const PAGE = 50;
 const COLUMNS = 5; // aggregates that are shown before somebody chooses
@@ -101,7 +102,9 @@ export function keys({ name }) {
   const columnsShown = () => {
     const names = Object.keys(spec.aggregates);
     const asked = address.all("column").filter((each) => names.includes(each));
-    return asked.length > 0 ? asked : names.slice(0, COLUMNS);
+    if (asked.length > 0) return asked;
+    const isGrouped = address.all("by").length > 0;
+    return names.filter((each) => !isGrouped || !isOrdered(spec.aggregates[each])).slice(0, COLUMNS);
   };
 
   // What the page asks for, as members of a question.
@@ -113,6 +116,7 @@ export function keys({ name }) {
     return {
       where: [...finds, ...address.all("where")],
       by: address.all("by"),
+      aggregate: columnsShown(),
       lookback: listed(address.get("lookback")).slice(0, 1),
       having: comparisons(address.get("having")),
       ...(top
@@ -146,10 +150,10 @@ export function keys({ name }) {
     return {};
   }
 
-  async function page(ask, { where, lookback, position }) {
+  async function page(ask, { where, aggregate, lookback, position }) {
     const found = await ask(windowPath(name, `/keys?${questionOf({ where, limit: PAGE, position })}`));
     if (found.keys.length === 0) return { answers: [], next: found.next };
-    const text = questionOf({ lookback });
+    const text = questionOf({ lookback, aggregate });
     for (const key of found.keys) text.append("key", key);
     const { answers } = await ask(windowPath(name, `/query?${text}`));
     return { answers, next: found.next };
@@ -253,7 +257,13 @@ export function keys({ name }) {
               ? el(
                   "a",
                   {
-                    href: address.to({ window: name, tab: "charts", by: asked.by, where: asked.where, top: "entries" }),
+                    href: address.to({
+                      window: name,
+                      tab: "explore",
+                      by: asked.by,
+                      where: asked.where,
+                      top: "entries",
+                    }),
                   },
                   "Chart these groups",
                 )
@@ -267,7 +277,7 @@ export function keys({ name }) {
           {
             href: address.to({
               window: name,
-              tab: "charts",
+              tab: "explore",
               by: asked.by,
               where: asked.where,
               top: asked.top,
@@ -307,7 +317,7 @@ export function keys({ name }) {
     return el(
       "a",
       {
-        href: address.to({ window: name, tab: "charts", key: keyText(answer) }),
+        href: address.to({ window: name, tab: "explore", key: keyText(answer) }),
         "aria-label": `Chart of ${values.join(" ")}`,
       },
       "Chart",

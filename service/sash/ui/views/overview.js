@@ -28,6 +28,7 @@ export function overview() {
   const scrapes = [];
   let windows = [];
   let mayScrape = true;
+  let topology = null; // which process has which shard
 
   function mount(place) {
     tiles = el("div", { class: "tiles", id: "tiles" });
@@ -97,9 +98,9 @@ export function overview() {
   }
 
   async function refresh({ ask, isCurrent }) {
-    const [listed, scraped] = await Promise.all([ask("/v1/windows"), scrape(ask)]);
+    const [listed, scraped, shared] = await Promise.all([ask("/v1/windows"), scrape(ask), askTopology(ask)]);
     if (!isCurrent()) return {};
-    windows = listed.windows;
+    [windows, topology] = [listed.windows, shared];
     measure(windows);
     if (scraped !== null) scrapes.push(scraped);
     if (scrapes.length > KEPT) scrapes.shift();
@@ -114,6 +115,16 @@ export function overview() {
     } catch (error) {
       // A token may see some windows, and not the metrics, which are of all.
       if (error instanceof Problem && error.status === 403) mayScrape = false; // each refusal is in the audit log
+      if (error instanceof Problem && !(error instanceof Unauthenticated)) return null;
+      throw error;
+    }
+  }
+
+  async function askTopology(ask) {
+    if (!mayScrape) return null;
+    try {
+      return await ask("/v1/topology");
+    } catch (error) {
       if (error instanceof Problem && !(error instanceof Unauthenticated)) return null;
       throw error;
     }
@@ -166,7 +177,15 @@ export function overview() {
       }),
     ];
     if (now !== undefined)
-      drawn.push(memoryTile(now), tierTile(now), latencyTile("query"), latencyTile("bulk_insert"), refusedTile());
+      drawn.push(
+        memoryTile(now),
+        tierTile(now),
+        latencyTile("query"),
+        latencyTile("bulk_insert"),
+        loopTile(),
+        shardsTile(),
+        refusedTile(),
+      );
     replaceKeepingFocus(tiles, drawn.filter(Boolean));
   }
 
@@ -195,6 +214,26 @@ export function overview() {
     if (found === undefined || totalOf(found) === 0) return null;
     return tile(`${operation.replace("_", " ")}, p99`, seconds(percentile(found, 0.99)), {
       note: `p50 ${seconds(percentile(found, 0.5))}`,
+    });
+  }
+
+  // How long one operation keeps all others waiting.
+  function loopTile() {
+    const all = new Map();
+    for (const buckets of histograms(earlier(), scrapes.at(-1), "sash_loop_held_seconds", "operation").values())
+      for (const [bound, count] of buckets) all.set(bound, (all.get(bound) ?? 0) + count);
+    const held = [...all].sort(([a], [b]) => a - b);
+    if (totalOf(held) === 0) return null;
+    return tile("Loop held, p99", seconds(percentile(held, 0.99)), { note: `p50 ${seconds(percentile(held, 0.5))}` });
+  }
+
+  function shardsTile() {
+    if (topology === null || topology.shards === 1) return null;
+    const up = topology.processes.filter((each) => each.up);
+    const owned = up.reduce((sum, each) => sum + each.shards.length, 0);
+    return tile("Shards", counts.format(topology.shards), {
+      note: `${plural(up.length, "process", "processes")}: ${up.map((each) => each.shards.length).join(" + ")}`,
+      bad: owned < topology.shards,
     });
   }
 
@@ -251,55 +290,47 @@ export function overview() {
       ]);
       return;
     }
-    const heads = [
-      "Window",
-      { text: "Entries", class: "number" },
-      { text: "Keys", class: "number" },
-      { text: "Inserted/s", class: "number" },
-      "Lately",
-      { text: "Late/s", class: "number" },
-      { text: "Late", class: "number" },
-      { text: "Evicted", class: "number" },
-      { text: "Duplicates", class: "number" },
-      "Newest entry",
-      "Durability",
-    ];
-    const made = table("Windows", heads, shown.map(row), { id: "windows" });
-    made.hidden = shown.length === 0;
-    const scrolled = list.firstElementChild?.scrollLeft ?? 0;
-    replaceKeepingFocus(list, [scrolling("Windows", made)]);
-    list.firstElementChild.scrollLeft = scrolled;
+    replaceKeepingFocus(list, [el("ul", { class: "cards", id: "windows" }, shown.map(card))]);
     const worst = shown.filter((each) => each.problem).map((each) => each.spec.name);
     if (worst.length > 0) announce(`not served: ${worst.join(", ")}`);
   }
 
-  function row({ spec, entries, keys, counts: of, newest, durability, problem }) {
-    const lately = samples.get(spec.name)?.rates;
-    const number = (text, bad) => el("td", { class: bad ? "number bad" : "number" }, text);
+  function card({ spec, entries, keys, counts: of, newest, durability, problem }) {
+    const [inserted, late] = [rateOf(spec.name, "inserted"), rateOf(spec.name, "late")];
+    const lately = samples.get(spec.name)?.rates.inserted ?? [];
+    const lag = ago(newest, spec.time_unit) ?? instant(newest, spec.time_unit);
+    const facts = [
+      ["Entries", counts.format(entries)],
+      spec.keyed ? ["Keys", counts.format(keys)] : null,
+      ["Late", late > 0 ? `${counts.format(of.late)} (${rate(late)}/s)` : counts.format(of.late), late > 0],
+      of.duplicates > 0 ? ["Duplicates", counts.format(of.duplicates)] : null,
+      of.ahead > 0 ? ["Too far ahead", counts.format(of.ahead)] : null,
+      ["Evicted", counts.format(of.evicted)],
+      ["Newest", lag, false, instant(newest, spec.time_unit)],
+    ].filter(Boolean);
     return el(
-      "tr",
-      {},
-      el("th", { scope: "row", class: "name" }, el("a", { href: address.to({ window: spec.name }) }, spec.name)),
-      number(counts.format(entries)),
-      number(spec.keyed ? counts.format(keys) : "–"),
-      number(rate(rateOf(spec.name, "inserted"))),
+      "li",
+      { class: problem ? "card window danger" : "card window" },
       el(
-        "td",
-        { class: "sparks" },
-        lately?.inserted.length > 1 && lately.inserted.some(Boolean)
-          ? sparkline(lately.inserted, { width: 80, height: 20 })
-          : "",
+        "div",
+        { class: "head" },
+        el("h3", {}, el("a", { href: address.to({ window: spec.name }) }, spec.name)),
+        el("span", { class: problem ? "badge bad" : "badge" }, problem ? "not served" : durability),
       ),
-      number(rate(rateOf(spec.name, "late")), rateOf(spec.name, "late") > 0),
-      number(counts.format(of.late)),
-      number(counts.format(of.evicted)),
-      number(counts.format(of.duplicates)),
+      problem ? el("p", { class: "problem" }, problem) : null,
       el(
-        "td",
-        { title: instant(newest, spec.time_unit) },
-        ago(newest, spec.time_unit) ?? instant(newest, spec.time_unit),
+        "div",
+        { class: "flow" },
+        el("p", { class: "value" }, inserted === null ? "–" : rate(inserted), el("small", {}, " inserted/s")),
+        lately.some(Boolean) ? sparkline(lately, { width: 140, height: 32 }) : null,
       ),
-      problem ? el("td", { class: "bad", title: problem }, "not served") : el("td", {}, durability),
+      el(
+        "dl",
+        { class: "facts" },
+        facts.map(([title, text, bad, about]) =>
+          el("div", {}, el("dt", {}, title), el("dd", { class: bad ? "bad" : null, title: about }, text)),
+        ),
+      ),
     );
   }
 

@@ -1,26 +1,32 @@
-// Makes of the series of an aggregate the lines of a chart: of numbers, quantiles, M4, histograms.
+// Makes of the series of an aggregate the lines of a chart: of numbers, quantiles, M4, histograms. And of all that is
+// shown a table, and a file of CSV.
 
+import { ORDERED } from "../core/ask.js";
 import { el, scrolling, table } from "../core/dom.js";
-import { kindOf, textOf } from "../core/values.js";
-import { counts, instant, numeral, plural } from "../core/words.js";
+import { FULL, kindOf, textOf } from "../core/values.js";
+import { instant, numeral, plural } from "../core/words.js";
 
 const ROWS = 100;
+
+// Whether groups have no answer, because their keys have no order between them.
+export const isOrdered = (about) => ORDERED.has(about.function);
 
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
 // Returns what `Plot.show` takes; or a note, where nothing can be drawn.
-export function chartOf(aggregate, spec, lines, millisPerX) {
-  const about = spec.aggregates[aggregate];
-  const unit = spec.time_unit;
+export function chartOf(aggregate, about, unit, lines, millisPerX) {
   const { time, width } = lines[0].series;
   const xs = time.map((each) => each + width);
   const values = lines.map((line) => line.series.aggregates[aggregate] ?? []);
   const first =
     values.flat().find((each) => each !== null && each?.length !== 0) ?? values.flat().find((each) => each !== null);
-  const isEmpty = lines.every((line) => line.series.entries.every((each) => each === 0));
+  const isEmpty = lines.every((line) => line.series.entries?.every((each) => each === 0));
   if (first === undefined)
     return { note: isEmpty ? "There are no entries in this time." : "There is no answer in this time.", label: "" };
-  const chart = { xs, unit, millisPerX };
+  // What a value is of: the axis says so.
+  const axis = about.function === "count" ? "entries" : (about.field ?? "");
+  const chart = { xs, unit, millisPerX, axis };
+  const whose = lines.length > 1 ? lines[0].label : ""; // where a chart has room for one line only
   const named = (line, text) => [line.label, text].filter(Boolean).join(" · ") || aggregate;
   const kind = kindOf(first, about);
   if (kind === "number") {
@@ -51,10 +57,10 @@ export function chartOf(aggregate, spec, lines, millisPerX) {
     // One map a chart: the first line's.
     const rows = values[0].map((each) => each?.counts ?? null);
     const buckets = plural(rows.filter((each) => each !== null).length, "bucket");
-    const whose = lines.length > 1 ? `, of ${lines[0].label}` : "";
-    const label = `histograms of ${buckets} with ${plural(first.counts.length, "bin")}${whose}`;
+    const label = `histograms of ${buckets} with ${plural(first.counts.length, "bin")}${whose && `, of ${whose}`}`;
     return {
       ...chart,
+      of: whose,
       lines: [{ label: aggregate, values: rows.map((each) => (each === null ? null : 0)) }],
       heat: { bounds: first.bounds, rows },
       label,
@@ -74,7 +80,7 @@ export function chartOf(aggregate, spec, lines, millisPerX) {
           each === null ? null : (each.find((one) => String(one.item) === item)?.count ?? 0),
         ),
       }));
-      return { ...chart, lines: drawn, label: summary(drawn) };
+      return { ...chart, axis: "count", of: whose, lines: drawn, label: summary(drawn) };
     }
     const drawn = lines.map((line, i) => ({
       label: named(line, "how many"),
@@ -118,33 +124,64 @@ function summary(lines) {
     .join("; ");
 }
 
-// The newest first.
-export function valuesTable(aggregate, spec, lines) {
-  const about = spec.aggregates[aggregate];
-  const { time, width } = lines[0].series;
-  const shown = time
-    .map((_, i) => i)
-    .reverse()
-    .slice(0, ROWS);
-  const heads = [
-    "From",
-    "To",
-    ...lines.flatMap((line) => [
-      { text: line.label || aggregate, class: "number" },
-      { text: "Entries", class: "number" },
-    ]),
-  ];
-  const rows = shown.map((i) =>
+// All that the charts show, the newest first. A panel is { aggregate, about, width, lines }.
+export function valuesTable(panels, unit) {
+  const times = [...new Set(panels.flatMap(({ lines }) => lines.flatMap(endsOf)))].sort((a, b) => b - a);
+  const columns = panels.flatMap(({ title, aggregate, about, lines }) =>
+    lines.map(({ label, series }) => {
+      const at = new Map(endsOf({ series }).map((end, i) => [end, i]));
+      return {
+        title,
+        about,
+        text: [aggregate, label].filter(Boolean).join(" · "),
+        of: series.aggregates[aggregate],
+        at,
+      };
+    }),
+  );
+  const heads = ["Up to", ...columns.map(({ text, title }) => ({ text, title, class: "number" }))];
+  const rows = times.slice(0, ROWS).map((end) =>
     el(
       "tr",
       {},
-      el("th", { scope: "row" }, instant(time[i], spec.time_unit)),
-      el("td", {}, instant(time[i] + width, spec.time_unit)),
-      lines.flatMap(({ series }) => [
-        el("td", { class: "number" }, textOf(series.aggregates[aggregate][i], about, spec.time_unit)),
-        el("td", { class: "number" }, counts.format(series.entries[i])),
-      ]),
+      el("th", { scope: "row" }, instant(end, unit)),
+      columns.map(({ of, at, about }) => {
+        const value = at.has(end) ? of[at.get(end)] : null;
+        return el("td", { class: "number", title: textOf(value, about, unit, FULL) }, textOf(value, about, unit));
+      }),
     ),
   );
-  return scrolling(`Values of ${aggregate}`, table(`Values of ${aggregate}, the newest first`, heads, rows));
+  return scrolling("Values", table("Values, the newest first", heads, rows, { class: "dense" }));
+}
+
+const endsOf = ({ series }) => series.time.map((each) => each + series.width);
+
+// A line for each bucket of each key or group, with the bucket's ends.
+export function csvOf(panels) {
+  const names = [...new Set(panels.map(({ aggregate }) => aggregate))];
+  const rows = new Map();
+  for (const { aggregate, lines } of panels) {
+    for (const { label, series } of lines) {
+      series.time.forEach((start, i) => {
+        const id = JSON.stringify([label, start, series.width]);
+        if (!rows.has(id))
+          rows.set(id, { label, start, end: start + series.width, entries: series.entries?.[i] ?? "" });
+        rows.get(id)[aggregate] = series.aggregates[aggregate][i];
+      });
+    }
+  }
+  const cell = (value) => {
+    const text =
+      value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const heads = ["line", "start", "end", "entries", ...names];
+  const lines = [...rows.values()].map((row) => [
+    row.label,
+    row.start,
+    row.end,
+    row.entries,
+    ...names.map((name) => row[name]),
+  ]);
+  return [heads, ...lines].map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";
 }

@@ -5,22 +5,25 @@ import { Problem, windowPath } from "../core/ask.js";
 import { el, replaceKeepingFocus, say } from "../core/dom.js";
 import { ago, counts, instant } from "../core/words.js";
 import { answers } from "./answers.js";
-import { charts } from "./charts.js";
+import { entries } from "./entries.js";
+import { explore } from "./explore.js";
 import { keys } from "./keys.js";
 import { manage } from "./manage.js";
 import { send } from "./send.js";
 
 const TABS = {
   answers: ["Answers", answers],
-  charts: ["Charts", charts],
+  explore: ["Explore", explore],
   keys: ["Keys", keys],
+  entries: ["Entries", entries],
   send: ["Send entries", send],
   manage: ["Spec and admin", manage],
 };
 
 export function windowView() {
   const name = address.get("window");
-  const chosen = Object.hasOwn(TABS, address.get("tab")) ? address.get("tab") : "answers";
+  const asked = address.get("tab") === "charts" ? "explore" : address.get("tab"); // as addresses of earlier versions say
+  const chosen = Object.hasOwn(TABS, asked) ? asked : "answers";
   const tab = TABS[chosen][1]({ name });
   let [facts, problem, place] = [];
   let isMounted = false;
@@ -102,6 +105,8 @@ export function windowView() {
       ["Evicted", counts.format(of.evicted)],
     );
     if (of.duplicates) made.push(["Duplicates", counts.format(of.duplicates)]);
+    if (of.retracted) made.push(["Retracted", counts.format(of.retracted)]);
+    if (of.corrected) made.push(["Corrected", counts.format(of.corrected)]);
     if (of.ahead) made.push(["Too far ahead", counts.format(of.ahead)]);
     made.push(["Durability", durability]);
     replaceKeepingFocus(

@@ -35,31 +35,29 @@ Requires: what spec/derived.py checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
 from sash_engine.errors import FailedPrecondition
 from sash_engine.forest import PaneLayout
 from sash_engine.monoids import Monoid
+from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.answers import Counts
 from sash_engine.windows.batches.panes import Panes
 from sash_engine.windows.batches.rows import Rows
+from sash_engine.windows.derived.views import Source, View
 from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.ragged import grown
 from sash_engine.windows.questions import AllKeys, GroupedQuestion
+from sash_engine.windows.reading.reader import Reader
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.labels import join, split
 
-if TYPE_CHECKING:
-    from sash_engine.windows.derived.views import View
-    from sash_engine.windows.reading.reader import Reader
-    from sash_engine.windows.window import Window
-
-__all__ = ["Cascade", "Derived", "Rollup"]
+__all__ = ["Cascade", "Derived", "Fed", "Rollup"]
 
 _NAMES = 4_096
 """Keys of which one step finds the groups: 4 ms."""
@@ -69,7 +67,29 @@ _ALL = "all"
 """The name of the one group of the rollup by no parts."""
 
 
-class Rollup:
+class Fed(Source, Protocol):
+    """A window that another one feeds; `Window` describes its methods."""
+
+    derived: Derived[Self]
+    reader: Reader
+
+    @property
+    def family(self) -> list[Self]: ...
+    def feed(self, number: int, time: int, values: Sequence[Any]) -> None: ...
+    def feed_steps(self, numbers: Numbers, columns: Sequence[Array]) -> Steps[None]: ...
+    def take_steps(self, rows: Rows, partials: bool) -> Steps[None]: ...
+    def raise_marks(self, numbers: Numbers, now: Numbers) -> None: ...
+    def cut(self, number: int, time: int) -> None: ...
+    def slide(self) -> None: ...
+    def tidy(self) -> None: ...
+    def check_room(self, more: int) -> None: ...
+    def check_invariants(self, same: Callable[..., bool] | None = None) -> None: ...
+
+
+W = TypeVar("W", bound=Fed)
+
+
+class Rollup(Generic[W]):
     """The groups by some parts.
 
     Args:
@@ -78,7 +98,7 @@ class Rollup:
         window: keeps the groups as its keys.
     """
 
-    def __init__(self, spec: WindowSpec, keys: Keys, parts: Sequence[str], window: Window) -> None:
+    def __init__(self, spec: WindowSpec, keys: Keys, parts: Sequence[str], window: W) -> None:
         self.parts, self.window = frozenset(parts), window
         self._keys = keys
         self._places = [spec.labels.index(part) for part in parts]
@@ -164,7 +184,7 @@ class Rollup:
             assert there == entries, f"group {group} of {set(self.parts)} has {there} entries, its keys {entries}"
 
 
-class Cascade:
+class Cascade(Generic[W]):
     """A window that another one feeds.
 
     Args:
@@ -172,7 +192,7 @@ class Cascade:
         window: it, and how it makes panes.
     """
 
-    def __init__(self, source: tuple[WindowSpec, Panes | None], window: Window, panes: Panes) -> None:
+    def __init__(self, source: tuple[WindowSpec, Panes | None], window: W, panes: Panes) -> None:
         self.window, self._panes = window, panes
         spec, theirs = source
         self._of_panes = theirs is not None
@@ -203,7 +223,7 @@ class Cascade:
         return rows
 
 
-class Derived:
+class Derived(Generic[W]):
     """The windows that are derived from one window.
 
     Args:
@@ -216,14 +236,14 @@ class Derived:
         views: its views, by name, in the order in which they were added.
     """
 
-    def __init__(self, keys: Keys, slide: Slide, counts: Counts, rollups: Sequence[Rollup]) -> None:
+    def __init__(self, keys: Keys, slide: Slide, counts: Counts, rollups: Sequence[Rollup[W]]) -> None:
         self._keys, self._slide, self._counts = keys, slide, counts
         self.rollups = rollups
-        self.cascades: dict[str, Cascade] = {}
+        self.cascades: dict[str, Cascade[W]] = {}
         self.views: dict[str, View] = {}
 
     @property
-    def fed(self) -> list[Window]:
+    def fed(self) -> list[W]:
         """All windows that the window feeds, also by others."""
         return [window for cascade in self.cascades.values() for window in cascade.window.family]
 

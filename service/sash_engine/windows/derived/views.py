@@ -20,7 +20,7 @@ not count, though the source has them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,19 +29,34 @@ from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WindowInfo
 from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.derived.view_keys import ViewKeys, ViewSlide
-from sash_engine.windows.keys.keys import NEVER
+from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.questions import Question
 from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.reading.reader import Reader
+from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec
 
-if TYPE_CHECKING:
-    from sash_engine.windows.window import Window
-
-__all__ = ["View"]
+__all__ = ["Source", "View"]
 
 _KEYS = 2_048
 """Keys whose entries one step counts: 1 ms where they share pages, 6 ms where each has blocks of its own."""
+
+
+class Source(Protocol):
+    """A window as what is derived from it sees it; `Window` describes its attributes."""
+
+    spec: WindowSpec
+    keys: Keys
+    layout: Layout
+    slide_policy: Slide
+    labels: Labels
+    cold: Cold | None
+    counts: Counts
+    mark: int
+
+    @property
+    def punctuated(self) -> int:
+        """Entries of this time and older are final."""
 
 
 class View:
@@ -58,7 +73,7 @@ class View:
         past: answers those about the past, over all that a window with a history keeps; else as `reader`.
     """
 
-    def __init__(self, spec: WindowSpec, source: Window) -> None:
+    def __init__(self, spec: WindowSpec, source: Source) -> None:
         self.spec, self.source = spec, source
         self.ledger = Ledger()
         self.use()

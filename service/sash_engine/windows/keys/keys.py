@@ -22,7 +22,7 @@ key. The window decides what the marks mean: it writes `late_through`, and inser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice, repeat
 from typing import Any
 
@@ -229,7 +229,7 @@ class Keys:
         store = self._own_stores.get(number)
         return SmallKey(self._pages, number) if store is None else store
 
-    def own_stores(self) -> Iterable[KeyStore]:
+    def own_stores(self) -> Collection[KeyStore]:
         """The stores of all keys that have their own."""
         return self._own_stores.values()
 

@@ -355,6 +355,16 @@ class Pages:
         """How many rows k keys have, int64 (k,)."""
         return self._counts[keys]
 
+    @property
+    def all_columns(self) -> list[Array]:
+        """The columns that all keys share; the next write may put others in their place."""
+        return self._columns
+
+    def places_each(self, keys: Numbers) -> tuple[Numbers, Numbers]:
+        """Where the rows of k keys are in these columns: their first rows, and those behind their last, int64 (k,)."""
+        starts = self._starts[keys]
+        return starts, starts + self._counts[keys]
+
     def entries(self, key: int) -> int:
         """How many entries a key has."""
         count = self._counts.item(key)

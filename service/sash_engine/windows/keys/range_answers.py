@@ -1,31 +1,34 @@
 """Answers over many ranges of time of many keys, each folded as a question about that range alone folds it.
 
-keys in pages           rows of many keys, gathered ──┐
-keys of an open block   as they are ──────────────────┴──▶ one vectorised pass for thousands of keys (RangeAnswers)
+keys in pages           ──┬──▶ rows of thousands of keys found, gathered and folded in vectorised passes
+keys of an open block   ──┘
 larger keys             forest by forest: `Forest.answer_steps`
 keys in an algorithm    range by range
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from sash_engine.forest import Forest, Layout, RangeAnswers, rows_at
+from sash_engine.forest import Forest, Layout, RangeAnswers
+from sash_engine.kernels import gather, rows_at
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.pages import Numbers, Pages
-from sash_engine.windows.keys.ragged import ragged
 from sash_engine.windows.keys.store import KeyStore
 
 __all__ = ["range_answers_steps"]
 
-_ROWS = 16_384
-"""Rows that are gathered together: 0.1 ms a column. A few keys more or less do not matter."""
+_ROWS = 32_768
+"""Rows that are gathered together: 0.05 ms a column. A key more or less does not matter."""
 
-_RANGES = 8_192
-"""Ranges whose rows one step finds: 2 ms."""
+_KEYS, _RANGES = 2_048, 8_192
+"""Keys whose rows one step looks up, and ranges whose rows it finds: 1 ms."""
+
+_ELSEWHERE = -1
+"""The columns of a key that is answered about by its store."""
 
 _SINGLE = 16
 """Ranges that one step asks an algorithm about."""
@@ -55,107 +58,92 @@ def range_answers_steps(
         the number of entries of each range, int64 (k,), and per name of the layout the answers, an array (k,).
     """
     out, behind = RangeAnswers(layout, len(starts)), np.cumsum(lengths) + (len(starts) - int(lengths.sum()))
-    ranges = _Ranges(out, starts, stops)
-    stores = [own(number) for number in numbers.tolist()]
-    small = np.flatnonzero([store is None for store in stores])
-    yield
-    counts = pages.rows_of_each(numbers[small])
-    load = np.cumsum(counts + lengths[small])
-    at = 0
-    while at < len(small):
-        stop = max(int(load.searchsorted((load[at - 1] if at else 0) + _ROWS, "right")), at + 1)
-        some = small[at:stop]
-        _, columns = pages.rows_each(numbers[some], counts[at:stop], (0, *layout.used), None, None)
-        which = ragged(behind[some] - lengths[some], lengths[some])
-        yield from ranges.answer(columns, counts[at:stop], which, lengths[some], ())
-        at = stop
-    batch = _Batch()
-    for i in range(len(numbers)):
-        store = stores[i]
-        if store is None:
-            continue
-        which = np.arange(behind[i] - lengths[i], behind[i])
-        if not isinstance(store, Forest):
-            yield from _by_algorithm(out, store, which, starts, stops)
-            continue
-        rows = store.open_rows()
-        if rows is None:
-            yield from store.answer_steps(out, which, starts[which], stops[which])
-            continue
-        batch.add(store, rows, which)
-        if batch.size > _ROWS:
-            yield from batch.answer(ranges, layout)
-            batch = _Batch()
-    yield from batch.answer(ranges, layout)
+    at, exact = 0, all(monoid.exact for monoid in layout.monoids)
+    while at < len(numbers):
+        begun = int(behind[at] - lengths[at])
+        end = max(min(int(behind.searchsorted(begun + _RANGES, "right")), at + _KEYS), at + 1)
+        first, stop = pages.places_each(numbers[at:end])
+        here = _Rows(out, [pages.all_columns], np.zeros(end - at, np.int64), first, stop)
+        for i, store in enumerate(map(own, numbers[at:end].tolist())):
+            if store is None:
+                continue
+            if isinstance(store, Forest) and (rows := store.open_rows()) is not None:
+                here.sources.append(rows[0])
+                here.of[i], first[i], stop[i] = len(here.sources) - 1, rows[1], rows[2]
+                if not exact:
+                    here.forests[i] = store
+                continue
+            here.of[i] = _ELSEWHERE
+            which = np.arange(behind[at + i] - lengths[at + i], behind[at + i])
+            if isinstance(store, Forest):
+                yield from store.answer_steps(out, which, starts[which], stops[which])
+            else:
+                yield from _by_algorithm(out, store, which, starts, stops)
+        yield
+        keys = np.repeat(np.arange(end - at), lengths[at:end])
+        for a, b in spans_of(len(keys), _RANGES):
+            some = np.flatnonzero(here.of[keys[a:b]] != _ELSEWHERE) + a
+            which = some + begun
+            if len(some):
+                yield from here.answer(which, keys[some], starts[which], stops[which])
+        at = end
     return (yield from out.answers_steps())
 
 
-class _Ranges:
-    """Ranges of time, as they are asked about, and their answers."""
+class _Rows:
+    """Rows of some keys where they are: in the pages, or in the open blocks of forests.
 
-    def __init__(self, out: RangeAnswers, starts: Array, stops: Array) -> None:
-        self._out, self._starts, self._stops = out, starts, stops
-        self._exact = all(monoid.exact for monoid in out.layout.monoids)
+    pages     [ . . a a a b b . . ]      block    [ c c c c c . . ]
+    ranges            |-|                             |---|
+    gathered  [ a a c c c ]                       of each key the rows from its first range to its last
 
-    def answer(
-        self, columns: Sequence[Array], counts: Array, which: Array, lengths: Array, forests: Sequence[Forest]
-    ) -> Steps[None]:
-        """Answer over ranges of keys whose rows are here, one key's after the other's.
+    Args:
+        out: gets the answers.
+        sources: columns of some keys: those of the pages.
+        of, first, stop: int64 (g,), where the rows of each key are: in one of `sources`, first <= row < stop.
 
-        Args:
-            columns: those that are read, the times first.
-            counts: int64 (g,), how many rows each key has.
-            which: the ranges of each key, one key's after the other's.
-            lengths: int64 (g,), how many ranges each key has.
-            forests: of each key the forest that has its rows: it knows the fold of all of them. Empty: they have none.
-        """
-        out, behind = self._out, np.cumsum(counts)
-        keys = np.repeat(np.arange(len(counts)), lengths)
-        for a, b in spans_of(len(which), _RANGES):
-            some, of = which[a:b], keys[a:b]
-            begin, end = behind[of] - counts[of], behind[of]
-            first = rows_at(columns[0], begin, end, self._starts[some])
-            stop = np.maximum(rows_at(columns[0], begin, end, self._stops[some]), first)
-            out.rows[some] = stop - first
-            yield
-            folded = stop > first
-            if len(forests) and not self._exact:
-                whole = folded & (first == begin) & (stop == end)
-                folded &= ~whole
-                for key in np.unique(of[whole]).tolist():
-                    total = zip(out.layout.monoids, forests[key].totals(out.layout), strict=True)
-                    its = some[whole & (of == key)]
-                    packed = [monoid.pack([partial] * len(its)) for monoid, partial in total]
-                    yield from out.put_partials(its, packed)
-            yield from out.put_rows(some[folded], columns, first[folded], stop[folded])
+    Attributes:
+        forests: by key, those that know the fold of all their rows; of others it depends on nothing but the rows.
+    """
 
+    def __init__(self, out: RangeAnswers, sources: list[list[Array]], of: Array, first: Array, stop: Array) -> None:
+        self.sources, self.of, self.forests = sources, of, dict[int, Forest]()
+        self._out, self._first, self._stop = out, first, stop
 
-class _Batch:
-    """Keys whose rows are all in the open blocks of their forests."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._forests: list[Forest] = []
-        self._rows: list[tuple[list[Array], int, int]] = []
-        self._which: list[Array] = []
-
-    def add(self, forest: Forest, rows: tuple[list[Array], int, int], which: Array) -> None:
-        """Take a key in: its columns and which rows of them; the numbers of its ranges."""
-        self._forests.append(forest)
-        self._rows.append(rows)
-        self._which.append(which)
-        self.size += rows[2] - rows[1] + len(which)
-
-    def answer(self, ranges: _Ranges, layout: Layout) -> Steps[None]:
-        """Answer over the ranges of all keys."""
-        if not self._forests:
+    def answer(self, which: Array, keys: Array, starts: Array, stops: Array) -> Steps[None]:
+        """Answer over ranges: their numbers, and of each its key, sorted by these, and start <= time < stop."""
+        out, of, first, stop = self._out, self.of[keys], self._first[keys], self._stop[keys]
+        times = [columns[0] for columns in self.sources]
+        begin = rows_at(times, of, first, stop, starts)
+        end = np.maximum(rows_at(times, of, first, stop, stops), begin)
+        out.rows[which] = end - begin
+        yield
+        folded = begin < end
+        if self.forests:
+            whole = np.flatnonzero(folded & (of > 0) & (begin == first) & (end == stop))
+            folded[whole] = False
+            for its in np.split(whole, np.flatnonzero(np.diff(keys[whole])) + 1) if len(whole) else ():
+                total = self.forests[int(keys[its[0]])].totals(out.layout)
+                packed = [monoid.pack([t] * len(its)) for monoid, t in zip(out.layout.monoids, total, strict=True)]
+                yield from out.put_partials(which[its], packed)
+        which, keys, begin, end = which[folded], keys[folded], begin[folded], end[folded]
+        if not len(which):
             return
-        columns, read = [each[:0] for each in self._rows[0][0]], {0, *layout.used}
-        for i in read:
-            columns[i] = np.concatenate([each[i][start:stop] for each, start, stop in self._rows])
-        counts = np.array([stop - start for _, start, stop in self._rows])
-        lengths = np.array([len(which) for which in self._which])
-        yield from ranges.answer(columns, counts, np.concatenate(self._which), lengths, self._forests)
+        runs = np.flatnonzero(np.diff(keys, prepend=-1))  # one of each key
+        low, high = np.minimum.reduceat(begin, runs), np.maximum.reduceat(end, runs)
+        load, ends, at = np.cumsum(high - low), np.append(runs[1:], len(keys)), 0
+        read = {i: [columns[i] for columns in self.sources] for i in out.layout.used}
+        while at < len(runs):
+            before = int(load[at - 1]) if at else 0
+            behind = max(int(load.searchsorted(before + _ROWS, "right")), at + 1)
+            a, b = int(runs[at]), int(ends[behind - 1])
+            columns = [column[:0] for column in self.sources[0]]
+            for i, each in read.items():
+                columns[i] = gather(each, self.of[keys[runs[at:behind]]], low[at:behind], high[at:behind])
+            moved = load[at:behind] - high[at:behind] - before  # by how much rows move: behind those of the keys before
+            moved = np.repeat(moved, ends[at:behind] - runs[at:behind])
+            yield from out.put_rows(which[a:b], columns, begin[a:b] + moved, end[a:b] + moved)
+            at = behind
 
 
 def _by_algorithm(out: RangeAnswers, store: KeyStore, which: Array, starts: Array, stops: Array) -> Steps[None]:

@@ -46,6 +46,8 @@ class Entries:
         start, end: ticks; None: no bound.
         cold: loads stored blocks; None where there are none.
         rows: most rows in a bulk, >= 1.
+        limit: at most so many entries; None: all.
+        reverse: the last one first. The limit counts from there.
 
     With panes a row is a pane, and bulks are of partials.
 
@@ -62,8 +64,10 @@ class Entries:
         end: int | None,
         cold: Cold | None = None,
         rows: int = BULK_ROWS,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> None:
-        finished(self._captured(spec, keys, numbers, start, end, cold, rows))
+        finished(self._captured(spec, keys, numbers, start, end, cold, rows, limit, reverse))
 
     @classmethod
     def steps(
@@ -75,10 +79,12 @@ class Entries:
         end: int | None,
         cold: Cold | None = None,
         rows: int = BULK_ROWS,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> Steps[Entries]:
         """Capture the entries in steps; nobody writes to the window until the last one."""
         made = cls.__new__(cls)
-        yield from made._captured(spec, keys, numbers, start, end, cold, rows)
+        yield from made._captured(spec, keys, numbers, start, end, cold, rows, limit, reverse)
         return made
 
     def _captured(
@@ -90,6 +96,8 @@ class Entries:
         end: int | None,
         cold: Cold | None,
         rows: int,
+        limit: int | None,
+        reverse: bool,
     ) -> Steps[None]:
         if spec.algorithm is not None:
             raise Unsupported(
@@ -97,7 +105,7 @@ class Entries:
                 field="algorithm",
             )
         assert rows >= 1
-        self._spec, self._layout, self._cold, self._rows = spec, keys.layout, cold, rows
+        self._spec, self._layout, self._cold, self._rows, self._reverse = spec, keys.layout, cold, rows, reverse
         small, lengths, self._small = keys.small(numbers)
         self._of = np.repeat(small, lengths)
         if start is not None or end is not None:
@@ -113,6 +121,8 @@ class Entries:
             self._large += [(number, each) for each in captured]
             if captured:
                 large.append(number)
+        if limit is not None:
+            self._cut(limit)
         self._numbers = np.union1d(small, large).astype(np.int64)
         self._names = np.empty(len(self._numbers), object)
         """Of the keys in `_numbers`, which are sorted."""
@@ -125,30 +135,74 @@ class Entries:
         self.held_bytes = sum(each.nbytes for each in arrays)
         """What was captured, until the bulks have been read."""
 
+    def _cut(self, limit: int) -> None:
+        """Keep the first `limit` rows; or the last ones, if they are read from there."""
+        if self._reverse:
+            kept, room = list[tuple[int, RowSlice]](), limit
+            for number, rows in reversed(self._large):
+                if not room:
+                    break
+                taken = min(room, rows.stop - rows.first)
+                kept.append((number, rows._replace(first=rows.stop - taken)))
+                room -= taken
+            self._large = kept[::-1]
+            some = slice(max(len(self._of) - room, 0), None)
+        else:
+            some = slice(0, limit)
+            kept, room = [], limit - min(limit, len(self._of))
+            for number, rows in self._large:
+                if not room:
+                    break
+                taken = min(room, rows.stop - rows.first)
+                kept.append((number, rows._replace(stop=rows.first + taken)))
+                room -= taken
+            self._large = kept
+        self._of, self._small = self._of[some], [column[some] for column in self._small]
+
     def __iter__(self) -> Iterator[AnyBatch]:
         """The bulks, once; what was read is let go. Raises Unavailable or DataLoss where a block cannot be loaded."""
+        return self._backward() if self._reverse else self._forward()
+
+    def _forward(self) -> Iterator[AnyBatch]:
         small, self._small = self._small, []
         for a in range(0, len(self._of), self._rows):
             rows = slice(a, a + self._rows)
             yield self._bulk(self._of[rows], [column[rows] for column in small])
         del small
+        self._large.reverse()
         for slices in self._groups():
-            of = np.repeat([number for number, _ in slices], [each.stop - each.first for _, each in slices])
-            parts = self._columns([each for _, each in slices])
-            yield self._bulk(of, [np.concatenate(column) for column in zip(*parts, strict=True)])
+            yield self._bulk(*self._read(slices))
+
+    def _backward(self) -> Iterator[AnyBatch]:
+        for slices in self._groups():
+            of, columns = self._read(slices[::-1])
+            yield self._bulk(_turned(of), [_turned(column) for column in columns])
+        small, self._small = self._small, []
+        for b in range(len(self._of), 0, -self._rows):
+            rows = slice(max(b - self._rows, 0), b)
+            yield self._bulk(_turned(self._of[rows]), [_turned(column[rows]) for column in small])
+
+    def _read(self, slices: Sequence[tuple[int, RowSlice]]) -> tuple[Numbers, list[Array]]:
+        """The keys and the columns of some slices."""
+        of = np.repeat([number for number, _ in slices], [each.stop - each.first for _, each in slices])
+        parts = self._columns([each for _, each in slices])
+        return of, [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def _groups(self) -> Iterator[list[tuple[int, RowSlice]]]:
-        """The row slices of one bulk after the other."""
+        """The row slices of one bulk after the other, from the end of `_large`."""
         group: list[tuple[int, RowSlice]] = []
         room = self._rows
-        self._large.reverse()
         while self._large:
             number, rows = self._large.pop()
-            cut = min(rows.first + room, rows.stop)
-            if cut < rows.stop:
-                self._large.append((number, rows._replace(first=cut)))
-            group.append((number, rows._replace(stop=cut)))
-            room -= cut - rows.first
+            taken = min(room, rows.stop - rows.first)
+            if self._reverse:
+                left, now = rows._replace(stop=rows.stop - taken), rows._replace(first=rows.stop - taken)
+            else:
+                left, now = rows._replace(first=rows.first + taken), rows._replace(stop=rows.first + taken)
+            if left.first < left.stop:
+                self._large.append((number, left))
+            group.append((number, now))
+            room -= taken
             if not room:
                 yield group
                 group, room = [], self._rows
@@ -174,3 +228,7 @@ class Entries:
         codes = np.zeros(len(of), np.int64)
         codes[starts[1:]] = 1
         return Coded(self._names[np.searchsorted(self._numbers, of[starts])].tolist(), np.cumsum(codes))
+
+
+def _turned(column: Array) -> Array:
+    return np.ascontiguousarray(column[::-1])

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,7 +35,9 @@ from sash_engine.windows.questions import (
     EntriesQuery,
     Grouped,
     GroupedQuestion,
+    KeysQuery,
     Query,
+    Question,
     RangeQuery,
     SeriesQuery,
     Where,
@@ -53,9 +55,6 @@ from sash_engine.windows.reading.session_series import sessions_steps
 from sash_engine.windows.spec.algorithms import check_ranges, check_values
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time, parse_duration
 
-if TYPE_CHECKING:
-    from sash_engine.windows.derived.derived import Derived
-
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
 Q = TypeVar("Q", bound=GroupedQuestion)
@@ -64,6 +63,9 @@ Answers = TypeVar("Answers", list[Answer], Page[Answer], Page[Series])
 
 MAX_LOOKBACKS = 64
 MAX_KEY_NAMES = 100_000
+
+RollupFor = Callable[[GroupedQuestion, Callable[[Numbers], "Numbers | int"]], "Reader | None"]
+"""The reader of a rollup that can answer a question about groups of keys; None where the keys have to."""
 
 _KEPT = 64
 """Readers of so many sets of aggregates are kept: some KiB each."""
@@ -89,7 +91,7 @@ class Reader:
         slide: tells now where that is wall time, by which entries also leave while nothing is written.
         labels: finds keys by their labels.
         cold: where forests keep their sealed blocks; None: in memory.
-        derived: has rollups, which answer about groups what they can; None: there are none.
+        rollup_for: finds the rollup that answers about groups; None: there are none.
         names: the aggregates that it answers; None: all.
     """
 
@@ -101,13 +103,13 @@ class Reader:
         slide: Now,
         labels: Labels,
         cold: Cold | None = None,
-        derived: Derived | None = None,
+        rollup_for: RollupFor | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
         self._spec, self._cold, self._keys, self._slide, self._labels = spec, cold, keys, slide, labels
         self._all, self._layout = layout, (layout if names is None else layout.named(names)).lean()
         self._costs = costs_of(spec, names)
-        self._derived, self._narrower = derived, dict[tuple[str, ...], Reader]()
+        self._rollup_for, self._narrower = rollup_for, dict[tuple[str, ...], Reader]()
         self._asked = KeyFinder(spec, keys, slide, self._costs)
         self._pairs = Pairs(spec, self._layout, keys, self._costs, self._asked, labels)
         self._groups = GroupReader(spec, layout, self._layout, keys, slide, self._costs, self._asked, labels)
@@ -127,7 +129,7 @@ class Reader:
             if len(self._narrower) >= _KEPT:
                 self._narrower.clear()
             found = Reader(
-                self._spec, self._all, self._keys, self._slide, self._labels, self._cold, self._derived, wanted
+                self._spec, self._all, self._keys, self._slide, self._labels, self._cold, self._rollup_for, wanted
             )
             found.limit_memory(self._costs.need)
             self._narrower[wanted] = found
@@ -141,12 +143,35 @@ class Reader:
         if need != self._costs.need:
             self._costs.need = need
             self._narrower.clear()
-            for rollup in self._derived.rollups if self._derived is not None else ():
-                rollup.window.reader.limit_memory(need)
 
     def checked_key(self, key: str | None) -> str:
         """Return the name of the one key of a question or a write."""
         return self._asked.name(key)
+
+    def takes_a_step(self, question: Question[Any]) -> bool:
+        """Whether a short question takes no longer than a step, so that nobody needs a turn before it is answered."""
+        return not isinstance(question, Query) or self.is_quick(question)
+
+    def answer(self, question: Question[Any]) -> Any:
+        """Answer a question at once."""
+        return self.query(question) if isinstance(question, Query) else finished(self.steps(question))
+
+    def steps(self, question: Question[Any]) -> Steps[Any]:
+        """Answer a question, in steps."""
+        match question:
+            case Query():
+                return self.query_steps(question)
+            case RangeQuery():
+                return self.range_groups(question) if question.selection.is_grouped else self.range_steps(question)
+            case SeriesQuery():
+                return self.series_groups(question) if question.selection.is_grouped else self.series_steps(question)
+            case EntriesQuery():
+                return self.entries_steps(question)
+            case KeysQuery():
+                return self.key_names_steps(question.prefix, question.limit, question.position, question.where)
+            case AnswersAt():
+                return self.answers_at_steps(question)
+        raise NotImplementedError(question.name)
 
     @narrowed
     def query(self, question: Query) -> list[Answer]:
@@ -206,9 +231,10 @@ class Reader:
         Args:
             oldest: nows of groups -> the oldest times that it is about.
         """
-        if self._derived is None or not self._derived.rollups:
-            return None
-        return self._derived.reader_for(question, oldest)
+        found = None if self._rollup_for is None else self._rollup_for(question, oldest)
+        if found is not None:
+            found.limit_memory(self._costs.need)
+        return found
 
     def _oldest(self, question: Query, now: Numbers) -> Numbers | int:
         spans = [span for _, span in self.spans(question.lookbacks)]
@@ -376,7 +402,7 @@ class Reader:
         """The entries as of now, in bulks of up to `rows` rows.
 
         Raises:
-            InvalidArgument: start > end; or start >= end, where the end is exclusive.
+            InvalidArgument: start > end; or start >= end, where the end is exclusive; or limit < 1.
             Unsupported: the window's algorithm keeps no values.
         """
         return finished(self.entries_steps(question, rows))
@@ -386,6 +412,8 @@ class Reader:
         start, end, key, keys = question.start, question.end, question.key, question.keys
         if start is not None:
             check_time(start, "start")
+        if question.limit is not None and question.limit < 1:
+            raise InvalidArgument(f"limit {question.limit} is out of range", field="limit", limit="1 and more")
         last = None if end is None else last_of(start, end, question.end_exclusive)
         if keys or question.where:
             self._asked.check_several(key)
@@ -394,7 +422,10 @@ class Reader:
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
-        return (yield from Entries.steps(self._spec, self._keys, numbers, start, last, self._cold, rows))
+        limit, reverse = question.limit, question.reverse
+        return (
+            yield from Entries.steps(self._spec, self._keys, numbers, start, last, self._cold, rows, limit, reverse)
+        )
 
     def key_names_steps(
         self, prefix: str, limit: int, position: int, where: Sequence[Where]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -96,11 +97,7 @@ def _columns(path: str, read: Read, aggregate: Mapping[str, Any], fields: Mappin
 
 
 def _parameters(path: str, cls: type[Monoid], aggregate: Mapping[str, Any], options: set[str]) -> dict[str, Any]:
-    accepted = {
-        name: parameter.default is parameter.empty
-        for name, parameter in inspect.signature(cls.__init__).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
+    accepted = _accepted(cls)
     found = {name: value for name, value in aggregate.items() if name not in (*_OWN, *options)}
     for name in found:
         if name not in accepted:
@@ -110,6 +107,16 @@ def _parameters(path: str, cls: type[Monoid], aggregate: Mapping[str, Any], opti
         if needed and name not in found:
             raise InvalidArgument(f"{path}: {cls.function} needs {name!r}", field=f"{path}.{name}")
     return found
+
+
+@functools.cache
+def _accepted(cls: type[Monoid]) -> Mapping[str, bool]:
+    """The parameters of a function, and whether it needs them."""
+    return {
+        name: parameter.default is parameter.empty
+        for name, parameter in inspect.signature(cls.__init__).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
 
 
 def _ticks(given: Any, time_unit: str, field: str) -> int:

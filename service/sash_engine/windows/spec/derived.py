@@ -10,100 +10,12 @@ A spec that says `of` may leave out what the source says anyway: fields, keys, t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, Field
+from sash_engine.errors import AlreadyExists, refuse
+from sash_engine.windows.spec.window import WindowSpec
 
-from sash_engine.errors import AlreadyExists, InvalidArgument, refuse
-from sash_engine.monoids.base import Monoid
-from sash_engine.windows.spec.policies import Document, OrderPolicy, ticks_or_text
-
-if TYPE_CHECKING:
-    from sash_engine.windows.spec.window import WindowSpec
-
-__all__ = [
-    "MAX_ROLLUPS",
-    "Source",
-    "check_derived",
-    "check_open",
-    "check_rollups",
-    "check_source",
-    "completed",
-    "document_of",
-    "opened",
-    "widened",
-]
-
-MAX_ROLLUPS = 8
-
-_WHY = {
-    "max_count": "it counts the entries of each key, and a group would have to find each of those that leave",
-    "max_gap": "each key has sessions of its own, and those of a group are other ones",
-    "when": "the condition is about the entries of one key, and says nothing of a group's",
-    "adaptive": "each key changes for itself, and its entries leave at times of its own",
-}
-
-
-def check_rollups(spec: WindowSpec, monoids: Mapping[str, Monoid]) -> None:
-    """Refuse groups that the keys do not have, and windows whose groups could not be kept as they are written.
-
-    Raises:
-        InvalidArgument: names the part of the spec, and says why.
-    """
-    if spec.rollups is None:
-        return
-    _check_parts(spec.rollups, spec.labels)
-
-    for name, why in _WHY.items():
-        if getattr(spec.slide, name) is not None:
-            refuse(f"slide.{name}", f"a window with rollups has none: {why}")
-    if spec.idle_expiry is not None:
-        refuse(
-            "idle_expiry",
-            "a window with rollups has none: it takes the entries of single keys out of the middle of their groups",
-        )
-    if spec.identity is not None:
-        refuse(
-            "identity",
-            "a window with rollups has none: an entry that is retracted would have to be found in each group",
-        )
-    if spec.algorithm is not None:
-        refuse("algorithm", f"a window with rollups has none: {spec.algorithm} answers for one key at a time")
-    if spec.order.equal_times != "keep":
-        refuse(
-            "order.equal_times",
-            "in a group, entries of several keys have equal times, and all of them stay",
-            limit="keep",
-        )
-    for name, monoid in monoids.items():
-        if not monoid.commutative:
-            refuse(
-                f"aggregates.{name}",
-                f"{monoid.function} depends on the order of entries, and keys have none between "
-                "them: a window with rollups cannot have it",
-            )
-
-
-def _check_parts(rollups: Sequence[Sequence[str]], labels: Sequence[str]) -> None:
-    if not labels:
-        raise InvalidArgument("rollups are groups of keys: say keys, or keyed", field="rollups")
-    seen = dict[frozenset[str], int]()
-    for i, parts in enumerate(rollups):
-        field = f"rollups.{i}"
-        for j, part in enumerate(parts):
-            if part not in labels:
-                refuse(f"{field}.{j}", f"keys have no {part[:140]!r}; they have {', '.join(labels)}")
-        group = frozenset(parts)
-        if len(group) < len(parts):
-            raise InvalidArgument(f"{field} names a part twice", field=field)
-        if len(group) == len(labels):
-            raise InvalidArgument(
-                f"{field} names all of {', '.join(labels)}: such a group is a key, which the window keeps anyway",
-                field=field,
-            )
-        if group in seen:
-            raise InvalidArgument(f"{field} is the same as rollups.{seen[group]}", field=field)
-        seen[group] = i
+__all__ = ["check_derived", "completed", "document_of", "widened"]
 
 
 def document_of(spec_document: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
@@ -115,39 +27,6 @@ def document_of(spec_document: Mapping[str, Any], parts: Sequence[str]) -> dict[
     left_out = ("rollups", "keys", "keyed", "order", "durability", "from")
     document = {name: value for name, value in spec_document.items() if name not in left_out}
     return document | ({"keys": list(parts)} if parts else {"keyed": True})
-
-
-class Source(Document):
-    """The window that feeds this one, and the panes that are made of its entries."""
-
-    window: str = Field(description="The name of the window that feeds this one. It has to be there.")
-    granularity: Annotated[str, BeforeValidator(ticks_or_text)] = Field(
-        description="The length of the panes: `granularity` of this window. Where the other window keeps panes, too, a "
-        "multiple of their length."
-    )
-
-
-def check_source(spec: WindowSpec, monoids: Mapping[str, Monoid]) -> None:
-    """Refuse what a window that is fed by another one cannot have; raises InvalidArgument."""
-    source = spec.source
-    if source is None:
-        return
-    if spec.granularity != source.granularity:
-        refuse("granularity", f"{spec.granularity!r} is not that of from, {source.granularity!r}; leave it out")
-    if source.window == spec.name:
-        refuse("from.window", f"{spec.name!r} cannot feed itself")
-    if spec.order != OrderPolicy():
-        refuse("order", "a window that another one feeds cannot refuse what that one has taken; leave it out")
-    if spec.slide.until is not None:
-        refuse("slide.until", "nobody punctuates a window that another one feeds; leave it out")
-    if spec.durability is not None:
-        refuse("durability", "it is that of the window that feeds this one, in the same commit; leave it out")
-    for name, monoid in monoids.items():
-        if not monoid.commutative:
-            refuse(
-                f"aggregates.{name}",
-                f"{monoid.function} depends on the order in which entries arrive, and bulks reach the window sorted",
-            )
 
 
 def check_derived(spec: WindowSpec, source: WindowSpec) -> None:
@@ -209,26 +88,8 @@ def _check_panes_of(spec: WindowSpec, source: WindowSpec, granule: int) -> None:
 
 _SAME = ("time_unit", "keyed", "keys", "fields", "nullable", "order", "idle_expiry", "granularity", "identity")
 """What a view has of its source."""
-_NEVER = ("durability", "rollups", "algorithm", "from", "history")
-"""What belongs to the window that has the entries."""
 _BY_AGE = {"max_age", "every", "clock", "until"}
 """What is known of a slide without a look at the entries."""
-
-
-def opened(document: Any) -> Any:
-    """A document with `of` that does not say which fields there are says that it has none, so far."""
-    if isinstance(document, Mapping) and document.get("of") is not None and document.get("fields") is None:
-        return {**document, "fields": {}}
-    return document
-
-
-def check_open(spec: WindowSpec) -> None:
-    """Check what a view cannot have; raises InvalidArgument."""
-    if spec.of == spec.name:
-        refuse("of", f"{spec.name!r} cannot be a view of itself")
-    for name in _NEVER:
-        if getattr(spec, "source" if name == "from" else name) is not None:
-            refuse(name, f"{spec.name!r} is a view, and {spec.of!r} has the entries; leave it out")
 
 
 def completed(spec: WindowSpec, source: WindowSpec) -> WindowSpec:
@@ -251,7 +112,7 @@ def completed(spec: WindowSpec, source: WindowSpec) -> WindowSpec:
     slide = said.get("slide") or {}
     now = {name: value for name, value in theirs["slide"].items() if name in ("clock", "until")}
     document["slide"] = (now if slide.keys() - {"clock"} else theirs["slide"]) | slide
-    whole = type(spec).parse(document)
+    whole = WindowSpec.parse(document)
     _check_view(whole, source)
     return whole
 
@@ -320,7 +181,7 @@ def _check_slide(spec: WindowSpec, source: WindowSpec) -> None:
 def widened(spec: WindowSpec, aggregates: Mapping[str, Any]) -> WindowSpec:
     """A spec with more aggregates; raises AlreadyExists for another definition of one that there is."""
     document = spec.document()
-    wider = type(spec).parse(document | {"aggregates": document["aggregates"] | dict(aggregates)})
+    wider = WindowSpec.parse(document | {"aggregates": document["aggregates"] | dict(aggregates)})
     for name, old in spec.aggregates.items():
         if wider.aggregates[name] != old:
             raise AlreadyExists(

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from sash_engine.errors import InvalidArgument, refuse
-from sash_engine.monoids.base import FieldType, Monoid
+from sash_engine.monoids.base import NUMERIC, FieldType, Monoid
 from sash_engine.steps import finished
 from sash_engine.windows.spec.aggregates import monoid_of
-from sash_engine.windows.spec.checks import (
-    check_adaptive,
-    check_ahead,
-    check_history,
-    check_identity,
-    check_nullable,
-    check_panes,
-    check_slide,
+from sash_engine.windows.spec.policies import (
+    AdaptivePolicy,
+    AggregateSpec,
+    Document,
+    OrderPolicy,
+    SlidePolicy,
+    ticks_or_text,
 )
-from sash_engine.windows.spec.derived import MAX_ROLLUPS, Source, check_open, check_rollups, check_source, opened
-from sash_engine.windows.spec.policies import AggregateSpec, Document, OrderPolicy, SlidePolicy, ticks_or_text
 from sash_engine.windows.spec.predicate import Predicate
 from sash_engine.windows.spec.text import read_yaml
 from sash_engine.words import first_wrong
@@ -49,6 +46,7 @@ MAX_FIELDS = 64
 MAX_AGGREGATES = 64
 MAX_KEY_BYTES = 512
 MAX_PARTS = 16
+MAX_ROLLUPS = 8
 _MEMBERS_MAX = 256
 """Of a spec, and of each of its members: no spec has so many. To list what is wrong in 8,000 takes 50 ms."""
 TICK_MIN, TICK_MAX = -(2**63), 2**63 - 1
@@ -83,6 +81,16 @@ def check_time(time: int, field: str) -> None:
 def _names(names: list[str] | None) -> list[str] | None:
     """A set of names in one order, so that two specs that say the same are equal; None if it is empty."""
     return sorted(names or []) or None
+
+
+class Source(Document):
+    """The window that feeds this one, and the panes that are made of its entries."""
+
+    window: str = Field(description="The name of the window that feeds this one. It has to be there.")
+    granularity: Annotated[str, BeforeValidator(ticks_or_text)] = Field(
+        description="The length of the panes: `granularity` of this window. Where the other window keeps panes, too, a "
+        "multiple of their length."
+    )
 
 
 class WindowSpec(Document):
@@ -369,3 +377,256 @@ def check_name(name: str, path: str) -> None:
             f"{name[:140]!r} is not a name",
             limit="1 to 128 letters, digits, '_', '-' and '.', not starting with a digit, '-' or '.'",
         )
+
+
+# ---------------------------------------------------------------- what cannot be had together
+
+_BY_ENTRY = {
+    "max_count": "it counts entries",
+    "max_gap": "it goes by the gaps between entries",
+    "when": "it depends on the entries",
+    "adaptive": "it depends on the entries",
+}
+_NOT_BY_GROUP = {
+    "max_count": "it counts the entries of each key, and a group would have to find each of those that leave",
+    "max_gap": "each key has sessions of its own, and those of a group are other ones",
+    "when": "the condition is about the entries of one key, and says nothing of a group's",
+    "adaptive": "each key changes for itself, and its entries leave at times of its own",
+}
+_NEVER = ("durability", "rollups", "algorithm", "from", "history")
+"""What belongs to the window that has the entries."""
+
+
+def check_ahead(spec: WindowSpec) -> None:
+    """Refuse a guard against the future that has no wall time to go by, and half a guard."""
+    if spec.order.ahead is not None:
+        if spec.time_unit == "none":
+            refuse("order.ahead", "logical time has no wall clock")
+        _ = spec.ahead_ticks
+    elif spec.order.too_far_ahead is not None:
+        refuse("order.too_far_ahead", "say in order.ahead how far that is")
+
+
+def check_panes(spec: WindowSpec) -> None:
+    """Refuse what needs the entries themselves, where only panes are kept."""
+    if spec.granularity is None:
+        return
+    why = "a window with a granularity keeps panes, and no entries"
+    if spec.slide.max_count is not None:
+        refuse("slide.max_count", f"{why} that could leave one by one")
+    if spec.order.equal_times != "keep":
+        refuse("order.equal_times", f"{why} of equal time that could be told apart", limit="keep")
+    if spec.algorithm is not None:
+        refuse("algorithm", f"{why}, and {spec.algorithm} takes entries; leave one of the two out")
+
+
+def check_slide(spec: WindowSpec) -> None:
+    """Refuse steps that no `max_age` moves in, and sessions on wall time."""
+    age, every = spec.max_age_ticks, spec.every_ticks
+    if every is not None and age is None:
+        refuse("slide.every", "say in slide.max_age what moves in steps")
+    if every is not None and age is not None and every > age:
+        refuse(
+            "slide.every",
+            f"steps of {spec.slide.every} are longer than the window",
+            limit=f"at most {spec.slide.max_age}",
+        )
+    if spec.max_gap_ticks is not None and spec.slide.clock == "wall":
+        refuse("slide.max_gap", "sessions go by the times of entries: leave slide.clock out")
+
+    if spec.slide.until is not None:
+        for name in ("max_count", "max_gap", "when", "adaptive"):
+            if getattr(spec.slide, name) is not None:
+                refuse("slide.until", f"entries leave when they are final, and {name} evicts others")
+        if spec.slide.clock == "wall":
+            refuse("slide.until", "now is what punctuate says, or wall time")
+
+
+def check_history(spec: WindowSpec) -> None:
+    """Refuse a history that is shorter than the slide, and slides that only those know who keep what has left."""
+    if spec.history is None:
+        return
+    for name, why in _BY_ENTRY.items():
+        if getattr(spec.slide, name) is not None:
+            refuse(f"slide.{name}", f"a window with a history slides by max_age alone: {why}, and not the time alone")
+    age, kept = spec.max_age_ticks, spec.history_ticks
+    if age is None or kept is None:
+        refuse("history", "say in slide.max_age how long entries are in the slide")
+    if kept < age:
+        refuse(
+            "history",
+            f"{spec.history} is shorter than the slide, which is a part of it",
+            limit=f"at least {spec.slide.max_age}",
+        )
+    if spec.rollups is not None:
+        refuse("rollups", "a window with a history has none: they would have the groups of the history, and not of now")
+    if spec.algorithm is not None:
+        refuse("algorithm", f"{spec.algorithm} keeps partials only, and no history of entries")
+    kept_ns, idle_ns = spec.history_ns, spec.idle_expiry_ns
+    if idle_ns is not None and (kept_ns is None or kept_ns > idle_ns):
+        refuse(
+            "idle_expiry",
+            "it forgets keys with all they have, and their history is not over yet",
+            limit=f"at least {spec.history}",
+        )
+
+
+def check_identity(spec: WindowSpec) -> None:
+    """Refuse an identity that names no entries, or entries that are not kept."""
+    name = spec.identity
+    if name is None:
+        return
+    if name not in spec.fields:
+        refuse("identity", f"no field {name[:140]!r}; the window has {', '.join(spec.fields)}")
+    if spec.fields[name] not in ("int64", "string"):
+        refuse("identity", f"field {name!r} is a {spec.fields[name]}", limit="int64 or string")
+    if spec.granularity is not None:
+        refuse("identity", "a window with a granularity keeps panes, out of which no single entry can be taken")
+    if spec.algorithm is not None:
+        refuse("identity", f"{spec.algorithm} keeps partials only, out of which no single entry can be taken")
+
+
+def check_nullable(spec: WindowSpec) -> None:
+    """Refuse fields that are not there, and those that need a value in every entry."""
+    watched = spec.slide.adaptive.field or next(iter(spec.fields)) if spec.slide.adaptive is not None else None
+    needed = {spec.identity: "the identity", watched: "the field that slide.adaptive watches"}
+    names = spec.nullable or []
+    for i, name in enumerate(names):
+        if name not in spec.fields:
+            refuse("nullable", f"no field {name[:140]!r}; the window has {', '.join(spec.fields)}")
+        if name in names[:i]:
+            refuse("nullable", f"{name!r} is in it twice")
+        if name in needed:
+            refuse("nullable", f"{name!r} is {needed[name]}, which every entry has to have")
+
+
+def check_adaptive(policy: AdaptivePolicy | None, fields: Mapping[str, str], **others: Any) -> None:
+    """Check that a window can be adaptive.
+
+    Args:
+        policy: None: nothing to check.
+        fields: the window's fields and their types.
+        others: options of the spec that it cannot be combined with.
+
+    Raises:
+        InvalidArgument: it has another option that excludes it, or no such numeric field.
+    """
+    if policy is None:
+        return
+    for name, value in others.items():
+        if value is not None:
+            raise InvalidArgument(f"slide.adaptive reads entries: leave {name} out", field="slide.adaptive")
+    field = policy.field or (next(iter(fields)) if len(fields) == 1 else None)
+    if field is None:
+        raise InvalidArgument("slide.adaptive: say which field", field="slide.adaptive.field")
+    if field not in fields:
+        raise InvalidArgument(
+            f"slide.adaptive: no field {field!r:.80}; the window has {', '.join(fields)}", field="slide.adaptive.field"
+        )
+    if fields[field] not in NUMERIC:
+        raise InvalidArgument(
+            f"slide.adaptive cannot read a {fields[field]} field",
+            field="slide.adaptive.field",
+            limit=" or ".join(NUMERIC),
+        )
+
+
+def check_rollups(spec: WindowSpec, monoids: Mapping[str, Monoid]) -> None:
+    """Refuse groups that the keys do not have, and windows whose groups could not be kept as they are written.
+
+    Raises:
+        InvalidArgument: names the part of the spec, and says why.
+    """
+    if spec.rollups is None:
+        return
+    _check_parts(spec.rollups, spec.labels)
+
+    for name, why in _NOT_BY_GROUP.items():
+        if getattr(spec.slide, name) is not None:
+            refuse(f"slide.{name}", f"a window with rollups has none: {why}")
+    if spec.idle_expiry is not None:
+        refuse(
+            "idle_expiry",
+            "a window with rollups has none: it takes the entries of single keys out of the middle of their groups",
+        )
+    if spec.identity is not None:
+        refuse(
+            "identity",
+            "a window with rollups has none: an entry that is retracted would have to be found in each group",
+        )
+    if spec.algorithm is not None:
+        refuse("algorithm", f"a window with rollups has none: {spec.algorithm} answers for one key at a time")
+    if spec.order.equal_times != "keep":
+        refuse(
+            "order.equal_times",
+            "in a group, entries of several keys have equal times, and all of them stay",
+            limit="keep",
+        )
+    for name, monoid in monoids.items():
+        if not monoid.commutative:
+            refuse(
+                f"aggregates.{name}",
+                f"{monoid.function} depends on the order of entries, and keys have none between "
+                "them: a window with rollups cannot have it",
+            )
+
+
+def _check_parts(rollups: Sequence[Sequence[str]], labels: Sequence[str]) -> None:
+    if not labels:
+        raise InvalidArgument("rollups are groups of keys: say keys, or keyed", field="rollups")
+    seen = dict[frozenset[str], int]()
+    for i, parts in enumerate(rollups):
+        field = f"rollups.{i}"
+        for j, part in enumerate(parts):
+            if part not in labels:
+                refuse(f"{field}.{j}", f"keys have no {part[:140]!r}; they have {', '.join(labels)}")
+        group = frozenset(parts)
+        if len(group) < len(parts):
+            raise InvalidArgument(f"{field} names a part twice", field=field)
+        if len(group) == len(labels):
+            raise InvalidArgument(
+                f"{field} names all of {', '.join(labels)}: such a group is a key, which the window keeps anyway",
+                field=field,
+            )
+        if group in seen:
+            raise InvalidArgument(f"{field} is the same as rollups.{seen[group]}", field=field)
+        seen[group] = i
+
+
+def check_source(spec: WindowSpec, monoids: Mapping[str, Monoid]) -> None:
+    """Refuse what a window that is fed by another one cannot have; raises InvalidArgument."""
+    source = spec.source
+    if source is None:
+        return
+    if spec.granularity != source.granularity:
+        refuse("granularity", f"{spec.granularity!r} is not that of from, {source.granularity!r}; leave it out")
+    if source.window == spec.name:
+        refuse("from.window", f"{spec.name!r} cannot feed itself")
+    if spec.order != OrderPolicy():
+        refuse("order", "a window that another one feeds cannot refuse what that one has taken; leave it out")
+    if spec.slide.until is not None:
+        refuse("slide.until", "nobody punctuates a window that another one feeds; leave it out")
+    if spec.durability is not None:
+        refuse("durability", "it is that of the window that feeds this one, in the same commit; leave it out")
+    for name, monoid in monoids.items():
+        if not monoid.commutative:
+            refuse(
+                f"aggregates.{name}",
+                f"{monoid.function} depends on the order in which entries arrive, and bulks reach the window sorted",
+            )
+
+
+def opened(document: Any) -> Any:
+    """A document with `of` that does not say which fields there are says that it has none, so far."""
+    if isinstance(document, Mapping) and document.get("of") is not None and document.get("fields") is None:
+        return {**document, "fields": {}}
+    return document
+
+
+def check_open(spec: WindowSpec) -> None:
+    """Check what a view cannot have; raises InvalidArgument."""
+    if spec.of == spec.name:
+        refuse("of", f"{spec.name!r} cannot be a view of itself")
+    for name in _NEVER:
+        if getattr(spec, "source" if name == "from" else name) is not None:
+            refuse(name, f"{spec.name!r} is a view, and {spec.of!r} has the entries; leave it out")

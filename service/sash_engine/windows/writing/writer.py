@@ -80,7 +80,7 @@ class Writer:
         clock: Clock,
         max_keys: int,
         panes: Panes | None,
-        derived: Derived,
+        derived: Derived[Any],
         shown: ViewSlide | None = None,
     ) -> None:
         self._spec, self._keys, self._slide, self._counts = spec, keys, slide, counts

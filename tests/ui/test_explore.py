@@ -1,7 +1,10 @@
-"""Charts: aggregates, keys and lookbacks side by side; zoom by mouse and buttons; groups; values as a table."""
+"""Explore: aggregates, keys and lookbacks side by side; zoom by mouse and buttons; groups; values as a table."""
 
+import json
 import re
 
+import pyarrow
+import pyarrow.ipc
 import pytest
 
 from tests.support.pictured import END_MS, GROUPED, KINDS, departures, made
@@ -53,7 +56,7 @@ def inked(page, i=0):
 
 
 def test_aggregates_keys_and_lookbacks_side_by_side(service, page):
-    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=mean&aggregate=tail&last=3h"))
+    page.goto(at(service, "window=delays&tab=explore&key=JFK%7CAA&aggregate=mean&aggregate=tail&last=3h"))
     expect(page.locator("#charts canvas")).to_have_count(2)
     page.get_by_label("Each point over").fill("10m 1h")
     expect(page.locator("#charts figcaption")).to_have_text(
@@ -79,7 +82,7 @@ def test_aggregates_keys_and_lookbacks_side_by_side(service, page):
 def test_each_kind_has_its_chart(service, page):
     names = list(KINDS)
     query = "&".join(f"aggregate={name}" for name in names)
-    page.goto(at(service, f"window=kinds&tab=charts&key=JFK%7CAA&last=5h&width=20m&{query}"))
+    page.goto(at(service, f"window=kinds&tab=explore&key=JFK%7CAA&last=5h&width=20m&{query}"))
     figures = {name: page.locator("#charts figure").nth(i) for i, name in enumerate(names)}
     for name in ("flights", "mean", "tail", "spread", "causes", "m4", "worst", "reasons", "run", "trend"):
         figures[name].scroll_into_view_if_needed()
@@ -94,12 +97,13 @@ def test_each_kind_has_its_chart(service, page):
     assert inked(page, names.index("spread")) > 2000
     for name in ("planes", "text"):
         expect(figures[name]).to_contain_text("These answers are no numbers")
-    figures["text"].locator("summary").click()
-    expect(figures["text"].locator("tbody tr").first).to_be_visible()
+    expect(figures["spread"].locator("figcaption")).to_have_text("spread · each point over 20m")
+    expect(page.locator("#values tbody tr")).to_have_count(100)
+    expect(page.locator("#values thead")).to_contain_text("text · JFK · AA")
 
 
 def test_zoom_by_mouse_by_buttons_and_by_address(service, page):
-    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=mean&last=4h"))
+    page.goto(at(service, "window=delays&tab=explore&key=JFK%7CAA&aggregate=mean&last=4h"))
     expect(page.locator("#span")).to_contain_text("live")
     plot = page.locator("#charts .u-over").first
     box = plot.bounding_box()
@@ -124,7 +128,7 @@ def test_zoom_by_mouse_by_buttons_and_by_address(service, page):
 
 
 def test_points_are_read_by_keyboard(service, page):
-    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=mean&last=4h"))
+    page.goto(at(service, "window=delays&tab=explore&key=JFK%7CAA&aggregate=mean&last=4h"))
     expect(page.locator("#charts canvas")).to_be_visible()
     page.locator(".plot").focus()
     page.keyboard.press("Home")
@@ -135,7 +139,7 @@ def test_points_are_read_by_keyboard(service, page):
 
 
 def test_groups(service, page):
-    page.goto(at(service, "window=delays&tab=charts&aggregate=mean&last=4h"))
+    page.goto(at(service, "window=delays&tab=explore&aggregate=mean&last=4h"))
     page.get_by_label("Lines are").select_option("carrier")
     expect(page.locator("#charts .legend li span")).to_have_text(["AA", "B6", "DL", "UA"])
     page.get_by_label("Where").fill("carrier in (AA, DL)")
@@ -145,22 +149,90 @@ def test_groups(service, page):
     expect(page.locator("#charts .legend li")).to_have_count(1)
 
 
-def test_values_as_a_table(service, page):
-    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=flights&last=1h&step=10m"))
-    page.get_by_text("Values as a table").click()
-    expect(page.locator("#charts tbody tr")).to_have_count(6)
+def test_values_are_a_table_and_files(service, page):
+    page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&key=LGA%7CDL&aggregate=flights&last=1h&step=10m"))
+    expect(page.locator("#values tbody tr")).to_have_count(6)
+    expect(page.locator("#values thead th")).to_have_text(["Up to", "flights · JFK · AA", "flights · LGA · DL"])
+
+    def saved(kind):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Save as {kind}").click()
+        return download.value.suggested_filename, download.value.path().read_bytes()
+
+    name, csv = saved("CSV")
+    lines = csv.decode().splitlines()
+    assert (name, lines[0], len(lines)) == ("delays.csv", "line,start,end,entries,flights", 13)
+    counted = sum(int(line.rpartition(",")[2]) for line in lines[1:7])
+    question = {"key": "JFK|AA", "start": END_MS - HOUR_MS + 1, "end": END_MS}
+    assert counted == service.http().get("/v1/windows/delays/range", params=question).json()["entries"]
+    name, text = saved("JSON")
+    assert [line["label"] for line in json.loads(text)[0]["lines"]] == ["JFK · AA", "LGA · DL"]
+    page.get_by_label("Lines are").select_option("carrier")
+    expect(page.locator("#values thead th")).to_have_count(5)
+    name, arrow = saved("Arrow")
+    table = pyarrow.ipc.open_stream(arrow).read_all()
+    assert name == "delays.arrow"
+    assert {"time", "carrier", "aggregates.flights"} <= set(table.column_names)
+
+
+def test_spans_to_choose(service, page):
+    page.goto(at(service, "window=delays&tab=explore&key=JFK%7CAA&aggregate=flights"))
+    page.get_by_role("button", name="15m", exact=True).click()
+    expect(page.get_by_role("button", name="15m", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#span")).to_contain_text("2026-11-18 10:51:40.001Z to 2026-11-18 11:06:40Z, live")
+    page.get_by_role("button", name="today").click()
+    expect(page.locator("#span")).to_contain_text("2026-11-18 00:00:00Z to 2026-11-18 11:06:40Z, live")
+    page.get_by_label("From", exact=True).fill("2026-11-18 08:00")
+    page.get_by_label("To", exact=True).fill("2026-11-18T09:00Z")
+    page.get_by_label("Step").focus()
+    expect(page.locator("#span")).to_have_text("2026-11-18 08:00:00Z to 2026-11-18 08:59:59.999Z")
+    page.get_by_label("From", exact=True).fill("yesterday")
+    page.get_by_label("Step").focus()
+    expect(page.locator("#chart-told")).to_contain_text("from: write an instant")
+    expect(page.get_by_label("From", exact=True)).to_have_attribute("aria-invalid", "true")
+
+
+def test_groups_where_an_aggregate_needs_order(service, page):
+    """m4, worst and run depend on the order of entries: the page asks for the others."""
+    page.goto(at(service, "window=kinds&tab=explore&by=carrier&last=4h"))
+    expect(page.locator("#charts .legend").first.locator("li span")).to_have_text(["AA", "B6", "DL", "UA"])
+    page.goto(at(service, "window=kinds&tab=keys&by=carrier"))
+    expect(page.locator("#told")).to_contain_text("4 groups")
+
+
+def test_promql(service, browser):
+    with a_page(browser, allowed=("400",)) as page:
+        page.goto(at(service, "window=delays&tab=explore&key=JFK%7CAA&aggregate=mean&last=3h&width=1h"))
+        expect(page.locator("#charts canvas")).to_be_visible()
+        page.get_by_role("button", name="PromQL", exact=True).click()
+        box = page.get_by_label("Expression")
+        expect(box).to_have_value('delays:mean{airport="JFK", carrier="AA", __lookback__="1h"}')
+        expect(page.locator("#values thead th")).to_have_text(["Up to", "value · delays:mean · JFK · AA"])
+        box.fill("sum by (carrier) (")
+        expect(page.locator("#chart-told.bad")).to_contain_text("parse error")
+        expect(box).to_have_attribute("aria-invalid", "true")
+        box.press("End")
+        box.press_sequentially("delays:fli")
+        page.get_by_role("button", name="delays:flights").click()
+        box.press("End")
+        box.press_sequentially(")")
+        expect(page.locator("#charts .legend li span")).to_have_text(["AA", "B6", "DL", "UA"])
+        expect(box).to_have_value("sum by (carrier) (delays:flights)")
+        page.reload()
+        expect(box).to_have_value("sum by (carrier) (delays:flights)")
+        expect(page.locator("#copy-promql")).to_have_text("sum by (carrier) (delays:flights)")
 
 
 def test_without_the_package_values_are_tables(service, browser):
     with a_page(browser, allowed=("404", "MIME", "ERR_FAILED")) as page:
         page.route("**/uPlot.esm.js", lambda route: route.abort())
-        page.goto(at(service, "window=delays&tab=charts&key=JFK%7CAA&aggregate=flights&last=1h&step=10m"))
+        page.goto(at(service, "window=delays&tab=explore&key=JFK%7CAA&aggregate=flights&last=1h&step=10m"))
         expect(page.locator("#charts")).to_contain_text("Charts need the package uPlot")
-        expect(page.locator("#charts tbody tr")).to_have_count(6)
+        expect(page.locator("#values tbody tr")).to_have_count(6)
 
 
 def test_sixty_four_charts(service, page):
-    page.goto(at(service, "window=wide&tab=charts&last=50m"))
+    page.goto(at(service, "window=wide&tab=explore&last=50m"))
     page.get_by_text("Aggregates: a00, a01, a02, a03").click()
     page.get_by_role("button", name="All").click()
     expect(page.locator("#charts figure")).to_have_count(64)
@@ -170,10 +242,10 @@ def test_sixty_four_charts(service, page):
 
 def test_what_cannot_be_drawn(service, browser):
     with a_page(browser, allowed=("400",)) as page:
-        page.goto(at(service, "window=nan&tab=charts&last=900&step=300"))
+        page.goto(at(service, "window=nan&tab=explore&last=900&step=300"))
         expect(page.locator("#charts")).to_contain_text("Every answer is NaN, which has no place in a chart.")
         page.get_by_label("Step").fill("1s")
         expect(page.locator("#chart-told")).to_contain_text("a number of ticks")
         expect(page.get_by_label("Step")).to_have_attribute("aria-invalid", "true")
-        page.goto(at(service, "window=empty&tab=charts"))
+        page.goto(at(service, "window=empty&tab=explore"))
         expect(page.locator("#chart-told")).to_have_text("The window has no entries.")
