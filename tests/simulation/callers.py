@@ -65,7 +65,7 @@ def spec(name: str) -> dict[str, Any]:
     }
     if name == ROLLED:  # such a window has neither an identity nor aggregates for which order matters
         del found["identity"], found["aggregates"]["all"]
-        found["rollups"] = [[PARTS[0]]]
+        found["rollups"] = [[PARTS[0]], []]
     return found
 
 

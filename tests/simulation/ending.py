@@ -22,6 +22,7 @@ from sash.prometheus.app import PREFIX, PrometheusApp
 from sash.runtime.metrics import Metrics
 from sash_client.aio import AsyncWindow
 from sash_client.errors import Unavailable
+from sash_client.windows.questions import ALL_KEYS
 from sash_engine.windows.questions import RangeQuery
 from sash_wire.labels import split
 from tests.simulation.callers import KEPT, PARTS, ROLLED, TIMES, VIEW, asked
@@ -86,8 +87,12 @@ async def _rolled(world: World, what: str) -> None:
     for part, name in enumerate(PARTS):  # the first one has a rollup
         found = await asked(window.query, by=name, aggregates=_FOLDED)
         _same(world, f"{what}: {ROLLED} by {name}", {one.parts[name]: _of(one) for one in found}, _by(part, entries))
+    (whole,) = await asked(window.query, keys=ALL_KEYS, combine=True, aggregates=_FOLDED)  # of a rollup, too
+    _same(world, f"{what}: {ROLLED} over all keys", _of(whole), folded(entries))
     start, end = TIMES * 10**6 // 4, TIMES * 10**6 * 3 // 4
     inside = [entry for entry in entries if start <= entry[1] <= end]
+    found = await asked(window.range_query, start, end, keys=ALL_KEYS, aggregates=_FOLDED)
+    _same(world, f"{what}: {ROLLED} over all keys from {start} to {end}", _of(found), folded(inside))
     for team in sorted({split(key, len(PARTS))[0] for key in world.keys}):
         found = await asked(window.range_query, start, end, where={PARTS[0]: team}, aggregates=_FOLDED)
         own = _by(0, inside).get(team, folded([]))
