@@ -475,6 +475,7 @@ class Cluster(World):
         self.heal()
         await asyncio.sleep(max(self.loop.late_until_s - self.loop.time(), 0.0) + _SETTLED_S)
         await self.all_served()
+        await self._spread()
         await self._quiet()
         self.stale = False
         for history in self.histories.values():
@@ -515,6 +516,15 @@ class Cluster(World):
             if found != windows.get(0):
                 return f"home has {windows.get(0)}, and shard {shard} has {found}"
         return None
+
+    async def _spread(self) -> None:
+        """Who came last has its share of the shards."""
+        end_s, before = self.loop.time() + 120, None
+        while (owners := self._owners()) != before or len(owners) < self.part.shards:
+            if self.loop.time() > end_s:
+                raise AssertionError(f"shards move for ever: {before} became {owners}")
+            before = owners
+            await asyncio.sleep(5.0)
 
     async def _quiet(self) -> None:
         """While nothing happens, no shard moves, and no process doubts that it has its shards."""

@@ -285,8 +285,8 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
     ),
     "a process whose lease was over keeps shards that others took": (
         "sash.shards.leased_host",
-        "                if lapsed:\n                    self._dropped(shard)\n",
-        "                if lapsed:\n                    pass\n",
+        "                if lapsed or shard in self.shards.joining:",
+        "                if lapsed:\n                    pass\n                elif shard in self.shards.joining:",
     ),
     "a shard that is being taken is given away": (
         "sash.shards.leased_host",
@@ -374,6 +374,21 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "        self._changed.add(name)\n",
         "",
     ),
+    "who has a shard again keeps what it had in memory": (
+        "sash.shards.leased_host",
+        "                await hosted.storage.confirm()\n",
+        "                pass\n",
+    ),
+    "a shard that waits for windows is another's": (
+        "sash.shards.leased_host",
+        "if lapsed or shard in self.shards.joining:",
+        "if lapsed:",
+    ),
+    "a refusal is of what was in memory": (
+        "sash.shards.hosted",
+        "if self.hosted.get(shard) is hosted and not hosted.storage.taken:",
+        "if False:",
+    ),
     "a change that cannot be described is called none": (
         "sash.shards.deployment",
         "                retry_after_s=error.retry_after_s,\n            ) from None\n",
@@ -401,6 +416,9 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a heartbeat is as old as the clock of Redis says": ("clocks",),
     "home is not asked whether it is home": ("machines that sleep",),
     "a call to a shard that has moved is refused for good": ("zombies",),
+    "who has a shard again keeps what it had in memory": ("machines that sleep",),
+    "a shard that waits for windows is another's": ("machines that sleep",),
+    "a refusal is of what was in memory": ("machines that sleep",),
     "a call whose connection broke has changed nothing": ("writes between processes",),
     "a write that some shards have applied has changed nothing": ("writes between processes",),
     "a part of a write that fails is not told": ("writes between processes",),

@@ -19,12 +19,16 @@ from tests.simulation.planted import CLUSTER, PLANTED, THEMES
 from tests.simulation.run import run, story
 from tests.simulation.scenario import ClusterPart, Fault, cluster_of_seed, of_seed
 
-FOUND = [8, 109, 500139, 500235, 500248, 500252]
+FOUND = [8, 109, 500139, 500235, 500248, 500252, 510310, 510330, 510365, 510413]
 """Seeds that have found something, each with the mend that it was for; see `planted` for mends of the service.
 
 8: a process without shards answered PromQL by nothing.
 109: a process counted as gone when Redis' clock jumped right after its heartbeat, and answered beside the next owner.
 500139, 500235, 500252: an aggregate that home had, and that another shard could not take, stayed on home.
+510310, 510365: a producer was refused for good by what a process had in memory when its machine fell asleep.
+510330: a process had a shard again that another one had meanwhile, and answered from before; or waited for ever to
+serve it.
+510413: shares of a process that had just come were taken for shards that move for nothing.
 500248: the view was tried to make a hundred times, while one fault came behind the other.
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -113,7 +114,10 @@ class HostedShards:
         await self.guarded(shard, self.hosted[shard].storage.confirm())
 
     async def guarded(self, shard: int, call: Coroutine[Any, Any, R]) -> R:
-        """Make a call to a shard; one that goes wrong because the shard has moved is Unavailable."""
+        """Make a call to a shard; one that goes wrong because the shard has moved is Unavailable.
+
+        A refusal may be of what was in memory before another process had the shard: the store is asked about that.
+        """
         hosted = self.hosted.get(shard)
         if hosted is None:
             return await call
@@ -121,6 +125,9 @@ class HostedShards:
         try:
             return await call
         except FailedPrecondition:
+            if self.hosted.get(shard) is hosted and not hosted.storage.taken:
+                with suppress(FailedPrecondition):
+                    await hosted.storage.confirm()
             if hosted.storage.taken:
                 self.on_taken(shard)
             elif self.hosted.get(shard) is hosted:

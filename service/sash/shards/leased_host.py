@@ -199,7 +199,7 @@ class LeasedHost:
         lapsed = not self._beats.valid()
         for shard in [*self.shards.hosted, *self.shards.joining]:
             if table.owners.get(shard) != self._me.id:
-                if lapsed:
+                if lapsed or shard in self.shards.joining:  # which waits for windows, and may do so for ever
                     self._dropped(shard)
                 elif shard not in self._busy:
                     self._begin(shard, self._check(shard))
@@ -366,12 +366,22 @@ class LeasedHost:
         _log.info("shard %d is stored", shard)
 
     async def _check(self, shard: int) -> None:
-        """See to a shard that is served here, and is another process' in the table, or nobody's."""
+        """See to a shard that is served here, and is another process' in the table, or nobody's.
+
+        Another one may have had it meanwhile, and have given it away: what is in memory here is of before then.
+        """
         try:
-            if await self._swap({shard: self._me.id}, self._me.id) or await self._swap({shard: ""}, self._me.id):
-                return
+            mine = await self._swap({shard: self._me.id}, self._me.id) or await self._swap({shard: ""}, self._me.id)
         except SashError:
             return
+        hosted = self.shards.hosted.get(shard) or self.shards.joining.get(shard)
+        if mine and hosted is not None:
+            try:
+                await hosted.storage.confirm()
+            except SashError as error:
+                _log.warning("shard %d is recovered, as another process may have had it: %s", shard, error.message)
+            else:
+                return
         self._dropped(shard)
 
     def _dropped(self, shard: int) -> None:

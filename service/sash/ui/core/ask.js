@@ -42,7 +42,8 @@ export async function ask(path, { method = "GET", body, type = "application/json
   const sent = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
   const [response, isJson, found] = await answered(path, { method, headers, body: sent, signal });
   if (response.ok) return found;
-  const { error, detail = error ?? response.statusText, limit, field = null } = isJson ? found : {}; // PromQL has `error`
+  // PromQL has `error`.
+  const { error, detail = error ?? response.statusText, limit, field = null } = isJson ? found : {};
   const message = limit ? `${detail} (limit: ${limit})` : detail;
   if (response.status === 401) throw new Unauthenticated(known === null ? "not signed in" : message);
   throw new Problem(message, { field, status: response.status });

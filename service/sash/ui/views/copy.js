@@ -1,5 +1,5 @@
-// The question of a view as text for a shell, for Python, for PromQL and for Spark. A part of it may come from an address that
-// somebody else made: everything in it is quoted, or is a number.
+// The question of a view as text for a shell, for Python, for PromQL and for Spark. A part of it may come from an
+// address that somebody else made: everything in it is quoted, or is a number.
 
 import { byId, el, say } from "../core/dom.js";
 import { grpcPort, questionOf, token, windowPath } from "../core/ask.js";

@@ -86,10 +86,8 @@ export function entries({ name }) {
     if (rows.length === 0) nothing("There are no entries.");
     else {
       told.classList.remove("bad");
-      say(
-        told,
-        `${plural(rows.length, spec.granularity ? "pane" : "entry", spec.granularity ? "panes" : "entries")}, the newest first`,
-      );
+      const count = spec.granularity ? plural(rows.length, "pane", "panes") : plural(rows.length, "entry", "entries");
+      say(told, `${count}, the newest first`);
       const heads = ["Time", ...columns().map((text) => ({ text, class: isNumber(text) ? "number" : null }))];
       const lines = rows.map(([time, ...values]) =>
         el(

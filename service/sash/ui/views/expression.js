@@ -59,7 +59,8 @@ export async function seriesOf(ask, query, { to, length, step }, millis, linesMa
   const seconds = (ticks) => (ticks * millis) / 1000;
   const every = Math.max(0.001, seconds(step));
   const end = seconds(to - 1);
-  const path = `/prometheus/api/v1/query_range?${questionOf({ query, start: end - seconds(length) + every, end, step: every })}`;
+  const asked = questionOf({ query, start: end - seconds(length) + every, end, step: every });
+  const path = `/prometheus/api/v1/query_range?${asked}`;
   const { data } = await ask(path).catch((error) => {
     if (error.name !== "AbortError" && error.status === 400) error.field = "query"; // the only one that somebody wrote
     throw error;

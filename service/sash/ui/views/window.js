@@ -22,7 +22,8 @@ const TABS = {
 
 export function windowView() {
   const name = address.get("window");
-  const asked = address.get("tab") === "charts" ? "explore" : address.get("tab"); // as addresses of earlier versions say
+  const given = address.get("tab");
+  const asked = given === "charts" ? "explore" : given; // as addresses of earlier versions say
   const chosen = Object.hasOwn(TABS, asked) ? asked : "answers";
   const tab = TABS[chosen][1]({ name });
   let [facts, problem, place] = [];

@@ -74,16 +74,35 @@ class Fed(Source, Protocol):
     reader: Reader
 
     @property
-    def family(self) -> list[Self]: ...
-    def feed(self, number: int, time: int, values: Sequence[Any]) -> None: ...
-    def feed_steps(self, numbers: Numbers, columns: Sequence[Array]) -> Steps[None]: ...
-    def take_steps(self, rows: Rows, partials: bool) -> Steps[None]: ...
-    def raise_marks(self, numbers: Numbers, now: Numbers) -> None: ...
-    def cut(self, number: int, time: int) -> None: ...
-    def slide(self) -> None: ...
-    def tidy(self) -> None: ...
-    def check_room(self, more: int) -> None: ...
-    def check_invariants(self, same: Callable[..., bool] | None = None) -> None: ...
+    def family(self) -> list[Self]:
+        """The window, and all that it feeds."""
+
+    def feed(self, number: int, time: int, values: Sequence[Any]) -> None:
+        """Take an entry of the source."""
+
+    def feed_steps(self, numbers: Numbers, columns: Sequence[Array]) -> Steps[None]:
+        """Take entries of the source."""
+
+    def take_steps(self, rows: Rows, partials: bool) -> Steps[None]:
+        """Take what has left the source."""
+
+    def raise_marks(self, numbers: Numbers, now: Numbers) -> None:
+        """Let time go on for some keys."""
+
+    def cut(self, number: int, time: int) -> None:
+        """Remove entries of a key with time <= `time`, and take no more of them."""
+
+    def slide(self) -> None:
+        """Evict what is too old."""
+
+    def tidy(self) -> None:
+        """Do what time alone brings."""
+
+    def check_room(self, more: int) -> None:
+        """Raise ResourceExhausted if so many more keys would be too many."""
+
+    def check_invariants(self, same: Callable[..., bool] | None = None) -> None:
+        """Check what must always hold."""
 
 
 W = TypeVar("W", bound=Fed)
