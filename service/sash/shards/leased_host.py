@@ -36,7 +36,7 @@ from sash.tiers.owner import Owner
 from sash.tiers.redis_link import Pool
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
-from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 
 __all__ = ["LeasedHost"]
 
@@ -366,23 +366,26 @@ class LeasedHost:
         _log.info("shard %d is stored", shard)
 
     async def _check(self, shard: int) -> None:
-        """See to a shard that is served here, and is another process' in the table, or nobody's.
-
-        Another one may have had it meanwhile, and have given it away: what is in memory here is of before then.
-        """
+        """See to a shard that is served here, and is another process' in the table, or nobody's."""
         try:
             mine = await self._swap({shard: self._me.id}, self._me.id) or await self._swap({shard: ""}, self._me.id)
         except SashError:
             return
-        hosted = self.shards.hosted.get(shard) or self.shards.joining.get(shard)
-        if mine and hosted is not None:
+        if not mine:
+            self._dropped(shard)
+        elif (hosted := self.shards.hosted.get(shard)) is not None:
+            self.serving.spawn(self._confirm(shard, hosted))
+
+    async def _confirm(self, shard: int, hosted: HostedShard) -> None:
+        """Serve a shard no more if another process has had it since: what is in memory is of before then."""
+        while self.shards.hosted.get(shard) is hosted and not self._lost:
             try:
                 await hosted.storage.confirm()
-            except SashError as error:
-                _log.warning("shard %d is recovered, as another process may have had it: %s", shard, error.message)
-            else:
                 return
-        self._dropped(shard)
+            except FailedPrecondition:
+                self._dropped(shard)
+            except SashError:
+                await asyncio.sleep(_LOOK_S)
 
     def _dropped(self, shard: int) -> None:
         """Serve a shard no more that another process has."""
