@@ -12,6 +12,15 @@ _CONFIG = {
 }
 
 
+class _Broker(Broker):
+    """One that waits for the end of a session's last connection: amqtt's take-over may end the new one with it."""
+
+    async def _handle_client_session(self, reader, writer, client_session, *others):
+        while client_session.transitions.is_connected():
+            await asyncio.sleep(0.01)
+        await super()._handle_client_session(reader, writer, client_session, *others)
+
+
 @contextmanager
 def mqtt_broker():
     """A broker for some time; yields its address."""
@@ -23,7 +32,7 @@ def mqtt_broker():
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
     async def begun():
-        broker = Broker(_CONFIG)
+        broker = _Broker(_CONFIG)
         await broker.start()
         return broker
 
