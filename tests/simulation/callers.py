@@ -19,6 +19,7 @@ from tests.simulation.history import ANY, GONE, Applied, Entries, Entry, Op, Sta
 from tests.simulation.world import Caller, World
 
 __all__ = [
+    "GATHERED",
     "KEPT",
     "KEYS",
     "PARTS",
@@ -38,6 +39,8 @@ __all__ = [
 KEPT, PASSING, PLAIN, ROLLED = "kept", "passing", "plain", "rolled"
 """The window that is there always, the one that is created and deleted all the time, one without keys, and one whose
 groups are kept as it is written."""
+GATHERED = "gathered"
+"""A window of durability `interval`."""
 VIEW = "shown"
 """A view of the window that is there always."""
 PARTS = ("team", "name")
@@ -66,6 +69,8 @@ def spec(name: str) -> dict[str, Any]:
     if name == ROLLED:  # such a window has neither an identity nor aggregates for which order matters
         del found["identity"], found["aggregates"]["all"]
         found["rollups"] = [[PARTS[0]], []]
+    if name == GATHERED:
+        found["durability"] = "interval"
     return found
 
 
@@ -195,7 +200,7 @@ class _Calls:
         self.draw = random.Random(f"{world.scenario.seed} caller {number}")
         self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0, 20.0]))
         self.windows = {name: self.client.window(name) for name in world.histories}
-        self.numbered = {name: _Numbers() for name in world.histories if name != PASSING}
+        self.numbered = {name: _Numbers() for name in world.histories if name not in (PASSING, GATHERED)}
         self.batch = -1
         self.copies = 0
         self.values = 0
@@ -232,6 +237,8 @@ class _Calls:
             name = PLAIN
         if ROLLED in self.windows and draw.random() < 0.3:
             name = ROLLED
+        if GATHERED in self.windows and draw.random() < 0.4:
+            name = GATHERED
         if self.world.moves and draw.random() < self.world.move_share:
             await self.world.move(self.client, draw)
             return
@@ -251,6 +258,7 @@ class _Calls:
             await self._read(window, history, name)
         else:
             op, call, result = self._write(what, window, name)
+            op.soon = name == GATHERED
             if numbered:
                 await self._numbered(history, op, call, result, self.numbered[name])
             else:
@@ -525,7 +533,12 @@ class _Calls:
 
     def _end(self, history: Any, op: Op, result: Hashable) -> None:
         self._say(op, str(result))
+        if op.soon and not self.world.remembers(self.client):  # its answer was on its way when it was lost with memory
+            self.world.lost(history, op, self.client)
+            return
         self.world.checked(history.end, op, result)
+        if op.soon and op.writes:
+            self.world.gathers(history, op, self.client)
 
     def _of_before(self, error: SashClientError) -> bool:
         """Whether a process that has slept may say this of a window that has come meanwhile."""

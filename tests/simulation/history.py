@@ -115,6 +115,7 @@ class Op:
         adds, takes: return which entries it adds and takes away; None: it concerns the window as a whole.
         answered: False once the answer is lost for good.
         closed: it has taken effect by now, or never will; it need not be durable.
+        soon: it is answered before it is durable.
     """
 
     what: str
@@ -125,6 +126,7 @@ class Op:
     takes: Callable[[Entries], int] | None = None
     answered: bool = True
     closed: bool = False
+    soon: bool = False
     number: int = 0
     apply: Applied = lambda state: (state, None)
 
@@ -194,6 +196,9 @@ class History:
             return
         found: set[Case] = set()
         durable = op.writes and result != GONE
+        if durable and op.soon:
+            self._answered(op, result)
+            return
         for case in self._closure(op.number):
             for number, got in case.done:
                 if number == op.number and (result in (got, ANY) or (result == THERE and got != GONE)):
@@ -201,6 +206,19 @@ class History:
                     found.update(self._durable(left, number) if durable else [self._without(left, number)])
         del self.pending[op.number]
         self._keep(found, f"{op.what} answers {result}")
+
+    def _answered(self, op: Op, result: Hashable) -> None:
+        """It has taken effect; it is followed until it is durable, or lost with memory."""
+        wanted = {(op.number, result)}
+        cases = {case for case in self._closure(op.number) if result == ANY or wanted <= case.done}
+        found = {case for case in cases if any(number == op.number for number, _ in case.done)}
+        op.answered, op.closed = False, True
+        self._keep(found, f"{op.what} answers {result}")
+
+    def stored(self, op: Op) -> None:
+        """A call that was answered before it was durable is durable, and so is all that came before it."""
+        if op.number in self.pending:
+            self._over({op.number}, f"{op.what} is stored")
 
     def refused(self, op: Op) -> None:
         """A call has changed nothing."""

@@ -75,6 +75,7 @@ class Scenario:
         batches: how often it stages and commits a batch.
         others: how often it adds an aggregate, or copies a window.
         rolled: whether there is a window with rollups.
+        gathered: whether there is a window that answers before a write is durable; of one service.
     """
 
     seed: int
@@ -93,6 +94,7 @@ class Scenario:
     batches: float = 0.08
     others: float = 0.03
     rolled: bool = False
+    gathered: bool = False
     cluster: ClusterPart | None = None
 
 
@@ -194,6 +196,7 @@ def of_seed(seed: int) -> Scenario:
         draw.choice([150, 600, 257 * 1024]),
         draw.choice([1000, 5000, 16 * 2**20]),
         theme=name,
+        gathered=random.Random(f"{seed} gathered").random() < 0.2,
     )
     return replace(scenario, **drawn)
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from sash_client.errors import NotFound
-from tests.simulation.callers import KEPT, PASSING, ROLLED, VIEW, compared
+from tests.simulation.callers import GATHERED, KEPT, PASSING, ROLLED, VIEW, compared
 from tests.simulation.ending import all_forms, resharded
 from tests.simulation.history import History
 from tests.simulation.world import Caller, World
@@ -23,7 +23,10 @@ class Single(World):
 
     def begin(self) -> None:
         """Make the histories."""
-        self.histories = {name: History() for name in (KEPT, PASSING, *[ROLLED] * self.scenario.rolled)}
+        self.histories = {
+            name: History()
+            for name in (KEPT, PASSING, *[ROLLED] * self.scenario.rolled, *[GATHERED] * self.scenario.gathered)
+        }
 
     async def compare(self) -> None:
         """Whatever has happened, all is well now, and stays so."""

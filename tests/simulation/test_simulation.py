@@ -55,6 +55,7 @@ MET = [
     ("read failed", "block"),
     ("request lost", ""),
     ("fenced", "a write that is lost"),
+    ("durable", "a write that was answered before"),
 ]
 """Which faults meet which states in the seeds of the test below: where one never does, nothing tests it."""
 
@@ -255,6 +256,40 @@ def test_what_is_acknowledged_is_never_lost_with_memory_nor_what_came_before_it(
     (read,) = began(history, reading(0, 9, ["a"]))
     with pytest.raises(Contradiction):
         history.end(read, seen(TWO))
+
+
+def test_what_is_answered_before_it_is_durable_is_lost_with_memory_from_some_call_on():
+    for stored in (0, 1, 2):
+        history = window()
+        ops = began(history, inserting([ONE]), inserting([TWO]))
+        for op, result in zip(ops, (1, 1), strict=True):
+            op.soon = True
+            history.end(op, result)
+        asked(history, seen(ONE, TWO))
+        for op in ops[:stored]:
+            history.stored(op)
+        history.died()
+        left = [(), (ONE,), (ONE, TWO)]
+        for held in left[:stored]:
+            with pytest.raises(Contradiction):
+                asked(history, seen(*held))
+        asked(history, seen(*left[stored]))
+        with pytest.raises(Contradiction):
+            asked(history, seen(ONE, TWO) if stored < 2 else seen())
+
+
+def test_what_is_answered_before_it_is_durable_is_there_at_once():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    insert.soon = True
+    history.end(insert, 1)
+    with pytest.raises(Contradiction):
+        asked(history, seen())
+    asked(history, seen(ONE))
+    history.settled()
+    history.died()
+    with pytest.raises(Contradiction):
+        asked(history, seen())
 
 
 def test_who_found_a_window_gone_may_be_told_so_after_its_deletion_is_lost_with_memory():

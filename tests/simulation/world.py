@@ -139,8 +139,7 @@ class Served:
             f"{f', {lost} commits are lost' if lost else ''}"
         )
         world.disk.owner = None
-        for history in world.histories.values():
-            world.checked(history.died)
+        world._dies(self)
         world.broken_off(self)
         self._end("dead")
 
@@ -178,8 +177,7 @@ class Served:
             self.world.note(f"process {self.process.number} has stopped")
             self.process.kill()
             self.world.disk.owner = None
-            for history in self.world.histories.values():
-                self.world.checked(history.died)
+            self.world._dies(self)
             self.world.broken_off(self)
             self._end("stopped")
 
@@ -267,6 +265,10 @@ class World:
         self._calls = 0
         self._under_way: set[int] = set()
         self._lost: list[tuple[set[int], Any, Op]] = []
+        self._records: dict[int, tuple[Served, int]] = {}
+        """By call: who served it, and the number of the last record then."""
+        self._gathered: list[tuple[Served, int, Any, Op]] = []
+        """Calls that were answered before they were durable."""
         self._callbacks = 0
         self._stopping: list[asyncio.Future[None]] = []
         self.left_alone = False
@@ -516,6 +518,36 @@ class World:
         self._lost.append((self._under_way.intersection(caller.sent), history, op))
         self._served(0)
 
+    def _dies(self, served: Served) -> None:
+        """What the journal has is durable; the rest of memory is lost."""
+        self._has_stored(served)
+        self.met["lost with memory? | a write that was answered"] += len(self._gathered)
+        self._gathered.clear()
+        for history in self.histories.values():
+            self.checked(history.died)
+
+    def gathers(self, history: Any, op: Op, caller: Caller) -> None:
+        """Take note that a call is answered, and durable when the journal has got so far."""
+        served, record = self._records[caller.sent[-1]]
+        self._gathered.append((served, record, history, op))
+
+    def remembers(self, caller: Caller) -> bool:
+        """Whether the process still runs that has answered a caller's last call."""
+        served, _ = self._records[caller.sent[-1]]
+        return served.process.alive
+
+    def _has_stored(self, served: Served) -> None:
+        """Tell which calls are durable by now; whatever dies does not take them with it."""
+        store: Any = None if served.storage is None else served.storage.store
+        durable = 0 if store is None else store.session.journal._durable
+        self.met["durable | a write that was answered before"] += sum(
+            record <= durable for _, record, *_ in self._gathered
+        )
+        for _, record, history, op in self._gathered:
+            if record <= durable:
+                self.checked(history.stored, op)
+        self._gathered = [each for each in self._gathered if each[1] > durable]
+
     def _served(self, number: int) -> None:
         """A process has done what it will for a call: one whose answer is lost has taken effect, or never will."""
         self._under_way.discard(number)
@@ -529,6 +561,9 @@ class World:
     def reply(self, served: Served, reply: asyncio.Future[Any], answer: Any, number: int) -> None:
         """Send an answer back."""
         served.calls.pop(reply, None)
+        if served.storage is not None and self.scenario.gathered and not self.moves:
+            self._records[number] = served, served.storage.store.session.journal.last  # type: ignore[attr-defined]
+            self._has_stored(served)
         self._served(number)
         delay_s = self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
         fault = self.net.get(number)
