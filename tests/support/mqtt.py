@@ -80,7 +80,8 @@ class OneSession:
         """End the connection without a word."""
         with self._lock:
             if self._connection is not None:
-                self._connection.shutdown(socket.SHUT_RDWR)
+                with suppress(OSError):  # the client has ended it
+                    self._connection.shutdown(socket.SHUT_RDWR)
                 self._connection = None
 
     def close(self):
