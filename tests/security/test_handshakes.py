@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -13,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sash.limits.connections import SPARE_PER_ADDRESS
+from sash.limits.turns import Turns
 from sash.rest import handshake
 from tests.support.certificates import Authority
 from tests.support.servers import running_service, service_process
@@ -153,3 +155,58 @@ def test_they_do_not_hold_up_the_end(files):
         assert https(running, files[1]).get("/healthz").status_code == 200
         running.stop()
         assert all(map(is_closed, made))
+
+
+def hello(ca):
+    """The first message of a client."""
+    come, to_go = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=str(ca)).wrap_bio(come, to_go, server_hostname="127.0.0.1")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return to_go.read()
+
+
+def test_a_handshake_waits_for_its_turn(files, monkeypatch):
+    """All that came at once had their handshakes in one iteration of the loop."""
+    waiting = []
+
+    def goes_on(self, name, cost_s):
+        assert (name, cost_s) == ("127.0.0.1", handshake.SHAKING_S)
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[-1]
+
+    with running_service(**files[0], max_connections=3) as running:
+        monkeypatch.setattr(Turns, "goes_on", goes_on)
+        with half(running.rest_port, 2, sent=hello(files[1])) as (stays, goes):
+            wait_until(lambda: len(waiting) == 2)
+            monkeypatch.undo()
+            assert not is_closed(stays)  # and nothing has come
+            goes.close()
+            running.on_loop(lambda: [turn.set_result(None) for turn in waiting] and None)
+            stays.settimeout(60)
+            assert stays.recv(1) == b"\x16"  # a message of a handshake
+        for client in [https(running, files[1]) for _ in range(3)]:  # the places of both are free
+            wait_until(lambda: client.get("/v1/windows").status_code == 200)  # noqa: B023
+
+
+def test_a_first_message_in_parts_is_read(files):
+    with running_service(**files[0]) as running:
+        plain = socket.create_connection(("127.0.0.1", running.rest_port), 60)
+        with contextlib.closing(plain):
+            come, to_go = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = ssl.create_default_context(cafile=str(files[1])).wrap_bio(come, to_go, server_hostname="127.0.0.1")
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    for byte in to_go.read():
+                        plain.sendall(bytes([byte]))
+                    come.write(plain.recv(65_536))
+            client.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            plain.sendall(to_go.read())
+            found = b""
+            while b"200 OK" not in found:
+                come.write(plain.recv(65_536))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    found += client.read(65_536)
