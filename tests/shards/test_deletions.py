@@ -374,6 +374,27 @@ async def test_a_process_that_lost_home_makes_nothing_that_takes_writes(
     assert not await writable(one, KEY_OF[1])
 
 
+async def test_an_import_that_its_loop_has_left_is_dropped_and_awaits_nothing_more() -> None:
+    plane, waits = in_process(SHARDS), asyncio.Event()
+    await plane.create(spec())
+    file = b"".join([part async for part in each(await plane.export("w"))])
+    await plane.delete("w")
+
+    async def parts():
+        yield file[: len(file) // 2]
+        waits.set()
+        await asyncio.get_running_loop().create_future()
+
+    importing = asyncio.create_task(plane.deployment.lifecycle.restore(parts(), "w"))
+    await waits.wait()
+    try:
+        importing.get_coro().close()  # as the collector of garbage does; raises RuntimeError where it awaits more
+    finally:
+        importing.cancel()
+        await asyncio.wait([importing])
+        assert isinstance(importing.exception(), RuntimeError)
+
+
 async def test_what_an_earlier_home_restores_stays_closed(plane: ShardedPlane) -> None:
     file = b"".join([part async for part in each(await plane.shards.hosted[1].local.export("w"))])
     await plane.delete("w")

@@ -165,7 +165,7 @@ class Lifecycle:
             try:
                 await self._restore(parts, name, home, token)
             except BaseException as error:
-                if not isinstance(error, Unavailable):
+                if not isinstance(error, Unavailable | GeneratorExit):  # which says that nothing can be awaited
                     await self._undo(name, token)
                 raise
             await self._open(name, token, self._others)
@@ -209,10 +209,11 @@ class Lifecycle:
             await put(HOME, last)
             await put(HOME, None)
             await tasks[HOME]
-        except BaseException:
+        except BaseException as error:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if not isinstance(error, GeneratorExit):
+                await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
     async def reconcile_one(self, shard: int) -> None:
