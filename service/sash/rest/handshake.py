@@ -42,7 +42,6 @@ class Handshake(asyncio.Protocol):
         self._connection = Connection(port)
         self._context = context
         self._place: Place | None = None
-        self._hello = b""
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -59,29 +58,23 @@ class Handshake(asyncio.Protocol):
         self._silent = asyncio.get_running_loop().call_later(self._patience_s, self._end)
 
     def data_received(self, data: bytes) -> None:
-        if self._place is None:
-            return
+        assert self._place is not None
         self._transport.pause_reading()
         self._silent.cancel()
-        self._hello += data
-        self._task = asyncio.get_running_loop().create_task(self._complete(self._place))
+        self._task = asyncio.get_running_loop().create_task(self._complete(self._place, data))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._place is not None:
             self._end()
 
-    async def _complete(self, place: Place) -> None:
+    async def _complete(self, place: Place, hello: bytes) -> None:
         turn = self._port.turns.goes_on(place.address, SHAKING_S)
         if turn is not None:
             await turn
-        if self._place is None:
-            return
         try:
-            transport = await self._secured()
+            transport = await self._secured(hello)
         except OSError:  # a client that speaks no TLS, or has no certificate, or has gone
             transport = None
-        if self._place is None:
-            return
         self._place = None
         self._port.places.shaken(place)
         if transport is None or transport.is_closing():
@@ -89,7 +82,7 @@ class Handshake(asyncio.Protocol):
         else:
             self._connection.begin(transport, place)
 
-    async def _secured(self) -> asyncio.Transport | None:
+    async def _secured(self, hello: bytes) -> asyncio.Transport | None:
         loop = asyncio.get_running_loop()
         securing: Any = loop.start_tls(
             self._transport,
@@ -99,24 +92,22 @@ class Handshake(asyncio.Protocol):
             ssl_handshake_timeout=self._patience_s,
         )
         waits_for = securing.send(None)
-        loop.call_soon(self._read_hello)  # behind what makes TLS ready
-        return await resumed(securing, waits_for)
 
-    def _read_hello(self) -> None:
-        """Give TLS what was read before."""
-        secured: Any = self._transport.get_protocol()
-        left = memoryview(self._hello)
-        while left:
-            into = secured.get_buffer(len(left))
-            count = min(len(into), len(left))
-            into[:count] = left[:count]
-            secured.buffer_updated(count)
-            left = left[count:]
+        def read() -> None:
+            """Give TLS what was read before."""
+            tls: Any = self._transport.get_protocol()
+            tls.get_buffer(len(hello))[: len(hello)] = hello
+            tls.buffer_updated(len(hello))
+
+        loop.call_soon(read)  # behind what makes TLS ready
+        return await resumed(securing, waits_for)
 
     def _end(self) -> None:
         """Close the connection."""
         place, self._place = self._place, None
         assert place is not None
         self._silent.cancel()
+        if self._task is not None:
+            self._task.cancel()
         self._port.places.leave(place)
         self._transport.abort()
