@@ -75,7 +75,6 @@ class Handshake(asyncio.Protocol):
             transport = await self._secured(hello)
         except OSError:  # a client that speaks no TLS, or has no certificate, or has gone
             transport = None
-        self._place = None
         self._port.places.shaken(place)
         if transport is None or transport.is_closing():
             self._port.places.leave(place)
