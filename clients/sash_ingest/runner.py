@@ -270,6 +270,7 @@ class Ingest:
         stream.back_s = None
         stream.at = [self._located(stream, at.target) for at in stream.at]
         self._source.seek(stream.name, stream.number)
+        self._source.applied(stream.name, stream.number)  # by the other process
 
     def _drain(self) -> None:
         """Write what was read."""

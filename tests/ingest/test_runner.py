@@ -1,5 +1,6 @@
 """The runner over a log in memory: every record once, whatever fails and whoever else writes."""
 
+import json
 import random
 from collections import Counter
 from threading import Thread
@@ -8,6 +9,7 @@ import pytest
 
 from sash_client import InvalidArgument, LastWrite, Unavailable, WriteResult
 from sash_ingest.connector import SourceError
+from sash_ingest.dead_letters import FileLetters, Letter
 from sash_ingest.runner import RejectedError
 from sash_ingest.target import Target
 from tests.ingest.log import SPEC, Letters, Log, ids_of, ingest, record, target
@@ -281,3 +283,20 @@ def test_the_line_and_the_metrics_say_what_happened(client):
     assert not run.meters.trouble("a", "away")
     assert read("sash_ingest_waiting", {"pipeline": "p"}) == 1
     assert "waiting for a: away" in run.meters.line()
+
+
+def test_a_record_that_is_wrong_for_every_window_is_one_letter_also_where_they_stand_apart(client):
+    windows = [client.create_window(SPEC | {"name": name}) for name in ("one", "two")]
+    records = [(n, record(n) if n != 5 else b"{") for n in range(1, 9)]
+    ingest([target(windows[0])]).run(Log({"a": records[:3]}))
+    ingest([target(window) for window in windows], letters := Letters()).run(Log({"a": records}))
+    assert [each.origin["number"] for each in letters] == [5]
+
+
+def test_a_file_of_letters_has_what_is_no_text_in_base64(tmp_path):
+    letters = FileLetters(tmp_path / "bad.ndjson")
+    letters.put([Letter({"n": n}, None, None, "is wrong", value) for n, value in enumerate((b"{", b"\xff", None))])
+    letters.close()
+    found = [json.loads(line) for line in (tmp_path / "bad.ndjson").read_text().splitlines()]
+    assert [(each.get("record", ""), each.get("record_base64")) for each in found] == [
+        ("{", None), ("", "/w=="), (None, None)]  # fmt: skip

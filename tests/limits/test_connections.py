@@ -168,7 +168,7 @@ def test_an_address_with_its_share_takes_nothing_from_others():
     assert Served(limits, "a").place.limit == PER_ADDRESS
 
 
-@pytest.mark.parametrize(("secured", "most"), [(False, 2048), (True, 512)])
+@pytest.mark.parametrize(("secured", "most"), [(False, 2048), (True, 341)])
 def test_there_are_as_many_as_have_room_in_memory(secured, most):
     room = with_room(512 * 2**20, secured)
     assert room == most

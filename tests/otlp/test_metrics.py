@@ -200,10 +200,10 @@ def test_a_sum_that_goes_up_and_down_is_a_gauge(sash, send):
 
 
 def test_attributes_of_points_and_resources_are_the_parts(sash, send):
-    to = window(sash, keys=["service.name", "status", "ok", "missing", "otel_metric"])
-    point = {"status": 200, "ok": True, "unused": b"x"}
+    to = window(sash, keys=["service.name", "status", "ok", "no", "missing", "otel_metric"])
+    point = {"status": 200, "ok": True, "no": False, "unused": b"x"}
     send(message((1, 1.0, None, point), resource={"service.name": "shop", "status": 1}))
-    assert entries(to) == [("shop|200|true||requests", 1, 1.0)]
+    assert entries(to) == [("shop|200|true|false||requests", 1, 1.0)]
 
 
 def test_headers_name_window_and_attributes(sash, send):
@@ -485,6 +485,101 @@ def test_a_service_that_cannot_store_says_to_try_again(service, sash, monkeypatc
         assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
     assert post(service.http(), request.SerializeToString()).status_code == 200
     assert to.query()[0].aggregates == {"more": 3.0}  # the start was not taken for written
+
+
+def test_three_reasons_are_said_without_more(sash, send):
+    window(sash, keyed=True)
+    points = [(1, 1.0, None, {}), (3, None, None, {"key": "a"}), (4, 1.0, None, {"key": b"bytes"})]
+    found = send(message(*points, (5, 1.0, None, {})))
+    assert (found.rejected_data_points, "more" in found.error_message) == (4, False)
+    assert found.error_message.count("; ") == 2
+
+
+def test_times_that_int64_does_not_hold_are_rejected(sash, send):
+    to = window(sash, time_unit="ns")
+    request = message((1, 1.0, None, {}), (2, 1.0, None, {}))
+    request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[1].time_unix_nano = 2**63
+    found = send(request)
+    assert (found.rejected_data_points, "out of range" in found.error_message) == (1, True)
+    assert to.describe().entries == 1
+
+
+def test_a_start_that_several_points_of_a_request_have_is_one_entry(sash, send):
+    to = window(sash, aggregates=INCREASE)
+    send(message(*((at, at, 0, {}) for at in (10, 20, 30)), kind="sum", temporality=CUMULATIVE))
+    assert (to.describe().entries, to.describe().counts.duplicates) == (4, 0)
+
+
+def test_starts_beyond_what_is_remembered_are_written_again_and_known(sash, send, monkeypatch):
+    monkeypatch.setattr(otlp, "_STARTS_MAX", 1)
+    to = window(sash, aggregates=INCREASE, keyed=True)
+    for at in (10, 20):
+        for key in "ab":
+            send(message((at, at, 0, {"key": key}), kind="sum", temporality=CUMULATIVE))
+    assert [each.aggregates for each in to.query(keys=["a", "b"])] == [{"more": 20.0}] * 2
+    assert to.describe().counts.duplicates == 2
+
+
+def test_a_points_own_attribute_stands_for_the_metrics_name_and_a_resources_does_not(sash, send):
+    to = window(sash, keys=["otel_metric"])
+    send(message((1, 1.0, None, {"otel_metric": "own"}), (2, 1.0, None, {}), resource={"otel_metric": "resource"}))
+    assert [key for key, _, _ in entries(to)] == ["own", "requests"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "application/x-protobuf; charset=utf-8"},
+        {"content-type": "Application/X-Protobuf"},
+        {"content-encoding": "identity"},
+        {"content-encoding": "GZIP"},
+    ],
+)
+def test_http_headers_in_other_words(service, sash, headers):
+    to = window(sash)
+    body = message((1, 1.0, None, {})).SerializeToString()
+    body = gzip.compress(body) if "GZIP" in headers.values() else body
+    assert post(service.http(), body, **headers).status_code == 200
+    assert to.describe().entries == 1
+
+
+def test_a_body_of_the_largest_size_is_taken(service, sash):
+    window(sash)
+    left = otlp.BYTES_MAX - message((1, 1.0, None, {"a": "x" * 3_000_000})).ByteSize()
+    request = message((1, 1.0, None, {"a": "x" * (3_000_000 + left)}))
+    assert request.ByteSize() == otlp.BYTES_MAX
+    for body, headers in (
+        (request.SerializeToString(), {}),
+        (gzip.compress(request.SerializeToString(), 1), {"content-encoding": "gzip"}),
+    ):
+        assert post(service.http(), body, **headers).status_code == 200
+
+
+def test_a_refusal_over_http_names_the_field_the_request_and_when_to_try_again(service, sash, monkeypatch):
+    answer = post(service.http(), b"\xff", **{"x-request-id": "mine"})
+    status = status_pb2.Status.FromString(answer.content)
+    assert status.details, "the field is in them"
+    assert answer.headers["x-request-id"] == "mine"
+    before = refusals(service, 503)
+
+    async def full(*_):
+        raise ResourceExhausted("no room", limit="1 byte", retry_after_s=1.5)
+
+    window(sash)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(service.plane), "write", full)
+        answer = post(service.http(), message((1, 1.0, None, {})).SerializeToString())
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert refusals(service, 503) == before + 1
+
+
+def refusals(service, code):
+    (found,) = [
+        float(line.split()[-1])
+        for line in service.http().get("/metrics").text.splitlines()
+        if line.startswith("sash_requests_rejected_total{") and f'code="{code}"' in line and 'edge="otlp"' in line
+    ] or [0.0]
+    return found
 
 
 # ---------------------------------------------------------------- stock exporters

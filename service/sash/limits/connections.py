@@ -25,9 +25,9 @@ SPARE_S = 5.0
 _MEMORY_SHARE = 4
 """All connections may take a quarter of the memory, for what they have between two requests."""
 
-_PLAIN_BYTES, _SECURED_BYTES = 65_536, 262_144
+_PLAIN_BYTES, _SECURED_BYTES = 65_536, 393_216
 """What a connection takes without and with TLS: 54 KB from its first byte on; after bodies and answers of hundreds of
-kilobytes 200 to 500, most of them buffers of TLS, which are kept."""
+kilobytes 200 to 700, most of them buffers of TLS, which are kept."""
 
 
 def with_room(memory_bytes: int, secured: bool) -> int:
