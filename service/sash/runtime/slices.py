@@ -3,8 +3,6 @@
     loop   [ slice 2 ms ] [ others ] [ others ] … [ slice 2 ms ] [ others ] …
              a question's steps       several turns of the loop     the same question's, or another one's
 
-A slice takes steps until a burst (2 ms) is over. A step takes 1 to 2 ms, so a slice ends before 5 ms.
-
 Slices have their turns among the calls of all callers (`sash.limits.turns`): only one slice runs before others have
 theirs, however many questions are long. So a call that is not long waits for one slice, and not for one of each
 question.
@@ -26,6 +24,9 @@ from sash_engine.steps import Steps
 __all__ = ["Slices"]
 
 R = TypeVar("R")
+
+_SLICE_S = BURST_S
+"""So long steps are taken in one go. A step takes 1 to 2 ms, so a slice ends before 5 ms."""
 
 _SLICES_PER_TRIM = 80
 """After so many slices of one work, what it has freed goes back to the system. A commit frees the staged parts, which a
@@ -67,7 +68,7 @@ class Slices:
                 if turn is not None:
                     await turn
                 before_each()
-                until_s = self._clock.monotonic_s() + BURST_S
+                until_s = self._clock.monotonic_s() + _SLICE_S
                 try:
                     while True:
                         next(steps)
