@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from typing import Annotated
 
 import typer
@@ -59,6 +60,9 @@ def serve(
     ] = None,
 ) -> None:
     """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
+    # gRPC's core, which reads this when it is imported, writes a line for each handshake that fails. It does so by
+    # itself, and waits where nobody reads them.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Here, as all other commands are clients, which need nothing of it and should not wait for it. And without the
     # collector: what is imported stays, and to look through it again and again takes a tenth of a start.
     gc.disable()

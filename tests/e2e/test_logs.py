@@ -1,8 +1,11 @@
 """The log of a service: lines for people, or a JSON object a line; both with the id of the request."""
 
+import fcntl
 import json
 import logging
 import signal
+import socket
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +14,7 @@ from sash.access.audit import Audit
 from sash.context import CALL, CallContext
 from sash.runtime.logs import JsonLines, PlainLines
 from sash_engine.clock import ManualClock
+from tests.support.certificates import Authority
 from tests.support.servers import WAIT_S, service_process
 from tests.support.tokens import bearer, write_tokens
 
@@ -103,3 +107,58 @@ def test_a_service_writes_it(tmp_path, form):
         assert audit[0].endswith("outcome=UNAUTHENTICATED request_id=r-2")
         assert audit[1].endswith("outcome=NOT_FOUND request_id=r-3")
         assert lines[-1].endswith("INFO sash: stopped")
+
+
+def test_a_log_that_nobody_reads_stops_nothing(tmp_path):
+    """What is lost is counted, and what is read are whole lines."""
+    tokens, calls = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}}), 60
+    with service_process(SASH_TOKENS=str(tokens), SASH_LOG_FORMAT="json") as service:
+        http = service.http()
+        fcntl.fcntl(service.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        for _ in range(calls):
+            assert http.get("/v1/windows", headers={"x-request-id": "r" * 64}).status_code == 401
+        read = [service.process.stderr.readline()]
+        assert http.get("/v1/windows", headers={"x-request-id": "last"}).status_code == 401
+        service.process.send_signal(signal.SIGTERM)
+        said = [json.loads(line) for line in (*read, *service.process.stderr)]
+    lost = [int(each["message"].partition(" ")[0]) for each in said if each["logger"] == "sash.runtime.logs"]
+    kept = [each for each in said if each["logger"] != "sash.runtime.logs"]
+    assert sum(lost) > 10
+    assert len(kept) + sum(lost) == calls + 1 + len(("shutting down", "stopped"))
+    assert kept[-1]["message"] == "stopped"
+
+
+def test_a_log_whose_reader_has_gone_stops_nothing(tmp_path):
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})
+    with service_process(SASH_TOKENS=str(tokens)) as service:
+        service.process.stderr.close()
+        service.process.stderr = None
+        for _ in range(3):
+            assert service.http().get("/v1/windows").status_code == 401
+
+
+def test_callers_of_grpc_that_go_away_or_speak_no_tls_write_no_lines(tmp_path):
+    certificate, key = Authority("grpc").give(tmp_path)
+    with service_process(SASH_TLS_CERT=str(certificate), SASH_TLS_KEY=str(key)) as service:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", service.grpc_port), WAIT_S) as caller:
+                caller.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                caller.recv(1)
+        service.process.send_signal(signal.SIGTERM)
+        lines = service.process.communicate(timeout=WAIT_S)[1].splitlines()
+    assert [line.partition(" INFO ")[2] for line in lines] == ["sash: shutting down", "sash: stopped"]
+    program = """
+import logging
+from grpc._cython.cygrpc import ExecuteBatchError
+from sash.runtime.logs import begin
+begin("info", "text")
+for error in (ExecuteBatchError("gone"), ValueError("ours")):
+    try:
+        raise error
+    except Exception:
+        logging.getLogger("grpc._cython.cygrpc").exception("failed")
+logging.getLogger("grpc._cython.cygrpc").error("told")
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+    assert "gone" not in said
+    assert said.count("failed") == said.count("ValueError: ours") == said.count("told") == 1

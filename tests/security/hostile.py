@@ -942,7 +942,11 @@ def is_alive(service: Service) -> bool:
     """Whether the service still does what it is there for."""
     if service.process.poll() is not None:
         return False
-    status, _ = service.call("honest", "POST", "/v1/windows/calm/insert", {"time": 10**9, "key": "end", "value": 1.0})
+    last = {"time": 10**9, "key": "end", "value": 1.0}
+    try:
+        status, _ = service.call("honest", "POST", "/v1/windows/calm/insert", last)
+    except OSError:
+        return False
     return status == 200
 
 

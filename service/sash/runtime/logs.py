@@ -11,15 +11,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import select
 from datetime import UTC, datetime
 from typing import Literal
 
 from sash.context import CALL
 
-__all__ = ["MEMBERS", "JsonLines", "PlainLines", "begin"]
+__all__ = ["MEMBERS", "JsonLines", "PlainLines", "StderrHandler", "begin"]
+
+_log = logging.getLogger(__name__)
 
 MEMBERS = "members"
 """The attribute of a record with what a line says, as a mapping: `_log.info(…, extra={MEMBERS: {…}})`."""
+
+_STDERR = 2
+_PATIENCE_MS = 100
+"""A reader that is only slow gets this much time for its pipe, once: then records are lost until it reads again."""
 
 
 class PlainLines(logging.Formatter):
@@ -57,11 +65,64 @@ class JsonLines(logging.Formatter):
         return json.dumps(said, ensure_ascii=False, default=str)
 
 
+class StderrHandler(logging.Handler):
+    """Writes lines to standard error, and loses them where nobody reads it.
+
+    A pipe that is full blocks who writes to it. A log that stands still must not stop the service, so a record is
+    written when there is room for it. How many were lost is the first thing that a reader gets when it reads again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = select.poll()
+        self._room.register(_STDERR, select.POLLOUT)
+        self._unwritten = b""
+        """The rest of a record that has begun: what a reader gets are whole lines."""
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or count it as lost."""
+        try:
+            if self._written() and self._lost:
+                text = f"{self._lost} records of the log before this one were lost: nobody read it"
+                lost = logging.LogRecord(_log.name, logging.WARNING, __file__, 0, text, (), None)
+                self._unwritten, self._lost = self._line(lost), 0
+            if self._written():
+                self._unwritten = self._line(record)
+                self._written()
+            else:
+                self._lost += 1
+        except OSError:  # there is no reader any more
+            self._unwritten = b""
+            self._lost += 1
+        except Exception:  # the record cannot be formatted
+            self.handleError(record)
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode(errors="replace")
+
+    def _written(self) -> bool:
+        """Write what is left, and return whether that was all."""
+        while self._unwritten:
+            if not self._room.poll(0 if self._lost else _PATIENCE_MS):
+                return False
+            # A pipe with room takes this much without a wait.
+            written = os.write(_STDERR, self._unwritten[: select.PIPE_BUF])
+            self._unwritten = self._unwritten[written:]
+        return True
+
+
+def _of_us(record: logging.LogRecord) -> bool:
+    """Whether gRPC logs something else than that a caller has gone before its answer."""
+    return record.exc_info is None or type(record.exc_info[1]).__name__ != "ExecuteBatchError"
+
+
 def begin(level: str, form: Literal["text", "json"]) -> None:
     """Write the log of this process to standard error."""
-    handler = logging.StreamHandler()
+    handler = StderrHandler()
     handler.setFormatter(JsonLines() if form == "json" else PlainLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_of_us)
     # Their warnings are about requests and headers that are none. They need no token, and would fill the disk.
     for name in ("uvicorn", "opentelemetry.trace.propagation"):
         logging.getLogger(name).setLevel(logging.ERROR)
