@@ -142,12 +142,13 @@ def service_process(*arguments: str, under: Sequence[str] = (), **environment: s
     Args:
         under: a command that runs the command behind it, such as one that sets a limit.
     """
+    given = {name: value for name, value in os.environ.items() if name != "SASH_PROFILE"}  # of the tests, no setting
     process = subprocess.Popen(
         [*under, *serve_command(*arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "SASH_DATA": "memory", **environment},
+        env={**given, "SASH_DATA": "memory", **environment},
     )
     try:
         assert process.stdout is not None

@@ -5,7 +5,8 @@ import pytest
 from tests.support.playing import a_page, at, expect
 from tests.support.servers import running_service
 
-REFUSED = ("400 (Bad Request)", "409 (Conflict)", "429")
+# 404: the page may ask for the window that it has just deleted.
+REFUSED = ("400 (Bad Request)", "404 (Not Found)", "409 (Conflict)", "429")
 
 
 @pytest.fixture(scope="module")
