@@ -285,7 +285,7 @@ class Admit(_OfBatch[Admission]):
         batch = self.batch.rows(rows)
         if len(rows):
             admission.count((yield from window.insert_rows_steps(batch)))
-        self.batch, self.decided = batch, np.packbits(admission.admitted).tobytes()
+        self.batch, self.decided = batch, np.packbits(np.array(admission.admitted, np.bool_)).tobytes()
         return admission
 
     def again(self, ledger: Ledger, origin: Origin) -> Admission:
