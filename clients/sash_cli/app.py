@@ -30,7 +30,7 @@ _NOBODY = Login()
 GROUPS = {
     "Windows": ("create", "list", "describe", "delete"),
     "Questions": ("query", "series", "keys", "watch", "answers-at", "rules", "mcp"),
-    "Entries": ("insert", "load", "ingest", "retract", "update", "evict", "punctuate"),
+    "Entries": ("insert", "admit", "load", "ingest", "retract", "update", "evict", "punctuate"),
     "Copies": ("export", "import", "backup", "restore", "reshard"),
     "The service": ("serve", "top", "topology", "shards", "move", "check", "token"),
 }
@@ -125,6 +125,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "mcp": mcp,
     "rules": rules,
     "insert": writes.insert,
+    "admit": writes.admit,
     "load": load,
     "ingest": ingest,
     "retract": writes.retract,
