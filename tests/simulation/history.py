@@ -262,7 +262,6 @@ class History:
     def settled(self) -> None:
         """Whatever was lost has taken effect by now, or never will; and all is durable."""
         self._over({op.number for op in self.pending.values() if not op.answered}, "all is settled")
-        self._keep({case._replace(durable=case.state, chain=()) for case in self.cases}, "all is settled")
 
     def served(self, op: Op) -> None:
         """Nobody does anything more for a call whose answer is lost; what it did may still be in memory only."""
