@@ -68,9 +68,7 @@ def _goes_in(there: Sequence[Entry], row: Entry, limits: Sequence[Limit], parts:
     return all(_found(there, row, limit, parts)[3] for limit in limits)
 
 
-def _found(
-    there: Sequence[Entry], row: Entry, limit: Limit, parts: Sequence[str]
-) -> tuple[int, Any, Any, bool]:
+def _found(there: Sequence[Entry], row: Entry, limit: Limit, parts: Sequence[str]) -> tuple[int, Any, Any, bool]:
     """Where the answer with the row is the nearest to the limit, that answer, what is left, and whether all hold."""
     span, time = int(limit.lookback), row[1]
     later = {each[1] for each in there if _same(each[0], row[0], limit, parts) and time < each[1] < time + span}
@@ -85,9 +83,7 @@ def _found(
     return *tightest, holds
 
 
-def _values(
-    there: Sequence[Entry], key: str, limit: Limit, parts: Sequence[str], end: int
-) -> list[Any]:
+def _values(there: Sequence[Entry], key: str, limit: Limit, parts: Sequence[str], end: int) -> list[Any]:
     """The values in the lookback that ends with a time, in order of time, then of arrival."""
     span = int(limit.lookback)
     inside = [each for each in there if end - span < each[1] <= end and _same(each[0], key, limit, parts)]

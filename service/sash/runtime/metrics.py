@@ -7,6 +7,7 @@
                                                            holds the event loop
     sash_operation_errors_total{operation, kind}           failed calls, by class of `sash_engine.errors`
     sash_requests_rejected_total{edge, code}               requests that an edge answered with an error
+    sash_rate_limit_hits_total{domain, descriptor, kind}   hits that Envoy asked about, by rule of the file of limits
     sash_ready                                             1 if requests are welcome, as /readyz says
     sash_windows                                           number of windows
     sash_window_entries{window}  sash_window_keys{window}  size of each window now
@@ -167,13 +168,19 @@ class Metrics:
         self._rejected = _Counter(
             "sash_requests_rejected", "Requests that an edge answered with an error, by code.", ("edge", "code")
         )
+        self._hits = _Counter(
+            "sash_rate_limit_hits",
+            "Hits that Envoy asked about, by rule: `total`, and of these `within_limit`, `near_limit` (beyond four "
+            "fifths of it), `over_limit`, `shadow_mode` (over a limit that refuses nothing).",
+            ("domain", "descriptor", "kind"),
+        )
         self._ready = _Ready()
         self._storage = _Storage()
         self._memory = _Memory()
         self._watches = _Watches()
         for collector in (
             *(_Build(version, engine), self._ready, self._latencies, self._held, self._errors, self._rejected),
-            *(self._windows, self._storage, self._memory, self._watches),
+            *(self._hits, self._windows, self._storage, self._memory, self._watches),
         ):
             registry.register(collector)
 
@@ -192,6 +199,10 @@ class Metrics:
     def count_rejected(self, edge: str, code: str) -> None:
         """Count one request that `edge` ("grpc", "rest", "prometheus" or "otlp") answered with the error `code`."""
         self._rejected.count(edge, code)
+
+    def count_hits(self, domain: str, descriptor: str, kind: str, hits: int) -> None:
+        """Count hits of Envoy's requests, of one rule of the file of limits."""
+        self._hits.count(domain, descriptor, kind, times=hits)
 
     def watch(self, windows: Callable[[], Iterable[WatchedWindow]]) -> None:
         """Make each scrape call `windows` and report their sizes."""
@@ -248,8 +259,8 @@ class _Counter(Collector):
         self._name, self._text, self._labels = name, text, labels
         self._rows: dict[tuple[str, ...], int] = {}
 
-    def count(self, *values: str) -> None:
-        self._rows[values] = self._rows.get(values, 0) + 1
+    def count(self, *values: str, times: int = 1) -> None:
+        self._rows[values] = self._rows.get(values, 0) + times
 
     def collect(self) -> Iterator[Metric]:
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
