@@ -1,4 +1,4 @@
-"""`sash describe` and `sash insert`."""
+"""`sash window describe` and `sash data insert`."""
 
 import json
 import re

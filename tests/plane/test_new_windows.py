@@ -50,7 +50,9 @@ def test_a_new_window_refuses_what_is_a_day_ahead(client):
         lambda: window.insert((NOW_S + 1) * 1000, 1.0, key="a", producer="p", sequence=1),
         lambda: window.stage([NOW_S] * 49 + [(NOW_S + 1) * 1000], [1.0] * 50, query="q", batch=0, keys=keys),
     ):
-        with pytest.raises(FailedPrecondition, match=r"1 of this write are; is 1700000001000 in ms\? Its .* in s") as no:
+        with pytest.raises(
+            FailedPrecondition, match=r"1 of this write are; is 1700000001000 in ms\? Its .* in s"
+        ) as no:
             write()
         assert (no.value.field, no.value.limit) == ("time", f"time <= {NOW_S + DAY_S}")
     assert window.describe().entries == 1

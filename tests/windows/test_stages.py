@@ -164,9 +164,7 @@ def test_the_windows_above_are_written_in_slices(small: None, monkeypatch: pytes
     for name in SLICED | {name: WHOLE[name] for name in WHOLE if name not in ("algorithm", "rollups")}:
         window = Window(spec(name), clock=ManualClock(100 * SECOND))
         parts: list[Any] = [[("a", 1, "x")] * 4, [("a", 2, "x")] * 4]
-        outcome(
-            lambda window=window, parts=parts: finished(window.bulk_insert_stages_steps(bulks(parts, 0, 90, True)))
-        )
+        outcome(lambda window=window, parts=parts: finished(window.bulk_insert_stages_steps(bulks(parts, 0, 90, True))))
     assert taken == list(SLICED)
 
 

@@ -11,9 +11,9 @@
     history     keeps   newest - history < time, and shows what max_age says: see derived/views.py
 
 Event time is per key: a key's now is its high-water mark, the newest time that was ever inserted into it. So a producer
-with a fast clock, or a silent key, does not move other keys. The mark stays when the entry that set it is removed: a now
-that goes back takes in entries that were late before. `evict_range` takes it back when it is asked to. A window may use
-wall time instead, which is the same for all its keys.
+with a fast clock, or a silent key, does not move other keys. The mark stays when the entry that set it is removed: a
+now that goes back takes in entries that were late before. `evict_range` takes it back when it is asked to. A window may
+use wall time instead, which is the same for all its keys.
 """
 
 from __future__ import annotations
