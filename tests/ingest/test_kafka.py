@@ -109,7 +109,8 @@ def test_a_topic_goes_into_several_windows_and_offsets_are_for_monitors(client, 
         pytest.skip("SASH_KAFKA names no broker")
     topic = f"sash{uuid4().hex[:8]}"
     if real:
-        AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+        admin = AdminClient({"bootstrap.servers": servers})  # the answer does not come once it is collected
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
     else:
         cluster.create(topic, PARTITIONS)
     sent(servers, topic, records(0, 2000))
