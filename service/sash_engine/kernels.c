@@ -25,8 +25,9 @@
 #define HUGE_MEAN 1e290
 
 enum {
-    APPEND_ROW, COPY_ROWS, COUNT_NEW, COUPONS, FIND_EACH, FIND_NAMED, FIRST_AFTER, FIRST_FROM, GATHER, IS_SORTED, JOIN_POWERS,
-    LARGEST, LARGESTS, LAST_BEFORE, MERGE, POWERS, ROWS_AT, SMALLEST, SMALLESTS, TOTAL, TOTALS, FUNCTIONS
+    APPEND_ROW, COPY_ROWS, COUNT_NEW, COUPONS, FIND_EACH, FIND_NAMED, FIRST_AFTER, FIRST_FROM, GATHER, IS_SORTED,
+    JOIN_POWERS, KNOWN_ROWS, LARGEST, LARGESTS, LAST_BEFORE, MERGE, POWERS, ROWS_AT, SMALLEST, SMALLESTS, TOTAL, TOTALS,
+    FUNCTIONS
 };
 enum { ABSENT = -1, UNCLEAR = -2 };
 static PyObject *plain[FUNCTIONS]; /* the functions of kernels.py */
@@ -784,6 +785,42 @@ gather(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
     return (PyObject *)out;
 }
 
+static PyObject *
+known_rows(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp n = -1, k = -1, rows = 0;
+    const npy_int64 *since = count == 5 ? integers_of(arguments[0], &n) : NULL;
+    const npy_int64 *until = since ? integers_of(arguments[1], &n) : NULL;
+    const npy_int64 *start = until ? integers_of(arguments[2], &k) : NULL;
+    const npy_int64 *stop = start ? integers_of(arguments[3], &k) : NULL;
+    const npy_int64 *known = stop ? integers_of(arguments[4], &k) : NULL;
+    if (!known || !are_ranges(start, stop, k, n, 0, NPY_MAX_INTP))
+        return fall_back(KNOWN_ROWS, arguments, count);
+    PyArrayObject *counts = (PyArrayObject *)PyArray_SimpleNew(1, &k, NPY_INT64);
+    if (!counts)
+        return NULL;
+    npy_int64 *there = PyArray_DATA(counts);
+    for (npy_intp i = 0; i < k; i++) {
+        npy_int64 found = 0;
+        for (npy_int64 row = start[i]; row < stop[i]; row++)
+            found += (since[row] <= known[i]) & (until[row] > known[i]);
+        rows += there[i] = found;
+    }
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &rows, NPY_INT64);
+    if (!out) {
+        Py_DECREF(counts);
+        return NULL;
+    }
+    npy_int64 *to = PyArray_DATA(out);
+    for (npy_intp i = 0; i < k; i++)
+        for (npy_int64 row = start[i], left = there[i]; left; row++)
+            if ((since[row] <= known[i]) & (until[row] > known[i])) {
+                *to++ = row;
+                left--;
+            }
+    return Py_BuildValue("NN", out, counts);
+}
+
 /* ------------------------------------------------------------------ distinct values */
 
 static npy_uint64
@@ -876,9 +913,10 @@ count_new(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef functions[FUNCTIONS + 1] = { /* in the order of their numbers */
-    FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(count_new), FUNCTION(coupons), FUNCTION(find_each), FUNCTION(find_named),
-    FUNCTION(first_after), FUNCTION(first_from), FUNCTION(gather), FUNCTION(is_sorted), FUNCTION(join_powers),
-    FUNCTION(largest), FUNCTION(largests), FUNCTION(last_before), FUNCTION(merge), FUNCTION(powers), FUNCTION(rows_at),
+    FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(count_new), FUNCTION(coupons), FUNCTION(find_each),
+    FUNCTION(find_named), FUNCTION(first_after), FUNCTION(first_from), FUNCTION(gather), FUNCTION(is_sorted), FUNCTION(join_powers),
+    FUNCTION(known_rows), FUNCTION(largest), FUNCTION(largests), FUNCTION(last_before), FUNCTION(merge), FUNCTION(powers),
+    FUNCTION(rows_at),
     FUNCTION(smallest), FUNCTION(smallests), FUNCTION(total), FUNCTION(totals),
     {NULL, NULL, 0, NULL},
 };

@@ -11,6 +11,7 @@
     largest, smallest           find the extreme of some rows
     totals, largests, smallests the same of many ranges of rows
     rows_at                     finds times in many ranges of rows, of many columns
+    known_rows                  finds the rows of ranges that are there at a number
     gather                      puts ranges of rows of many columns behind one another
     coupons                     what a sketch of distinct values notes of each
     last_before, count_new      count distinct values of many ranges of rows
@@ -55,6 +56,7 @@ __all__ = [
     "gather",
     "is_sorted",
     "join_powers",
+    "known_rows",
     "largest",
     "largests",
     "last_before",
@@ -305,6 +307,25 @@ def gather(columns: Sequence[Array], of: Array, starts: Array, stops: Array) -> 
     return np.concatenate([columns[0][:0], *[columns[i][start:stop] for i, start, stop in each]])
 
 
+def known_rows(since: Array, until: Array, starts: Array, stops: Array, known: Array) -> tuple[Array, Array]:
+    """The rows of k ranges that are there at a number: since <= number < until.
+
+    Args:
+        since, until: int64 (n,).
+        starts, stops: int64 (k,): start <= row < stop.
+        known: int64 (k,).
+
+    Returns:
+        the rows, int64, one range's behind the other's, and how many each range has, int64 (k,).
+    """
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    of = np.repeat(np.arange(len(starts)), lengths)
+    rows = np.arange(len(of)) + (starts - ends + lengths)[of]
+    there = (since[rows] <= known[of]) & (until[rows] > known[of])
+    return rows[there], np.bincount(of[there], minlength=len(starts))
+
+
 def totals(column: Array, starts: Array, stops: Array) -> Array:
     """The `total` of each of k ranges of rows of float64 (n,): float64 (k,). Starts and stops are int64 (k,)."""
     return np.array([total(column, a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)], np.float64)
@@ -386,6 +407,7 @@ with suppress(ImportError):  # there only in a compiled engine; it takes the fun
         gather,
         is_sorted,
         join_powers,
+        known_rows,
         largest,
         largests,
         last_before,

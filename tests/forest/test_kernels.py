@@ -380,3 +380,20 @@ def test_ranges_that_are_no_rows_are_not_read():
         kernels.gather([column], one, one, one)
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         kernels.totals(column, np.array([0, 1]), one)
+
+
+@pytest.mark.parametrize("n", [0, 1, 500])
+def test_rows_that_are_there_at_a_number(plain, n):
+    random = np.random.default_rng(n)
+    since = random.integers(0, 20, n)
+    until = np.where(random.random(n) < 0.5, since + random.integers(1, 9, n), 2**63 - 1)
+    starts, stops = many_ranges(n, 60, 0, 3)
+    for known in (random.integers(-1, 30, len(starts)), np.full(len(starts), 2**63 - 1)):
+        each = list(zip(starts.tolist(), stops.tolist(), known.tolist(), strict=True))
+        expected = [[row for row in range(a, b) if since[row] <= at < until[row]] for a, b, at in each]
+        for module in (kernels, plain):
+            rows, counts = module.known_rows(since, until, starts, stops, known)
+            assert rows.tolist() == [row for some in expected for row in some]
+            assert counts.tolist() == [len(some) for some in expected]
+    apart, _ = kernels.known_rows(np.repeat(since, 2)[::2], until, starts, stops, known)  # no rows side by side
+    assert apart.tolist() == rows.tolist()

@@ -36,7 +36,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.keys.pages import PAGES, Numbers, Pages
 from sash_engine.windows.keys.ragged import grown
-from sash_engine.windows.keys.range_answers import range_answers_steps
+from sash_engine.windows.keys.range_answers import Places, range_answers_steps
 from sash_engine.windows.keys.small_key import SmallKey
 from sash_engine.windows.keys.store import KeyStore, Same
 from sash_engine.windows.keys.totals import KeyTotals
@@ -366,6 +366,10 @@ class Keys:
         """Answer over many ranges of time of k keys, in steps: see `range_answers_steps`."""
         layout = self._layout if some is None else some
         return range_answers_steps(self._pages, self._own_stores.get, layout, numbers, lengths, starts, stops)
+
+    def places(self, numbers: Numbers) -> Places:
+        """Where the rows of keys are."""
+        return Places(self._pages, self._own_stores.get, numbers)
 
     # ---------------------------------------------------------------- stores that keys get
 
