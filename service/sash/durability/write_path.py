@@ -141,6 +141,8 @@ class WritePath:
 
     def log(self, stored: StoredWindow, write: Write, puts: _Puts | None = None, size: int = 0) -> int:
         """Log a write that was applied just now, and do what it makes necessary; return the number to wait for."""
+        if not write.changed:
+            return 0
         operation = write.operation
         number = self._append(stored, write, stored.durability == "sync", puts, size)
         if isinstance(operation, records.Evict):

@@ -15,6 +15,7 @@ from functools import partial
 
 from sash.calls import INTERVAL_MS, QUIET_S, allowing, check_interval, each, going, key_names
 from sash.durability.records.commands import (
+    Admit,
     BulkInsert,
     Commit,
     Insert,
@@ -156,6 +157,16 @@ class Operations:
     async def _insert(self, bulk: _Bulk) -> pb.InsertResponse:
         window, batch, origin = bulk
         return translate.written(await self._plane.write(window, BulkInsert(batch), origin))
+
+    async def Admit(self, request: pb.AdmitRequest) -> pb.AdmitResponse:
+        spec = await self._plane.look_up(request.window, "admit")
+        if request.HasField("entries"):
+            translate.check_alone(request)
+            batch = await self._batch(request.entries, spec)
+        else:
+            batch = translate.row_of(request, spec)
+        command = Admit(batch, translate.limits_of(request))
+        return translate.admitted(await self._plane.write(request.window, command, translate.origin_of(request)))
 
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None

@@ -31,7 +31,7 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.answers import Answer, AnswerColumns, Counts, Series, WindowInfo, WriteResult
+from sash_engine.windows.answers import Admission, Answer, AnswerColumns, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Batch
 from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.batches.panes import Panes
@@ -51,6 +51,7 @@ from sash_engine.windows.questions import (
     EntriesQuery,
     Grouped,
     KeyList,
+    Limit,
     Query,
     Question,
     RangeQuery,
@@ -65,6 +66,7 @@ from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.algorithms import check_algorithm
 from sash_engine.windows.spec.derived import check_derived, document_of, widened
 from sash_engine.windows.spec.window import REMOVED, TICK_MIN, WindowSpec, check_time
+from sash_engine.windows.writing.admitting import Admitting
 from sash_engine.windows.writing.changes import Changes
 from sash_engine.windows.writing.writer import Writer
 from sash_wire.coded import Coded
@@ -100,6 +102,7 @@ class Window:
         labels: of its keys.
         slide_policy: what leaves, and when.
         reader: answers questions, about the slide; another one once there are other aggregates.
+        admitting: decides about the rows of writes with limits; another one once there are other aggregates.
         past: answers those about the past, over all entries: as `reader`, unless there is a history.
         derived: its rollups, the windows that it feeds, and its views.
         known, removed: what was known when, with `known: arrival`, and what was removed; else None.
@@ -173,6 +176,18 @@ class Window:
             known=self.known,
         )
         self.reader = self.past if spec.history is None else View(spec, self).reader
+        writer = self._writer
+        self.admitting = Admitting(
+            spec,
+            layout,
+            self.keys,
+            self.slide_policy,
+            writer.order,
+            self._panes,
+            self.labels,
+            self.derived,
+            writer.checked_columns,
+        )
 
     def reader_of(self, question: Question[Any]) -> Reader:
         """What answers a question."""
@@ -235,6 +250,23 @@ class Window:
     def check_ahead(self, time: int) -> None:
         """Raise FailedPrecondition for an entry too far ahead, where the order policy rejects it."""
         self._writer.check_ahead(time)
+
+    def admit(self, batch: AnyBatch, limits: Sequence[Limit]) -> Admission:
+        """Insert the rows of a bulk with which all limits hold, and slide; see `Plane.admit`."""
+        admission, rows = finished(self.admitting.decide_steps(batch, limits))
+        assert isinstance(batch, Batch), "limits are for entries"
+        admission.count(finished(self.insert_rows_steps(batch.rows(rows))))
+        return admission
+
+    def insert_rows_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """As `bulk_insert_steps`; a single row is inserted as `insert` does."""
+        if len(batch.times) != 1 or self.derived.cascades:
+            return (yield from self.bulk_insert_steps(batch))
+        times, columns = batch.checked(self.spec)
+        key = None if batch.keys is None else batch.keys.dictionary[batch.keys.codes.item(0)]
+        time, name = times.item(0), self.reader.checked_key(key)
+        check_time(time, "time")
+        return self._count(self._writer.insert(name, time, [column.item(0) for column in columns]))
 
     def bulk_evict(self, time: int, key: str | None = None) -> int:
         """Remove entries with time <= `time`, of one key or of all; see `Plane.bulk_evict`."""

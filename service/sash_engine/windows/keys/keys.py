@@ -30,12 +30,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_engine.forest import Forest, Layout
+from sash_engine.kernels import find_each
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.keys.pages import PAGES, Numbers, Pages
 from sash_engine.windows.keys.ragged import grown
-from sash_engine.windows.keys.range_answers import range_answers_steps
+from sash_engine.windows.keys.range_answers import Places, range_answers_steps
 from sash_engine.windows.keys.small_key import SmallKey
 from sash_engine.windows.keys.store import KeyStore, Same
 from sash_engine.windows.keys.totals import KeyTotals
@@ -117,7 +118,7 @@ class Keys:
 
     def find_each(self, names: Sequence[str]) -> Numbers:
         """The numbers of keys, int64 (k,); -1 where there is no such key."""
-        return np.fromiter(map(self._numbers.get, names, repeat(-1)), np.int64, len(names))
+        return find_each(self._numbers, names)
 
     def name(self, number: int) -> str:
         """The name of a key."""
@@ -151,9 +152,9 @@ class Keys:
 
         Keys may neither come nor go while it is read.
         """
-        items = iter(self._numbers.items())
-        while chunk := dict(islice(items, size)):
-            yield list(chunk), np.fromiter(chunk.values(), np.int64, len(chunk))
+        names, numbers = iter(self._numbers), iter(self._numbers.values())
+        while chunk := list(islice(names, size)):
+            yield chunk, np.fromiter(islice(numbers, size), np.int64, len(chunk))
 
     def create(self, names: Sequence[str]) -> Numbers:
         """Create keys, none of which exists; return their numbers, int64 (k,). They have no entries yet."""
@@ -365,6 +366,10 @@ class Keys:
         """Answer over many ranges of time of k keys, in steps: see `range_answers_steps`."""
         layout = self._layout if some is None else some
         return range_answers_steps(self._pages, self._own_stores.get, layout, numbers, lengths, starts, stops)
+
+    def places(self, numbers: Numbers) -> Places:
+        """Where the rows of keys are."""
+        return Places(self._pages, self._own_stores.get, numbers)
 
     # ---------------------------------------------------------------- stores that keys get
 
