@@ -147,7 +147,7 @@ class Service:
         rights = rights_of(http, is_open) if http.asks_who_calls else None
         rest = create_app(self.plane, settings, registry, metrics, self._not_ready, rights, collected)
         rest.router.routes.extend(ui.routes(lambda: self.grpc_port))
-        points = OtlpMetrics(self.plane, memory, settings.max_entries_per_write)
+        points = OtlpMetrics(self.plane, memory, settings.max_entries_per_write, metrics)
         limits = self._rate_limits = (
             None if settings.rate_limits is None else RateLimits(self.plane, metrics, settings.rate_limits)
         )

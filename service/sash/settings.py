@@ -183,7 +183,10 @@ class Settings(BaseSettings):
         description="Bytes of journal after which a window is checkpointed. Fewer bytes make a quicker start.",
     )
     store_entries: int = Field(
-        32_768, ge=1, description="Entries in sealed blocks that a window gathers before it stores the blocks."
+        32_768,
+        ge=1,
+        description="Entries in sealed blocks that a window gathers before it stores the blocks; up to four times "
+        "as many where entries come out of order.",
     )
     commit_interval_ms: int = Field(
         100, ge=1, le=60_000, description="Milliseconds that writes of durability `interval` wait for a commit."

@@ -58,6 +58,8 @@ def merged_admissions(name: str, batch: AnyBatch, shards: int, found: Mapping[in
         for into, values in columns:
             for row, value in zip(np.flatnonzero(of == shard).tolist(), values, strict=False):
                 into[row] = value
+    if merged.already_applied:
+        merged.retry_after = []
     return merged
 
 
