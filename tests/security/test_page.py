@@ -80,10 +80,12 @@ def test_the_page_is_told_what_a_token_may_do(service):
     for name, role in (("reader", "read"), ("writer", "write"), ("root", "admin")):
         found = http.get("/ui/caller", headers=bearer(name)).json()
         assert "last" in found.pop("ordered")
+        assert "sum" in found.pop("functions")
         assert found == {"name": name, "role": role, "grpc_port": service.grpc_port}
     assert http.get("/ui/caller").status_code == 401
     assert http.get("/ui/caller", headers=bearer("late")).status_code == 401
     with running_service() as open_to_all:
         found = open_to_all.http().get("/ui/caller").json()
         assert "sum" not in found.pop("ordered")
+        assert "last" in found.pop("functions")
         assert found == {"name": None, "role": "admin", "grpc_port": open_to_all.grpc_port}

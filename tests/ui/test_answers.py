@@ -66,7 +66,7 @@ def test_what_is_open_stays_open(service, page):
         "cause": "none",
     }
     service.http().post("/v1/windows/delays/insert", json=entry)
-    expect(row(page, "flights").locator("td")).to_have_class("number changed")
+    expect(row(page, "flights").locator("td")).to_have_class("changed")
     expect(row(page, "spread").locator("details")).to_have_attribute("open", "")
     expect(page.locator("#announcer")).to_contain_text("changed")
 

@@ -87,7 +87,7 @@ def test_a_wrong_condition_is_named(service, browser):
     with a_page(browser, allowed=("400 (Bad Request)",)) as page:
         page.goto(at(service, "window=delays&tab=keys"))
         page.get_by_label("Where").fill("runway=4L")
-        expect(page.locator("#told")).to_contain_text("runway")
+        expect(page.locator("#where + .at-field")).to_contain_text("runway")
         expect(page.get_by_label("Where")).to_have_attribute("aria-invalid", "true")
         page.get_by_label("Where").fill("airport=JFK")
         expect(page.locator("#told")).to_have_text("2 keys · 5 keys in the window")

@@ -13,6 +13,7 @@ from PIL import Image
 from sash_client import Client
 from sash_spark.demo import departures_of
 from sash_spark.flights import load_flights
+from tests.support.pictured import HOSTILE
 from tests.support.playing import a_page, at, expect
 from tests.support.servers import running_service
 
@@ -36,6 +37,8 @@ VIEWS = {
     "entries": ("window=departures&tab=entries&key=JFK%7CAA", "#entries"),
     "send": ("window=departures&tab=send", "#made"),
     "manage": ("window=departures&tab=manage", "#spec"),
+    "names": ("window=names&tab=explore", "#charts canvas"),
+    "names-keys": ("window=names&tab=keys", "#keys"),
     "create": ("create", "#create-form"),
     "yaml": ("create=yaml", "#yaml"),
 }
@@ -64,6 +67,17 @@ SPEC = {
     "slide": {"max_age": "7d"},
 }
 
+NAMES = {
+    "name": "names",
+    "time_unit": "s",
+    "keys": ["a", "b"],
+    "fields": {"s": "string", "x": "float64"},
+    "aggregates": {
+        "top": {"function": "frequent_items", "field": "s"},
+        "mean_of_what_was_measured_in_the_furnace_of_the_second_hall": {"function": "mean", "field": "x"},
+    },
+}
+
 
 @pytest.fixture(scope="module")
 def service():
@@ -79,6 +93,10 @@ def service():
         count = {"aggregates": {"n": {"function": "count"}}, "slide": {"max_age": "1h"}}
         requests = sash.create_window({"name": "requests", "time_unit": "ms", **count})
         requests.bulk_insert([10_000_000, 1, 2, 3], [1.0] * 4)  # three of them late
+        names = sash.create_window(NAMES)
+        hostile = {"a": [HOSTILE, "x" * 180] * 15, "b": ['"|\\', ""] * 15}
+        texts = {"s": [HOSTILE, HOSTILE * 2] * 15, "x": [2e9 / 3] * 30}
+        names.bulk_insert(range(1_795_000_000, 1_795_001_800, 60), texts, keys=hostile)
         yield running
 
 
@@ -105,8 +123,11 @@ def test_each_view(service, browser, look):
             page.evaluate("scrollTo(0, 0)")
             expect(page.locator("#status")).not_to_have_text("loading …")
             if name == "overview":
-                more = {"time": [10_000_000] * 40 + [1], "value": [1.0] * 41}
-                service.http().post("/v1/windows/requests/bulk-insert", json=more)
+                page.get_by_label("Refresh").select_option("1000")
+                for count in (40, 55, 62, 38, 47, 71):
+                    more = {"time": [10_000_000] * count + [1], "value": [1.0] * (count + 1)}
+                    with page.expect_response("**/v1/windows"):
+                        service.http().post("/v1/windows/requests/bulk-insert", json=more)
                 expect(page.locator(".tile svg").first).to_be_visible()
             keep(page.screenshot(full_page=True), PICTURES / f"{name}-{look}.png")
             # What is wider than the page scrolls in a place of its own.
@@ -159,7 +180,6 @@ def test_a_picture_of_each_kind_of_focus(service, page):
         "add-key-0",
         "add-key-1",
         "add",
-        "by",
         "last",
         "width",
         "step",

@@ -62,9 +62,11 @@ def routes(grpc_port: Callable[[], int]) -> list[Route]:
     async def caller(request: Request) -> Response:
         """Say who calls, so that the page offers only what it may do. The service checks each call in any case."""
         found = calling()
-        ordered = sorted(function for function, of in catalogue().items() if not of.commutative)
+        functions = sorted(catalogue())
+        ordered = [each for each in functions if not catalogue()[each].commutative]
         name, role = (None, "admin") if found is None else (found.name, str(found.role))
-        return JSONResponse({"name": name, "role": role, "grpc_port": grpc_port(), "ordered": ordered})
+        about = {"grpc_port": grpc_port(), "functions": functions, "ordered": ordered}
+        return JSONResponse({"name": name, "role": role, **about})
 
     return [*(_route(path, file) for path, file in _FILES.items()), Route("/ui/caller", caller)]
 

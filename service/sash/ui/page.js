@@ -1,6 +1,6 @@
 // The page: shows the view that the address names, and asks the service again and again.
 //
-//   core/    calls, elements, the address, numbers, charts       views/    one module for each view
+//   core/    calls, elements, the address, numbers, charts       views/    one module for each view, with `open`
 //
 // A view is { mount(place, windows), refresh(context), unmount() }. Everything that comes from the service is written
 // as text, never as markup.
@@ -8,10 +8,13 @@
 import * as address from "./core/address.js";
 import { ORDERED, Problem, Unauthenticated, Unreachable, ask, grpcPort, token } from "./core/ask.js";
 import { byId, say } from "./core/dom.js";
-import { create } from "./views/create.js";
-import { overview } from "./views/overview.js";
-import { windowView } from "./views/window.js";
 
+// Each view comes when it is asked for, so that the first one is there soon.
+const VIEWS = {
+  overview: () => import("./views/overview.js"),
+  window: () => import("./views/window.js"),
+  create: () => import("./views/create.js"),
+};
 const SLOW_MS = 1000;
 const place = byId("view");
 let view = null;
@@ -21,30 +24,35 @@ let turn = 0;
 let stopping = new AbortController();
 let caller = null;
 
-address.onMove(() => {
-  const wanted = address.has("window")
-    ? `window ${address.get("window")} ${address.get("tab")}`
-    : address.has("create")
-      ? "create"
-      : "";
-  const isNew = wanted !== viewName;
-  if (isNew) {
-    view?.unmount?.();
-    view = address.has("window") ? windowView() : address.has("create") ? create() : overview();
-    place.replaceChildren();
-    view.mount(place, refresh);
-    for (const link of document.querySelectorAll("header nav a[data-view]")) {
-      link.toggleAttribute("aria-current", link.dataset.view === wanted);
-    }
-    if (viewName !== null) focusTitle();
-    viewName = wanted;
-  } else {
-    view.readAddress?.();
-  }
-  document.title = [address.get("window") || (address.has("create") ? "New window" : ""), "Sash"]
+address.onMove(async () => {
+  const kind = address.has("window") ? "window" : address.has("create") ? "create" : "overview";
+  const wanted = kind === "window" ? `window ${address.get("window")} ${address.get("tab")}` : kind;
+  document.title = [address.get("window") || (kind === "create" ? "New window" : ""), "Sash"]
     .filter(Boolean)
     .join(" · ");
+  if (wanted === viewName) {
+    view?.readAddress?.();
+    return refresh();
+  }
+  const isFirst = viewName === null;
+  viewName = wanted;
+  view?.unmount?.();
+  view = null;
+  place.replaceChildren();
   refresh();
+  const { open } = await VIEWS[kind]().catch((error) => {
+    viewName = null;
+    showStatus(`no answer from the service: ${error.message}`, true);
+    return {};
+  });
+  if (viewName !== wanted) return undefined;
+  view = open();
+  view.mount(place, refresh);
+  for (const link of document.querySelectorAll("header nav a[data-view]")) {
+    link.toggleAttribute("aria-current", link.dataset.view === kind);
+  }
+  if (!isFirst) focusTitle();
+  return refresh();
 });
 
 byId("every").addEventListener("change", () => refresh());
@@ -74,6 +82,7 @@ async function refresh() {
   stopping = new AbortController();
   const { signal } = stopping;
   const mine = ++turn;
+  if (view === null) return; // it is on its way
   const began = performance.now();
   // A search of a million keys takes seconds.
   const slow = setTimeout(() => mine === turn && showStatus("asking …"), SLOW_MS);
@@ -83,18 +92,15 @@ async function refresh() {
     caller,
   };
   try {
-    const notReady = await whyNotReady(context);
-    if (caller === null) {
-      context.caller = caller = await context.ask("/ui/caller");
-      grpcPort.set(caller.grpc_port);
-      for (const name of caller.ordered) ORDERED.add(name);
-    }
+    const [notReady] = await Promise.all([whyNotReady(context), caller ?? meet(context)]);
+    context.caller = caller;
     if (mine !== turn) return;
     showLogin(false);
     const found = await view.refresh(context);
     if (mine !== turn) return;
     document.body.classList.remove("stale");
     const said = found?.status ?? "";
+    for (const load of Object.values(VIEWS)) load().catch(() => {}); // from now on they are there, whatever happens
     showStatus(notReady === null ? said : `${said ? `${said}; ` : ""}not ready: ${notReady}`, notReady !== null);
   } catch (error) {
     if (mine !== turn || error.name === "AbortError") return;
@@ -112,6 +118,13 @@ async function refresh() {
   const every = Number(byId("every").value);
   // A service that takes long to answer is not asked all the time.
   if (every > 0 && !document.hidden) timer = setTimeout(refresh, Math.max(every, 3 * (performance.now() - began)));
+}
+
+// Who asks, and what the service has.
+async function meet({ ask: get }) {
+  caller = await get("/ui/caller");
+  grpcPort.set(caller.grpc_port);
+  for (const name of caller.ordered) ORDERED.add(name);
 }
 
 async function whyNotReady({ ask: get }) {
@@ -133,9 +146,9 @@ function showLogin(isAsked, why) {
     return;
   }
   place.hidden = true;
-  view.unmount?.();
+  view?.unmount?.();
   place.replaceChildren();
-  view.mount(place, refresh);
+  view?.mount(place, refresh);
   showStatus(why, token.get() !== null);
   if (document.activeElement === document.body) byId("token").focus();
 }

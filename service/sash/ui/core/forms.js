@@ -50,6 +50,22 @@ export function choices(title, names, chosen, changed) {
   };
 }
 
+// The parts of keys that groups agree in.
+export function grouping(parts, chosen, changed) {
+  const boxes = parts.map((part) => {
+    const box = el("input", { type: "checkbox", value: part });
+    box.checked = chosen.includes(part);
+    box.addEventListener("change", () => changed(boxes.filter((each) => each.checked).map((each) => each.value)));
+    return box;
+  });
+  return el(
+    "fieldset",
+    { class: "checks" },
+    el("legend", {}, "Group by"),
+    boxes.map((box) => el("label", { class: "check" }, box, el("span", {}, box.value))),
+  );
+}
+
 // Things that were added, each with a button that takes it away.
 export function chips(title, changed) {
   const element = el("ul", { class: "chips", "aria-label": title });

@@ -2,10 +2,10 @@
 //
 //   a point stands where its bucket ends        drag: zoom        ← → Home End: read the points by keyboard
 //
-// All charts of a view share one cursor. Colours come from the style sheet, and lines differ by dashes, too.
+// All charts of a view share one cursor. Colours come from the style sheet; pointing at a legend's line leaves it alone.
 
 import { el, say } from "./dom.js";
-import { compact, counts, instant, numeral } from "./words.js";
+import { FULL, compact, counts, instant, numeral } from "./words.js";
 
 // Absent where the service was installed without the packages of the page; values then stand in tables only.
 const uPlot = await import("../packages/uPlot.esm.js").then(
@@ -13,9 +13,10 @@ const uPlot = await import("../packages/uPlot.esm.js").then(
   () => null,
 );
 export const canDraw = uPlot !== null;
+if (canDraw) document.head.append(el("link", { rel: "stylesheet", href: "/ui/packages/uPlot.css" }));
 
-const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [], [8, 4], [2, 3], [10, 3, 2, 3]];
 const COLOURS = 8;
+const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 // Between the numbers of an axis of whole numbers.
 const WHOLE = [1, 2, 5]
   .flatMap((each) => Array.from({ length: 15 }, (_, power) => each * 10 ** power))
@@ -35,9 +36,9 @@ export class Plot {
     this.onZoom = onZoom;
     this.sync = sync;
     this.canvas = el("div", { class: "plot", tabindex: "0", role: "img", onkeydown: (event) => this.read(event) });
-    this.legend = el("ul", { class: "legend" });
+    this.legend = el("ul", { class: "legend", onmouseleave: () => this.drawn?.setSeries(null, { focus: true }) });
     this.reading = el("p", { class: "reading", "aria-live": "polite" });
-    this.element = el("div", {}, this.canvas, this.legend, this.reading);
+    this.element = el("div", {}, this.canvas, el("div", { class: "under" }, this.legend, this.reading));
     this.drawn = null;
     this.signature = null;
     this.isInSight = false;
@@ -105,6 +106,7 @@ export class Plot {
             .replace("{h}:{mm}{aa}", "{HH}:{mm}")
             .replace("{h}{aa}", "{HH}:00"),
         ),
+      focus: { alpha: 0.2 },
       cursor: {
         sync: { key: this.sync, setSeries: false },
         drag: { x: true, y: false, setScale: false },
@@ -126,7 +128,7 @@ export class Plot {
           size: (_, labels) => 18 + 7 * Math.max(2, ...(labels ?? []).map((each) => String(each ?? "").length)),
           ...(bounds
             ? { splits: () => bounds.map((_, i) => i + 1), values: (_, at) => thinned(bounds, at) }
-            : { values: (_, at) => at.map((each) => numeral(each, 6)) }),
+            : { values: (_, at) => marks(at) }),
         },
       ],
       series: [{}, ...chart.lines.map((line, i) => this.series(chart, line, i))],
@@ -151,9 +153,9 @@ export class Plot {
     const isEdge = chart.band?.includes(i + 1);
     return {
       label: line.label,
-      stroke: colour(`--c${(i % COLOURS) + 1}`),
-      width: isEdge ? 0.75 : 1.75,
-      dash: DASHES[(line.dash ?? i) % DASHES.length],
+      stroke: colour(colourOf(line, i)),
+      width: isEdge ? 0.75 : 1.6,
+      dash: dashOf(line, i),
       points: { show: true, size: 4, filter: alone },
       spanGaps: false,
       show: !chart.heat,
@@ -198,13 +200,18 @@ export class Plot {
       this.legend.replaceChildren(
         ...entries.map(({ line, n }) => {
           const swatch = el("i", { "aria-hidden": "true" });
-          const kind = DASHES[(line.dash ?? n) % DASHES.length].length > 0 ? "dashed" : "solid";
-          swatch.style.borderTop = `${band?.includes(n + 1) ? 1 : 3}px ${kind} var(--c${(n % COLOURS) + 1})`;
-          return el("li", {}, swatch, el("span", {}, line.label), el("b", {}));
+          const kind = ["solid", "dashed", "dotted", "dashed"][DASHES.indexOf(dashOf(line, n))];
+          swatch.style.borderTop = `${band?.includes(n + 1) ? 1 : 3}px ${kind} var(${colourOf(line, n)})`;
+          const alone = () => this.drawn?.setSeries(n + 1, { focus: true });
+          return el("li", { onmouseenter: alone }, swatch, el("span", {}, line.label), el("b", {}));
         }),
       );
     }
-    entries.forEach(({ line }, n) => say(this.legend.children[n].lastChild, numeral(line.values[i] ?? null)));
+    entries.forEach(({ line }, n) => {
+      const figure = this.legend.children[n].lastChild;
+      say(figure, numeral(line.values[i] ?? null));
+      figure.title = numeral(line.values[i] ?? null, FULL);
+    });
     const most = heat?.rows[i] ? ` · ${counts.format(heat.rows[i].reduce((sum, each) => sum + each, 0))} values` : "";
     this.when = `${instant(xs[i], unit)}${most}`;
     if (document.activeElement !== this.canvas || at === null) this.reading.setAttribute("aria-live", "off");
@@ -239,6 +246,16 @@ export class Plot {
     this.drawn?.destroy();
     this.drawn = null;
   }
+}
+
+// As many lines as there are colours differ by these; a line may say which colour and dash it has.
+const colourOf = (line, i) => `--c${((line.colour ?? i) % COLOURS) + 1}`;
+const dashOf = (line, i) => DASHES[(line.dash ?? Math.floor(i / COLOURS)) % DASHES.length];
+
+// The numbers of an axis, short where they still differ.
+function marks(at) {
+  const texts = at.map((each) => compact(each));
+  return new Set(texts).size === texts.length ? texts : at.map((each) => numeral(each, 6));
 }
 
 // Points that no line reaches are dots; where there are few of them, all are.

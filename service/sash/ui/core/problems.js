@@ -2,26 +2,25 @@
 
 import { el } from "./dom.js";
 
-// Shows a problem within a form; null takes the last one away. Returns the control that it is about, if one is.
-export function showProblem(form, problem) {
+// Shows a problem within a form; null takes the last one away. `focused` leads to the control that it is about.
+export function showProblem(form, problem, { focused = true } = {}) {
+  const id = `${form.id}-problem`;
+  // What is asked again and again is wrong again and again, and is said once.
+  const said = `${problem?.field}: ${problem?.message}`;
+  if (!focused && form.querySelector(`#${id}`)?.dataset.said === said) return;
   for (const each of form.querySelectorAll(".at-field")) each.remove();
   for (const each of form.querySelectorAll("[aria-invalid]")) {
     each.removeAttribute("aria-invalid");
     each.removeAttribute("aria-errormessage");
   }
-  if (problem === null) return null;
+  if (problem === null) return;
   const control = problem.field ? closest(form, problem.field) : null;
-  const id = `${form.id}-problem`;
-  const text = el("p", { class: "problem at-field", id, role: "alert" }, problem.message);
-  if (control === null) {
-    form.append(text);
-    return null;
-  }
+  const text = el("p", { class: "problem at-field", id, role: "alert", "data-said": said }, problem.message);
+  if (control === null) return void form.append(text);
   control.setAttribute("aria-invalid", "true");
   control.setAttribute("aria-errormessage", id);
   control.after(text);
-  control.focus();
-  return control;
+  if (focused) control.focus();
 }
 
 // `aggregates.p95.q` is at the control of itself, else at that of `aggregates.p95`, and so on; `fields.x` of an entry

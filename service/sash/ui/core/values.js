@@ -28,8 +28,6 @@ export function kindOf(value, about = {}) {
   return "object";
 }
 
-export const FULL = 17; // digits that tell every float64 from every other
-
 // In a few words, for a title, a table of a series or a screen reader.
 export function textOf(value, about = {}, unit = "none", digits = undefined) {
   switch (kindOf(value, about)) {
@@ -44,22 +42,22 @@ export function textOf(value, about = {}, unit = "none", digits = undefined) {
     case "histogram":
       return `${plural(total(value.counts), "value")} in ${plural(value.counts.length, "bin")}`;
     case "m4":
-      return ["first", "last", "min", "max"].map((name) => `${name} ${numeral(value[name].value)}`).join(", ");
+      return ["first", "last", "min", "max"].map((name) => `${name} ${numeral(value[name].value, digits)}`).join(", ");
     case "items":
       return value.map((each) => `${plainText(each.item)} ${counts.format(each.count)}`).join(", ");
     case "ranks":
-      return value.map((each) => numeral(each.value)).join(", ");
+      return value.map((each) => numeral(each.value, digits)).join(", ");
     case "quantiles":
-      return value.map((each, i) => `${percentOf(about.q[i])} ${plainText(each)}`).join(", ");
+      return value.map((each, i) => `${percentOf(about.q[i])} ${plainText(each, unit, digits)}`).join(", ");
     case "list":
       return value.length === 0
         ? "nothing"
         : `${plural(value.length, "value")}: ${value
             .slice(0, SHOWN)
-            .map((each) => plainText(each, unit))
+            .map((each) => plainText(each, unit, digits))
             .join(", ")}`;
     default:
-      return plainText(value, unit);
+      return plainText(value, unit, digits);
   }
 }
 
@@ -96,19 +94,21 @@ const bytesOf = (base64) => Math.floor((String(base64).replace(/=+$/, "").length
 const total = (numbers) => numbers.reduce((sum, each) => sum + each, 0);
 const percentOf = (q) => `p${numeral(q * 100, 6)}`;
 
-function plainText(value, unit = "none") {
+function plainText(value, unit = "none", digits = undefined) {
   if (value === null) return "none";
-  if (typeof value === "number") return numeral(value);
+  if (typeof value === "number") return numeral(value, digits);
   if (typeof value !== "object") return String(value);
-  if (Array.isArray(value)) return value.map((each) => plainText(each, unit)).join(", ");
+  if (Array.isArray(value)) return value.map((each) => plainText(each, unit, digits)).join(", ");
   return Object.entries(value)
-    .map(([name, each]) => `${name} ${member(name, each, unit)}`)
+    .map(([name, each]) => `${name} ${member(name, each, unit, digits)}`)
     .join(", ");
 }
 
 // Of an object with times, such as a run: these are instants.
-const member = (name, value, unit) =>
-  ["start", "end", "time"].includes(name) && Number.isInteger(value) ? instant(value, unit) : plainText(value, unit);
+const member = (name, value, unit, digits) =>
+  ["start", "end", "time"].includes(name) && Number.isInteger(value)
+    ? instant(value, unit)
+    : plainText(value, unit, digits);
 
 function textValue(text) {
   if (text.length <= 80) return el("span", {}, text);
@@ -317,23 +317,32 @@ const numbers = (rows) =>
     ),
   );
 
-// A line without axes; null is a gap.
-export function sparkline(values, { width = 120, height = 28, label } = {}) {
+// A line without axes; null is a gap. One `of` so many values begins at 0 and ends at the right: the newest are there.
+export function sparkline(values, { width = 120, height = 28, label, of = null } = {}) {
   const there = values.filter((each) => typeof each === "number" && Number.isFinite(each));
-  const low = there.reduce((a, b) => Math.min(a, b), Infinity);
+  const low = there.reduce((a, b) => Math.min(a, b), of === null ? Infinity : 0);
   const high = there.reduce((a, b) => Math.max(a, b), -Infinity);
-  const step = (width - 4) / Math.max(1, values.length - 1);
+  const step = (width - 4) / Math.max(1, (of ?? values.length) - 1);
+  const first = of === null ? 2 : width - 2 - (values.length - 1) * step;
   const runs = [[]];
   values.forEach((each, i) => {
     if (typeof each !== "number" || !Number.isFinite(each)) runs.push([]);
     else
       runs[runs.length - 1].push(
-        `${(2 + i * step).toFixed(1)},${(height - 3 - ((each - low) / (high - low || 1)) * (height - 6)).toFixed(1)}`,
+        `${(first + i * step).toFixed(1)},${(height - 3 - ((each - low) / (high - low || 1)) * (height - 6)).toFixed(1)}`,
       );
   });
   const lines = runs
     .filter((run) => run.length > 0)
-    .map((run) => svg("polyline", { class: "line", points: run.length === 1 ? `${run[0]} ${run[0]}` : run.join(" ") }));
+    .flatMap((run) => {
+      const points = run.length === 1 ? `${run[0]} ${run[0]}` : run.join(" ");
+      const line = svg("polyline", { class: "line", points });
+      if (of === null) return [line];
+      return [
+        svg("polygon", { class: "area", points: `${first},${height - 3} ${points} ${width - 2},${height - 3}` }),
+        line,
+      ];
+    });
   const about = label === undefined ? { "aria-hidden": "true" } : { role: "img", "aria-label": label };
   return svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, ...about }, lines);
 }

@@ -7,6 +7,8 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 export const MILLISECONDS = { ns: 1e-6, us: 1e-3, ms: 1, s: 1000 };
 const DURATIONS = { ...MILLISECONDS, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
+export const FULL = 17; // digits that tell every float64 from every other
+
 // Integers in full, other numbers to so many digits, but never less than their integer: 1.235, 12,346, and 1e-9 rather
 // than a row of zeros.
 export function numeral(value, digits = 4) {
@@ -70,12 +72,12 @@ export function withTime(time, body) {
   return `{"time":${/^-?\d+$/.test(time) ? BigInt(time) : JSON.stringify(time)}${rest === "}" ? "" : ","}${rest}`;
 }
 
-// How long ago, where that is a matter of hours; the instant says the rest.
+// How long ago; null ahead of now, and where the unit is no time.
 export function ago(ticks, unit) {
   const millis = Date.now() - Number(ticks) * (MILLISECONDS[unit] ?? NaN);
-  if (!(millis >= 0) || millis > 48 * DURATIONS.h) return null;
-  for (const suffix of ["h", "m", "s"]) {
-    if (millis >= DURATIONS[suffix]) return `${Math.floor(millis / DURATIONS[suffix])} ${suffix} ago`;
+  if (ticks === null || !(millis >= 0)) return null;
+  for (const suffix of ["d", "h", "m", "s"]) {
+    if (millis >= DURATIONS[suffix]) return `${counts.format(Math.floor(millis / DURATIONS[suffix]))} ${suffix} ago`;
   }
   return "now";
 }

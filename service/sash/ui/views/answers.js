@@ -5,7 +5,7 @@ import { Problem, questionOf, windowPath } from "../core/ask.js";
 import { announce, el, field, input, replaceKeepingFocus, say, scrolling, table, wait } from "../core/dom.js";
 import { keyField } from "../core/keyfield.js";
 import { drawValue, textOf } from "../core/values.js";
-import { counts, instant, listed, plural } from "../core/words.js";
+import { FULL, counts, instant, listed, plural } from "../core/words.js";
 import { copying } from "./copy.js";
 
 export function answers({ name }) {
@@ -112,19 +112,14 @@ export function answers({ name }) {
       "Aggregate",
       ...found.map((answer) => ({
         text: answer.lookback ?? "all",
-        class: "number",
         title: `${instant(answer.start, unit)} to ${instant(answer.end, unit)}`,
       })),
     ];
-    const cell = (title, i, text, drawn) => {
+    const cell = (title, i, text, drawn = text, full = null) => {
       const id = `${found[i].lookback} ${title}`;
       now.set(id, text);
       const has = before.has(id) && before.get(id) !== text;
-      return el(
-        "td",
-        { class: has ? "number changed" : "number", title: text.length > 60 ? text.slice(0, 2000) : null },
-        drawn ?? text,
-      );
+      return el("td", { class: has ? "changed" : null, title: full }, drawn);
     };
     const line = (title, texts, about) => el("tr", {}, el("th", { scope: "row", title: about }, title), texts);
     const rows = [
@@ -134,18 +129,19 @@ export function answers({ name }) {
       ),
       line(
         "from",
-        found.map((answer) => el("td", { class: "number faint" }, instant(answer.start, unit))),
+        found.map((answer) => el("td", { class: "faint" }, instant(answer.start, unit))),
       ),
       line(
         "to",
-        found.map((answer) => el("td", { class: "number faint" }, instant(answer.end, unit))),
+        found.map((answer) => el("td", { class: "faint" }, instant(answer.end, unit))),
       ),
       ...names.map((title) =>
         line(
           title,
           found.map((answer, i) => {
             const [value, about] = [answer.aggregates[title], spec.aggregates[title]];
-            return cell(title, i, textOf(value, about, unit), opened(drawValue(value, about, unit), `${title} ${i}`));
+            const [drawn, full] = [drawValue(value, about, unit), textOf(value, about, unit, FULL)];
+            return cell(title, i, textOf(value, about, unit), opened(drawn, `${title} ${i}`), full.slice(0, 2000));
           }),
           describe(spec.aggregates[title]),
         ),
@@ -193,7 +189,7 @@ export function answers({ name }) {
 // Logical time has no minutes.
 const usual = (spec) => (spec.time_unit === "none" ? "" : "5m 1h 1d");
 
-export const describe = ({ function: name, ...rest }) =>
+const describe = ({ function: name, ...rest }) =>
   [
     name,
     ...Object.entries(rest)

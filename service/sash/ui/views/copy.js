@@ -32,15 +32,20 @@ export function copying() {
     ),
   );
   const element = el("details", { class: "copy" }, el("summary", {}, "Copy this question"), rows);
-  const show = (spec, question) => {
-    say(boxes.curl, curlOf(spec, question));
-    say(boxes.python, pythonOf(spec, question));
-    say(boxes.promql, promqlOf(spec, question));
-    say(boxes.spark, sparkOf(spec, question));
-  };
   // Texts that the view has itself; what it has not is left out.
-  const sayTexts = (texts) => Object.entries(boxes).forEach(([kind, box]) => say(box, texts[kind] ?? ""));
-  return { element, show, say: sayTexts };
+  const tell = (texts) =>
+    Object.entries(boxes).forEach(([kind, box]) => {
+      say(box, texts[kind] ?? "");
+      box.parentElement.hidden = box.textContent === "";
+    });
+  const show = (spec, question) =>
+    tell({
+      curl: curlOf(spec, question),
+      python: pythonOf(spec, question),
+      promql: promqlOf(spec, question),
+      spark: sparkOf(spec, question),
+    });
+  return { element, show, say: tell };
 }
 
 async function copy(box, button) {

@@ -6,38 +6,6 @@ import { byId, el, field, input, say, select } from "../core/dom.js";
 import { showProblem } from "../core/problems.js";
 import { lineOf, yamlOf } from "../core/yaml.js";
 
-const FUNCTIONS = [
-  ...[
-    "count",
-    "sum",
-    "mean",
-    "min",
-    "max",
-    "range",
-    "stddev",
-    "variance",
-    "median",
-    "quantile",
-    "histogram",
-    "distinct_count",
-    "frequent_items",
-  ],
-  ...[
-    "first",
-    "last",
-    "m4",
-    "collect",
-    "rate",
-    "increase",
-    "largest",
-    "smallest",
-    "mode",
-    "time_weighted_mean",
-    "linear_slope",
-    "skewness",
-    "kurtosis",
-  ],
-];
 const OPTIONS = {
   quantile: "q: [0.5, 0.95, 0.99]",
   histogram: "bounds: [0, 10, 100]",
@@ -56,8 +24,8 @@ aggregates:
 slide: {max_age: 1h}
 `;
 
-export function create() {
-  let [form, yaml, told, byForm, byYaml, fields, aggregates, text] = [];
+export function open() {
+  let [form, yaml, told, byForm, byYaml, fields, aggregates, functions, text] = [];
   let may = true;
 
   function mount(root) {
@@ -67,10 +35,10 @@ export function create() {
       el("button", { type: "button", id: `by-${id}`, "aria-pressed": "false", onclick: () => choose(id) }, title);
     told = el("p", { class: "note", role: "status", id: "created" });
     root.append(
-      el("div", { class: "title" }, el("h2", {}, "New window")),
+      el("h2", {}, "New window"),
       el(
         "div",
-        { class: "row buttons tabs", role: "group", "aria-label": "How to say it" },
+        { class: "segments", role: "group", "aria-label": "How to say it" },
         tab("form", "Form"),
         tab("yaml", "YAML"),
       ),
@@ -140,7 +108,7 @@ export function create() {
       ),
       el(
         "fieldset",
-        {},
+        { class: "part" },
         el("legend", {}, "Fields"),
         fields,
         el(
@@ -151,13 +119,9 @@ export function create() {
       ),
       el(
         "fieldset",
-        {},
+        { class: "part" },
         el("legend", {}, "Aggregates"),
-        el(
-          "datalist",
-          { id: "functions" },
-          FUNCTIONS.map((each) => el("option", { value: each })),
-        ),
+        (functions = el("datalist", { id: "functions" })),
         aggregates,
         el(
           "button",
@@ -167,7 +131,7 @@ export function create() {
       ),
       el(
         "fieldset",
-        {},
+        { class: "part" },
         el("legend", {}, "Slide and storage"),
         el("div", { class: "row" }, others, field("Durability", durability, { name: "durability" })),
       ),
@@ -338,6 +302,7 @@ export function create() {
 
   function refresh({ caller }) {
     may = caller.role === "admin";
+    functions.replaceChildren(...caller.functions.map((each) => el("option", { value: each })));
     say(told, may ? "" : "This token may not create windows: that needs the role admin.");
     return {};
   }

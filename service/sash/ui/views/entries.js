@@ -7,8 +7,7 @@ import * as address from "../core/address.js";
 import { Problem, questionOf, windowPath } from "../core/ask.js";
 import { el, replaceKeepingFocus, say, scrolling, table, wait } from "../core/dom.js";
 import { keyField } from "../core/keyfield.js";
-import { FULL } from "../core/values.js";
-import { counts, numeral, plural } from "../core/words.js";
+import { FULL, counts, numeral, plural } from "../core/words.js";
 
 const PAGE = 50;
 

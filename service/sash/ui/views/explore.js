@@ -6,9 +6,10 @@
 import * as address from "../core/address.js";
 import { Problem, download, questionOf, windowPath } from "../core/ask.js";
 import { byId, el, field, input, replaceKeepingFocus, say, select, wait } from "../core/dom.js";
-import { chips, choices, conditions } from "../core/forms.js";
+import { chips, choices, conditions, grouping } from "../core/forms.js";
 import { keyField } from "../core/keyfield.js";
 import { Plot, canDraw } from "../core/plot.js";
+import { showProblem } from "../core/problems.js";
 import {
   MILLISECONDS,
   counts,
@@ -31,14 +32,16 @@ const USUAL = 4; // charts that are drawn before somebody chooses
 const PRESETS = ["15m", "1h", "6h", "1d", "7d"];
 
 export function explore({ name }) {
-  let [spec, controls, told, grid, values, copy, key, keyList, expression] = [];
+  let [spec, controls, told, grid, below, values, copy, key, keyList, expression] = [];
   let panels = new Map();
   let shown = null; // the span of the charts: { from, to }
   let answered = []; // what the charts show: { aggregate, width, lines, question } for each
   let again = null;
   let hasOffered = false;
+  let unread = null; // what is wrong with a box whose text is not in the address
 
   const change = (members) => {
+    unread = null;
     address.set(members);
     again();
   };
@@ -52,9 +55,7 @@ export function explore({ name }) {
     grid = el("div", { class: "charts", id: "charts" });
     values = el("div", { id: "values" });
     copy = copying();
-    root.append(
-      el("section", { class: "card", "aria-label": "Question" }, controls, told),
-      grid,
+    below = [
       el(
         "section",
         { class: "card", "aria-label": "Values" },
@@ -62,12 +63,14 @@ export function explore({ name }) {
           "div",
           { class: "head" },
           el("h3", {}, "Values"),
-          el("div", { class: "row buttons" }, ["CSV", "JSON", "Arrow"].map(exporter)),
+          el("div", { class: "segments", role: "group", "aria-label": "Save" }, ["CSV", "JSON", "Arrow"].map(exporter)),
         ),
         values,
       ),
       el("section", { class: "card", "aria-label": "Copy" }, copy.element),
-    );
+    ];
+    root.append(el("section", { class: "card", "aria-label": "Question" }, controls, told), grid, ...below);
+    empty();
     fill();
   }
 
@@ -115,6 +118,14 @@ export function explore({ name }) {
           : el("div", { class: "segments", role: "group", "aria-label": "How to ask" }, languages),
         isPromql()
           ? null
+          : text("width", "Each point over", null, {
+              placeholder: spec.time_unit === "none" ? "as the step" : "as the step, or 5m 1h",
+              title: "A lookback, such as 1h. Several lookbacks give charts side by side.",
+              size: 16,
+            }),
+        text("step", "Step", null, { placeholder: "by the span", size: 9 }),
+        isPromql()
+          ? null
           : choices("Aggregates", Object.keys(spec.aggregates), aggregates(), (names) => change({ aggregate: names }))
               .element,
       ),
@@ -122,20 +133,13 @@ export function explore({ name }) {
       el(
         "div",
         { class: "row" },
-        text("last", "Last", null, { placeholder: usualSpan(), size: 8 }),
+        text("last", "Last", null, { placeholder: usualSpan(), size: 6 }),
         presets(),
         instantField("from", "From"),
         instantField("to", "To"),
-        isPromql()
-          ? null
-          : text("width", "Each point over", null, {
-              placeholder: spec.time_unit === "none" ? "as the step" : "as the step, or 5m 1h",
-              title: "A lookback, such as 1h. Several lookbacks give charts side by side.",
-              size: 18,
-            }),
-        text("step", "Step", null, { placeholder: "by the span", size: 10 }),
+        moves(),
+        el("p", { class: "faint", id: "span" }),
       ),
-      spanRow(),
     );
   }
 
@@ -168,20 +172,9 @@ export function explore({ name }) {
     keyList = chips("Keys", (keys) => change({ key: keys }));
     keyList.set(address.all("key"));
     const add = el("button", { type: "button", id: "add", onclick: addKey }, "Add the key");
-    const group = select(
-      [["", "keys"], ...labelsOf(spec).map((part) => [part, `groups by ${part}`])],
-      address.get("by"),
-      {
-        id: "by",
-        onchange: () => {
-          toggle();
-          change({ by: group.value });
-        },
-      },
-    );
     const top = select([["", "all"], ["entries", "entries"], ...Object.keys(spec.aggregates)], address.get("top"), {
       id: "top",
-      onchange: () => change({ top: group.value && top.value }),
+      onchange: () => change({ top: top.value }),
     });
     const keysBox = el("div", { class: "row" }, key.element, add, keyList.element);
     const groupBox = el(
@@ -192,11 +185,15 @@ export function explore({ name }) {
       conditions(labelsOf(spec)[0], address.all("where"), (given) => change({ where: given })),
     );
     const toggle = () => {
-      keysBox.hidden = group.value !== "";
-      groupBox.hidden = group.value === "";
+      keysBox.hidden = address.has("by");
+      groupBox.hidden = !address.has("by");
     };
+    const groups = grouping(labelsOf(spec), address.all("by"), (by) => {
+      change(by.length > 0 ? { by } : { by, top: null });
+      toggle();
+    });
     toggle();
-    return el("div", { class: "row" }, field("Lines are", group, { name: "by" }), keysBox, groupBox);
+    return el("div", { class: "row" }, groups, keysBox, groupBox);
   }
 
   function addKey() {
@@ -220,44 +217,62 @@ export function explore({ name }) {
       "div",
       { class: "segments", role: "group", "aria-label": "Spans" },
       all.map((last) => el("button", { type: "button", "data-last": last, onclick: () => live(last) }, last)),
+      el("button", { type: "button", id: "live", onclick: () => live(address.get("last")) }, "Live"),
     );
   }
 
   function instantField(id, title) {
-    const made = input("", { id, size: 20, placeholder: spec.time_unit === "none" ? "ticks" : "2026-05-31 12:00" });
+    const made = input("", { id, size: 24 });
     made.addEventListener("change", () => {
-      const ticks = ["from", "to"].map((each) => ticksText(byId(each).value, spec.time_unit));
-      if (ticks.every((each) => each !== null)) change({ from: ticks[0], to: ticks[1] });
-      else if (made.value !== "" && ticksText(made.value, spec.time_unit) === null)
-        nothing(`${id}: write an instant, such as 2026-05-31 12:00 (UTC), or ticks.`, true, id);
+      if (made.value === "") return live(address.get("last"));
+      const at = ticksText(made.value, spec.time_unit);
+      if (at === null) {
+        unread = new Problem("Write an instant, such as 2026-05-31 12:00 (UTC), or ticks.", { field: id });
+        return wrong(unread);
+      }
+      const now = (end) => address.get(end) || (shown === null ? null : whole(shown[end]));
+      return change({ from: now("from"), to: now("to"), [id]: at });
     });
     return field(title, made, { name: id });
   }
 
-  function spanRow() {
-    const moves = [
-      ["Earlier", "←", -0.5, 1],
-      ["Later", "→", 0.5, 1],
-      ["Zoom in", "+", 0, 0.5],
-      ["Zoom out", "−", 0, 2],
-    ];
-    return el(
+  // In the boxes stands what is shown: as values where it is fixed, else as what one could write.
+  function showSpan(isLive) {
+    for (const [id, at] of [
+      ["from", shown.from],
+      ["to", isLive ? shown.to - 1 : shown.to],
+    ]) {
+      const text = spec.time_unit === "none" ? String(at) : instant(at, spec.time_unit);
+      byId(id).placeholder = text;
+      if (document.activeElement !== byId(id)) byId(id).value = isLive ? "" : text;
+    }
+    say(byId("span"), isLive ? "" : durationOf(shown.to - shown.from, spec.time_unit));
+    const last = isLive ? address.get("last") || usualSpan() : null;
+    byId("live").setAttribute("aria-pressed", String(isLive));
+    for (const each of controls.querySelectorAll("[data-last]"))
+      each.setAttribute("aria-pressed", String(each.dataset.last === last));
+  }
+
+  const moves = () =>
+    el(
       "div",
-      { class: "row buttons", role: "group", "aria-label": "Span" },
-      moves.map(([title, sign, move, scale]) =>
+      { class: "segments", role: "group", "aria-label": "Span" },
+      [
+        ["Earlier", "←", -0.5, 1],
+        ["Later", "→", 0.5, 1],
+        ["Zoom in", "+", 0, 0.5],
+        ["Zoom out", "−", 0, 2],
+      ].map(([title, sign, move, scale]) =>
         el("button", { type: "button", "aria-label": title, title, onclick: () => zoom(move, scale) }, sign),
       ),
-      el("button", { type: "button", id: "live", onclick: () => live(address.get("last")) }, "Live"),
-      el("span", { class: "faint", id: "span" }),
     );
-  }
 
   const aggregates = () => {
     const names = Object.keys(spec.aggregates);
     const asked = address.all("aggregate").filter((each) => names.includes(each));
     if (asked.length > 0) return asked;
     // Keys have no order between them, so groups have no answer where an aggregate needs it.
-    const together = address.get("by") === "" ? names : names.filter((each) => !isOrdered(spec.aggregates[each]));
+    const together = !address.has("by") ? names : names.filter((each) => !isOrdered(spec.aggregates[each]));
     return together.slice(0, USUAL);
   };
   const usualSpan = () =>
@@ -319,15 +334,16 @@ export function explore({ name }) {
         const offered = await key.offer().catch(() => []);
         if (!isCurrent()) return {};
         hasOffered = offered.length > 0;
-        if (offered.length > 0 && address.all("key").length === 0 && address.get("by") === "") {
+        if (offered.length > 0 && address.all("key").length === 0 && !address.has("by")) {
           address.set({ key: offered[0] });
           keyList.set(address.all("key"));
         }
       }
+      if (unread !== null) throw unread;
       const how = plan(found);
       shown = { from: how.to - how.length, to: how.to };
       if (isPromql()) return await showExpression(ask, isCurrent, how);
-      if (spec.keyed && address.get("by") === "" && address.all("key").length === 0)
+      if (spec.keyed && !address.has("by") && address.all("key").length === 0)
         return nothing("Add a key, or choose groups.");
       const asked = how.widths.map((width) => questions(how, width));
       const series = await Promise.all(asked.map((some) => Promise.all(some.map((each) => linesOf(ask, each)))));
@@ -337,7 +353,8 @@ export function explore({ name }) {
         aggregates().flatMap((aggregate) =>
           how.widths.map((width, i) => ({
             id: `${aggregate} ${width}`,
-            title: `${aggregate} · each point over ${durationOf(width, spec.time_unit)}`,
+            title: aggregate,
+            over: ` · each point over ${durationOf(width, spec.time_unit)}`,
             aggregate,
             about: spec.aggregates[aggregate],
             width,
@@ -349,7 +366,7 @@ export function explore({ name }) {
       copy.show(spec, asText());
     } catch (error) {
       if (!(error instanceof Problem) || error.status === 401) throw error;
-      if (isCurrent()) nothing(error.message, true, error.field);
+      if (isCurrent()) wrong(error);
     }
     return {};
   }
@@ -365,7 +382,7 @@ export function explore({ name }) {
       aggregate: aggregates(),
     };
     if (!spec.keyed) return [{ label: "", asked }];
-    if (address.get("by") === "")
+    if (!address.has("by"))
       return address
         .all("key")
         .slice(0, KEYS_MAX)
@@ -395,22 +412,30 @@ export function explore({ name }) {
     const found = await seriesOf(ask, address.get("expr"), how, MILLISECONDS[spec.time_unit], KEYS_MAX * 2);
     if (!isCurrent()) return {};
     if (found.lines.length === 0) return nothing(found.note);
-    show(how, [{ id: "expr", title: "PromQL", aggregate: "value", about: {}, width: 0, ...found, questions: [] }]);
+    show(how, [
+      { id: "expr", title: "PromQL", over: "", aggregate: "value", about: {}, width: 0, ...found, questions: [] },
+    ]);
     if (found.note) say(told, found.note);
     copy.say({ promql: address.get("expr"), curl: found.curl });
     return {};
   }
 
-  function nothing(text, bad = false, wrong = null) {
+  function nothing(text) {
+    showProblem(controls, null);
     say(told, text);
-    told.classList.toggle("bad", bad);
-    for (const each of controls.querySelectorAll("[data-field]"))
-      each.toggleAttribute("aria-invalid", each.dataset.field === wrong);
-    for (const each of controls.querySelectorAll("[aria-invalid]")) each.setAttribute("aria-invalid", "true");
-    if (wrong !== null)
-      controls.querySelector(`[data-field="${CSS.escape(wrong)}"]`)?.setAttribute("aria-errormessage", told.id);
-    if (text !== "") empty();
+    empty();
     return {};
+  }
+
+  // What was shown before stays, faded, until the question is right.
+  function wrong(problem) {
+    say(told, "");
+    showProblem(controls, problem, { focused: false });
+    fade(true);
+  }
+
+  function fade(isOld) {
+    for (const each of [grid, ...below]) each.classList.toggle("stale", isOld);
   }
 
   function empty() {
@@ -419,19 +444,18 @@ export function explore({ name }) {
     answered = [];
     grid.replaceChildren();
     values.replaceChildren();
+    for (const each of below) each.hidden = true;
   }
 
   function show(how, wanted) {
     const unit = spec.time_unit;
-    say(byId("span"), `${instant(shown.from, unit)} to ${instant(shown.to - 1, unit)}${how.isLive ? ", live" : ""}`);
-    byId("live").setAttribute("aria-pressed", String(how.isLive));
-    for (const each of controls.querySelectorAll("[data-last]"))
-      each.setAttribute(
-        "aria-pressed",
-        String(how.isLive && each.dataset.last === (address.get("last") || usualSpan())),
-      );
+    showSpan(how.isLive);
     if (wanted.every(({ lines }) => lines.length === 0)) return nothing("No group has entries in this time.");
-    nothing("");
+    showProblem(controls, null);
+    say(told, "");
+    fade(false);
+    for (const each of below) each.hidden = false;
+    byId("export-arrow").hidden = isPromql(); // whose answers are not Arrow
     answered = wanted;
     if ([...panels.keys()].join() !== wanted.map(({ id }) => id).join()) {
       for (const panel of panels.values()) panel.plot.destroy();
@@ -443,7 +467,8 @@ export function explore({ name }) {
       const { plot, note, title } = panels.get(each.id);
       const chart = chartOf(each.aggregate, each.about, unit, each.lines, MILLISECONDS[unit] ?? null);
       chart.label = `${each.aggregate} of ${name}: ${chart.label}`;
-      say(title, chart.of ? `${each.title} · ${chart.of}` : each.title);
+      say(title.firstChild, each.title);
+      say(title.lastChild, chart.of ? `${each.over} · ${chart.of}` : each.over);
       say(note, chart.note ?? (canDraw ? "" : "Charts need the package uPlot, which this installation lacks."));
       note.hidden = note.textContent === "";
       plot.element.hidden = chart.note !== undefined || !canDraw;
@@ -457,7 +482,7 @@ export function explore({ name }) {
   function panelOf() {
     const plot = new Plot({ onZoom: zoomTo, sync: `charts of ${name}` });
     const note = el("p", { class: "faint", hidden: true });
-    const title = el("h3", {});
+    const title = el("h3", {}, el("span", {}), el("span", { class: "faint" }));
     return {
       plot,
       note,
@@ -500,7 +525,6 @@ export function explore({ name }) {
           file,
           "application/json",
         );
-      else if (asked.length === 0) nothing("Answers of PromQL are not Arrow: save CSV or JSON.", true);
       else
         for (const [i, each] of asked.entries())
           await download(
@@ -509,8 +533,7 @@ export function explore({ name }) {
             "application/vnd.apache.arrow.stream",
           );
     } catch (error) {
-      say(told, error.message);
-      told.classList.add("bad");
+      wrong(error);
     }
   }
 

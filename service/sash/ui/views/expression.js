@@ -62,7 +62,10 @@ export async function seriesOf(ask, query, { to, length, step }, millis, linesMa
   const asked = questionOf({ query, start: end - seconds(length) + every, end, step: every });
   const path = `/prometheus/api/v1/query_range?${asked}`;
   const { data } = await ask(path).catch((error) => {
-    if (error.name !== "AbortError" && error.status === 400) error.field = "query"; // the only one that somebody wrote
+    if (error.name !== "AbortError" && error.status === 400) {
+      error.field = "query"; // the only one that somebody wrote
+      error.message = error.message.replace(/^invalid parameter "query": /, "");
+    }
     throw error;
   });
   const times = [...new Set(data.result.flatMap(({ values }) => values.map(([at]) => at)))].sort((a, b) => a - b);

@@ -3,9 +3,10 @@
 import * as address from "../core/address.js";
 import { Problem, questionOf, windowPath } from "../core/ask.js";
 import { el, field, input, replaceKeepingFocus, say, scrolling, select, table, wait } from "../core/dom.js";
-import { choices, conditions } from "../core/forms.js";
-import { drawValue, textOf } from "../core/values.js";
-import { counts, escaped, keyOf, labelsOf, listed, partsOf, plural } from "../core/words.js";
+import { choices, conditions, grouping } from "../core/forms.js";
+import { showProblem } from "../core/problems.js";
+import { drawValue, kindOf, textOf } from "../core/values.js";
+import { FULL, counts, escaped, keyOf, labelsOf, listed, partsOf, plural } from "../core/words.js";
 import { copying } from "./copy.js";
 import { isOrdered } from "./series.js";
 
@@ -52,14 +53,6 @@ export function keys({ name }) {
       made.addEventListener("input", () => change({ [`find-${part}`]: made.value }));
       return field(part, made);
     });
-    const groups = labels.map((part) => {
-      const box = el("input", { type: "checkbox", value: part });
-      box.checked = address.all("by").includes(part);
-      box.addEventListener("change", () =>
-        change({ by: labels.filter((each, i) => groups[i].querySelector("input").checked) }),
-      );
-      return el("label", { class: "check" }, box, el("span", {}, part));
-    });
     const where = conditions(labels[0], address.all("where"), (given) => change({ where: given }));
     const names = Object.keys(spec.aggregates);
     const top = select([["", "in order of keys"], ["entries", "entries"], ...names], address.get("top"), {
@@ -88,7 +81,7 @@ export function keys({ name }) {
       el(
         "div",
         { class: "row" },
-        el("fieldset", { class: "checks" }, el("legend", {}, "Group by"), groups),
+        grouping(labels, address.all("by"), (by) => change({ by })),
         text("lookback", "Lookback", "everything", { size: 10 }),
         field("Order", top),
         field("Direction", order),
@@ -145,7 +138,7 @@ export function keys({ name }) {
       copy.show(spec, { kind: "query", ...asked, position: undefined, where: asked.where });
     } catch (error) {
       if (!(error instanceof Problem) || error.status === 401) throw error;
-      if (isCurrent()) nothing(error.message, error.field);
+      if (isCurrent()) nothing(error);
     }
     return {};
   }
@@ -159,20 +152,15 @@ export function keys({ name }) {
     return { answers, next: found.next };
   }
 
-  function nothing(text, wrong = null) {
-    say(told, text);
-    told.classList.add("bad");
-    for (const each of controls.querySelectorAll("[data-field]")) {
-      if (wrong !== null && wrong.startsWith(each.id)) each.setAttribute("aria-invalid", "true");
-      else each.removeAttribute("aria-invalid");
-    }
+  function nothing(problem) {
+    say(told, "");
+    showProblem(controls, problem, { focused: false });
     place.replaceChildren();
     pager.replaceChildren();
   }
 
   function show({ answers, next }, asked, found) {
-    told.classList.remove("bad");
-    for (const each of controls.querySelectorAll("[aria-invalid]")) each.removeAttribute("aria-invalid");
+    showProblem(controls, null);
     const labels = asked.by.length > 0 ? asked.by : labelsOf(spec);
     const what = asked.by.length > 0 ? "group" : "key";
     const more = next === undefined ? "" : ", and there are more";
@@ -183,10 +171,13 @@ export function keys({ name }) {
         : `${plural(answers.length, what)}${more} · ${counts.format(found.keys)} keys in the window`,
     );
     const names = columnsShown();
+    // Numbers end below the end of their header, and what is drawn begins below its beginning.
+    const classOf = (each) =>
+      answers.some((answer) => kindOf(answer.aggregates[each], spec.aggregates[each]) === "number") ? "number" : null;
     const heads = [
       ...labels,
       { text: "Entries", class: "number" },
-      ...names.map((text) => ({ text, class: "number" })),
+      ...names.map((text) => ({ text, class: classOf(text) })),
       asked.by.length > 0 ? null : "Chart",
     ].filter(Boolean);
     const rows = answers.map((answer) => {
@@ -204,8 +195,8 @@ export function keys({ name }) {
           el(
             "td",
             {
-              class: "number",
-              title: textOf(answer.aggregates[each], spec.aggregates[each], spec.time_unit).slice(0, 500),
+              class: classOf(each),
+              title: textOf(answer.aggregates[each], spec.aggregates[each], spec.time_unit, FULL).slice(0, 500),
             },
             drawValue(answer.aggregates[each], spec.aggregates[each], spec.time_unit, { compact: true }),
           ),

@@ -2,12 +2,11 @@
 
 import * as address from "../core/address.js";
 import { Problem, windowPath } from "../core/ask.js";
-import { el, field, input, say, table } from "../core/dom.js";
+import { el, field, input, say } from "../core/dom.js";
 import { keyField } from "../core/keyfield.js";
 import { showProblem } from "../core/problems.js";
 import { yamlOf } from "../core/yaml.js";
 import { instant, plural, ticksText, withTime } from "../core/words.js";
-import { describe } from "./answers.js";
 
 export function manage({ name }) {
   let [spec, told, ask, refresh, text, newest] = [];
@@ -19,9 +18,6 @@ export function manage({ name }) {
     ask = context.ask;
     told = el("p", { class: "note", role: "status", id: "managed" });
     text = el("pre", { id: "spec", tabindex: "0", "aria-label": "Spec as YAML" });
-    const rows = Object.entries(spec.aggregates).map(([each, about]) =>
-      el("tr", {}, el("th", { scope: "row" }, each), el("td", {}, describe(about))),
-    );
     root.append(
       told,
       el(
@@ -42,12 +38,6 @@ export function manage({ name }) {
           ),
         ),
         text,
-        el(
-          "details",
-          { class: "more" },
-          el("summary", {}, plural(rows.length, "aggregate")),
-          table("Aggregates", ["Name", "Definition"], rows),
-        ),
       ),
     );
     say(text, yamlOf(spec));
@@ -90,7 +80,7 @@ export function manage({ name }) {
     const form = el(
       "form",
       {
-        class: "card danger",
+        class: "card",
         id: "evict",
         onsubmit: (event) => {
           event.preventDefault();
@@ -102,6 +92,7 @@ export function manage({ name }) {
         },
       },
       el("h3", {}, "Evict entries"),
+      spec.keyed ? el("p", { class: "faint" }, "Of all keys, unless one is given.") : null,
       el(
         "div",
         { class: "row" },
@@ -111,11 +102,7 @@ export function manage({ name }) {
         }),
         key?.element ?? null,
       ),
-      el(
-        "div",
-        { class: "row" },
-        el("button", { class: "bad" }, spec.keyed ? "Evict (of all keys, unless one is given)" : "Evict"),
-      ),
+      el("div", { class: "row" }, el("button", { class: "bad" }, "Evict")),
     );
     return form;
   }
@@ -125,7 +112,7 @@ export function manage({ name }) {
     const form = el(
       "form",
       {
-        class: "card danger",
+        class: "card",
         id: "delete",
         onsubmit: (event) => {
           event.preventDefault();

@@ -4,31 +4,35 @@
 
 import * as address from "../core/address.js";
 import { Problem, Unauthenticated } from "../core/ask.js";
-import { announce, el, field, input, replaceKeepingFocus, say, scrolling, select, table, wait } from "../core/dom.js";
+import { announce, el, input, replaceKeepingFocus, say, scrolling, select, table, wait } from "../core/dom.js";
 import { histograms, parse, percentile, sumOf, totalOf, valueOf } from "../core/scrape.js";
 import { sparkline } from "../core/values.js";
 import { ago, bytes, compact, counts, instant, plural, rate, seconds } from "../core/words.js";
 
 const KEPT = 60; // samples of each rate
+const DRAWN = 30; // of these, in a line: a minute, usually
 const SMOOTHED = 5; // samples that a rate is the mean of
 const ROWS = 50; // windows that are shown before somebody asks for more
+const TAKEN = 10; // take-overs that are shown
 const RATES = ["inserted", "late", "evicted", "duplicates", "ahead"];
 const ORDERS = [
-  ["name", "name"],
-  ["inserted", "entries a second"],
-  ["late", "late entries"],
-  ["entries", "size"],
-  ["newest", "newest entry"],
+  ["name", "by name"],
+  ["inserted", "by entries a second"],
+  ["late", "by late entries"],
+  ["entries", "by size"],
+  ["newest", "by newest entry"],
 ];
 
-export function overview() {
-  let [tiles, list, latencies, note, more] = [];
+export function open() {
+  let [tiles, list, processes, latencies, note, more] = [];
   let rows = ROWS;
   const samples = new Map(); // of each window, and of "" for all: { at, counts, rates: { inserted: [...] } }
   const scrapes = [];
   let windows = [];
   let mayScrape = true;
   let topology = null; // which process has which shard
+  const owners = new Map(); // of each shard, as it was last seen
+  const taken = []; // { shard, from, to, at }, the newest first
 
   function mount(place) {
     tiles = el("div", { class: "tiles", id: "tiles" });
@@ -40,6 +44,7 @@ export function overview() {
       "button",
       {
         type: "button",
+        id: "more",
         hidden: true,
         onclick: () => {
           rows *= 4;
@@ -48,7 +53,12 @@ export function overview() {
       },
       "Show more windows",
     );
-    const find = input(address.get("find"), { type: "search", id: "find", placeholder: "part of a name" });
+    const find = input(address.get("find"), {
+      type: "search",
+      id: "find",
+      "aria-label": "Find",
+      placeholder: "find a name",
+    });
     find.addEventListener(
       "input",
       wait(() => {
@@ -58,6 +68,7 @@ export function overview() {
       }, 100),
     );
     const order = select(ORDERS, address.get("order", "name"), {
+      "aria-label": "Order by",
       onchange: () => {
         address.set({ order: order.value === "name" ? "" : order.value });
         show();
@@ -72,22 +83,18 @@ export function overview() {
       ),
       el(
         "section",
-        { class: "card", "aria-labelledby": "windows-title" },
+        { "aria-labelledby": "windows-title" },
         el(
           "div",
           { class: "head" },
           el("h2", { id: "windows-title" }, "Windows"),
-          el(
-            "form",
-            { role: "search", onsubmit: (event) => event.preventDefault() },
-            field("Find", find),
-            field("Order by", order),
-          ),
+          note,
+          el("form", { role: "search", onsubmit: (event) => event.preventDefault() }, find, order),
         ),
-        note,
         list,
         more,
       ),
+      (processes = el("section", { class: "card", "aria-labelledby": "processes-title", hidden: true })),
       el(
         "section",
         { class: "card", "aria-labelledby": "latency-title" },
@@ -102,6 +109,7 @@ export function overview() {
     if (!isCurrent()) return {};
     [windows, topology] = [listed.windows, shared];
     measure(windows);
+    compare();
     if (scraped !== null) scrapes.push(scraped);
     if (scrapes.length > KEPT) scrapes.shift();
     show();
@@ -149,6 +157,18 @@ export function overview() {
     for (const name of samples.keys()) if (name !== "" && !names.has(name)) samples.delete(name);
   }
 
+  // What a process took over, from another one or from none, since this view was opened.
+  function compare() {
+    for (const { number, shards, up } of topology?.processes ?? []) {
+      for (const shard of up ? shards : []) {
+        const from = owners.get(shard);
+        if (from !== undefined && from !== number) taken.unshift({ shard, from, to: number, at: new Date() });
+        owners.set(shard, number);
+      }
+    }
+    taken.splice(TAKEN);
+  }
+
   // Over a few answers, so that figures can be read.
   function rateOf(name, which) {
     const lately = samples.get(name)?.rates[which].slice(-SMOOTHED) ?? [];
@@ -158,6 +178,7 @@ export function overview() {
   function show() {
     showTiles();
     showWindows();
+    showProcesses();
     showLatencies();
   }
 
@@ -176,16 +197,7 @@ export function overview() {
         bad: rateOf("", "late") > 0,
       }),
     ];
-    if (now !== undefined)
-      drawn.push(
-        memoryTile(now),
-        tierTile(now),
-        latencyTile("query"),
-        latencyTile("bulk_insert"),
-        loopTile(),
-        shardsTile(),
-        refusedTile(),
-      );
+    if (now !== undefined) drawn.push(memoryTile(now), tierTile(now), loopTile(), shardsTile(), refusedTile());
     replaceKeepingFocus(tiles, drawn.filter(Boolean));
   }
 
@@ -209,14 +221,6 @@ export function overview() {
     });
   }
 
-  function latencyTile(operation) {
-    const found = histograms(earlier(), scrapes.at(-1), "sash_operation_seconds", "operation").get(operation);
-    if (found === undefined || totalOf(found) === 0) return null;
-    return tile(`${operation.replace("_", " ")}, p99`, seconds(percentile(found, 0.99)), {
-      note: `p50 ${seconds(percentile(found, 0.5))}`,
-    });
-  }
-
   // How long one operation keeps all others waiting.
   function loopTile() {
     const all = new Map();
@@ -230,10 +234,10 @@ export function overview() {
   function shardsTile() {
     if (topology === null || topology.shards === 1) return null;
     const up = topology.processes.filter((each) => each.up);
-    const owned = up.reduce((sum, each) => sum + each.shards.length, 0);
+    const away = topology.shards - up.reduce((sum, each) => sum + each.shards.length, 0);
     return tile("Shards", counts.format(topology.shards), {
-      note: `${plural(up.length, "process", "processes")}: ${up.map((each) => each.shards.length).join(" + ")}`,
-      bad: owned < topology.shards,
+      note: away > 0 ? `${counts.format(away)} without a process` : `in ${plural(up.length, "process", "processes")}`,
+      bad: away > 0,
     });
   }
 
@@ -322,7 +326,7 @@ export function overview() {
         "div",
         { class: "flow" },
         el("p", { class: "value" }, inserted === null ? "–" : rate(inserted), el("small", {}, " inserted/s")),
-        lately.some(Boolean) ? sparkline(lately, { width: 140, height: 32 }) : null,
+        lately.some(Boolean) ? sparkline(lately.slice(-DRAWN), { width: 150, height: 32, of: DRAWN }) : null,
       ),
       el(
         "dl",
@@ -332,6 +336,41 @@ export function overview() {
         ),
       ),
     );
+  }
+
+  function showProcesses() {
+    processes.hidden = topology === null || topology.shards === 1;
+    if (processes.hidden) return;
+    const sum = (sizes, what) => sizes.reduce((all, each) => all + each[what], 0);
+    const rows = topology.processes.map(({ number, up, address: where, shards, sizes = [] }) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, String(number)),
+        el("td", { class: up ? null : "bad" }, up ? "up" : "down"),
+        el("td", {}, where || "–"),
+        el("td", { class: "name" }, spansOf(shards) || "–"),
+        el("td", { class: "number" }, counts.format(sum(sizes, "entries"))),
+        el("td", { class: "number" }, bytes(sum(sizes, "pending_bytes"))),
+      ),
+    );
+    const heads = [
+      ...["Process", "State", "Address", "Shards"],
+      ...["Entries", "Waiting"].map((text) => ({ text, class: "number" })),
+    ];
+    const lines = taken.map(({ shard, from, to, at }) =>
+      el("li", {}, `${at.toISOString().slice(11, 19)}Z: shard ${shard} went from process ${from} to ${to}`),
+    );
+    replaceKeepingFocus(processes, [
+      el("h2", { id: "processes-title" }, "Processes"),
+      scrolling("Processes", table("Processes", heads, rows, { id: "processes" })),
+      el(
+        "p",
+        { class: "faint" },
+        lines.length === 0 ? "No shard was taken over since this view is open." : "Taken over:",
+      ),
+      ...(lines.length === 0 ? [] : [el("ul", { id: "taken" }, lines)]),
+    ]);
   }
 
   function showLatencies() {
@@ -385,8 +424,12 @@ function tile(title, value, { note, line, share = null, bad = false } = {}) {
     "div",
     { class: bad ? "tile bad" : "tile" },
     el("h3", {}, title),
-    el("p", { class: "value" }, value),
-    line?.length > 1 && line.some(Boolean) ? sparkline(line, { width: 120, height: 24 }) : null,
+    el(
+      "div",
+      { class: "flow" },
+      el("p", { class: "value" }, value),
+      line?.some(Boolean) ? sparkline(line.slice(-DRAWN), { width: 90, of: DRAWN }) : null,
+    ),
     share === null
       ? null
       : el("meter", {
@@ -400,4 +443,15 @@ function tile(title, value, { note, line, share = null, bad = false } = {}) {
         }),
     note ? el("p", { class: "faint" }, note) : null,
   );
+}
+
+// 0–3, 7: numbers in order, as spans.
+function spansOf(numbers) {
+  const spans = [];
+  for (const each of [...numbers].sort((a, b) => a - b)) {
+    const last = spans.at(-1);
+    if (last?.[1] === each - 1) last[1] = each;
+    else spans.push([each, each]);
+  }
+  return spans.map(([from, to]) => (from === to ? from : `${from}–${to}`)).join(", ");
 }

@@ -3,14 +3,15 @@
 
 import { ORDERED } from "../core/ask.js";
 import { el, scrolling, table } from "../core/dom.js";
-import { FULL, kindOf, textOf } from "../core/values.js";
-import { instant, numeral, plural } from "../core/words.js";
+import { kindOf, textOf } from "../core/values.js";
+import { FULL, instant, numeral, plural } from "../core/words.js";
 
 const ROWS = 100;
 
 // Whether groups have no answer, because their keys have no order between them.
 export const isOrdered = (about) => ORDERED.has(about.function);
 
+const M4 = ["max", "min", "last"];
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
 // Returns what `Plot.show` takes; or a note, where nothing can be drawn.
@@ -28,85 +29,65 @@ export function chartOf(aggregate, about, unit, lines, millisPerX) {
   const chart = { xs, unit, millisPerX, axis };
   const whose = lines.length > 1 ? lines[0].label : ""; // where a chart has room for one line only
   const named = (line, text) => [line.label, text].filter(Boolean).join(" · ") || aggregate;
-  const kind = kindOf(first, about);
-  if (kind === "number") {
-    const drawn = lines.map((line, i) => ({ label: named(line, ""), values: values[i].map(number) }));
-    if (drawn.every((line) => line.values.every((each) => each === null)))
-      return { note: `Every answer is ${first}, which has no place in a chart.`, label: "" };
-    return { ...chart, lines: drawn, label: summary(drawn) };
-  }
-  if (kind === "quantiles") {
-    const drawn = lines.flatMap((line, i) =>
-      about.q.map((q, j) => ({
-        label: named(line, `p${numeral(q * 100, 6)}`),
-        dash: i,
-        values: values[i].map((each) => number(each?.[j] ?? null)),
+  const drawn = (made, more = {}) => ({ ...chart, lines: made, label: summary(made), ...more });
+  // Of each key so many lines: several keys have a colour each, and its lines differ by dashes.
+  const each = (names, valueOf) =>
+    lines.flatMap((line, i) =>
+      names.map((name, j) => ({
+        label: named(line, name),
+        ...(lines.length > 1 && names.length > 1 ? { colour: i, dash: j } : {}),
+        values: values[i].map((one) => number(one === null ? null : valueOf(one, j))),
       })),
     );
-    return { ...chart, lines: drawn, label: summary(drawn) };
-  }
-  if (kind === "m4") {
-    const of = (line, i, which) => ({
-      label: named(line, which),
-      values: values[i].map((each) => number(each?.[which]?.value ?? null)),
-    });
-    const drawn = lines.flatMap((line, i) => ["max", "min", "last"].map((which) => of(line, i, which)));
-    return { ...chart, lines: drawn, band: [1, 2], label: summary(drawn) };
-  }
-  if (kind === "histogram") {
-    // One map a chart: the first line's.
-    const rows = values[0].map((each) => each?.counts ?? null);
-    const buckets = plural(rows.filter((each) => each !== null).length, "bucket");
-    const label = `histograms of ${buckets} with ${plural(first.counts.length, "bin")}${whose && `, of ${whose}`}`;
-    return {
-      ...chart,
-      of: whose,
-      lines: [{ label: aggregate, values: rows.map((each) => (each === null ? null : 0)) }],
-      heat: { bounds: first.bounds, rows },
-      label,
-    };
-  }
-  if (kind === "items" || kind === "list") {
-    // How many there are can be drawn; which they are is in the table.
-    if (kind === "items") {
-      const names = [
-        ...new Set(
-          values.flatMap((of) => of.flatMap((each) => (each ?? []).slice(0, 4).map(({ item }) => String(item)))),
+  switch (kindOf(first, about)) {
+    case "number": {
+      const made = each([""], (one) => one);
+      if (made.every((line) => line.values.every((one) => one === null)))
+        return { note: `Every answer is ${first}, which has no place in a chart.`, label: "" };
+      return drawn(made);
+    }
+    case "quantiles":
+      return drawn(
+        each(
+          about.q.map((q) => `p${numeral(q * 100, 6)}`),
+          (one, j) => one[j],
         ),
-      ].slice(0, 8);
-      const drawn = names.map((item) => ({
+      );
+    case "m4":
+      return drawn(
+        each(M4, (one, j) => one[M4[j]]?.value),
+        { band: [1, 2] },
+      );
+    case "histogram": {
+      // One map a chart: the first line's.
+      const rows = values[0].map((one) => one?.counts ?? null);
+      const buckets = plural(rows.filter((one) => one !== null).length, "bucket");
+      const label = `histograms of ${buckets} with ${plural(first.counts.length, "bin")}${whose && `, of ${whose}`}`;
+      const made = [{ label: aggregate, values: rows.map((one) => (one === null ? null : 0)) }];
+      return drawn(made, { of: whose, heat: { bounds: first.bounds, rows }, label });
+    }
+    case "items": {
+      const four = values.flatMap((of) => of.flatMap((one) => (one ?? []).slice(0, 4).map(({ item }) => String(item))));
+      const made = [...new Set(four)].slice(0, 8).map((item) => ({
         label: item,
-        values: values[0].map((each) =>
-          each === null ? null : (each.find((one) => String(one.item) === item)?.count ?? 0),
+        values: values[0].map((one) =>
+          one === null ? null : (one.find((found) => String(found.item) === item)?.count ?? 0),
         ),
       }));
-      return { ...chart, axis: "count", of: whose, lines: drawn, label: summary(drawn) };
+      return drawn(made, { axis: "count", of: whose });
     }
-    const drawn = lines.map((line, i) => ({
-      label: named(line, "how many"),
-      values: values[i].map((each) => (each === null ? null : each.length)),
-    }));
-    return { ...chart, lines: drawn, label: summary(drawn) };
-  }
-  if (kind === "ranks") {
-    const drawn = lines.map((line, i) => ({
-      label: named(line, "the first"),
-      values: values[i].map((each) => number(each?.[0]?.value ?? null)),
-    }));
-    return { ...chart, lines: drawn, label: summary(drawn) };
-  }
-  if (kind === "object") {
-    const names = Object.keys(first).filter(
-      (each) => typeof first[each] === "number" && !["start", "end"].includes(each),
-    );
-    if (names.length > 0) {
-      const drawn = lines.flatMap((line, i) =>
-        names.map((each) => ({
-          label: named(line, each),
-          values: values[i].map((one) => number(one?.[each] ?? null)),
-        })),
+    case "list": // How many there are can be drawn; which they are is in the table.
+      return drawn(
+        each(["how many"], (one) => one.length),
+        { axis: "" },
       );
-      return { ...chart, lines: drawn, label: summary(drawn) };
+    case "ranks":
+      return drawn(each(["the first"], (one) => one[0]?.value));
+    case "object": {
+      const names = Object.keys(first).filter(
+        (name) => typeof first[name] === "number" && !["start", "end"].includes(name),
+      );
+      if (names.length > 0) return drawn(each(names, (one, j) => one[names[j]]));
     }
   }
   return { note: "These answers are no numbers; the table has them.", label: "" };
@@ -127,11 +108,11 @@ function summary(lines) {
 // All that the charts show, the newest first. A panel is { aggregate, about, width, lines }.
 export function valuesTable(panels, unit) {
   const times = [...new Set(panels.flatMap(({ lines }) => lines.flatMap(endsOf)))].sort((a, b) => b - a);
-  const columns = panels.flatMap(({ title, aggregate, about, lines }) =>
+  const columns = panels.flatMap(({ title, over, aggregate, about, lines }) =>
     lines.map(({ label, series }) => {
       const at = new Map(endsOf({ series }).map((end, i) => [end, i]));
       return {
-        title,
+        title: title + over,
         about,
         text: [aggregate, label].filter(Boolean).join(" · "),
         of: series.aggregates[aggregate],

@@ -20,7 +20,7 @@ const TABS = {
   manage: ["Spec and admin", manage],
 };
 
-export function windowView() {
+export function open() {
   const name = address.get("window");
   const given = address.get("tab");
   const asked = given === "charts" ? "explore" : given; // as addresses of earlier versions say
@@ -36,7 +36,7 @@ export function windowView() {
     isMounted = false;
     facts = el("dl", { class: "facts" });
     problem = el("p", { class: "problem", role: "alert", id: "problem", hidden: true });
-    place = el("div", {});
+    place = el("div", { class: "stack" });
     const links = Object.entries(TABS).map(([id, [title]]) =>
       el(
         "a",
