@@ -121,8 +121,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a retry is answered before the write is durable": (
         "sash.durability.storage",
-        "return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)\n        if isinstance",
-        "return WriteResult(already_applied=True)\n        if isinstance",
+        "            return await hosted.settled(again, hosted.last_record)\n",
+        "            return again\n",
     ),
     "a write waits for the record before its own": (
         "sash.durability.write_path",
