@@ -136,6 +136,23 @@ def test_who_stands_still_runs_nothing_and_then_all_of_it():
     simulated(main)
 
 
+def test_what_was_ready_when_its_process_died_does_not_run():
+    async def main(loop):
+        said, process = [], Process(loop, 1)
+
+        async def works():
+            for word in ("one", "other"):
+                asyncio.get_running_loop().call_soon(said.append, word)
+            asyncio.get_running_loop().call_soon(process.kill)
+            asyncio.get_running_loop().call_soon(said.append, "after")
+
+        process.spawn(works())
+        await asyncio.sleep(1.0)
+        assert said == ["one", "other"]
+
+    simulated(main)
+
+
 def test_what_blocks_a_loop_keeps_its_callbacks_and_no_other_ones():
     async def main(loop):
         said = []
