@@ -170,7 +170,7 @@ class Avro(_Registered):
         made: list[str] = []
         for each in found.get("references") or ():
             named = _version(self._registry, each, self.query)
-            made += [text for text in [*self._references(named), named["schema"]] if text not in made]
+            made += [*self._references(named), named["schema"]]
         return made
 
 
