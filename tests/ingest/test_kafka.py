@@ -184,6 +184,18 @@ def test_a_partition_that_was_held_is_read_again_when_it_comes_back(cluster, top
     one.close()
 
 
+def test_the_lag_is_what_no_window_has_yet(cluster, topic):
+    cluster.send(topic, records(0, 10 * PARTITIONS))
+    one, streams = opened(cluster, topic)
+    found = []
+    wait_until(lambda: found.extend(one.poll(0.01)) or sum(map(len, found)) == 10 * PARTITIONS)
+    assert one.lag() == dict.fromkeys(streams.begun, 10)
+    one.applied(streams.begun[0], 4)
+    one.applied(streams.begun[1], 10)
+    assert [one.lag()[stream] for stream in streams.begun] == [6, 0, 10, 10]
+    one.close()
+
+
 def test_records_from_before_a_partition_came_back_are_read_again(monkeypatch):
     """It left and came back while the consumer was asked: what it gives may be from before, behind another number."""
     done = []
