@@ -203,11 +203,6 @@ class Protobuf(_Registered):
         file.name = name
         given = {each["name"]: each for each in found.get("references") or ()}
         for imported in file.dependency:
-            try:
-                pool.FindFileByName(imported)
-                continue
-            except KeyError:
-                pass
             if imported in given:
                 self._added(pool, _version(self._registry, given[imported], self.query), imported)
             else:

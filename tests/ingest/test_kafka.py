@@ -196,32 +196,50 @@ def test_the_lag_is_what_no_window_has_yet(cluster, topic):
     one.close()
 
 
+class Old:
+    """A message of partition 0."""
+
+    def __init__(self, topic, offset):
+        self.error, self.topic, self.partition = lambda: None, lambda: topic, lambda: 0
+        self.offset, self.value = lambda: offset, lambda: b"{}"
+
+
+class Scripted:
+    """A consumer in the place of librdkafka's."""
+
+    def __init__(self, options):
+        pass
+
+    def subscribe(self, topics, on_assign, on_revoke, on_lost):
+        self.assigned = on_assign
+
+    def resume(self, places):
+        pass
+
+
+def test_records_of_several_topics_are_told_apart(monkeypatch):
+    class Mixed(Scripted):
+        def consume(self, most, timeout_s):
+            return [Old(topic, offset) for topic, offset in (("a", 0), ("b", 5), ("b", 6), ("a", 1))]
+
+    monkeypatch.setattr("sash_ingest.kafka.Consumer", Mixed)
+    kafka = Kafka(parsed(IngestConfig, document("h:1", "a, b")).source, "g")
+    kafka.open(Begun())
+    assert {each.stream: each.numbers for each in kafka.poll(0.0)} == {"a/0": [1, 2], "b/0": [6, 7]}
+
+
 def test_records_from_before_a_partition_came_back_are_read_again(monkeypatch):
     """It left and came back while the consumer was asked: what it gives may be from before, behind another number."""
     done = []
 
-    class Old:
-        def __init__(self, offset):
-            self.error, self.topic, self.partition = lambda: None, lambda: "t", lambda: 0
-            self.offset, self.value = lambda: offset, lambda: b"{}"
-
-    class Moves:
-        def __init__(self, options):
-            pass
-
-        def subscribe(self, topics, on_assign, on_revoke, on_lost):
-            self.assigned, self.revoked = on_assign, on_revoke
-
+    class Moves(Scripted):
         def consume(self, most, timeout_s):
             if not done:
                 self.assigned(self, [TopicPartition("t", 0)])
-            return [Old(7)]
+            return [Old("t", 7)]
 
         def seek(self, place):
             done.append(("seek", place.offset))
-
-        def resume(self, places):
-            pass
 
         def assign(self, places):
             done.append(("assign", places[0].offset))
@@ -312,7 +330,7 @@ def test_two_groups_that_write_the_same_stream_fence_each_other(client, cluster,
     assert ids_of(window) == Counter(range(8000))
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_partitions_move_between_consumers(client, cluster, topic, strategy):
     cluster.send(topic, records(0, 1000))
     found = document(cluster.servers, topic, source={"options": {"partition.assignment.strategy": strategy}})
