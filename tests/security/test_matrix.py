@@ -35,6 +35,7 @@ METHODS = {
     "Insert": (WRITE, lambda name: pb.InsertRequest(window=name, time=1, key="k")),
     "BulkInsert": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
     "InsertStream": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
+    "Admit": (WRITE, lambda name: pb.AdmitRequest(window=name, time=1, key="k")),
     "BulkEvict": (WRITE, lambda name: pb.BulkEvictRequest(window=name, time=-100)),
     "Retract": (WRITE, lambda name: pb.BulkInsertRequest(window=name)),
     "Punctuate": (WRITE, lambda name: pb.PunctuateRequest(window=name, time=1)),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sash.calls import each, key_names
 from sash.durability.records.commands import (
+    Admit,
     BulkEvict,
     BulkInsert,
     Commit,
@@ -27,9 +28,10 @@ from sash_engine.errors import (
     FailedPrecondition,
     NotFound,
     SashError,
+    Unsupported,
 )
 from sash_engine.windows.batches.batch import Batch, Coded, Origin, untimed
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Limit, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.sharded import Turns, hosts, in_process, single
 
@@ -76,6 +78,7 @@ operations = st.lists(
         st.tuples(st.just("changes"), entries, st.integers(0, 2)),
         st.tuples(st.just("punctuate"), times),
         st.tuples(st.just("producer"), entries, st.booleans()),
+        st.tuples(st.just("admit"), entries, st.integers(1, 20), st.integers(0, 5), st.integers(0, 2)),
         st.tuples(st.just("batch"), st.lists(entries, max_size=3), st.booleans()),
         st.tuples(st.just("key"), keys, lookbacks, as_of),
         st.tuples(st.just("keys"), some_keys, lookbacks, as_of, st.booleans()),
@@ -149,6 +152,16 @@ class Pair:
         self.sequence += 1
         for _ in range(1 + again):
             await self.both(lambda plane: plane.write("w", BulkInsert(bulk(rows)), Origin("p", self.sequence)))
+
+    async def admit(self, rows: Any, lookback: int, most: int, number: int) -> None:
+        """A write that decides; with a number, and again, if there is one. A refused one uses no number."""
+        limits = (Limit("n", lookback, "<=", most), Limit("sum", str(lookback), "<", 3 * most, ["key"]))
+        kept = self.spec.slide.max_age is None or lookback <= 13
+        number = number if kept else 0
+        self.sequence += bool(number)
+        origin = Origin("p", self.sequence) if number else None
+        for _ in range(max(number, 1)):
+            await self.both(lambda plane: plane.write("w", Admit(bulk(rows), limits), origin))
 
     async def batch(self, parts: Any, again: bool) -> None:
         self.batch_number += 1
@@ -269,5 +282,24 @@ def test_same_over_two_processes(shards: int, slide: dict[str, Any], steps: list
         clock = ManualClock()
         async with hosts(shards, 2, clock) as made:
             await Pair(clock, Turns([host.plane for host in made]), spec(**slide)).history(steps)
+
+    asyncio.run(run())
+
+
+def test_a_limit_about_keys_of_several_shards_is_refused():
+    async def run() -> None:
+        plane = in_process(4)
+        await plane.create(spec(keyed=None, keys=["tenant", "user"]))
+        row = Batch(np.array([1]), {"v": np.array([1])}, Coded.of(["a|x"]))
+        for by in ((), ("tenant",)):
+            with pytest.raises(Unsupported, match="4 shards") as told:
+                await plane.write("w", Admit(row, (Limit("n", 10, "<=", 3, by),)))
+            assert told.value.field == "limits.by"
+        whole = Limit("n", 10, "<=", 3, ("user", "tenant"))
+        assert (await plane.write("w", Admit(row, (whole,)))).admitted == [True]
+        assert await each_entry(plane) == 1
+
+    async def each_entry(plane: Any) -> int:
+        return int((await plane.window("w")).entries)
 
     asyncio.run(run())

@@ -341,8 +341,8 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
     ),
     "a part of a write that fails is not told": (
         "sash.shards.commands",
-        "        if not errors:\n            return merged_writes",
-        "        if found:\n            return merged_writes",
+        "        if not errors:\n            return merge",
+        "        if found:\n            return merge",
     ),
     "a closed window is opened that home may not have": (
         "sash.shards.lifecycle",

@@ -138,6 +138,18 @@ def test_it_answers_as_the_model(seed: int, max_age: int | None, keyed: bool, pa
     check(window, model, rng, keys, next_id // 3)
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("per_tick", [1, 20, 200])
+def test_times_that_blocks_share(seed: int, per_tick: int) -> None:
+    """What was removed has its place among entries of one time, which may be in several blocks."""
+    rng, model, next_id = random.Random(seed), KnownModel(), 0
+    window = Window(WindowSpec.parse({**DOCUMENT, "keyed": False}), block=8)
+    for _ in range(50):
+        next_id = write(window, model, rng, [None], rng.choice([2, 9]), next_id, per_tick=per_tick)
+    window.check_invariants()
+    check(window, model, rng, [None], next_id // per_tick)
+
+
 @pytest.mark.parametrize("pages", [(2, 16), None])
 def test_pairs_and_queries_round_alike(pages: tuple[int, int] | None) -> None:
     aggregates = {"sum": {"function": "sum", "field": "x"}, "sd": {"function": "stddev", "field": "x"}}

@@ -397,8 +397,104 @@ class InsertResponse(_message.Message):
     history: int
     def __init__(self, inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., duplicates: _Optional[int] = ..., answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., already_applied: bool = ..., durability: _Optional[str] = ..., ahead: _Optional[int] = ..., history: _Optional[int] = ...) -> None: ...
 
+class Limit(_message.Message):
+    __slots__ = ("aggregate", "lookback", "op", "value", "integer", "by", "all_keys")
+    AGGREGATE_FIELD_NUMBER: _ClassVar[int]
+    LOOKBACK_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    INTEGER_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    ALL_KEYS_FIELD_NUMBER: _ClassVar[int]
+    aggregate: str
+    lookback: str
+    op: str
+    value: float
+    integer: int
+    by: _containers.RepeatedScalarFieldContainer[str]
+    all_keys: bool
+    def __init__(self, aggregate: _Optional[str] = ..., lookback: _Optional[str] = ..., op: _Optional[str] = ..., value: _Optional[float] = ..., integer: _Optional[int] = ..., by: _Optional[_Iterable[str]] = ..., all_keys: bool = ...) -> None: ...
+
+class AdmitRequest(_message.Message):
+    __slots__ = ("window", "key", "time", "value", "fields", "parts", "entries", "limits", "producer", "sequence", "epoch", "after")
+    class FieldsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    window: str
+    key: str
+    time: int
+    value: float
+    fields: _containers.MessageMap[str, Value]
+    parts: _containers.ScalarMap[str, str]
+    entries: BulkInsertRequest
+    limits: _containers.RepeatedCompositeFieldContainer[Limit]
+    producer: str
+    sequence: int
+    epoch: int
+    after: int
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., time: _Optional[int] = ..., value: _Optional[float] = ..., fields: _Optional[_Mapping[str, Value]] = ..., parts: _Optional[_Mapping[str, str]] = ..., entries: _Optional[_Union[BulkInsertRequest, _Mapping]] = ..., limits: _Optional[_Iterable[_Union[Limit, _Mapping]]] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
+
+class AdmitResponse(_message.Message):
+    __slots__ = ("admitted", "retry_after", "limits", "inserted", "late", "evicted", "ahead", "history", "refused", "already_applied", "durability")
+    ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    INSERTED_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_APPLIED_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    admitted: _containers.RepeatedScalarFieldContainer[bool]
+    retry_after: _containers.RepeatedScalarFieldContainer[int]
+    limits: _containers.RepeatedCompositeFieldContainer[LimitAnswers]
+    inserted: int
+    late: int
+    evicted: int
+    ahead: int
+    history: int
+    refused: int
+    already_applied: bool
+    durability: str
+    def __init__(self, admitted: _Optional[_Iterable[bool]] = ..., retry_after: _Optional[_Iterable[int]] = ..., limits: _Optional[_Iterable[_Union[LimitAnswers, _Mapping]]] = ..., inserted: _Optional[int] = ..., late: _Optional[int] = ..., evicted: _Optional[int] = ..., ahead: _Optional[int] = ..., history: _Optional[int] = ..., refused: _Optional[int] = ..., already_applied: bool = ..., durability: _Optional[str] = ...) -> None: ...
+
+class LimitAnswers(_message.Message):
+    __slots__ = ("answers", "remaining", "holds")
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[Value]
+    remaining: _containers.RepeatedCompositeFieldContainer[Value]
+    holds: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, answers: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., remaining: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., holds: _Optional[_Iterable[bool]] = ...) -> None: ...
+
 class BulkEvictRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts", "after")
+    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "reset_mark", "parts", "after")
     class PartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -415,6 +511,7 @@ class BulkEvictRequest(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    RESET_MARK_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     window: str
@@ -426,9 +523,10 @@ class BulkEvictRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
+    reset_mark: bool
     parts: _containers.ScalarMap[str, str]
     after: int
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ..., after: _Optional[int] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., reset_mark: bool = ..., parts: _Optional[_Mapping[str, str]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class BulkEvictResponse(_message.Message):
     __slots__ = ("evicted", "already_applied", "durability")

@@ -49,6 +49,11 @@ class WindowsStub(object):
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
                 response_deserializer=sash__proto_dot_v1_dot_windows__pb2.InsertResponse.FromString,
                 )
+        self.Admit = channel.unary_unary(
+                '/sash.v1.Windows/Admit',
+                request_serializer=sash__proto_dot_v1_dot_windows__pb2.AdmitRequest.SerializeToString,
+                response_deserializer=sash__proto_dot_v1_dot_windows__pb2.AdmitResponse.FromString,
+                )
         self.BulkEvict = channel.unary_unary(
                 '/sash.v1.Windows/BulkEvict',
                 request_serializer=sash__proto_dot_v1_dot_windows__pb2.BulkEvictRequest.SerializeToString,
@@ -195,6 +200,14 @@ class WindowsServicer(object):
     def InsertStream(self, request_iterator, context):
         """Inserts bulk after bulk on one call, and answers each, in order. The first error ends the call; `applied` in the
         metadata of its ErrorInfo says how many bulks were answered before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Admit(self, request, context):
+        """Inserts the rows with which all limits hold, and says which these are. Rows are decided in order of time, then as they
+        are sent, in one step: nothing is written in between, and a row that went in counts for the others.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -375,6 +388,11 @@ def add_WindowsServicer_to_server(servicer, server):
                     servicer.InsertStream,
                     request_deserializer=sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.FromString,
                     response_serializer=sash__proto_dot_v1_dot_windows__pb2.InsertResponse.SerializeToString,
+            ),
+            'Admit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Admit,
+                    request_deserializer=sash__proto_dot_v1_dot_windows__pb2.AdmitRequest.FromString,
+                    response_serializer=sash__proto_dot_v1_dot_windows__pb2.AdmitResponse.SerializeToString,
             ),
             'BulkEvict': grpc.unary_unary_rpc_method_handler(
                     servicer.BulkEvict,
@@ -597,6 +615,23 @@ class Windows(object):
         return grpc.experimental.stream_stream(request_iterator, target, '/sash.v1.Windows/InsertStream',
             sash__proto_dot_v1_dot_windows__pb2.BulkInsertRequest.SerializeToString,
             sash__proto_dot_v1_dot_windows__pb2.InsertResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Admit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/sash.v1.Windows/Admit',
+            sash__proto_dot_v1_dot_windows__pb2.AdmitRequest.SerializeToString,
+            sash__proto_dot_v1_dot_windows__pb2.AdmitResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -34,6 +34,7 @@ RIGHTS: Mapping[str, Right] = {
     "keys": Right.READ,
     "insert": Right.WRITE,
     "bulk_insert": Right.WRITE,
+    "admit": Right.WRITE,
     "bulk_evict": Right.WRITE,
     "retract": Right.WRITE,
     "update": Right.WRITE,

@@ -399,17 +399,20 @@ class Storage:
 
         hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
         if origin is not None and applied(hosted.window.ledger):
-            return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)
+            again = WriteResult(already_applied=True)
+            if isinstance(operation, records.Admit):
+                again = operation.again(hosted.window.ledger, origin)
+            return await hosted.settled(again, hosted.last_record)
         if isinstance(operation, Derive) and deriving.redirected(self._catalogue, *asked) != (name, operation):
             return await self._write(*asked, origin)  # the view was changed or deleted meanwhile
         needed = COPIES * size
-        if isinstance(operation, records.BulkInsert):
+        if isinstance(operation, records.BulkInsert | records.Admit):
             needed = _footprint(hosted.window, [operation.batch], size)
         elif isinstance(operation, Derive):
             needed += _view_footprint(hosted.window, operation)
         if not isinstance(operation, records.Evict):
             self._memory.check(needed)
-        if records.takes_long(operation, size > _LONG_BYTES):
+        if records.takes_long(operation, hosted.window, size > _LONG_BYTES):
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
         else:
             result, record = hosted.apply(operation, origin)

@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from sash.context import serving
 from sash.durability import formats as values
 from sash.durability.hosting import Applied
 from sash.durability.images.capacity import Capacity
@@ -141,6 +142,8 @@ class WritePath:
 
     def log(self, stored: StoredWindow, write: Write, puts: _Puts | None = None, size: int = 0) -> int:
         """Log a write that was applied just now, and do what it makes necessary; return the number to wait for."""
+        if not write.changed:
+            return 0
         operation = write.operation
         number = self._append(stored, write, stored.durability == "sync", puts, size)
         if isinstance(operation, records.Evict):
@@ -289,6 +292,7 @@ class TieredWindow:
     async def settled(self, result: R, record: int) -> R:
         result.durability = self._stored.durability
         if self._stored.durability == "sync":
+            serving().applied()
             await self._path.durable(record)
         return result
 

@@ -15,6 +15,7 @@ from functools import partial
 
 from sash.calls import INTERVAL_MS, QUIET_S, allowing, check_interval, each, going, key_names
 from sash.durability.records.commands import (
+    Admit,
     BulkInsert,
     Commit,
     Insert,
@@ -157,13 +158,23 @@ class Operations:
         window, batch, origin = bulk
         return translate.written(await self._plane.write(window, BulkInsert(batch), origin))
 
+    async def Admit(self, request: pb.AdmitRequest) -> pb.AdmitResponse:
+        spec = await self._plane.look_up(request.window, "admit")
+        if request.HasField("entries"):
+            translate.check_alone(request)
+            batch = await self._batch(request.entries, spec)
+        else:
+            batch = translate.row_of(request, spec)
+        command = Admit(batch, translate.limits_of(request))
+        return translate.admitted(await self._plane.write(request.window, command, translate.origin_of(request)))
+
     async def BulkEvict(self, request: pb.BulkEvictRequest) -> pb.BulkEvictResponse:
         key = request.key if request.HasField("key") else None
         if request.parts:
             key = translate.key_of(request, await self._plane.look_up(request.window, "bulk_evict"))
         time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
         origin = translate.origin_of(request)
-        command = eviction_of(time, key, start, end, request.end_exclusive)
+        command = eviction_of(time, key, start, end, request.end_exclusive, request.reset_mark)
         result = await self._plane.write(request.window, command, origin)
         return pb.BulkEvictResponse(
             evicted=result.evicted, already_applied=result.already_applied, durability=result.durability

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,9 +12,18 @@ from sash.rpc.bulks import fill_partials
 from sash.rpc.grouping import grouped_of, where_of
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series, WindowInfo, WriteResult
-from sash_engine.windows.batches.batch import Origin
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeyList, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.answers import Admission, Answer, AnswerColumns, Page, Series, WindowInfo, WriteResult
+from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.questions import (
+    ALL_KEYS,
+    Comparison,
+    EntriesQuery,
+    KeyList,
+    Limit,
+    Query,
+    RangeQuery,
+    SeriesQuery,
+)
 from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import specs
@@ -23,9 +32,11 @@ from sash_wire.key_parts import key_of_parts
 from sash_wire.values import fill_value
 
 __all__ = [
+    "admitted",
     "aggregates_of",
     "answers_at_steps",
     "changed",
+    "check_alone",
     "document_of",
     "entries_query_of",
     "entry_of",
@@ -35,11 +46,13 @@ __all__ = [
     "fill_series_groups",
     "fill_window",
     "key_of",
+    "limits_of",
     "query_of",
     "range_query_of",
     "series_query_of",
     "origin_of",
     "required",
+    "row_of",
     "written",
 ]
 
@@ -125,7 +138,7 @@ def origin_of(request: Any) -> Origin | None:
     return calls.origin_of(request.producer or None, sequence, request.epoch or None, after)
 
 
-def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
+def entry_of(request: pb.InsertRequest | pb.AdmitRequest, spec: WindowSpec) -> Mapping[str, Any]:
     """Return the fields of one entry as Python scalars; None where a value is not set, and the field may be null.
 
     Raises:
@@ -150,7 +163,7 @@ def entry_of(request: pb.InsertRequest, spec: WindowSpec) -> Mapping[str, Any]:
     }
 
 
-def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) -> str | None:
+def key_of(request: pb.InsertRequest | pb.AdmitRequest | pb.BulkEvictRequest, spec: WindowSpec) -> str | None:
     """Return the key of a write, which may be given by its parts.
 
     Raises:
@@ -162,6 +175,38 @@ def key_of(request: pb.InsertRequest | pb.BulkEvictRequest, spec: WindowSpec) ->
     if key is not None:
         raise InvalidArgument("give either key or parts", field="parts")
     return _key_of_parts(request.parts, spec.parts, f"window {spec.name!r}")
+
+
+def row_of(request: pb.AdmitRequest, spec: WindowSpec) -> Batch:
+    """Return the one row of a write that decides; raises InvalidArgument as `entry_of` and `key_of`."""
+    return Batch.of_row(spec, required(request, "time"), entry_of(request, spec), key_of(request, spec))
+
+
+def check_alone(request: pb.AdmitRequest) -> None:
+    """Check that a write that decides has several rows only; raises InvalidArgument."""
+    for name in ("key", "time", "value"):
+        if request.HasField(name):
+            raise InvalidArgument(f"give either entries or {name}", field=name)
+    if request.fields or request.parts:
+        name = "fields" if request.fields else "parts"
+        raise InvalidArgument(f"give either entries or {name}", field=name)
+    entries = request.entries
+    if entries.window not in ("", request.window):
+        raise InvalidArgument("the entries are for another window than the request", field="entries.window")
+    if origin_of(entries) is not None:
+        raise InvalidArgument("the producer is that of the request: leave it out of entries", field="entries.producer")
+
+
+def limits_of(request: pb.AdmitRequest) -> Sequence[Limit]:
+    """Return the limits of a write that decides; the window checks them."""
+    found = []
+    for each in request.limits:
+        if each.by and each.all_keys:
+            raise InvalidArgument("give either by or all_keys", field="limits.all_keys")
+        by = tuple(each.by) if each.by or each.all_keys else None
+        value = each.integer if each.HasField("integer") else each.value
+        found.append(Limit(each.aggregate, each.lookback, cast(Comparison, each.op or "<="), value, by))
+    return tuple(found)
 
 
 @calls.refusing
@@ -230,6 +275,29 @@ def written(result: WriteResult) -> pb.InsertResponse:
     )
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)
+    return message
+
+
+def admitted(result: Admission) -> pb.AdmitResponse:
+    """Return the result of a write that decides as a message."""
+    message = pb.AdmitResponse(
+        admitted=result.admitted,
+        inserted=result.inserted,
+        late=result.late,
+        evicted=result.evicted,
+        ahead=result.ahead,
+        history=result.history,
+        refused=result.refused,
+        already_applied=result.already_applied,
+        durability=result.durability,
+    )
+    if result.refused:
+        message.retry_after.extend([-1 if each is None else each for each in result.retry_after])
+    for limit in result.limits:
+        told = message.limits.add(holds=limit.holds)
+        for answer, remaining in zip(limit.answers, limit.remaining, strict=True):
+            fill_value(told.answers.add(), answer)
+            fill_value(told.remaining.add(), remaining)
     return message
 
 

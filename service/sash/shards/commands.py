@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from sash.context import only_shard
-from sash.durability.records.commands import BulkInsert, Command, Commit, StageBatch, signed
+from sash.durability.records.commands import Admit, BulkInsert, Command, Commit, StageBatch, signed
 from sash.durability.records.splitting import none_of
 from sash.shards.hosted import Shard
-from sash.shards.merging import merged_writes
+from sash.shards.merging import merged_admissions, merged_writes
 from sash.shards.parts import together, worst
 from sash.shards.shard_calls import Call, ShardCalls
 from sash_engine.errors import FailedPrecondition, InvalidArgument, SashError, Unavailable, Unsupported
@@ -34,6 +35,8 @@ from sash_wire.placement import shards_of
 __all__ = ["Commands"]
 
 R = TypeVar("R")
+
+_Merge = Callable[[Mapping[int, WriteResult]], WriteResult]
 
 _RETRY_S = 1.0
 _STAGE = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{1,1024})")
@@ -64,14 +67,17 @@ class Commands:
         return await self._write(name, command, origin)  # type: ignore[return-value]
 
     async def _write(self, name: str, command: Command[Any], origin: Origin | None) -> WriteResult:
-        calls = self._calls
+        calls, merge = self._calls, merged_writes
+        if isinstance(command, Admit):
+            command.check_spread(await calls.spec(name), calls.shards.count)
+            merge = partial(merged_admissions, name, command.batch, calls.shards.count)
         parts = await self._split(name, command)
-        if isinstance(command, BulkInsert) and len(parts) > 1:
+        if isinstance(command, BulkInsert | Admit) and len(parts) > 1:
             _check_whole(await calls.spec(name), len(parts))
         if origin is not None and len(calls.all) > 1 and (spec := await calls.spec(name)).keyed:
             command.check(calls.checker(spec))
-            return await self._numbered(spec, parts, signed(origin, command))
-        return await self._written({shard: _writing(name, part, origin) for shard, part in parts.items()})
+            return await self._numbered(spec, parts, signed(origin, command), merge)
+        return await self._written({shard: _writing(name, part, origin) for shard, part in parts.items()}, merge)
 
     async def _split(self, name: str, command: Command[Any]) -> Mapping[int, Command[Any]]:
         """The parts of a command by shard; a bulk is checked. What no shard would take goes to one that refuses it."""
@@ -140,7 +146,9 @@ class Commands:
 
     # ---------------------------------------------------------------- several shards
 
-    async def _numbered(self, spec: WindowSpec, parts: Mapping[int, Command[Any]], origin: Origin) -> WriteResult:
+    async def _numbered(
+        self, spec: WindowSpec, parts: Mapping[int, Command[Any]], origin: Origin, merge: _Merge
+    ) -> WriteResult:
         """Make a producer's write, with an empty one of the same number to all shards that get no part of it.
 
         A write that is refused uses no number. So where a shard may reject its entries by their order, the others note
@@ -149,7 +157,7 @@ class Commands:
         number_only = BulkInsert(_nothing_of(spec))
         every = {shard: _writing(spec.name, parts.get(shard, number_only), origin) for shard in self._calls.all}
         if not _rejects(spec):
-            return await self._written(every)
+            return await self._written(every, merge)
         name = (spec.name, origin.producer)
         async with self._producers.setdefault(name, asyncio.Lock()):
             if len(parts) == 1:  # of several shards, none rejects its part: see `_check_whole`
@@ -160,9 +168,9 @@ class Commands:
                     return result
 
                 every[shard] = answered
-            return await self._written(every)
+            return await self._written(every, merge)
 
-    async def _written(self, calls: Mapping[int, Call[WriteResult]]) -> WriteResult:
+    async def _written(self, calls: Mapping[int, Call[WriteResult]], merge: _Merge = merged_writes) -> WriteResult:
         """Make a write whose parts go to several shards.
 
         Raises:
@@ -174,7 +182,7 @@ class Commands:
             return await self._calls.on(shard, call)
         found, errors = await together({shard: self._calls.on(shard, call) for shard, call in calls.items()})
         if not errors:
-            return merged_writes([found[shard] for shard in sorted(found)])
+            return merge(found)
         error = worst(errors.values())
         if not found and all(other.unchanged or not isinstance(other, Unavailable) for other in errors.values()):
             raise error
@@ -204,8 +212,8 @@ def _check_whole(spec: WindowSpec, shards: int) -> None:
 
 
 def _rejects(spec: WindowSpec) -> list[str]:
-    """The policies by which a shard may reject entries."""
-    policies = ("late", "out_of_order", "equal_times", "too_far_ahead")
+    """The policies by which a shard may reject entries for what it has; what is too far ahead is so for all of them."""
+    policies = ("late", "out_of_order", "equal_times")
     return [policy for policy in policies if getattr(spec.order, policy) == "reject"]
 
 

@@ -9,8 +9,9 @@ Only commutative aggregates are merged: the shards have refused the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,22 +19,47 @@ from sash_engine.forest import BLOCK, Layout
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.pane import exported, imported
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, Counts, Series, WindowInfo, WriteResult
+from sash_engine.windows.answers import Admission, Answer, Counts, LimitAnswers, Series, WindowInfo, WriteResult
+from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.keys.totals import partials_of_buckets
 from sash_engine.windows.reading.group_series import PaneFolds
 from sash_engine.windows.spec.window import WindowSpec
+from sash_wire.placement import shards_of
 
-__all__ = ["merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
+__all__ = ["merged_admissions", "merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
 
 
-def merged_writes(results: Sequence[WriteResult]) -> WriteResult:
+def merged_writes(found: Mapping[int, WriteResult]) -> WriteResult:
     """Return the outcome of a write whose parts went to several shards; it is one that no part was applied before."""
+    results = [found[shard] for shard in sorted(found)]
     fresh = [result for result in results if not result.already_applied]
     merged = replace(results[0], already_applied=not fresh)
     counted = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected", "missing", "history")
     for name in counted:
         setattr(merged, name, sum(getattr(result, name) for result in results))
     merged.answers = [answer for result in results for answer in result.answers]
+    return merged
+
+
+def merged_admissions(name: str, batch: AnyBatch, shards: int, found: Mapping[int, WriteResult]) -> Admission:
+    """Return the outcome of a write that decides, whose rows went to several shards; others got its number only."""
+    n, decided = len(batch.times), {shard: each for shard, each in found.items() if isinstance(each, Admission)}
+    limits = max([len(each.limits) for each in decided.values()])
+    merged = Admission(admitted=[False] * n, retry_after=[None] * n, refused=sum(e.refused for e in decided.values()))
+    merged.limits = [LimitAnswers([None] * n, [None] * n, [False] * n) for _ in range(limits)]
+    merged.count(merged_writes(decided))
+    assert batch.keys is not None, "else one shard has all rows"
+    of = shards_of(name, batch.keys.dictionary, shards)[batch.keys.codes]
+    for shard, each in decided.items():
+        columns: list[tuple[list[Any], list[Any]]] = [(merged.admitted, each.admitted)]
+        columns.append((merged.retry_after, each.retry_after))
+        for whole, part in zip(merged.limits, each.limits, strict=False):
+            columns += [(getattr(whole, column), getattr(part, column)) for column in LimitAnswers.__slots__]
+        for into, values in columns:
+            for row, value in zip(np.flatnonzero(of == shard).tolist(), values, strict=False):
+                into[row] = value
+    if merged.already_applied:
+        merged.retry_after = []
     return merged
 
 

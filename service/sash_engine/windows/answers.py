@@ -14,9 +14,11 @@ from sash_wire.labels import split
 
 __all__ = [
     "LATER_COUNTS",
+    "Admission",
     "Answer",
     "AnswerColumns",
     "Counts",
+    "LimitAnswers",
     "Page",
     "Series",
     "Staged",
@@ -87,6 +89,49 @@ class WriteResult:
     corrected: int = 0
     missing: int = 0
     history: int = 0
+
+
+@dataclass(slots=True)
+class LimitAnswers:
+    """What one limit answered about the n rows of a write. Where a row was not decided, None stands for its answers.
+
+    Of the lookbacks that have the row, the answers are over the one that is nearest to the limit. Of a row that went in
+    they are with it, and of one that did not, without it.
+
+    Args:
+        answers: the answer that was compared.
+        remaining: how far it is from the limit, at least 0; None where there is no answer.
+        holds: whether the limit holds with the row.
+    """
+
+    answers: list[Any] = field(default_factory=list)
+    remaining: list[Any] = field(default_factory=list)
+    holds: list[bool] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Admission(WriteResult):
+    """What became of the n rows of a write that decides; `inserted + late + ahead + refused` is n.
+
+    Of a retry of a producer, `admitted` is what was decided, and `limits` and `retry_after` are empty.
+
+    Args:
+        admitted: whether each row went in.
+        retry_after: in how many ticks from its own time a refused row would go in, if nothing else came; None: never,
+            or it was not refused by a limit. Where that is after more than 1,024 changes, it would not go in before.
+        limits: the answers of each limit, in the order of the write.
+        refused: how many rows a limit refused.
+    """
+
+    admitted: list[bool] = field(default_factory=list)
+    retry_after: list[int | None] = field(default_factory=list)
+    limits: list[LimitAnswers] = field(default_factory=list)
+    refused: int = 0
+
+    def count(self, result: WriteResult) -> None:
+        """Take over the counts of the insert of the rows."""
+        for name in WriteResult.__slots__:
+            setattr(self, name, getattr(result, name))
 
 
 @dataclass(slots=True)

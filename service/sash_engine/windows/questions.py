@@ -38,6 +38,7 @@ __all__ = [
     "Having",
     "KeyList",
     "KeysQuery",
+    "Limit",
     "Matcher",
     "Query",
     "Question",
@@ -135,6 +136,27 @@ class Having:
     aggregate: str
     op: Comparison
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What must hold for a row to go in: an aggregate over a trailing lookback that has the row compares with a value.
+
+    None and NaN never do.
+
+    Args:
+        aggregate: the name of an aggregate that answers a number, or `entries`.
+        lookback: a duration ("1m") or ticks.
+        op, value: how it compares, and with what: `<=`, `<`, `>=` or `>`.
+        by: the names of parts of keys: over all keys that agree with the row's key in these; none: over all keys. None:
+            over the row's own key.
+    """
+
+    aggregate: str
+    lookback: str | int
+    op: Comparison
+    value: float
+    by: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

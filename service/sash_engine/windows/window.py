@@ -11,9 +11,9 @@
     history     keeps   newest - history < time, and shows what max_age says: see derived/views.py
 
 Event time is per key: a key's now is its high-water mark, the newest time that was ever inserted into it. So a producer
-with a fast clock, or a silent key, does not move other keys. The mark stays when `bulk_evict` removes the entry that
-set it: a now that goes back would take in entries that were late before. A window may use wall time instead, which is
-the same for all its keys.
+with a fast clock, or a silent key, does not move other keys. The mark stays when the entry that set it is removed: a
+now that goes back takes in entries that were late before. `evict_range` takes it back when it is asked to. A window may
+use wall time instead, which is the same for all its keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.answers import Answer, AnswerColumns, Counts, Series, WindowInfo, WriteResult
+from sash_engine.windows.answers import Admission, Answer, AnswerColumns, Counts, Series, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Batch
 from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.batches.panes import Panes
@@ -51,6 +51,7 @@ from sash_engine.windows.questions import (
     EntriesQuery,
     Grouped,
     KeyList,
+    Limit,
     Query,
     Question,
     RangeQuery,
@@ -65,6 +66,7 @@ from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.algorithms import check_algorithm
 from sash_engine.windows.spec.derived import check_derived, document_of, widened
 from sash_engine.windows.spec.window import REMOVED, TICK_MIN, WindowSpec, check_time
+from sash_engine.windows.writing.admitting import Admitting
 from sash_engine.windows.writing.changes import Changes
 from sash_engine.windows.writing.writer import Writer
 from sash_wire.coded import Coded
@@ -100,6 +102,7 @@ class Window:
         labels: of its keys.
         slide_policy: what leaves, and when.
         reader: answers questions, about the slide; another one once there are other aggregates.
+        admitting: decides about the rows of writes with limits; another one once there are other aggregates.
         past: answers those about the past, over all entries: as `reader`, unless there is a history.
         derived: its rollups, the windows that it feeds, and its views.
         known, removed: what was known when, with `known: arrival`, and what was removed; else None.
@@ -173,6 +176,18 @@ class Window:
             known=self.known,
         )
         self.reader = self.past if spec.history is None else View(spec, self).reader
+        writer = self._writer
+        self.admitting = Admitting(
+            spec,
+            layout,
+            self.keys,
+            self.slide_policy,
+            writer.order,
+            self._panes,
+            self.labels,
+            self.derived,
+            writer.checked_columns,
+        )
 
     def reader_of(self, question: Question[Any]) -> Reader:
         """What answers a question."""
@@ -232,6 +247,27 @@ class Window:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
         self._writer.check(batch)
 
+    def check_ahead(self, time: int) -> None:
+        """Raise FailedPrecondition for an entry too far ahead, where the order policy rejects it."""
+        self._writer.check_ahead(time)
+
+    def admit(self, batch: AnyBatch, limits: Sequence[Limit]) -> Admission:
+        """Insert the rows of a bulk with which all limits hold, and slide; see `Plane.admit`."""
+        admission, rows = finished(self.admitting.decide_steps(batch, limits))
+        assert isinstance(batch, Batch), "limits are for entries"
+        admission.count(finished(self.insert_rows_steps(batch.rows(rows))))
+        return admission
+
+    def insert_rows_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
+        """As `bulk_insert_steps`; a single row is inserted as `insert` does."""
+        if len(batch.times) != 1 or self.derived.cascades:
+            return (yield from self.bulk_insert_steps(batch))
+        times, columns = batch.checked(self.spec)
+        key = None if batch.keys is None else batch.keys.dictionary[batch.keys.codes.item(0)]
+        time, name = times.item(0), self.reader.checked_key(key)
+        check_time(time, "time")
+        return self._count(self._writer.insert(name, time, [column.item(0) for column in columns]))
+
     def bulk_evict(self, time: int, key: str | None = None) -> int:
         """Remove entries with time <= `time`, of one key or of all; see `Plane.bulk_evict`."""
         check_time(time, "time")
@@ -251,8 +287,19 @@ class Window:
             self.known.evict(TICK_MIN, time, None if key is None else self.reader.checked_key(key))
         return evicted
 
-    def evict_range(self, start: int, end: int, key: str | None = None) -> int:
-        """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`."""
+    def evict_range(self, start: int, end: int, key: str | None = None, reset_mark: bool = False) -> int:
+        """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`.
+
+        Args:
+            reset_mark: also take back the high-water marks in the range; see `Changes.reset_marks`.
+
+        Raises:
+            Unsupported: `reset_mark` in a window with `known`, where what was late then would be so no more.
+        """
+        if reset_mark and self.known is not None:
+            raise Unsupported(
+                f"window {self.spec.name!r} keeps what was known when: its marks do not go back", field="reset_mark"
+            )
         name = None if key is None else self.reader.checked_key(key)
         evicted = self._changes.evict_range(start, end, name)
         if self.known is not None:
@@ -262,6 +309,11 @@ class Window:
                 rollup.window.evict_range(start, end)
         elif evicted and (number := self.keys.find(name)) is not None:
             self.derived.cut(number, end)
+        if reset_mark:
+            self._changes.reset_marks(start, end, name)
+            self.derived.reset_marks()
+            if start <= self.mark <= end:
+                self.mark = int(self.keys.now.max(initial=NEVER))
         return evicted
 
     def punctuate(self, time: int) -> int:

@@ -398,7 +398,7 @@ def _entries_of(fields: Sequence[Any], staged: dict[str, int]) -> int:
     match operation:
         case records.Insert():
             return 1
-        case records.BulkInsert(batch):
+        case records.BulkInsert(batch) | records.Admit(batch):
             return int(batch.entries.sum()) if isinstance(batch, PartialBatch) else len(batch.times)
         case records.Stage():
             staged[operation.token] = operation.entries

@@ -28,6 +28,7 @@ from sash_engine.monoids.base import Array, FieldType, Partials
 from sash_engine.windows.answers import Counts
 from sash_engine.windows.batches.batch import MAX_COUNTED, AnyBatch, Batch, Coded, PartialBatch, check_key
 from sash_engine.windows.batches.ledger import (
+    DECIDED_BYTES,
     DIGEST_BYTES,
     DIGESTS_MAX,
     MAX_NAME_BYTES,
@@ -38,6 +39,7 @@ from sash_engine.windows.batches.ledger import (
 )
 from sash_engine.windows.keys.keys import NEVER, UNKEYED
 from sash_engine.windows.spec.window import TICK_MAX, WindowSpec
+from sash_engine.windows.writing.admitting import MAX_ROWS
 from sash_engine.words import first_wrong
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
 F = TypeVar("F", bound="_Form")
 
 _INT64_MAX = 2**63 - 1
+_DECIDED = DECIDED_BYTES + MAX_ROWS // 8
 _DTYPES: Mapping[FieldType, str] = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
 
 
@@ -118,6 +121,7 @@ class LedgerForm(_Form):
     producers: dict[_Name, Annotated[tuple[_Batch, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
     queries: dict[_Name, Annotated[tuple[_Batch, _WallTime], _Listed]] = Field(max_length=MAX_WRITERS)
     fences: dict[_Name, Annotated[tuple[_Batch, _First, _Recent], _Listed]] = {}
+    decided: dict[_Name, list[Annotated[tuple[_Sequence, bytes], _Listed]]] = {}
     next_part: Annotated[int, Field(ge=1, le=_INT64_MAX)]
     parts: dict[_Name, Annotated[tuple[_Sequence, _Name, _Batch, _Count, _WallTime], _Listed]] = Field(
         max_length=MAX_PARTS
@@ -130,6 +134,12 @@ class LedgerForm(_Form):
             raise ValueError("has a part whose number was not given out, or was to two")
         if not self.fences.keys() <= self.producers.keys():
             raise ValueError("has a fence of a producer that it does not know")
+        if not self.decided.keys() <= self.producers.keys():
+            raise ValueError("has a decision of a producer that it does not know")
+        if any(
+            len(each) > DIGESTS_MAX or sum(len(bits) for _, bits in each) > _DECIDED for each in self.decided.values()
+        ):
+            raise ValueError(f"has more than {DIGESTS_MAX} decisions of a producer, or more than {_DECIDED} bytes")
         return self
 
     def ledger(self) -> Ledger:

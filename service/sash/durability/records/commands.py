@@ -15,16 +15,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+import numpy as np
+
 from sash.durability.records import digests
 from sash.durability.records.columns import batch_from, batch_to, size_of, texts_bytes
 from sash.durability.records.derived import DROPS, Derive, Drop
 from sash.durability.records.splitting import split
-from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.answers import Answer, Staged, WriteResult
-from sash_engine.windows.batches.batch import AnyBatch, Origin
-from sash_engine.windows.batches.ledger import Part
+from sash_engine.windows.answers import Admission, Answer, Staged, WriteResult
+from sash_engine.windows.batches.batch import AnyBatch, Batch, Origin
+from sash_engine.windows.batches.ledger import Ledger, Part
 from sash_engine.windows.batches.values import Fields
+from sash_engine.windows.questions import Limit
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import changes
@@ -32,6 +35,7 @@ from sash_wire.placement import shard_of
 
 __all__ = [
     "AddAggregates",
+    "Admit",
     "BulkEvict",
     "BulkInsert",
     "Command",
@@ -130,18 +134,23 @@ class Write:
 
     def apply(self, window: Window) -> WriteResult:
         """Apply it to a window, which remembers its producer; raises as the operation does."""
-        result = self.operation.apply(window, self.now_ns)
-        if self.origin is not None:
-            window.ledger.note(self.origin, self.now_ns)
-        return result
+        return self._noted(window, self.operation.apply(window, self.now_ns))
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
         assert isinstance(self.operation, Long | Commit | Derive), "only these take long"
-        result = yield from self.operation.steps(window, self.now_ns)
+        return self._noted(window, (yield from self.operation.steps(window, self.now_ns)))
+
+    def _noted(self, window: Window, result: WriteResult) -> WriteResult:
         if self.origin is not None:
-            window.ledger.note(self.origin, self.now_ns)
+            decided = self.operation.decided if isinstance(self.operation, Admit) else None
+            window.ledger.note(self.origin, self.now_ns, decided)
         return result
+
+    @property
+    def changed(self) -> bool:
+        """Whether it changed anything, now that it was applied: else it leaves no record."""
+        return self.origin is not None or not isinstance(self.operation, Admit) or len(self.operation.batch.times) > 0
 
     def record(self) -> list[Any]:
         """Return the record for the journal."""
@@ -218,6 +227,7 @@ class Insert(_OfKey):
         Fields(window.spec).checked(self.values)
         window.reader.checked_key(self.key)
         window.check_answer(self.answer, self.lookbacks)
+        window.check_ahead(self.time)
 
     def ask(self, window: Window) -> list[Answer]:
         """Answer the writer's question; raises as a query does."""
@@ -250,6 +260,74 @@ class BulkInsert(_OfBatch[WriteResult]):
 
     def check(self, window: Window) -> None:
         window.check(self.batch)
+
+
+@dataclass(slots=True)
+class Admit(_OfBatch[Admission]):
+    """Insert the rows of a bulk with which all limits hold.
+
+    Once it is applied, `batch` has the rows that were inserted, or dropped by the order policy, and `decided` a bit for
+    each row that was sent, set where it went in. So its record has both, and recovery decides nothing.
+    """
+
+    kind: ClassVar[str] = "admit"
+    limits: Sequence[Limit] = ()
+    decided: bytes | None = None
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return finished(self.steps(window, now_ns))
+
+    def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
+        """As `apply`, in steps."""
+        if self.decided is not None:
+            return (yield from window.insert_rows_steps(self.batch))
+        admission, rows = yield from window.admitting.decide_steps(self.batch, self.limits)
+        assert isinstance(self.batch, Batch), "limits are for entries"
+        batch = self.batch.rows(rows)
+        if len(rows):
+            admission.count((yield from window.insert_rows_steps(batch)))
+        self.batch, self.decided = batch, np.packbits(np.array(admission.admitted, np.bool_)).tobytes()
+        return admission
+
+    def again(self, ledger: Ledger, origin: Origin) -> Admission:
+        """What it decided when it was applied.
+
+        Raises:
+            FailedPrecondition: that is not remembered any more.
+        """
+        n, decided = len(self.batch.times), ledger.decided(origin)
+        if decided is None or len(decided) != (n + 7) // 8:
+            raise FailedPrecondition(
+                f"producer {origin.producer!r} has sent {origin.sequence} before: it was applied, and what it decided "
+                "is not remembered any more",
+                field="sequence",
+            )
+        bits = np.unpackbits(np.frombuffer(decided, np.uint8), count=n)
+        return Admission(admitted=bits.astype(np.bool_).tolist(), already_applied=True)
+
+    def digest(self) -> bytes:
+        return digests.of_admit(self.batch, self.limits)
+
+    def check(self, window: Window) -> None:
+        window.admitting.check(self.batch, self.limits)
+
+    def check_spread(self, spec: WindowSpec, shards: int) -> None:
+        """Refuse limits about keys that are spread over several shards.
+
+        Raises:
+            Unsupported: each shard knows its own keys only.
+        """
+        for limit in self.limits:
+            if limit.by is not None and shards > 1 and spec.keyed and not set(spec.labels) <= set(limit.by):
+                raise Unsupported(
+                    f"the keys of a group of window {spec.name!r} are on {shards} shards, none of which can decide "
+                    "about all of them: a limit there is about single keys",
+                    field="limits.by",
+                    limit="a service of one shard",
+                )
+
+    def fields(self) -> list[Any]:
+        return [batch_to(self.batch), self.decided]
 
 
 @dataclass(slots=True)
@@ -305,6 +383,19 @@ class EvictRange(_OfKey):
     @property
     def size(self) -> int:
         return 100
+
+
+@dataclass(slots=True)
+class EvictWrong(EvictRange):
+    """Evict all entries of a range of time, and take back the high-water marks that they have set."""
+
+    kind: ClassVar[str] = "evict_wrong"
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.evict_range(self.start, self.end, self.key, reset_mark=True))
+
+    def digest(self) -> bytes:
+        return digests.of_evict_range(self.start, self.end, self.key, self.kind)
 
 
 @dataclass(slots=True)
@@ -374,13 +465,17 @@ Evict = BulkEvict | EvictRange | Punctuate | Retract
 """Writes that make room."""
 
 
-def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
+def eviction_of(
+    time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool, reset_mark: bool
+) -> Evict:
     """Return the write that a call to evict asks for; raises InvalidArgument."""
     if start is None and end is None:
         if time is None:
             raise InvalidArgument("give a time, or start and end", field="time")
         if end_exclusive:
             raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
+        if reset_mark:
+            raise InvalidArgument("reset_mark is for a start and an end", field="reset_mark")
         return BulkEvict(time, key)
     if time is not None:
         raise InvalidArgument("give either a time, or start and end", field="time")
@@ -391,15 +486,17 @@ def eviction_of(time: int | None, key: str | None, start: int | None, end: int |
     if start > last:
         wrong = "is not before" if end_exclusive else "is after"
         raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
-    return EvictRange(start, last, key)
+    return (EvictWrong if reset_mark else EvictRange)(start, last, key)
 
 
-Long = BulkInsert | Retract | Update
+Long = BulkInsert | Retract | Update | Admit
 """Writes with a bulk, that take long if it is large."""
 
 
-def takes_long(operation: Operation, is_large: bool) -> bool:
-    """Return whether an operation is to be applied in slices; `is_large` says whether its bulk is."""
+def takes_long(operation: Operation, window: Window, is_large: bool) -> bool:
+    """Return whether an operation is to be applied to a window in slices; `is_large` says whether its bulk is."""
+    if isinstance(operation, Admit):
+        return window.admitting.takes_long(operation.batch, operation.limits)
     if isinstance(operation, Retract | Update) and operation.batch.is_untimed:
         return True
     if isinstance(operation, Derive):
@@ -548,13 +645,15 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
+    cls.kind: cls
+    for cls in (Insert, BulkEvict, EvictRange, EvictWrong, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
 }
 _KINDS["add_cascade"] = _KINDS["add_view"] = Derive
 _KINDS.update({kind: partial(Drop, kind) for kind in DROPS})
 _KINDS[BulkInsert.kind] = lambda payload: BulkInsert(batch_from(payload))
 _KINDS[Retract.kind] = lambda payload: Retract(batch_from(payload))
 _KINDS[Update.kind] = lambda payload: Update(batch_from(payload))
+_KINDS[Admit.kind] = lambda payload, decided: Admit(batch_from(payload), decided=decided)
 
 
 def signed(origin: Origin, command: Command[Any] | Operation) -> Origin:

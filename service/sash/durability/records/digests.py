@@ -30,9 +30,10 @@ from sash.durability.formats import pack
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.batches.ledger import DIGEST_BYTES
+from sash_engine.windows.questions import Limit
 from sash_wire.nulls import is_mark
 
-__all__ = ["of_bulk", "of_entry", "of_evict", "of_evict_range"]
+__all__ = ["of_admit", "of_bulk", "of_entry", "of_evict", "of_evict_range"]
 
 _EXACT = 2**53
 """Integers up to it are float64s, too."""
@@ -49,14 +50,23 @@ def of_evict(time: int, key: str | None) -> bytes:
     return _digest([pack(["evict", time, key])])
 
 
-def of_evict_range(start: int, end: int, key: str | None) -> bytes:
-    """The digest of an eviction of a range of time."""
-    return _digest([pack(["evict_range", start, end, key])])
+def of_evict_range(start: int, end: int, key: str | None, kind: str = "evict_range") -> bytes:
+    """The digest of an eviction of a range of time; `kind` says so if it does more."""
+    return _digest([pack([kind, start, end, key])])
 
 
 def of_bulk(batch: AnyBatch, kind: bytes = b"bulk") -> bytes:
     """The digest of a bulk, which may be invalid; `kind` says what it is for, if it is not inserted."""
     return _digest(_bulk(batch, kind))
+
+
+def of_admit(batch: AnyBatch, limits: Iterable[Limit]) -> bytes:
+    """The digest of a write that decides."""
+    said = [
+        [each.aggregate, str(each.lookback), each.op, _scalar(each.value), None if each.by is None else sorted(each.by)]
+        for each in limits
+    ]
+    return of_bulk(batch, pack(["admit", said]))
 
 
 def _digest(parts: Iterable[Any]) -> bytes:

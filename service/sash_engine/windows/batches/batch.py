@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,8 @@ import numpy.typing as npt
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, Array, Partials
 from sash_engine.monoids.pane import imported
-from sash_engine.windows.spec.window import MAX_KEY_BYTES, TICK_MIN, WindowSpec
+from sash_engine.windows.batches.values import Fields
+from sash_engine.windows.spec.window import MAX_KEY_BYTES, TICK_MIN, WindowSpec, check_time
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
 from sash_wire.labels import split as split_key
@@ -39,6 +40,8 @@ MAX_PANE_ENTRIES = 2**40
 """So many entries a row of partials may stand for."""
 UNKNOWN_TIME = TICK_MIN
 """In the place of every time of a batch: a retraction or an update whose entries are found by their identity alone."""
+_FIRST = np.zeros(1, np.uint32)
+"""The codes of a column of one text."""
 MAX_COUNTED = 2**62
 """So many entries a window may have been sent as partials: whatever is summed of them is an int64."""
 
@@ -121,6 +124,15 @@ class Batch:
             ticks = ticks.astype(np.int64)
         return cls(ticks, made, None if keys is None else Coded.of(list(keys)))
 
+    @classmethod
+    def of_row(cls, spec: WindowSpec, time: int, fields: Mapping[str, Any], key: str | None = None) -> Batch:
+        """Make a batch of one entry; raises InvalidArgument for a field that is missing, unknown or of another type."""
+        check_time(time, "time")
+        columns: dict[str, Array | Coded] = {}
+        for (name, kind), value in zip(spec.columns.items(), Fields(spec).checked(fields), strict=True):
+            columns[name] = Coded([value], _FIRST) if kind == "string" else np.array([value], NUMPY_TYPES[kind])
+        return cls(np.array([time], np.int64), columns, None if key is None else Coded([key], _FIRST))
+
     @property
     def is_untimed(self) -> bool:
         """Whether it names entries without times: see `UNKNOWN_TIME`."""
@@ -128,11 +140,14 @@ class Batch:
 
     def timed(self, times: npt.NDArray[np.int64]) -> Batch:
         """Return its rows with these times, int64 (n,), without those whose time is `UNKNOWN_TIME`."""
-        kept = np.flatnonzero(times != UNKNOWN_TIME)
-        if len(kept) == len(times):
-            return replace(self, times=times)
-        columns = {name: _some(column, kept) for name, column in self.columns.items()}
-        return Batch(times[kept], columns, None if self.keys is None else self.keys.rows(kept))
+        return replace(self, times=times).rows(np.flatnonzero(times != UNKNOWN_TIME))
+
+    def rows(self, rows: npt.NDArray[np.intp]) -> Batch:
+        """Return some of its rows."""
+        if len(rows) == len(self.times):
+            return self
+        columns = {name: _some(column, rows) for name, column in self.columns.items()}
+        return Batch(self.times[rows], columns, None if self.keys is None else self.keys.rows(rows))
 
     def checked(self, spec: WindowSpec) -> tuple[npt.NDArray[np.int64], tuple[Array, ...]]:
         """Check everything a caller can get wrong.

@@ -25,6 +25,12 @@ under a higher epoch.
                                        sequence 170, after 100   refused: send what is behind 150
                                        sequence 170, after 160   a gap
 
+Of a write that decides (`Admission`), the ledger also keeps what it decided, a bit for each row, so that a retry is
+answered as the write was:
+
+    sequence    38     39     40     41
+    decided     1      -      01101  0          39 was another kind of write
+
 A batch is staged in parts, by tasks that may be retried or run twice. The commit names the parts that count and
 drops the others. A later commit of the same batch changes nothing, whatever parts it names: a query that starts again
 stages its batch again, so that its parts have other tokens.
@@ -62,6 +68,10 @@ DIGESTS_ALL = 1 << 20
 producers that write all the time this adds 15 MB to the 23 MB that the ledger takes in memory, and 9 MB to the 3 MB of
 its image; 15 MB at most, if each wrote everything before the next one came."""
 
+DECIDED_BYTES = 4_096
+"""So many bytes of decisions of each producer are kept, and those of the last write, whatever they take: 8 KiB at most.
+The decision about one row is one byte."""
+
 MAX_PARTS = 100_000
 FORGET_AFTER_NS = 7 * 86_400 * 10**9
 """A producer or query that was silent for so long may be forgotten when there are too many."""
@@ -91,6 +101,7 @@ class LastWrite(NamedTuple):
         epoch: that the number belongs to.
         first: the digest of number 1 in this epoch; empty where it is not known.
         recent: the digests of the last writes, one after the other.
+        decided: the last writes that decided: the number, and a bit for each row, set where it went in.
     """
 
     number: int
@@ -98,6 +109,7 @@ class LastWrite(NamedTuple):
     epoch: int = 0
     first: bytes = b""
     recent: bytes = b""
+    decided: tuple[tuple[int, bytes], ...] = ()
 
     def digest(self, sequence: int) -> bytes:
         """The digest of a write that was applied; empty where it is not known."""
@@ -106,13 +118,26 @@ class LastWrite(NamedTuple):
             return self.recent[end - DIGEST_BYTES : end]
         return self.first if sequence == 1 else b""
 
-    def after(self, origin: Origin, now_ns: int, digests: int) -> LastWrite:
-        """Return the state after the next write, with at most so many digests."""
+    def after(self, origin: Origin, now_ns: int, digests: int, decided: bytes | None) -> LastWrite:
+        """Return the state after the next write, with at most so many digests and decisions."""
         digest = origin.digest or b""
         follows = origin.sequence in (1, self.number + 1)  # behind a gap, no earlier digest has a place
         recent = (self.recent if follows else b"") + digest if digest else b""  # those of an earlier epoch have none
         first = digest if origin.sequence == 1 else self.first
-        return LastWrite(origin.sequence, now_ns, origin.epoch, first, recent[-DIGEST_BYTES * digests :])
+        recent, earlier = recent[-DIGEST_BYTES * digests :], self.decided if origin.epoch == self.epoch else ()
+        return LastWrite(origin.sequence, now_ns, origin.epoch, first, recent, _kept(earlier, origin, digests, decided))
+
+
+def _kept(
+    earlier: tuple[tuple[int, bytes], ...], origin: Origin, most: int, decided: bytes | None
+) -> tuple[tuple[int, bytes], ...]:
+    """The decisions that are kept: at most so many, in at most `DECIDED_BYTES`, and always that of the last write."""
+    kept = earlier if decided is None else (*earlier, (origin.sequence, decided))
+    if len(kept) > most:
+        kept = kept[-most:]
+    while len(kept) > 1 and sum([len(bits) for _, bits in kept]) > DECIDED_BYTES:
+        kept = kept[1:]
+    return kept
 
 
 _UNKNOWN = LastWrite(0, 0)
@@ -195,12 +220,20 @@ class Ledger:
         """
         _check_room(self._producers, origin.producer, now_ns, "producer")
 
-    def note(self, origin: Origin, now_ns: int) -> None:
-        """Remember that a write was applied; if there are too many producers, those silent for long are forgotten."""
+    def decided(self, origin: Origin) -> bytes | None:
+        """What a producer's write that was applied decided, a bit for each row; None where that is not known."""
+        known = self._producers.get(origin.producer, _UNKNOWN)
+        return dict(known.decided).get(origin.sequence) if origin.epoch == known.epoch else None
+
+    def note(self, origin: Origin, now_ns: int, decided: bytes | None = None) -> None:
+        """Remember that a write was applied, and what it decided; None: it decided nothing.
+
+        If there are too many producers, those silent for long are forgotten.
+        """
         producers, name = self._producers, origin.producer
         _make_room(producers, name, now_ns)
         digests = min(DIGESTS_MAX, max(DIGESTS_MIN, DIGESTS_ALL // max(len(producers), 1)))
-        producers[name] = producers.get(name, _UNKNOWN).after(origin, now_ns, digests)
+        producers[name] = producers.get(name, _UNKNOWN).after(origin, now_ns, digests, decided)
 
     # ---------------------------------------------------------------- batches and their parts
 
@@ -299,7 +332,12 @@ class Ledger:
             "fences": {
                 name: [producer.epoch, producer.first, producer.recent]
                 for name, producer in self._producers.items()
-                if producer[2:] != _UNKNOWN[2:]
+                if producer[2:5] != _UNKNOWN[2:5]
+            },
+            "decided": {
+                name: [list(each) for each in producer.decided]
+                for name, producer in self._producers.items()
+                if producer.decided
             },
             "next_part": self.next_part,
             "parts": {
@@ -310,11 +348,14 @@ class Ledger:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Ledger:
-        """The opposite of `document`; earlier versions wrote no fences."""
+        """The opposite of `document`; earlier versions wrote neither fences nor decisions."""
         ledger = cls()
-        fences = document.get("fences", {})
+        fences, decided = document.get("fences", {}), document.get("decided", {})
         ledger._producers = {
-            name: LastWrite(number, at, *fences.get(name, ())) for name, (number, at) in document["producers"].items()
+            name: LastWrite(number, at, *fences.get(name, ()))._replace(
+                decided=tuple([(sequence, bits) for sequence, bits in decided.get(name, ())])
+            )
+            for name, (number, at) in document["producers"].items()
         }
         ledger._queries = {name: LastWrite(number, at) for name, (number, at) in document["queries"].items()}
         ledger.next_part = document["next_part"]

@@ -157,6 +157,11 @@ class Rollup(Generic[W]):
         values = split(key, self._of_parts)
         return join([values[place] for place in self._places])
 
+    def name_of(self, values: Sequence[str]) -> str:
+        """The name of a group, from its values in the order in which keys have the parts."""
+        in_order = sorted(self._places)
+        return join([values[in_order.index(place)] for place in self._places]) if self._places else _ALL
+
     def insert_steps(self, rows: Rows) -> Steps[None]:
         """Take in rows that its window has taken."""
         groups = np.repeat((yield from self.groups_steps(rows.numbers)), rows.lengths)
@@ -313,6 +318,15 @@ class Derived(Generic[W]):
         time = min(time, self._keys.now_of[number])
         for rollup in self.rollups:
             rollup.window.cut(rollup.group(number), time)
+
+    def reset_marks(self) -> None:
+        """Let the marks of groups be those of their keys, which were taken back.
+
+        The horizons stay: what left a group is in its keys only, which answer until time has passed the horizon.
+        """
+        for rollup in self.rollups:
+            rollup.window.keys.now[:] = NEVER
+        self.resume_marks()
 
     def tidy(self) -> None:
         """Do what time alone brings."""

@@ -30,7 +30,17 @@ from sash_engine.windows.keys.totals import Totals, rows_of
 from sash_engine.windows.questions import Grouped, Having, Top
 from sash_engine.windows.reading.costs import MAX_ANSWERS
 
-__all__ = ["Column", "Compared", "check_choice", "check_top", "chosen", "chosen_answers", "names_compared", "passing"]
+__all__ = [
+    "Column",
+    "Compared",
+    "check_choice",
+    "check_compared",
+    "check_top",
+    "chosen",
+    "chosen_answers",
+    "names_compared",
+    "passing",
+]
 
 MAX_HAVING = 64
 _ENTRIES = "entries"
@@ -53,14 +63,14 @@ def check_choice(selection: Grouped, monoids: Mapping[str, Monoid]) -> None:
     """Check `top` and `having` of a question; raises InvalidArgument."""
     top = selection.top
     if top is not None:
-        _check_name(top.by, monoids, "top.by")
+        check_compared(top.by, monoids, "top.by")
         check_top(top)
     if len(selection.having) > MAX_HAVING:
         raise InvalidArgument(
             f"{len(selection.having)} comparisons in having", field="having", limit=f"{MAX_HAVING} comparisons"
         )
     for having in selection.having:
-        _check_name(having.aggregate, monoids, "having.aggregate")
+        check_compared(having.aggregate, monoids, "having.aggregate")
         if having.op not in _COMPARE:
             raise InvalidArgument(
                 f"having.op {str(having.op)[:40]!r} is none", field="having.op", limit=", ".join(_COMPARE)
@@ -77,7 +87,8 @@ def check_top(top: Top) -> None:
         raise InvalidArgument(f"top.order {str(top.order)[:40]!r} is none", field="top.order", limit="asc or desc")
 
 
-def _check_name(name: str, monoids: Mapping[str, Monoid], field: str) -> None:
+def check_compared(name: str, monoids: Mapping[str, Monoid], field: str) -> None:
+    """Check the name of an aggregate whose answers are compared, or `entries`; raises InvalidArgument."""
     if name not in monoids and name != _ENTRIES:
         known = ", ".join([*monoids, _ENTRIES])
         refuse(field, f"no aggregate {name[:140]!r}; there are {known}")

@@ -13,8 +13,8 @@ A slice is newer than those before it, so each key is sent its entries in order.
 after one bulk with all rows. One bulk would have the rows twice while it sorts them, and sort them in one long step.
 
 Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups, cascades or an
-algorithm, those that reject entries or keep one per time, and those that slide by ADWIN, which cuts between the blocks
-that a bulk has made.
+algorithm, those that drop entries far ahead, reject others or keep one per time, and those that slide by ADWIN, which
+cuts between the blocks that a bulk has made.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ class Writer:
         derived: has rollups, which take in what the keys take in, and cascades, which are given what is sent.
         shown: tells what is in the slide, of a window with a history.
         known: numbers the arrivals, of a window with `known`.
+
+    Attributes:
+        order: the order policy.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Writer:
         self._spec, self._keys, self._slide, self._counts = spec, keys, slide, counts
         self._clock, self._max_keys, self._panes = clock, max_keys, panes
         self._derived, self._shown, self._known = derived, shown, known
-        self._order = Order(spec, keys, clock)
+        self.order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
         self._check_store = spec.algorithm is not None
@@ -100,7 +103,7 @@ class Writer:
         if self._panes is not None:
             values = self._panes.lifted(time, values)
             time = self._panes.floor(time)
-        keys, order = self._keys, self._order
+        keys, order = self._keys, self.order
         if order.guards and order.is_ahead(time):
             return WriteResult(ahead=1)
         number = keys.find(name)
@@ -136,7 +139,7 @@ class Writer:
 
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
-        columns, partials, keys, ahead = self._checked_columns(batch), batch.of_partials, batch.keys, 0
+        columns, partials, keys, ahead = self.checked_columns(batch), batch.of_partials, batch.keys, 0
         del batch
         if not len(columns[0]):
             return WriteResult()
@@ -145,8 +148,8 @@ class Writer:
             yield
         if partials:
             self._check_countable(columns[1])
-        if self._order.guards:
-            columns, keys, ahead = self._order.drop_ahead(columns, keys, partials)
+        if self.order.guards:
+            columns, keys, ahead = self.order.drop_ahead(columns, keys, partials)
             if not len(columns[0]):
                 return WriteResult(ahead=ahead)
         rows = yield from self._rows(keys, columns)
@@ -161,7 +164,14 @@ class Writer:
 
     def check(self, batch: AnyBatch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
-        self._checked_columns(batch)
+        times, *_ = self.checked_columns(batch)
+        if self.order.rejects_ahead:
+            self.order.check_ahead([times])
+
+    def check_ahead(self, time: int) -> None:
+        """Raise FailedPrecondition for an entry too far ahead, where the policy rejects it."""
+        if self.order.rejects_ahead:
+            self.order.is_ahead(time if self._panes is None else self._panes.floor(time))
 
     def load(self, batch: AnyBatch) -> None:
         """Take in entries of existing keys as another window had them: none is late or counted, and none leaves.
@@ -171,7 +181,7 @@ class Writer:
         """
         if self._known is not None:
             raise InvalidArgument("known: the entries do not say when they arrived", field="known")
-        columns = self._checked_columns(batch)
+        columns = self.checked_columns(batch)
         if not len(columns[0]):
             return
         rows = finished(self._rows(batch.keys, columns))
@@ -179,8 +189,8 @@ class Writer:
             rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, batch.of_partials)
         if (rows.numbers < 0).any():
             raise InvalidArgument("an entry is of a key that is not there", field="key")
-        if self._order.one_per_time:
-            self._order.check_loaded(rows)
+        if self.order.one_per_time:
+            self.order.check_loaded(rows)
         finished(self._derived.insert_steps(rows))
         if len(rows.numbers) == 1:
             self._keys.bulk_insert(rows.numbers.item(), rows.columns[0], rows.columns[1:])
@@ -271,8 +281,9 @@ class Writer:
 
     def _takes_slices(self) -> bool:
         """Whether the window may take some rows of a write before it has seen the others."""
-        order = self._order
-        decides = order.guards or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
+        order = self.order
+        drops = order.guards and not order.rejects_ahead
+        decides = drops or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
         gathers = self._panes is not None or self._slide.sessions is not None or self._spec.slide.adaptive is not None
         return not (decides or gathers or self._derived.rollups or self._derived.cascades)
 
@@ -290,6 +301,8 @@ class Writer:
 
     def _insert_slices(self, stages: list[AnyBatch], slice_rows: int) -> Steps[WriteResult]:
         """Insert the rows in slices of about so many rows, and slide."""
+        if self.order.guards:
+            self.order.check_ahead([stage.times for stage in stages])
         names, texts = self._dictionaries(stages[0])
         columns = yield from self._columns_of(stages)
         floor = self._slide.refused_through()
@@ -301,7 +314,7 @@ class Writer:
                 some[i] = table[some[i]]
             rows = yield from self._rows(coded, some)
             del coded, some
-            self._order.drop_late(rows, floor)
+            self.order.drop_late(rows, floor)
             self._number(rows, result.inserted)
             result.late += rows.late
             result.inserted += len(rows.columns[0])
@@ -360,7 +373,7 @@ class Writer:
 
     # ---------------------------------------------------------------- rows
 
-    def _checked_columns(self, batch: AnyBatch) -> list[Array]:
+    def checked_columns(self, batch: AnyBatch) -> list[Array]:
         """The times of a bulk and its columns; with panes, what `Panes.rows` makes of them."""
         times, columns = batch.checked(self._spec)
         if len(times):
@@ -391,9 +404,9 @@ class Writer:
         if coded is None:
             number = keys.find(UNKEYED)
             rows = Rows([UNKEYED], np.array([-1 if number is None else number]), np.array([len(times)]), columns)
-            if self._order.in_order_only:
-                self._order.check_arrival(np.zeros(len(times), np.int64), times, rows.numbers)
-            sorted_rows = self._order.one_per_time or self._panes is not None
+            if self.order.in_order_only:
+                self.order.check_arrival(np.zeros(len(times), np.int64), times, rows.numbers)
+            sorted_rows = self.order.one_per_time or self._panes is not None
             if sorted_rows and np.count_nonzero(times[1:] < times[:-1]):
                 order = np.argsort(times, kind="stable")
                 rows.columns = [column[order] for column in columns]
@@ -404,10 +417,10 @@ class Writer:
             numbers[a:b] = keys.find_each(names[a:b])
             if len(times) > ROWS:
                 yield
-        if self._order.in_order_only:
+        if self.order.in_order_only:
             of = np.empty(len(times), np.int64)
             of[order] = np.repeat(np.arange(len(names)), lengths)
-            self._order.check_arrival(of, times, numbers)
+            self.order.check_arrival(of, times, numbers)
         del times
         for i, column in enumerate(columns):
             columns[i] = column[order]  # in place: the unsorted column is let go, where nobody else holds it
@@ -419,7 +432,7 @@ class Writer:
         Args:
             partials: whether they are partials, in the place of values.
         """
-        keys, order, derived = self._keys, self._order, self._derived
+        keys, order, derived = self._keys, self.order, self._derived
         derived.check(rows)
         sent = replace(rows) if derived.cascades else rows
         order.drop_late(rows, self._slide.refused_through())

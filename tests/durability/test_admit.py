@@ -1,0 +1,170 @@
+"""Writes that decide, stored: the same number has the same decision for ever, and a replay decides nothing."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash.durability.records.commands import Admit, BulkEvict, BulkInsert, Insert
+from sash_engine.errors import FailedPrecondition, SequenceReused
+from sash_engine.windows.batches import ledger
+from sash_engine.windows.batches.batch import Batch, Coded, Origin
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit, Query
+from sash_engine.windows.spec.window import WindowSpec
+from tests.support.stored import StorageServer
+
+SPEC = WindowSpec.parse(
+    {
+        "name": "w",
+        "keyed": True,
+        "time_unit": "none",
+        "fields": {"value": "int64"},
+        "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
+        "slide": {"max_age": 1000},
+    }
+)
+THREE = (Limit("n", 10, "<=", 3),)
+
+
+def bulk(*rows):
+    times = np.array([time for _, time, _ in rows], np.int64)
+    values = np.array([value for _, _, value in rows], np.int64)
+    return Batch(times, {"value": values}, Coded.of([key for key, _, _ in rows]))
+
+
+def entries(storage):
+    found = []
+    for batch in storage.find("w").reader.entries(EntriesQuery(keys=ALL_KEYS)):
+        found += zip(batch.keys.decode().tolist(), batch.times.tolist(), batch.columns["value"].tolist(), strict=True)
+    return found
+
+
+async def served(**options):
+    server = StorageServer(**options)
+    storage = await server.start()
+    await storage.create(SPEC)
+    return server, storage
+
+
+row = st.tuples(st.sampled_from("ab"), st.integers(0, 30), st.integers(0, 3))
+writes = st.lists(
+    st.tuples(st.sampled_from(["admit", "admit", "insert", "evict"]), st.lists(row, min_size=1, max_size=9))
+)
+
+
+@given(writes, st.sampled_from(["crash", "restart"]))
+def test_every_number_has_the_same_decision_after_a_start(history, how):
+    async def run():
+        server, storage = await served()
+        decided, epoch = {}, 0
+        for number, (step, rows) in enumerate(history, 1):
+            command = {"admit": Admit(bulk(*rows), THREE), "insert": BulkInsert(bulk(*rows))}.get(step)
+            command = command or BulkEvict(rows[0][1] // 2)
+            result = await storage.write("w", command, Origin("p", number, epoch))
+            if step == "admit":
+                decided[number] = rows, result.admitted
+        was = entries(storage)
+        storage = await (server.crash() if how == "crash" else server.restart())
+        assert entries(storage) == was
+        for number, (rows, admitted) in decided.items():
+            again = await storage.write("w", Admit(bulk(*rows), THREE), Origin("p", number, epoch))
+            assert again.already_applied
+            assert again.admitted == admitted
+            with pytest.raises(SequenceReused):
+                await storage.write("w", Admit(bulk(*rows), (Limit("n", 10, "<=", 4),)), Origin("p", number, epoch))
+        assert entries(storage) == was
+        storage.find("w").check_invariants()
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
+def test_a_refused_write_without_a_number_leaves_no_record():
+    async def run():
+        server, storage = await served()
+        await storage.write("w", Admit(bulk(*[("a", 1, 0)] * 3), THREE))
+        journal = storage.store.session.journal
+        last, commits = journal.last, server.tier.attempts
+        refused = await storage.write("w", Admit(bulk(("a", 2, 0), ("a", 3, 0)), THREE))
+        assert (refused.refused, refused.retry_after) == (2, [9, 8])
+        assert (journal.last, server.tier.attempts) == (last, commits)
+        await storage.write("w", Admit(bulk(("a", 2, 0)), THREE), Origin("p", 1))
+        assert journal.last == last + 1, "a number is remembered"
+        late = Admit(bulk(("a", -5000, 0)), THREE)
+        await storage.write("w", Insert(5000, {"value": 0}, "a"))
+        assert (await storage.write("w", late)).late == 1
+        assert journal.last == last + 3, "what is late is counted, and so it is logged"
+        storage = await server.crash()
+        assert storage.find("w").counts.late == 1
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
+def test_decisions_that_are_not_remembered_are_refused_and_not_made_up(monkeypatch):
+    monkeypatch.setattr(ledger, "DECIDED_BYTES", 3)
+
+    async def run():
+        _server, storage = await served()
+        rows = [("a", i, 0) for i in range(17)]
+        for number in (1, 2, 3):
+            await storage.write("w", Admit(bulk(rows[number]), THREE), Origin("p", number))
+        await storage.write("w", Admit(bulk(*rows), THREE), Origin("p", 4))  # three bytes: no other has room
+        whole = await storage.write("w", Admit(bulk(*rows), THREE), Origin("p", 4))
+        assert whole.already_applied
+        assert sum(whole.admitted) > 0
+        for number in (1, 2, 3):
+            with pytest.raises(FailedPrecondition, match="not remembered") as told:
+                await storage.write("w", Admit(bulk(rows[number]), THREE), Origin("p", number))
+            assert told.value.field == "sequence"
+        await storage.write("w", Admit(bulk(rows[5]), THREE), Origin("p", 1, epoch=1))
+        with pytest.raises(FailedPrecondition):
+            await storage.write("w", Admit(bulk(*rows), THREE), Origin("p", 4))  # an epoch that is over
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
+def test_a_decision_goes_with_an_export():
+    async def run():
+        _server, storage = await served()
+        command = Admit(bulk(*[("a", i, 0) for i in range(5)]), THREE)
+        first = await storage.write("w", command, Origin("p", 1))
+        frames = list(storage.export("w"))
+
+        async def parts():
+            for frame in frames:
+                yield frame
+
+        await storage.restore(parts(), "again")
+        again = await storage.write("again", Admit(bulk(*[("a", i, 0) for i in range(5)]), THREE), Origin("p", 1))
+        assert again.already_applied
+        assert again.admitted == first.admitted == [True] * 3 + [False] * 2
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_large_write_is_decided_in_slices_with_the_window_alone(cold):
+    async def run():
+        server, storage = await served()
+        rows = [("a", i // 7, 1) for i in range(700)]
+        if cold:
+            await storage.write("w", BulkInsert(bulk(*[("a", i // 2, 1) for i in range(200)])))
+            await server.settled()
+        whole = asyncio.create_task(storage.write("w", Admit(bulk(*rows), (Limit("n", 10, "<=", 30),))))
+        await asyncio.sleep(0)
+        others = [storage.write("w", Admit(bulk(("a", i, 1)), (Limit("n", 10, "<=", 30),))) for i in range(100)]
+        answers = await asyncio.gather(whole, *others)
+        assert sum(each.inserted for each in answers) > 0
+        for end in range(110):
+            (answer,) = await storage.ask("w", Query("a", [10], as_of=end))
+            assert answer.aggregates["n"] <= 30
+        was = entries(storage)
+        assert entries(await server.crash()) == was
+        await server.storage.stop(5)
+
+    asyncio.run(run())

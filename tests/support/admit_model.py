@@ -1,0 +1,103 @@
+"""A plain model of a write that decides: every lookback is folded from the list of entries, and every time is tried.
+
+decide(entries, rows, limits, parts)        entries and rows: (key, time, value), in order of arrival
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sash_engine.windows.questions import Limit
+
+__all__ = ["ANSWERS", "Decision", "decide"]
+
+Entry = tuple[str, int, Any]
+
+ANSWERS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
+    "n": len,
+    "entries": len,
+    "sum": sum,
+    "max": lambda values: max(values, default=None),
+    "min": lambda values: min(values, default=None),
+    "last": lambda values: values[-1] if values else None,
+}
+_COMPARE = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt}
+
+
+class Decision(NamedTuple):
+    """What became of one row: of each limit, the answer, what remains, and whether it holds."""
+
+    admitted: bool
+    retry_after: int | None
+    limits: list[tuple[Any, Any, bool]]
+
+
+def decide(
+    entries: Sequence[Entry], rows: Sequence[Entry], limits: Sequence[Limit], parts: Sequence[str], most: int
+) -> list[Decision]:
+    """Decide about rows in order of time, then of arrival.
+
+    Args:
+        entries: what is there; those of one key and time in order.
+        parts: the names of the parts of keys, which `|` joins.
+        most: so many ticks later a row is tried.
+    """
+    there, out = list(entries), dict[int, Decision]()
+    for i in sorted(range(len(rows)), key=lambda i: rows[i][1]):
+        found = [_found(there, rows[i], limit, parts) for limit in limits]
+        admitted, retry_after = all(each[3] for each in found), None
+        told = []
+        for limit, (end, answer, _, holds) in zip(limits, found, strict=True):
+            if not admitted:
+                answer = ANSWERS[limit.aggregate](_values(there, rows[i][0], limit, parts, end))
+            left = _left(limit, answer)
+            told.append((answer, None if left is None else max(left, 0), holds))
+        if admitted:
+            there.append(rows[i])
+        else:
+            key, time, value = rows[i]
+            later = (d for d in range(1, most) if _goes_in(there, (key, time + d, value), limits, parts))
+            retry_after = next(later, None)
+        out[i] = Decision(admitted, retry_after, told)
+    return [out[i] for i in range(len(rows))]
+
+
+def _goes_in(there: Sequence[Entry], row: Entry, limits: Sequence[Limit], parts: Sequence[str]) -> bool:
+    return all(_found(there, row, limit, parts)[3] for limit in limits)
+
+
+def _found(there: Sequence[Entry], row: Entry, limit: Limit, parts: Sequence[str]) -> tuple[int, Any, Any, bool]:
+    """Where the answer with the row is the nearest to the limit, that answer, what is left, and whether all hold."""
+    span, time = int(limit.lookback), row[1]
+    later = {each[1] for each in there if _same(each[0], row[0], limit, parts) and time < each[1] < time + span}
+    tightest, holds = None, True
+    for end in sorted({time, *later}):
+        answer = ANSWERS[limit.aggregate](_values([*there, row], row[0], limit, parts, end))
+        left = _left(limit, answer)
+        holds = holds and answer is not None and _COMPARE[limit.op](answer, limit.value)
+        if tightest is None or (tightest[2] is not None and (left is None or left < tightest[2])):
+            tightest = end, answer, left
+    assert tightest is not None
+    return *tightest, holds
+
+
+def _values(there: Sequence[Entry], key: str, limit: Limit, parts: Sequence[str], end: int) -> list[Any]:
+    """The values in the lookback that ends with a time, in order of time, then of arrival."""
+    span = int(limit.lookback)
+    inside = [each for each in there if end - span < each[1] <= end and _same(each[0], key, limit, parts)]
+    return [value for _, _, value in sorted(inside, key=lambda each: each[1])]
+
+
+def _same(some: str, other: str, limit: Limit, parts: Sequence[str]) -> bool:
+    if limit.by is None:
+        return some == other
+    mine, theirs = dict(zip(parts, some.split("|"))), dict(zip(parts, other.split("|")))  # noqa: B905
+    return all(mine[part] == theirs[part] for part in limit.by)
+
+
+def _left(limit: Limit, answer: Any) -> Any:
+    if answer is None:
+        return None
+    return limit.value - answer if limit.op in ("<=", "<") else answer - limit.value

@@ -1,0 +1,145 @@
+"""Writes that decide, against a plain model: every lookback folded from the list of entries, and every time tried."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit
+from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.window import Window
+from tests.support.admit_model import decide
+
+PARTS = ("tenant", "user", "model")
+KEYS = ["a|x|m", "a|y|m", "b|x|m", "a|x|l"]
+SPEC = {
+    "name": "w",
+    "keys": list(PARTS),
+    "time_unit": "none",
+    "fields": {"value": "int64", "id": "int64"},
+    "aggregates": {
+        "n": {"function": "count"},
+        "sum": {"function": "sum", "field": "value"},
+        "max": {"function": "max", "field": "value"},
+        "min": {"function": "min", "field": "value"},
+        "last": {"function": "last", "field": "value"},
+    },
+    "identity": "id",
+}
+
+
+def window(block=4, pages=(2, 4), clock=None, **parts):
+    return Window(WindowSpec.parse(SPEC | parts), block=block, pages=pages, clock=clock)
+
+
+def bulk(w, rows, first=0):
+    keys = Coded.of([key for key, _, _ in rows]) if w.spec.keyed else None
+    columns = {"value": np.array([value for _, _, value in rows], np.int64)}
+    if "id" in w.spec.fields:
+        columns["id"] = np.arange(first, first + len(rows))
+    return Batch(np.array([time for _, time, _ in rows], np.int64), columns, keys)
+
+
+def there(w):
+    """The entries that the window has: of each key in order."""
+    found = []
+    for batch in w.past.entries(EntriesQuery(keys=ALL_KEYS)):
+        names = batch.keys.decode().tolist()
+        found += zip(names, batch.times.tolist(), batch.columns["value"].tolist(), strict=True)
+    return found
+
+
+def late(w, row):
+    number = w.keys.find(row[0])
+    through = w.slide_policy.refused_through()
+    return row[1] <= (through if number is None else max(through, w.keys.late_through_of[number]))
+
+
+def check(w, rows, limits, first=0):
+    """Admit rows, and compare what the window says with the model."""
+    before = there(w)
+    on_time = [row for row in rows if not late(w, row)]
+    wanted = iter(decide(before, on_time, limits, PARTS, 60))
+    is_late = [late(w, row) for row in rows]
+    got = w.admit(bulk(w, rows, first), limits)
+    for i, row in enumerate(rows):
+        of_row = [(each.answers[i], each.remaining[i], each.holds[i]) for each in got.limits]
+        if is_late[i]:
+            assert (got.admitted[i], got.retry_after[i], of_row) == (False, None, [(None, None, False)] * len(limits))
+            continue
+        decision = next(wanted)
+        assert (got.admitted[i], got.retry_after[i], of_row) == (*decision[:2], decision.limits), (row, limits)
+    assert got.inserted == sum(got.admitted)
+    assert got.late == sum(is_late)
+    assert got.inserted + got.late + got.refused == len(rows)
+    w.check_invariants()
+    return got
+
+
+key = st.sampled_from(KEYS)
+row = st.tuples(key, st.integers(0, 40), st.integers(-3, 5))
+limit = st.builds(
+    Limit,
+    st.sampled_from(["n", "sum", "max", "min", "entries"]),
+    st.integers(1, 15),
+    st.sampled_from(["<=", "<", ">=", ">"]),
+    st.integers(-4, 9) | st.floats(-4, 9).map(lambda x: round(x, 1)),
+    st.sampled_from([None, ("tenant",), ("model", "tenant"), ("user",), (), ("user", "tenant", "model")]),
+)
+own = st.builds(Limit, st.just("last"), st.integers(1, 15), st.sampled_from(["<=", ">="]), st.integers(-2, 4))
+N = Limit("n", 10, "<=", 3)
+limits = st.lists(limit | own, min_size=1, max_size=3)
+usual = st.lists(
+    st.builds(
+        Limit,
+        st.sampled_from(["n", "sum"]),
+        st.integers(3, 15),
+        st.just("<="),
+        st.integers(1, 9),
+        st.sampled_from([None, ("tenant",), ()]),
+    ),
+    min_size=1,
+    max_size=2,
+)
+rows = st.lists(row, min_size=1, max_size=12)
+steps = st.one_of(
+    st.tuples(st.just("admit"), rows, limits | usual),
+    st.tuples(st.just("admit"), rows.map(lambda each: each[:1]), limits | usual),
+    st.tuples(st.sampled_from(["insert", "retract", "evict"]), rows, st.none()),
+)
+slides = [{}, {"slide": {"max_age": 20}}, {"slide": {"max_age": 15}, "history": "30"}, {"slide": {"max_count": 3}}]
+GROUPED = {
+    "fields": {"value": "int64"},
+    "aggregates": {name: each for name, each in SPEC["aggregates"].items() if name != "last"},
+    "identity": None,
+}
+shapes = [{}, {"rollups": [["tenant"]], **GROUPED}, {"rollups": [["model", "tenant"], []], **GROUPED}]
+
+
+@given(st.lists(steps, min_size=1, max_size=8), st.sampled_from(slides), st.sampled_from(shapes), st.booleans())
+def test_any_history_is_decided_as_the_model_does(history, slide, shape, small):
+    if "rollups" in shape and ("history" in slide or "max_count" in slide.get("slide", {})):
+        slide = {}  # such windows have no rollups
+    w = window(*((4, (2, 4)) if small else (1024, (4, 64))), **shape, **slide)
+    first = 0
+    for step, some, asked in history:
+        if step == "admit":
+            check(w, some, [each for each in asked if each.aggregate in (*w.spec.aggregates, "entries")] or [N], first)
+        elif step == "insert":
+            w.bulk_insert(bulk(w, some, first))
+        elif step == "evict":
+            w.bulk_evict(some[0][1] // 2, some[0][0])
+        elif w.spec.identity is not None:
+            for name in retractions(w, [each for each in some if each in there(w)]):
+                assert w.retract(name).retracted == 1
+        first += len(some)
+
+
+def retractions(w, taken):
+    """Batches that name one entry each."""
+    for batch in list(w.past.entries(EntriesQuery(keys=ALL_KEYS))):
+        names = batch.keys.decode().tolist()
+        for i, entry in enumerate(zip(names, batch.times.tolist(), batch.columns["value"].tolist(), strict=True)):
+            if entry in taken:
+                taken.remove(entry)
+                yield Batch(batch.times[i : i + 1], {"id": batch.columns["id"][i : i + 1]}, Coded.of([names[i]]))
