@@ -135,7 +135,7 @@ class Ingest:
         self._letters, self.meters, self._say = letters, meters or Meters(name), say
         self._most = records_per_write
         self._streams: dict[str, _Stream] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sash ingest")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sash data ingest")
         self._stopping, self._letters_lock = Event(), Lock()
         self._connector: Connector | None = None
         self._line_s = time.monotonic()
