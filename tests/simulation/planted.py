@@ -194,67 +194,6 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "                    numbers_.sequence += 1\n"
         "                    done = await call(**(numbers | {'sequence': numbers_.sequence}))\n",
     ),
-    "what was decided is not kept": (
-        "sash_engine.windows.batches.ledger",
-        "kept = earlier if decided is None else (*earlier, (origin.sequence, decided))",
-        "kept = earlier",
-    ),
-    "a retry is told what the last write decided": (
-        "sash_engine.windows.batches.ledger",
-        "return dict(known.decided).get(origin.sequence) if",
-        "return known.decided[-1][1] if known.decided and",
-    ),
-    "an image does not say what was decided": (
-        "sash_engine.windows.batches.ledger",
-        'fences, decided = document.get("fences", {}), document.get("decided", {})',
-        'fences, decided = document.get("fences", {}), {}',
-    ),
-    "a record does not say what was decided": (
-        "sash.durability.records.commands",
-        "return [batch_to(self.batch), self.decided]",
-        "return [batch_to(self.batch), None]",
-    ),
-    "a record has the rows that were refused": (
-        "sash.durability.records.commands",
-        "        self.batch, self.decided = batch, np",
-        "        self.decided = np",
-    ),
-    "a retry is decided again": (
-        "sash.durability.storage",
-        "if origin is not None and applied(hosted.window.ledger):\n            again",
-        "if origin is not None and applied(hosted.window.ledger) and not isinstance(operation, records.Admit):\n"
-        "            again",
-    ),
-    "a limit may be passed by one": (
-        "sash_engine.windows.writing.admitting",
-        "                entries += 1\n",
-        "",
-    ),
-    "the rows of one write do not count for each other": (
-        "sash_engine.windows.writing.admitting",
-        "        self._taken.insert(time, values)\n",
-        "",
-    ),
-    "a limit does not look at what is newer": (
-        "sash_engine.windows.writing.admitting",
-        "        found = self.scope.after(time)\n",
-        "        found = None\n",
-    ),
-    "a lookback of a limit is a tick shorter": (
-        "sash_engine.windows.writing.admitting",
-        "return max(end - self.span + 1, TICK_MIN)",
-        "return max(end - self.span + 2, TICK_MIN)",
-    ),
-    "a limit over a group is about what its rollup has not lost": (
-        "sash_engine.windows.writing.admitting",
-        "if start > self._horizon:",
-        "if True:",
-    ),
-    "a limit over a group is about the key": (
-        "sash_engine.windows.writing.admitting",
-        "            if by is None:\n                scope",
-        "            if True:\n                scope",
-    ),
     "the pointer is written before the blocks": (
         "sash.durability.images.checkpoint",
         "        self._go_on(self._writer)\n\n",
