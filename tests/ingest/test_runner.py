@@ -8,9 +8,9 @@ from threading import Thread
 import pytest
 
 from sash_client import InvalidArgument, LastWrite, Unavailable, WriteResult
-from sash_ingest.connector import SourceError
+from sash_ingest.connector import Records, SourceError
 from sash_ingest.dead_letters import FileLetters, Letter
-from sash_ingest.runner import RejectedError
+from sash_ingest.runner import RejectedError, _Stream
 from sash_ingest.target import Target
 from tests.ingest.log import SPEC, Letters, Log, ids_of, ingest, record, target
 from tests.support.waiting import wait_until
@@ -250,6 +250,32 @@ def test_a_stream_that_gives_more_than_is_written_is_held(client):
     assert ids_of(window) == Counter(NUMBERS)
 
 
+def test_a_write_has_so_many_bytes_at_most(client, monkeypatch):
+    monkeypatch.setattr("sash_ingest.runner._BYTES_MAX", 5 * len(record(10)))
+    to = target(client.create_window(SPEC))
+    write, sizes = to.write, []
+    to.write = lambda rows, *of: (sizes.append(len(rows)), write(rows, *of))[1]
+    ingest([to]).run(Log({"a": [(n, record(n)) for n in range(10, 90)]}))
+    assert (sum(sizes), max(sizes)) == (80, 5)
+
+
+def test_the_service_says_when_to_come_again(client):
+    run, waited, answers = ingest([]), [], iter([Unavailable("away", retry_after_s=7.0), Unavailable("away"), 1])
+
+    class Never:
+        def wait(self, pause_s):
+            waited.append(pause_s)
+
+    def call():
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    assert run._asked(_Stream("a", "p/a", [], Records("a", [], [])), call, Never()) == 1
+    assert waited[0] == 7.0
+    assert waited[1] < 7.0
+
+
 def test_stop_writes_what_was_read(client):
     window = client.create_window(SPEC)
     log = Log({"a": [(n, record(n)) for n in range(1, 500)]}, some=500, ends=False)
@@ -310,7 +336,7 @@ def test_a_record_that_is_wrong_for_every_window_is_one_letter_also_where_they_s
 def test_a_file_of_letters_has_what_is_no_text_in_base64(tmp_path):
     letters = FileLetters(tmp_path / "bad.ndjson")
     letters.put([Letter({"n": n}, None, None, "is wrong", value) for n, value in enumerate((b"{", b"\xff", None))])
-    letters.close()
     found = [json.loads(line) for line in (tmp_path / "bad.ndjson").read_text().splitlines()]
     assert [(each.get("record", ""), each.get("record_base64")) for each in found] == [
-        ("{", None), ("", "/w=="), (None, None)]  # fmt: skip
+        ("{", None), ("", "/w=="), (None, None)], "they are stored before it is closed"  # fmt: skip
+    letters.close()

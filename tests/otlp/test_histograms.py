@@ -7,15 +7,19 @@ import numpy as np
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.sdk.metrics import Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
 from sash_client import Client
-from tests.otlp.sending import put
+from tests.otlp.sending import post, put
 from tests.support.servers import running_service
+from tests.support.tokens import bearer, write_tokens
 
 T = 1_700_000_040 * 10**9  # the start of a minute
 MS = 10**6
@@ -269,6 +273,22 @@ def test_many_series_over_shards_and_a_restart(tmp_path, monkeypatch):
             for request in (message(*points[: 60 + 20 * again]), message(*points)):
                 assert not stub.Export(request).partial_success.rejected_data_points
             assert client.window("latency").describe().entries == len(points)
+
+
+def test_what_a_caller_may_not_write_is_rejected_beside_what_it_may(tmp_path):
+    roles = {"owner": {"role": "admin"}, "writer": {"role": "write", "windows": ["latency"]}}
+    tokens = write_tokens(tmp_path / "tokens.yaml", roles)
+    with running_service(tokens=tokens) as service, Client(service.grpc_target, token="owner-token") as owner:
+        to, hidden = window(owner), window(owner, name="hidden")
+        one = {"count": 1, "sum": 1.0}
+        request = message((1, one, {}), name="hidden")
+        assert post(service.http(), request.SerializeToString(), **bearer("writer")).status_code == 403
+        request.MergeFrom(message((1, one, {})))
+        found = post(service.http(), request.SerializeToString(), **bearer("writer"))
+        assert found.status_code == 200
+        answered = ExportMetricsServiceResponse.FromString(found.content)
+        assert answered.partial_success.rejected_data_points == 1
+        assert (to.describe().entries, hidden.describe().entries) == (1, 0)
 
 
 # ---------------------------------------------------------------- what does not fit
