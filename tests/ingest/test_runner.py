@@ -3,14 +3,14 @@
 import json
 import random
 from collections import Counter
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
 from sash_client import InvalidArgument, LastWrite, Unavailable, WriteResult
 from sash_ingest.connector import Records, SourceError
 from sash_ingest.dead_letters import FileLetters, Letter
-from sash_ingest.runner import RejectedError, _Stream
+from sash_ingest.runner import RejectedError, _AbandonedError, _Stream
 from sash_ingest.target import Target
 from tests.ingest.log import SPEC, Letters, Log, ids_of, ingest, record, target
 from tests.support.waiting import wait_until
@@ -138,6 +138,8 @@ def test_a_zombie_is_fenced_and_drops_what_it_has(client):
     wait_until(lambda: old._step() or old._streams["a"].back_s is not None)
     assert "another process has taken it over" in old.said[-1]
     assert not old._streams["a"].waiting.numbers
+    old._take(Records("a", [70], [record(70)]))
+    assert not old._streams["a"].waiting.numbers, "it is asked for again when the stream comes back"
     old._streams["a"].back_s = 0.0
     wait_until(lambda: old._step() or log.sought)
     assert log.sought == [("a", 60)]
@@ -156,6 +158,24 @@ def test_a_window_that_has_a_part_of_a_write_is_given_the_rest(client):
         old._take(records)
     wait_until(lambda: old._step() or old._streams["a"].at[0].number == 49)
     assert ids_of(window) == Counter(range(1, 50))
+
+
+def test_a_stream_that_is_lost_waits_for_no_answer(client):
+    to = target(client.create_window(SPEC))
+    run, asked = ingest([to]), Event()
+
+    def away(*_):
+        asked.set()
+        raise Unavailable("away")
+
+    run.begin("a")
+    to.write = away
+    run._take(Records("a", [1], [record(1)]))
+    run._step()
+    write = run._streams["a"].under_way
+    assert asked.wait(60)
+    run.end("a", drain=False)
+    assert type(write.exception(60)) is _AbandonedError
 
 
 def test_a_shard_that_lacks_a_write_is_given_it_again(client):
