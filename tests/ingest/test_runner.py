@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from sash_client import InvalidArgument, LastWrite, Unavailable, WriteResult
+from sash_client import InvalidArgument, LastWrite, ResourceExhausted, Unavailable, WriteResult
 from sash_ingest.connector import Records, SourceError
 from sash_ingest.dead_letters import FileLetters, Letter
 from sash_ingest.runner import RejectedError, _AbandonedError, _Stream
@@ -277,6 +277,22 @@ def test_a_write_has_so_many_bytes_at_most(client, monkeypatch):
     to.write = lambda rows, *of: (sizes.append(len(rows)), write(rows, *of))[1]
     ingest([to]).run(Log({"a": [(n, record(n)) for n in range(10, 90)]}))
     assert (sum(sizes), max(sizes)) == (80, 5)
+
+
+def test_a_write_that_is_too_large_is_halved_and_not_made_again(client, monkeypatch):
+    monkeypatch.setattr("sash_ingest.runner.pauses_s", lambda: iter(()))
+    to, letters = target(client.create_window(SPEC)), Letters()
+    write = to.write
+
+    def small(rows, *of):
+        if len(rows) > 3 or 7 in rows.numbers:
+            raise ResourceExhausted("is too large", reason="TOO_LARGE")
+        return write(rows, *of)
+
+    to.write = small
+    ingest([to], letters).run(Log({"a": [(n, record(n)) for n in range(1, 30)]}))
+    assert ids_of(to.window) == Counter(set(range(1, 30)) - {7})
+    assert [(each.origin["number"], each.reason) for each in letters] == [(7, "is too large")]
 
 
 def test_the_service_says_when_to_come_again(client):
