@@ -62,6 +62,17 @@ def test_features_of_transactions_are_those_of_the_fold():
 
 
 @pytest.mark.soak
+def test_decisions_are_exact_against_a_log():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.limits", "--smoke"], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| Sash")]
+    assert [row[5] for row in rows] == ["100", "100"]
+    assert rows[0][6] == "0"
+
+
+@pytest.mark.soak
 def test_what_others_wait_is_measured_under_each_pressure():
     from bench.overload import PRESSURES
 
