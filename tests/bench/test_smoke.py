@@ -20,6 +20,7 @@ import pytest
         "bench.edges",
         "bench.keys",
         "bench.access",
+        "bench.one_caller",
         pytest.param("bench.load", marks=pytest.mark.soak),
         "bench.training",
         "bench.spark_commit",

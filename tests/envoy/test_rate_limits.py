@@ -335,7 +335,7 @@ def test_keys_of_a_window_without_parts_cannot_be_made_to_meet(limiter):
     [
         ({}, "domain"),
         ({"domain": "shop"}, "descriptors"),
-        ({"domain": "shop", "descriptors": [described({"user": "a"})] * 101}, "descriptors"),
+        ({"domain": "shop", "descriptors": [described({"user": "a"})] * 33}, "descriptors"),
         ({"domain": "shop", "descriptors": [described({"user": "a"}), described({})]}, "descriptors.1.entries"),
         ({"domain": "shop", "descriptors": [described({"user": ""})]}, "descriptors.0.entries.0.value"),
         ({"domain": "shop", "descriptors": [described({"": "a"})]}, "descriptors.0.entries.0.key"),

@@ -37,7 +37,8 @@ SERVICE: str = pb.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 
 HITS_MAX = 1_000_000_000
 """As Envoy has it."""
-DESCRIPTORS_MAX = 100
+DESCRIPTORS_MAX = 32
+"""Each is a write, and all of them hold the loop together: 10 ms."""
 _BYTES_MAX = 1 << 18
 _NEAR = 0.8
 """From this share of a limit on, hits are near it, as envoyproxy/ratelimit counts them."""
