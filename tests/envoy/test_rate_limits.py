@@ -365,6 +365,11 @@ def test_a_wrong_request_is_refused_and_changes_nothing(limiter, asked, field):
         ({"fields": {"a": "string"}, "aggregates": {"n": {"function": "count"}}}, "has not one field of numbers"),
         ({"aggregates": {"n": {"function": "count"}}}, "has no aggregate sum"),
         ({"slide": {"max_age": "30s"}}, "is longer than window 'requests' keeps entries"),
+        ({"slide": {"max_count": 2}}, "lets entries leave before they are too old"),
+        ({"slide": {"max_gap": "1s"}}, "lets entries leave before they are too old"),
+        ({"slide": {"when": "total.hits > 3.0"}}, "lets entries leave before they are too old"),
+        ({"slide": {"adaptive": {}}}, "lets entries leave before they are too old"),
+        ({"idle_expiry": "59s"}, "forgets keys that are idle for 59s"),
         ({"keys": ["tenant"]}, "entry 'user' is no part of a key of window 'requests'"),
     ],
 )
@@ -374,6 +379,19 @@ def test_a_window_that_is_not_one_for_limits_says_why(made, window, wrong):
         limiter.ask({"user": "ann"})
     assert wrong in caught.value.details()
     assert caught.value.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def test_keys_that_are_forgotten_behind_the_lookback_are_no_harm(made):
+    assert made(window={**WINDOW, "idle_expiry": "60s"}).codes({"user": "ann"}) == (OK, [OK])
+
+
+def test_a_window_that_is_made_again_is_asked_as_it_is(limiter):
+    limiter.ask({"user": "ann"})
+    with Client(limiter.running.grpc_target) as client:
+        client.delete_window("requests")
+        client.create_window({**WINDOW, "time_unit": "us", "aggregates": {"of": {"function": "sum"}}})
+        assert limiter.ask({"user": "ann"}).statuses[0].limit_remaining == 9
+        assert client.window("requests").query(key="shop|user|ann")[0].end == limiter.clock.now_ns() // 1000
 
 
 def test_an_entry_that_is_there_twice_is_no_part_of_a_key(made):
