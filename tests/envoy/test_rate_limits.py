@@ -428,6 +428,16 @@ def test_the_file_is_read_again_and_a_wrong_one_changes_nothing(limiter, caplog)
     assert limiter.codes({"user": "ann"})[0] == OVER
 
 
+def test_a_limit_that_is_lowered_below_what_is_there_refuses(limiter):
+    limiter.ask({"user": "ann"}, hits=5)
+    limiter.write({**FILE, "descriptors": [{"key": "user", "rate_limit": {"unit": "minute", "requests_per_unit": 2}}]})
+    asked = described({"user": "ann"}, hits=0)
+    wait_until(lambda: limiter.ask(asked).statuses[0].current_limit.requests_per_unit == 2)
+    for each in (asked, {"user": "ann"}):
+        [status] = limiter.ask(each).statuses
+        assert (status.code, status.limit_remaining) == (OVER, 0)
+
+
 def test_a_service_without_a_file_has_no_such_method():
     with running_service() as running, pytest.raises(grpc.RpcError) as caught:
         RateLimitServiceStub(running.channel()).ShouldRateLimit(pb.RateLimitRequest(domain="a"))
