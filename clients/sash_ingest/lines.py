@@ -1,4 +1,4 @@
-"""Lines of standard input as records: ``… | sash ingest - CONFIG.yaml``.
+"""Lines of standard input as records: ``… | sash data ingest - CONFIG.yaml``.
 
 The line's number is the record's. By default each run is a stream of its own. Under a name, it is the same stream
 again: lines that the windows have are left out, so the input has to begin with the same lines.

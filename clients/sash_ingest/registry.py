@@ -170,7 +170,7 @@ class Avro(_Registered):
         made: list[str] = []
         for each in found.get("references") or ():
             named = _version(self._registry, each, self.query)
-            made += [text for text in [*self._references(named), named["schema"]] if text not in made]
+            made += [*self._references(named), named["schema"]]
         return made
 
 
@@ -203,11 +203,6 @@ class Protobuf(_Registered):
         file.name = name
         given = {each["name"]: each for each in found.get("references") or ()}
         for imported in file.dependency:
-            try:
-                pool.FindFileByName(imported)
-                continue
-            except KeyError:
-                pass
             if imported in given:
                 self._added(pool, _version(self._registry, given[imported], self.query), imported)
             else:

@@ -50,6 +50,18 @@ def test_storage_is_measured_on_both_tiers():
 
 
 @pytest.mark.soak
+def test_features_of_transactions_are_those_of_the_fold():
+    """With as many of the other systems as are installed."""
+    command = [sys.executable, "-m", "bench.fraud", "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| Sash")]
+    assert len(rows) == 8
+    assert {row[7] for row in rows} == {"all exact"}
+    assert len({row[9] for row in rows}) == 1
+
+
+@pytest.mark.soak
 def test_what_others_wait_is_measured_under_each_pressure():
     from bench.overload import PRESSURES
 

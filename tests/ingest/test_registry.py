@@ -139,6 +139,7 @@ def test_avro_that_does_not_fit_has_a_reason(registry):
         ("AVRO", "{", "which cannot be used"),
         ("AVRO", '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "Else"}]}', "which cannot be used"),
         ("AVRO", "[]", "it is of no record"),
+        ("AVRO", '{"type": "enum", "name": "E", "symbols": ["A"]}', "it is of no record"),
     ):
         assert why in reason_of(form, framed(registry.add(kind, text), body))
     missing = registry.add("AVRO", fields(a="Else"), [("Else", "else/there")])

@@ -144,6 +144,20 @@ def test_a_zombie_is_fenced_and_drops_what_it_has(client):
     assert [at.epoch for at in old._streams["a"].at] == [10]
 
 
+def test_a_window_that_has_a_part_of_a_write_is_given_the_rest(client):
+    """Two processes began before one of them wrote, so neither is fenced."""
+    window = client.create_window(SPEC)
+    old = ingest([target(window)])
+    assert old.begin("a") == 0
+    ingest([target(window)]).run(Log({"a": [(n, record(n)) for n in range(1, 26)]}))
+    old._connector = log = Log({"a": [(n, record(n)) for n in range(1, 50)]}, ends=False)
+    log.at["a"] = log.done["a"] = 0
+    for records in log.poll(0):
+        old._take(records)
+    wait_until(lambda: old._step() or old._streams["a"].at[0].number == 49)
+    assert ids_of(window) == Counter(range(1, 50))
+
+
 def test_a_shard_that_lacks_a_write_is_given_it_again(client):
     """The other shards have it: a write that ends where theirs did is applied on this one alone."""
     window = client.create_window(SPEC)

@@ -66,7 +66,7 @@ class Keys:
     Attributes:
         kept_bytes: how many bytes of totals of a key may be kept between questions.
         top: no entry is newer; an insert of a newer one raises it. `NEVER` at first.
-        now: int64, by number: the newest time ever inserted, `NEVER` before. It does not go back when entries leave.
+        now: int64, by number: the newest time ever inserted, `NEVER` before. Only `reset_marks` takes it back.
         late_through: int64, by number: entries of this time and older come too late; `NEVER` at first.
         touched: int64, by number: when a key was last written, as the window says; 0 before.
         now_of, late_through_of: the same memory for access to one: Python integers, in half the time.
@@ -533,6 +533,12 @@ class Keys:
                 b = min(a + most, stop)
                 store.load_named(times[a:b], column, values[a:b])
                 yield
+
+    def reset_marks(self, numbers: Numbers) -> None:
+        """Take the marks of k keys back to those of their newest rows, as if they had got only what they have."""
+        self.now[numbers] = self.newest_each(numbers)
+        self.late_through[numbers] = NEVER
+        self.newest()  # `top` may have been of one of them
 
     def remove(self, number: int, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove named rows of a key; see `KeyStore.remove`."""
