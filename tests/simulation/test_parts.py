@@ -752,6 +752,17 @@ def test_what_is_left_in_the_store_is_found(monkeypatch):
     assert "the store has still [b'block/99/1']" in outcome.failure
 
 
+def test_what_is_left_in_memory_is_found(monkeypatch):
+    from tests.simulation import single
+
+    async def leaves(world, what):
+        (await world.serving()).storage.store.session._unstored_bytes += 7
+
+    monkeypatch.setattr(single, "all_forms", leaves)
+    outcome = run(scenario_of(41, **NONE))
+    assert "memory has still {'bytes that are not stored': 7}" in outcome.failure
+
+
 def test_a_recovery_that_does_not_end_is_found(monkeypatch):
     from sash.durability.storage import Storage
 
