@@ -72,8 +72,8 @@ def answers_at(
         target: host and port of the gRPC edge, as the executors reach it.
         window: the name of a window that exists.
         windows: several windows in place of one: their names; or a mapping from a name to options of that window alone,
-            among key, parts, lookbacks, where, aggregates and known_at. Columns of answers have the window's name before
-            their own: `cards_sum_1h`.
+            among key, parts, lookbacks, where, aggregates and known_at. Columns of answers have the window's name
+            before their own: `cards_sum_1h`.
         time: the column with the times: timestamps, or integers (ticks).
         key: the column with the key, for a keyed window: strings, or integers.
         parts: columns for the parts of keys, for a window with `keys`: part -> column. Other parts are columns of their
@@ -82,8 +82,8 @@ def answers_at(
             everything up to the time.
         where: conditions on parts of keys: a row whose key does not meet them has no entries.
         aggregates: names: only these aggregates are computed and answered; all where omitted.
-        known_at: of a window with `known`: the column with `known_at` of earlier answers, integers. Each row is answered
-            from what had been applied then.
+        known_at: of a window with `known`: the column with `known_at` of earlier answers, integers. Each row is
+            answered from what had been applied then.
         rows_per_call: rows that a task has in memory at a time, with their answers.
         timeout_s: seconds that one call may take, retries included.
         login: the credentials for the service: token and TLS.
@@ -94,8 +94,8 @@ def answers_at(
         Answers have the types of their aggregates; null is no answer.
 
     Raises:
-        InvalidArgument: a column or an option that does not fit the windows. In a task: a time, a key or a known_at that
-            is null.
+        InvalidArgument: a column or an option that does not fit the windows. In a task: a time, a key or a known_at
+            that is null.
         NotFound: there is no such window.
     """
     if rows_per_call < 1:
@@ -174,8 +174,10 @@ class _Asked:
         chosen = sorted(aggregates_of(window, spec["aggregates"], options["aggregates"]))
         question = {"lookbacks": lookbacks, "where": options["where"], "aggregates": chosen}
         nothing: Any = None if not spec["keyed"] else {name: [] for name in parts} or []
-        known = None if known_at is None else []
-        client.window(window).answers_at([], keys=nothing, known_at=known, **question)  # the service checks what remains
+        known: Any = None if known_at is None else []
+        client.window(window).answers_at(
+            [], keys=nothing, known_at=known, **question
+        )  # the service checks what remains
         answers: dict[str, AnswerColumn] = {}
         every: Sequence[str | None] = lookbacks or [None]
         for lookback in every:
