@@ -150,7 +150,7 @@ def _asked_again(window: Any, log: list[Any]) -> int:
 
 
 def _bits(value: Any) -> bytes | None:
-    return None if value is None else np.float64(value).tobytes()
+    return None if value is None or value is np.ma.masked else np.float64(value).tobytes()
 
 
 def cost(keys: int, n: int, pairs: int) -> None:
