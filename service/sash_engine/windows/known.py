@@ -307,8 +307,7 @@ class Known:
             starts, stops, known: int64 (k,).
         """
         starts = np.maximum(starts, np.minimum(self._keys.late_through[keys[of]], TICK_MAX - 1) + 1)
-        stops, number = np.maximum(stops, starts), len(self._keys.layout.dtypes) - 1
-        used = sorted({0, number, *out.layout.used})
+        used = sorted({0, len(self._keys.layout.dtypes) - 1, *out.layout.used})
         begun = np.flatnonzero(np.diff(of, prepend=-1))  # one of each key
         distinct, lengths = keys[of[begun]], np.diff(begun, append=len(of))
         for a, b in _spans(lengths, _RANGES):
