@@ -215,6 +215,18 @@ def test_what_is_not_known_is_refused() -> None:
     assert window.query("nobody", (), 5, known_at=1)[0].known_at == 1
 
 
+def test_what_was_removed_and_has_left_opens_nothing_behind_it() -> None:
+    """A range begins before what has left, and all blocks of the rest of it are as they were known."""
+    window = Window(WindowSpec.parse({**DOCUMENT, "keyed": False, "slide": {"max_age": 100}}), block=8)
+    for time in range(100):
+        window.insert(time, {"value": time, "id": time})
+    window.retract(Batch.of(window.spec, [2], {"id": [2]}))
+    for time in range(100, 151):
+        window.insert(time, {"value": time, "id": time})
+    (answer,) = window.query(None, [80], 80, known_at=100)
+    assert shown(answer) == answered(list(range(51, 81)))
+
+
 def test_what_was_removed_leaves_with_the_slide() -> None:
     window = Window(WindowSpec.parse({**DOCUMENT, "slide": {"max_age": 10}}))
     for step in range(50):

@@ -400,7 +400,7 @@ class _Blocks:
         begin, last = self._owners(starts)[0], self._owners(stops - 1)[1]
         # All blocks before `later` are as they were known; one piece are those that are whole.
         later = np.maximum.accumulate(newest).searchsorted(known, "right")
-        later = np.maximum(np.minimum(np.minimum(later, last), self._sealed[1]), begin + 1)
+        later = np.maximum(np.minimum(later, last), begin + 1)
         several = later > begin + 1
         lengths = 1 + several + np.maximum(last + 1 - later, 0)
         at_once = _OPENED_LARGE if any(monoid.large for monoid in out.layout.monoids) else _OPENED
