@@ -286,5 +286,8 @@ def test_what_cannot_be_drawn(service, browser):
         page.get_by_label("Step").fill("1s")
         expect(page.locator("#step + .at-field")).to_contain_text("a number of ticks")
         expect(page.get_by_label("Step")).to_have_attribute("aria-invalid", "true")
+        page.reload()
+        expect(page.locator("#step + .at-field")).to_contain_text("a number of ticks")
+        expect(page.get_by_label("Step")).not_to_be_focused()  # nobody was there
         page.goto(at(service, "window=empty&tab=explore"))
         expect(page.locator("#chart-told")).to_have_text("The window has no entries.")
