@@ -280,7 +280,7 @@ def test_a_write_has_so_many_bytes_at_most(client, monkeypatch):
 
 
 def test_a_write_that_is_too_large_is_halved_and_not_made_again(client, monkeypatch):
-    monkeypatch.setattr("sash_ingest.runner.pauses_s", lambda: iter(()))
+    monkeypatch.setattr("sash_ingest.runner.pauses_s", lambda: iter([0.0]))
     to, letters = target(client.create_window(SPEC)), Letters()
     write = to.write
 
