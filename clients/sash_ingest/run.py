@@ -1,4 +1,4 @@
-"""Puts a pipeline of `sash ingest` together: from its configuration to a runner and its connector."""
+"""Puts a pipeline of `sash data ingest` together: from its configuration to a runner and its connector."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Ingest:
         self._letters, self.meters, self._say = letters, meters or Meters(name), say
         self._most = records_per_write
         self._streams: dict[str, _Stream] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sash ingest")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sash data ingest")
         self._stopping, self._letters_lock = Event(), Lock()
         self._connector: Connector | None = None
         self._line_s = time.monotonic()
@@ -296,8 +296,6 @@ class Ingest:
         last = records.numbers[-1]
         for at in stream.at:
             skip = bisect_right(records.numbers, at.number)
-            if skip == len(records):
-                continue
             fresh = _behind(records, skip)
             form = (at.target.wanted, skip)
             if form not in decoded:

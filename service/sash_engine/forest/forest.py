@@ -81,7 +81,7 @@ from weakref import ref
 import numpy as np
 
 from sash_engine.errors import Unsupported
-from sash_engine.forest.block import Block, RowSlice, merge, without
+from sash_engine.forest.block import Block, RowSlice, without
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.directory import Directory, Exchange
 from sash_engine.forest.external import inline_partials, level_monoids
@@ -95,7 +95,7 @@ from sash_engine.forest.ranges import RangeAnswers, blocks_steps, forest_steps
 from sash_engine.forest.segments import lengths_of_segments, runs_of_numbers, starts_of_runs
 from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.tail import Tail
-from sash_engine.kernels import append_row, first_after, first_from, is_sorted
+from sash_engine.kernels import append_row, first_after, first_from, is_sorted, merge
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
