@@ -25,7 +25,7 @@ from bench.fraud.work import Data, Right, Size
 SMOKE = Size(cards=50, history=1_000, transactions=60, callers=4)
 REAL = Size(cards=1_000_000, history=3_000_000, transactions=20_000)
 PACKAGES = ("asyncpg==0.32.0", "duckdb==2.0.1", "chdb==4.4.0", "chdb-core==26.9.0")
-SLOW_S = 20.0
+SLOW_S = 12.0
 """So long one of the two rates is measured, of a system that cannot make all transactions in it."""
 
 

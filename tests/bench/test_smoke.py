@@ -20,6 +20,7 @@ import pytest
         "bench.edges",
         "bench.keys",
         "bench.access",
+        "bench.one_caller",
         pytest.param("bench.load", marks=pytest.mark.soak),
         "bench.training",
         "bench.spark_commit",
@@ -59,6 +60,17 @@ def test_features_of_transactions_are_those_of_the_fold():
     assert len(rows) == 8
     assert {row[7] for row in rows} == {"all exact"}
     assert len({row[9] for row in rows}) == 1
+
+
+@pytest.mark.soak
+def test_decisions_are_exact_against_a_log():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.limits", "--smoke"], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| Sash")]
+    assert [row[5] for row in rows] == ["100", "100"]
+    assert rows[0][6] == "0"
 
 
 @pytest.mark.soak

@@ -335,7 +335,7 @@ def test_keys_of_a_window_without_parts_cannot_be_made_to_meet(limiter):
     [
         ({}, "domain"),
         ({"domain": "shop"}, "descriptors"),
-        ({"domain": "shop", "descriptors": [described({"user": "a"})] * 101}, "descriptors"),
+        ({"domain": "shop", "descriptors": [described({"user": "a"})] * 33}, "descriptors"),
         ({"domain": "shop", "descriptors": [described({"user": "a"}), described({})]}, "descriptors.1.entries"),
         ({"domain": "shop", "descriptors": [described({"user": ""})]}, "descriptors.0.entries.0.value"),
         ({"domain": "shop", "descriptors": [described({"": "a"})]}, "descriptors.0.entries.0.key"),
@@ -365,6 +365,11 @@ def test_a_wrong_request_is_refused_and_changes_nothing(limiter, asked, field):
         ({"fields": {"a": "string"}, "aggregates": {"n": {"function": "count"}}}, "has not one field of numbers"),
         ({"aggregates": {"n": {"function": "count"}}}, "has no aggregate sum"),
         ({"slide": {"max_age": "30s"}}, "is longer than window 'requests' keeps entries"),
+        ({"slide": {"max_count": 2}}, "lets entries leave before they are too old"),
+        ({"slide": {"max_gap": "1s"}}, "lets entries leave before they are too old"),
+        ({"slide": {"when": "total.hits > 3.0"}}, "lets entries leave before they are too old"),
+        ({"slide": {"adaptive": {}}}, "lets entries leave before they are too old"),
+        ({"idle_expiry": "59s"}, "forgets keys that are idle for 59s"),
         ({"keys": ["tenant"]}, "entry 'user' is no part of a key of window 'requests'"),
     ],
 )
@@ -374,6 +379,19 @@ def test_a_window_that_is_not_one_for_limits_says_why(made, window, wrong):
         limiter.ask({"user": "ann"})
     assert wrong in caught.value.details()
     assert caught.value.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def test_keys_that_are_forgotten_behind_the_lookback_are_no_harm(made):
+    assert made(window={**WINDOW, "idle_expiry": "60s"}).codes({"user": "ann"}) == (OK, [OK])
+
+
+def test_a_window_that_is_made_again_is_asked_as_it_is(limiter):
+    limiter.ask({"user": "ann"})
+    with Client(limiter.running.grpc_target) as client:
+        client.delete_window("requests")
+        client.create_window({**WINDOW, "time_unit": "us", "aggregates": {"of": {"function": "sum"}}})
+        assert limiter.ask({"user": "ann"}).statuses[0].limit_remaining == 9
+        assert client.window("requests").query(key="shop|user|ann")[0].end == limiter.clock.now_ns() // 1000
 
 
 def test_an_entry_that_is_there_twice_is_no_part_of_a_key(made):
@@ -408,6 +426,16 @@ def test_the_file_is_read_again_and_a_wrong_one_changes_nothing(limiter, caplog)
     wait_until(lambda: "the rate limits of before stay in use" in caplog.text)
     assert "limits.yaml, line 2: window must be text" in caplog.text
     assert limiter.codes({"user": "ann"})[0] == OVER
+
+
+def test_a_limit_that_is_lowered_below_what_is_there_refuses(limiter):
+    limiter.ask({"user": "ann"}, hits=5)
+    limiter.write({**FILE, "descriptors": [{"key": "user", "rate_limit": {"unit": "minute", "requests_per_unit": 2}}]})
+    asked = described({"user": "ann"}, hits=0)
+    wait_until(lambda: limiter.ask(asked).statuses[0].current_limit.requests_per_unit == 2)
+    for each in (asked, {"user": "ann"}):
+        [status] = limiter.ask(each).statuses
+        assert (status.code, status.limit_remaining) == (OVER, 0)
 
 
 def test_a_service_without_a_file_has_no_such_method():

@@ -127,6 +127,18 @@ def test_answers_come_in_the_order_of_requests(held):
     assert [found[i][1]["answers"][0]["aggregates"]["all"] for i in (1, 4, 7)] == [[0.0], [0.0, 1.0], [0.0, 1.0, 2.0]]
 
 
+def test_what_follows_a_refused_request_waits_for_its_answer(held, made):
+    """Refusals have no place among the calls in progress, and would be without number."""
+    refused = QUERY.replace(b"localhost", b"example.org")
+    with connected(held.running) as client:
+        client.sendall(rest_insert(0) + refused + rest_insert(1) + rest_insert(2))
+        wait_until(lambda: made and len(made[0]._exchanges) == 4 and made[0]._exchanges[1].begun)
+        assert held.running.on_loop(lambda: [each.begun for each in made[0]._exchanges]) == [True, True, False, False]
+        held.let.set()
+        with client.makefile("rb") as answers:
+            assert [next_of(answers)[0] for _ in range(4)] == [200, 421, 200, 200]
+
+
 def test_nothing_is_answered_before_what_was_asked_first(held):
     """A question is answered behind the write that it saw, which may not be durable yet."""
     with connected(held.running) as client:

@@ -37,7 +37,8 @@ SERVICE: str = pb.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 
 HITS_MAX = 1_000_000_000
 """As Envoy has it."""
-DESCRIPTORS_MAX = 100
+DESCRIPTORS_MAX = 32
+"""Each is a write, and all of them hold the loop together: 10 ms."""
 _BYTES_MAX = 1 << 18
 _NEAR = 0.8
 """From this share of a limit on, hits are near it, as envoyproxy/ratelimit counts them."""
@@ -159,6 +160,13 @@ class RateLimits:
         if rule is None or not limits:
             return None
         plan = await self._plan(rule)
+        kept_ns = plan.spec.idle_expiry_ns
+        if kept_ns is not None and kept_ns < max(limit.ns for limit in limits):
+            raise FailedPrecondition(
+                f"window {rule.window!r} forgets keys that are idle for {plan.spec.idle_expiry}, which is less than a "
+                "lookback of its limits",
+                field="window",
+            )
         time, key = self._plane.now_ns() // plan.ns_per_tick, _key(rule, plan.spec, descriptor)
         if hits:
             told = await self._admitted(rule, plan, limits, time, key, hits)
@@ -268,12 +276,15 @@ def _plan_of(spec: WindowSpec) -> _Plan:
         wrong = "has logical time"
     elif len(spec.fields) != 1 or next(iter(spec.fields.values())) not in ("float64", "int64"):
         wrong = "has not one field of numbers"
+    elif any((spec.slide.max_count, spec.slide.max_gap, spec.slide.when, spec.slide.adaptive)):
+        wrong = "lets entries leave before they are too old, so that a limit would forget some"
     sums = [name for name, (monoid, _) in spec.monoids().items() if monoid.function == "sum"]
     if not wrong and not sums:
         wrong = "has no aggregate sum"
     if wrong:
         raise FailedPrecondition(
-            f"window {spec.name!r} {wrong}: limits need keys, time, one field of numbers for the hits, and its sum",
+            f"window {spec.name!r} {wrong}: limits need keys, time, one field of numbers for the hits, its sum, and a "
+            "slide by age alone",
             field="window",
         )
     return _Plan(spec, next(iter(spec.fields)), sums[0], NANOSECONDS_PER_TICK[spec.time_unit])

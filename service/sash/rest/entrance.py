@@ -159,6 +159,7 @@ class Entrance:
                 else:
                     receive = await self._body(lease, scope, receive)
                 lease.enter()
+                scope[ANSWERS].has_place = True
             except Unavailable as error:
                 await mount.refuse(scope, receive, send, error)
                 return

@@ -122,13 +122,27 @@ class Exchange:
         gone: whether the client has gone.
         more: further headers of the answer, as lines.
         task: that answers it; None where nothing has waited.
+        has_place: whether the request is one of the calls in progress.
         may_be_followed: whether the next request of the connection may begin: what this one changes is applied, or its
             answer is made, and it waits for the tier, or for the answers before it.
     """
 
     __slots__ = (
         *("_asks", "_chunked", "_connection", "_left", "_news", "_parts", "_taken", "_turn"),
-        *("begun", "done", "gone", "keeps", "may_be_followed", "more", "scope", "started", "task", "unread", "whole"),
+        *(
+            "begun",
+            "done",
+            "gone",
+            "has_place",
+            "keeps",
+            "may_be_followed",
+            "more",
+            "scope",
+            "started",
+            "task",
+            "unread",
+            "whole",
+        ),
     )
 
     def __init__(self, connection: Answers, scope: dict[str, Any], keeps: bool, asks_to_continue: bool) -> None:
@@ -140,7 +154,7 @@ class Exchange:
         self._news: asyncio.Event | None = None
         self._chunked, self._left = False, 0
         self._taken = self.whole = self.begun = self.started = self.done = self.gone = False
-        self.may_be_followed = False
+        self.has_place = self.may_be_followed = False
         self.unread = 0
         self.more = b""
         self.task: asyncio.Task[None] | None = None
@@ -205,7 +219,8 @@ class Exchange:
         """Wait until the answers to the requests before it are complete."""
         if not self._connection.is_next(self) and not self.gone:
             self._turn = asyncio.get_running_loop().create_future()
-            self.let_follow()
+            if self.has_place:  # of those without one, nobody bounds how many there are
+                self.let_follow()
             await self._turn
 
     def be_next(self) -> None:
