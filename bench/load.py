@@ -1,7 +1,7 @@
-"""Rows that one core of the service takes: NDJSON and CSV over REST, and Parquet by `sash load`.
+"""Rows that one core of the service takes: NDJSON and CSV over REST, and Parquet by `sash data load`.
 
     bodies ──▶ POST …/bulk-insert ──▶ service      processor time of the service for a row
-    Parquet ──▶ sash load ──▶ gRPC ──▶ service     and of the client
+    Parquet ──▶ sash data load ──▶ gRPC ──▶ service     and of the client
 
 The service is a process of its own and keeps the windows in memory. Only processor time is measured, so what else the
 machine does matters little. The printed digest is of the windows' final answers.
@@ -76,7 +76,7 @@ def post(service: Running, window: str, kind: str, body: bytes) -> None:
 
 
 def loaded(service: Running, window: str, path: Path) -> float:
-    """Run `sash load`; return its processor time."""
+    """Run `sash data load`; return its processor time."""
     command = [sys.executable, "-m", "sash.main", "load", window, str(path), "-t", service.grpc_target]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)

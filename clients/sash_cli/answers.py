@@ -20,11 +20,12 @@ import typer
 
 from sash_cli.options import Shown
 from sash_cli.output import cell, fail, instant, instants, json_line, table
+from sash_wire.labels import split
 
 if TYPE_CHECKING:  # as in `options`
-    from sash_client import Answer, Series, Window
+    from sash_client import Answer, Bulk, Series, Window
 
-__all__ = ["View", "short_form", "show", "show_series", "sparkline", "view_of"]
+__all__ = ["View", "short_form", "show", "show_entries", "show_series", "sparkline", "view_of"]
 
 T = TypeVar("T")
 
@@ -83,7 +84,8 @@ def view_of(window: Window, shown: Shown) -> View:
     return View(shown.as_json, unit, list(dict.fromkeys(only)) if only else None, returned)
 
 
-def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:
+def show(answers: Sequence[Answer], view: View, by_key: bool = False, ranges: bool = False) -> None:
+    """Print answers; `by_key`: of several keys or groups; `ranges`: over ranges of time, and no lookbacks."""
     if view.as_json:
         for answer in answers:
             document = asdict(answer)
@@ -97,17 +99,47 @@ def show(answers: Sequence[Answer], view: View, by_key: bool = False) -> None:
     aggregates = list(view.chosen(answers[0].aggregates)) if answers else []
     parts = list(answers[0].parts or {}) if by_key and answers else []
     by_key = by_key and not parts
-    header = (*parts, *(["key"] if by_key else []), "lookback", "entries", *aggregates)
+    spans = ("start", "end") if ranges else ("lookback",)
+    header = (*parts, *(["key"] if by_key else []), *spans, "entries", *aggregates)
     rows = [
         (
             *((answer.parts or {})[name] for name in parts),
             *([answer.key] if by_key else []),
-            *(answer.lookback or "all", answer.entries),
+            *(
+                (instant(each, view.unit) for each in (answer.start, answer.end))
+                if ranges
+                else [answer.lookback or "all"]
+            ),
+            answer.entries,
             *(view.form(name, answer.aggregates[name]) for name in aggregates),
         )
         for answer in answers
     ]
     typer.echo(table(header, rows))
+
+
+def show_entries(bulk: Bulk, spec: Mapping[str, Any], unit: str, as_json: bool, header: bool) -> None:
+    """Print the entries of a bulk: one JSON document a line, or as a table, whose header the first bulk has."""
+    parts = list(spec.get("keys") or [])
+    columns: dict[str, list[Any]] = {"time": bulk.times.tolist()}
+    if parts:
+        split_keys = zip(*(split(key, len(parts)) for key in bulk.keys), strict=True)
+        columns |= {name: list(values) for name, values in zip(parts, split_keys, strict=False)}
+    elif spec["keyed"]:
+        columns["key"] = bulk.keys.tolist()
+    if bulk.partials is None:
+        columns |= {name: bulk.columns[name].tolist() for name in spec["fields"]}
+    else:
+        columns["entries"] = bulk.entries.tolist()
+        columns |= {name: list(zip(*found, strict=True)) for name, found in bulk.partials.items()}
+    rows = zip(*columns.values(), strict=True)
+    if as_json:
+        for row in rows:
+            typer.echo(json_line(dict(zip(columns, row, strict=True))))
+        return
+    times = instants(bulk.times, unit)
+    shown = [(time, *(short_form(value, unit) for value in row)) for time, (_, *row) in zip(times, rows, strict=True)]
+    typer.echo(table(tuple(columns), shown) if header else table((), shown))
 
 
 def show_series(found: Series, view: View, sparklines: bool = False) -> None:

@@ -23,20 +23,27 @@ from sash_cli.pairs import answers_at
 from sash_cli.rules import rules
 from sash_cli.top import top
 
-__all__ = ["GROUPS", "Command", "app", "run"]
+__all__ = ["GROUPS", "HEADINGS", "Command", "app", "groups", "run"]
 
 _NOBODY = Login()
 
-GROUPS = {
-    "Windows": ("create", "list", "describe", "delete"),
-    "Questions": ("query", "series", "keys", "watch", "answers-at", "rules", "mcp"),
-    "Entries": ("insert", "admit", "load", "ingest", "retract", "update", "evict", "punctuate"),
-    "Copies": ("export", "import", "backup", "restore", "reshard"),
-    "The service": ("serve", "top", "topology", "shards", "move", "check", "token"),
+HEADINGS = {
+    "Questions": ("query", "range", "series", "entries", "keys", "watch", "answers-at", "rules", "mcp"),
+    "Groups of commands": ("window", "data", "admin"),
+    "The service": ("serve", "top"),
 }
 """The headings of the help, with their commands."""
 
+GROUPS = {
+    "window": "Windows: create, list, describe, delete, export, import.",
+    "data": "Entries: insert, admit, load, ingest, retract, update, evict, punctuate.",
+    "admin": "What is stored, and who serves it: backup, restore, reshard, topology, move, check, token.",
+}
+"""Commands that have commands. Each of these is one of `sash`, too, as it was before there were groups."""
 
+
+_WHOLE = 1_000
+"""Characters of a command's first sentence: it is broken into lines, and not cut."""
 _TYPE = re.compile(r" <[a-z ]+(\[[a-z ]+\])?>")
 _BRACES = re.compile(r"\{([A-Z][^}\n]*)\}")
 
@@ -67,10 +74,9 @@ class _Grouped(typer.core.TyperGroup):
     """Shows the commands in groups."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = formatter.width - 6 - max(map(len, self.commands))
-        for title, names in GROUPS.items():
+        for title, names in HEADINGS.items():
             known = [(name, self.commands[name]) for name in names if name in self.commands]
-            if rows := [(name, each.get_short_help_str(width)) for name, each in known if not each.hidden]:
+            if rows := [(name, each.get_short_help_str(_WHOLE)) for name, each in known]:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
@@ -112,38 +118,58 @@ def sash(
 
 app.callback()(spelled(sash))
 
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "create": windows.create,
-    "list": windows.list_windows,
-    "describe": windows.describe,
-    "query": questions.query,
-    "series": questions.series,
-    "answers-at": answers_at,
-    "keys": questions.keys,
-    "watch": questions.watch,
-    "top": top,
-    "mcp": mcp,
-    "rules": rules,
-    "insert": writes.insert,
-    "admit": writes.admit,
-    "load": load,
-    "ingest": ingest,
-    "retract": writes.retract,
-    "update": writes.update,
-    "evict": writes.evict,
-    "punctuate": writes.punctuate,
-    "delete": windows.delete,
-    "export": windows.export_window,
-    "import": windows.import_window,
-    "backup": windows.backup,
-    "restore": windows.restore,
-    "reshard": windows.reshard,
-    "topology": windows.topology,
-    "shards": windows.topology,
-    "move": windows.move,
+_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "": {
+        "query": questions.query,
+        "range": questions.range_query,
+        "series": questions.series,
+        "entries": questions.entries,
+        "keys": questions.keys,
+        "watch": questions.watch,
+        "answers-at": answers_at,
+        "rules": rules,
+        "mcp": mcp,
+        "top": top,
+    },
+    "window": {
+        "create": windows.create,
+        "list": windows.list_windows,
+        "describe": windows.describe,
+        "delete": windows.delete,
+        "export": windows.export_window,
+        "import": windows.import_window,
+    },
+    "data": {
+        "insert": writes.insert,
+        "admit": writes.admit,
+        "load": load,
+        "ingest": ingest,
+        "retract": writes.retract,
+        "update": writes.update,
+        "evict": writes.evict,
+        "punctuate": writes.punctuate,
+    },
+    "admin": {
+        "backup": windows.backup,
+        "restore": windows.restore,
+        "reshard": windows.reshard,
+        "topology": windows.topology,
+        "move": windows.move,
+    },
 }
-for _name, _command in _COMMANDS.items():
-    app.command(_name, cls=ClientCommand, hidden=_name == "shards")(spelled(_command))
+groups = {
+    name: typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)
+    for name, text in GROUPS.items()
+}
+"""The commands that have commands, by name."""
+for _group in groups.values():
+    app.add_typer(_group)
+for _of, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        if _of:
+            groups[_of].command(_name, cls=ClientCommand)(spelled(_command))
+        app.command(_name, cls=ClientCommand, hidden=bool(_of))(spelled(_command))
+app.command("shards", cls=ClientCommand, hidden=True)(spelled(windows.topology))
 
 
 def run() -> None:

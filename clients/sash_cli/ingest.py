@@ -1,4 +1,4 @@
-"""The command ``sash ingest``: a connector into windows, until it is stopped."""
+"""The command ``sash data ingest``: a connector into windows, until it is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``sash load``: files of entries into a window, each row once; see `loading`."""
+"""The command ``sash data load``: files of entries into a window, each row once; see `loading`."""
 
 from __future__ import annotations
 

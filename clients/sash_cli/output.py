@@ -130,7 +130,8 @@ def size_text(size: int) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [[str(name) for name in header], *[[cell(value) for value in row] for row in rows]]
+    """Return rows below a header, if it has names, in columns as wide as they need."""
+    lines = [[str(name) for name in header]] * bool(header) + [[cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     # The first column is a name, the others are mostly numbers.
     return "\n".join(

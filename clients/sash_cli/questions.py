@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sash_cli.answers import show, show_series, view_of
+from sash_cli.answers import show, show_entries, show_series, view_of
 from sash_cli.options import (
     LOCAL,
     TIMES,
@@ -21,6 +21,7 @@ from sash_cli.options import (
     Shown,
     Sparklines,
     Target,
+    Ticks,
     Wheres,
     connected,
 )
@@ -29,15 +30,17 @@ from sash_cli.output import cell, fail, interrupts, json_line
 if TYPE_CHECKING:  # as in `options`
     from sash_client import Answer, Window
 
-__all__ = ["keys", "query", "series", "watch"]
+__all__ = ["entries", "keys", "query", "range_query", "series", "watch"]
 
 _GROUPED, _SHOWN = Grouped(), Shown()
+
+AllKeys = Annotated[bool, typer.Option("--all-keys", help="Every key there is.")]
 
 
 def query(
     name: Name,
     key: Keys = None,
-    all_keys: Annotated[bool, typer.Option("--all-keys", help="Every key there is.")] = False,
+    all_keys: AllKeys = False,
     combine: Annotated[bool, typer.Option("--combine", help="One answer over the entries of all the keys.")] = False,
     lookback: Lookbacks = None,
     as_of: Annotated[
@@ -56,8 +59,7 @@ def query(
     from sash_client import ALL_KEYS
 
     grouping = groups.grouping()
-    if all_keys and key:
-        fail("give either --key or --all-keys")
+    _check_keys(key, all_keys)
     several = all_keys or combine or len(key or []) > 1
     one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
     with connected(target) as sash:
@@ -74,6 +76,39 @@ def query(
             **view.asked,
         )
     show(answers, view, by_key=(several or bool(grouping)) and not combine)
+
+
+def range_query(
+    name: Name,
+    start: Annotated[str, typer.Option(metavar="TIME", help=f"The first time: {TIMES}.")],
+    end: Annotated[str, typer.Option(metavar="TIME", help="The last time.")],
+    end_exclusive: Annotated[bool, typer.Option("--end-exclusive", help="Without the entries of --end.")] = False,
+    key: Keys = None,
+    all_keys: AllKeys = False,
+    groups: Grouped = _GROUPED,
+    shown: Shown = _SHOWN,
+    target: Target = LOCAL,
+) -> None:
+    """Show the aggregates of a range of time, all keys together; with --by, of each group of keys."""
+    from sash_client import ALL_KEYS
+
+    _check_keys(key, all_keys)
+    asked: dict[str, Any] = {"end_exclusive": end_exclusive}
+    asked |= {"keys": ALL_KEYS if all_keys else key} if all_keys or len(key or []) > 1 or groups.by else {}
+    with connected(target) as sash:
+        window = sash.window(name)
+        view = view_of(window, shown)
+        if groups.by or groups.top or groups.having:
+            answers = list(window.range_groups(start, end, **asked, **groups.grouping(), **view.asked))
+        else:
+            one = key[0] if key and "keys" not in asked else None
+            answers = [window.range_query(start, end, key=one, where=groups.where, **asked, **view.asked)]
+    show(answers, view, by_key=bool(groups.by), ranges=True)
+
+
+def _check_keys(key: list[str] | None, all_keys: bool) -> None:
+    if all_keys and key:
+        fail("give either --key or --all-keys")
 
 
 def series(
@@ -172,10 +207,32 @@ def keys(
             typer.echo(json_line(key) if as_json else cell(key))
 
 
+def entries(
+    name: Name,
+    start: Annotated[str | None, typer.Option(metavar="TIME", help=f"The first time: {TIMES}. [any]")] = None,
+    end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time. [any]")] = None,
+    key: Keys = None,
+    where: Wheres = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="As many at most.")] = 20,
+    reverse: Annotated[bool, typer.Option("--reverse", help="The newest entries of a key first.")] = False,
+    ticks: Ticks = False,
+    target: Target = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show the entries of a window, key by key, the oldest of a key first."""
+    with connected(target) as sash:
+        window = sash.window(name)
+        spec = window.spec
+        asked: dict[str, Any] = {"where": where, "limit": limit, "reverse": reverse}
+        keys = {"keys": key} if len(key or []) > 1 else {"key": key[0] if key else None}
+        for i, bulk in enumerate(window.entries(start, end, **keys, **asked)):
+            show_entries(bulk, spec, "none" if ticks else spec["time_unit"], as_json, header=not i)
+
+
 def watch(
     name: Name,
     key: Keys = None,
-    all_keys: Annotated[bool, typer.Option("--all-keys", help="Every key there is.")] = False,
+    all_keys: AllKeys = False,
     lookback: Lookbacks = None,
     every: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Seconds between two looks.")] = 1.0,
     times: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many looks. [never]")] = None,
@@ -188,8 +245,7 @@ def watch(
 
     before: list[Answer] | None = None
     grouping = groups.grouping()
-    if all_keys and key:
-        fail("give either --key or --all-keys")
+    _check_keys(key, all_keys)
     several = all_keys or len(key or []) > 1
     asked: dict[str, Any] = {"keys": ALL_KEYS if all_keys else key} if several else {"key": key[0] if key else None}
     with connected(target) as sash, interrupts() as interrupted:

@@ -163,12 +163,16 @@ def evict(
     ] = None,
     start: Annotated[str | None, typer.Option(metavar="TIME", help="With --end: a range of time leaves.")] = None,
     end: Annotated[str | None, typer.Option(metavar="TIME", help="The last time of the range.")] = None,
+    reset_mark: Annotated[
+        bool,
+        typer.Option("--reset-mark", help="With a range of wrong times: keys go on from their newest entry left."),
+    ] = False,
     key: Key = None,
     target: Target = LOCAL,
 ) -> None:
     """Remove the oldest entries, or those of a range of time."""
     with connected(target) as sash:
-        evicted = sash.window(name).bulk_evict(through, start=start, end=end, key=key).evicted
+        evicted = sash.window(name).bulk_evict(through, start=start, end=end, reset_mark=reset_mark, key=key).evicted
     typer.echo(f"{evicted} entries are evicted")
 
 

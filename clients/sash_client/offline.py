@@ -150,6 +150,8 @@ def spec_of_history(spec: Mapping[str, Any] | str) -> WindowSpec:
     given = WindowSpec.from_yaml(spec) if isinstance(spec, str) else WindowSpec.parse(spec)
     document = given.document()
     for path, why in _REFUSED.items():
+        if path == "order.ahead" and given.order.too_far_ahead == "reject":
+            continue  # such a window has refused what was too far ahead: all of its entries are in the table
         part, _, name = path.partition(".")
         found = document.get(part)
         if (found if not name else (found or {}).get(name)) is not None:

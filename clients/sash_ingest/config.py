@@ -24,11 +24,10 @@ from pydantic import Field
 
 from sash_wire.pipeline import Document, PipelineDocument, TargetDocument, Tls
 
-__all__ = ["BadRecords", "IngestConfig", "KafkaSource", "StdinSource"]
+__all__ = ["BadRecords", "IngestConfig", "KafkaSource", "SchemaRegistry", "StdinSource"]
 
 
 class _Source(Document):
-    value: Literal["json", "csv"] = Field("json", description="What a record is: an object, or a line of CSV.")
     ddl: str | None = Field(
         None,
         alias="schema",
@@ -43,10 +42,24 @@ class _Source(Document):
         return [each.split()[0].strip("`") for each in (self.ddl or "").split(",") if each.strip()]
 
 
+class SchemaRegistry(Document):
+    """Where the schemas of records are, which begin with the number of theirs."""
+
+    url: str = Field(pattern=r"^https?://[^\s/@]+(/\S*)?$")
+    user: str | None = Field(None, min_length=1, description="With `password_file`.")
+    password_file: str | None = Field(None, min_length=1, description="A file with the password of `user`.")
+    token_file: str | None = Field(None, min_length=1, description="A file with a bearer token, instead of both.")
+    ca: str | None = Field(None, min_length=1, description="The authorities of its certificate (PEM).")
+
+
 class KafkaSource(_Source):
     """A topic, or several separated by commas."""
 
     format: Literal["kafka"]
+    value: Literal["json", "csv", "avro", "protobuf"] = Field(
+        "json", description="What a record is; of avro and protobuf the `registry` has the schemas."
+    )
+    registry: SchemaRegistry | None = Field(None, description="Records have its header; avro and protobuf need it.")
     servers: str = Field(min_length=1, description="bootstrap.servers")
     topic: str = Field(min_length=1)
     group: str | None = Field(None, min_length=1, description="The consumer group; the pipeline's name if omitted.")
@@ -62,6 +75,7 @@ class StdinSource(_Source):
     """Lines of standard input."""
 
     format: Literal["stdin"] = "stdin"
+    value: Literal["json", "csv"] = Field("json", description="What a record is: an object, or a line of CSV.")
 
 
 class BadRecords(Document):

@@ -15,7 +15,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import orjson
 import pyarrow as pa
@@ -27,7 +30,7 @@ from sash_wire.file_formats import MISSING, csv_values
 from sash_wire.mapping import Source
 from sash_wire.rows import instants
 
-__all__ = ["Csv", "Decoded", "Json", "Reject", "Wanted"]
+__all__ = ["Csv", "Decoded", "Form", "Json", "Read", "Reject", "Wanted", "member"]
 
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_(), "string": pa.string()}
 _TWO = re.compile(rb"\}[ \t\r]*[\{\[]")
@@ -46,6 +49,9 @@ class Wanted(NamedTuple):
 
     source: Source
     kind: str
+
+
+Read = Callable[[Wanted], Any]
 
 
 class Reject(NamedTuple):
@@ -81,8 +87,8 @@ class _OddError(Exception):
     """A batch that has to be looked at record by record."""
 
 
-class _Format:
-    """Decodes values."""
+class Form:
+    """What a record is."""
 
     def decode(self, values: Sequence[bytes | None], wanted: Sequence[Wanted]) -> Decoded:
         """Return columns of the values; those that do not fit are left out, with a reason."""
@@ -92,10 +98,10 @@ class _Format:
             return self._slow(values, wanted)
 
     def _fast(self, values: Sequence[bytes | None], wanted: Sequence[Wanted]) -> list[Any]:
-        raise NotImplementedError
+        raise _OddError
 
-    def _read(self, value: bytes) -> Callable[[Wanted], Any]:
-        """Return what gives the values of one record, None where it has none; raises ValueError."""
+    def _read(self, value: bytes) -> Read:
+        """Return what gives the values of one record, None where it has none; both raise ValueError."""
         raise NotImplementedError
 
     def _slow(self, values: Sequence[bytes | None], wanted: Sequence[Wanted]) -> Decoded:
@@ -127,7 +133,7 @@ class _Format:
         return Decoded(made, rows, rejects)
 
 
-class Json(_Format):
+class Json(Form):
     """A JSON object each."""
 
     def _fast(self, values: Sequence[bytes | None], wanted: Sequence[Wanted]) -> list[Any]:
@@ -150,26 +156,17 @@ class Json(_Format):
             raise _OddError
         return [_as_wanted(_at(table, each.source.path), each) for each in wanted]
 
-    def _read(self, value: bytes) -> Callable[[Wanted], Any]:
+    def _read(self, value: bytes) -> Read:
         try:
             document = orjson.loads(value)
         except orjson.JSONDecodeError as error:
             raise ValueError(f"is no JSON: {error}") from None
         if type(document) is not dict:
             raise ValueError("is JSON, and no object")
-
-        def get(wanted: Wanted) -> Any:
-            found: Any = document
-            for name in wanted.source.path:
-                if type(found) is not dict:
-                    return None
-                found = found.get(name)
-            return found
-
-        return get
+        return partial(member, document)
 
 
-class Csv(_Format):
+class Csv(Form):
     """A line of CSV each, without a header.
 
     Args:
@@ -196,7 +193,7 @@ class Csv(_Format):
             raise _OddError
         return [_as_wanted(table[each.source.path[0]], each) for each in wanted]
 
-    def _read(self, value: bytes) -> Callable[[Wanted], Any]:
+    def _read(self, value: bytes) -> Read:
         try:
             (cells,) = csv.reader([value.decode()], delimiter=self._separator, strict=True)
         except (ValueError, csv.Error) as error:
@@ -221,6 +218,15 @@ class Csv(_Format):
             return int(text) if wanted.kind == "time" and re.fullmatch(r"-?\d+", text) else text
 
         return get
+
+
+def member(document: Any, wanted: Wanted) -> Any:
+    """The value that the path of a column leads to, None where there is none."""
+    for name in wanted.source.path:
+        if type(document) is not dict:
+            return None
+        document = document.get(name)
+    return document
 
 
 _BOOLS = ("true", "True", "TRUE", "false", "False", "FALSE")
@@ -266,7 +272,7 @@ def _fitting(value: Any, wanted: Wanted) -> Any:
     kind, found = wanted.kind, type(value)
     if value is None:
         return None
-    if kind == "float64" and (found is float or found is int):
+    if kind == "float64" and found in (float, int, Decimal):
         return float(value)
     if kind == "float64" and found is str and value in _SPECIAL:
         return _SPECIAL[value]
@@ -274,12 +280,14 @@ def _fitting(value: Any, wanted: Wanted) -> Any:
         if not -(2**63) <= value < 2**63:
             raise ValueError("is out of range of int64")
         return str(value) if kind == "key" else _instant(value, wanted.source.unit)
-    if kind in ("string", "key") and found is str:
-        return value
+    if kind in ("string", "key") and found in (str, UUID):
+        return str(value)
     if kind == "bool" and found is bool:
         return value
     if kind == "time" and found is str:
         return _parsed(value)
+    if kind == "time" and found is datetime:
+        return _since_1970(value)
     article = "an" if found is int else "a"
     raise ValueError(f"is {str(value)[:40]!r}, {article} {found.__name__}, and no {kind}")
 
@@ -300,6 +308,10 @@ def _parsed(text: str) -> Any:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"is {text[:40]!r}, and no time of ISO 8601") from None
+    return _since_1970(at)
+
+
+def _since_1970(at: datetime) -> Any:
     since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
     micros = (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
     return pa.scalar(micros, pa.timestamp("us", "UTC"))

@@ -1,4 +1,4 @@
-"""What `sash ingest` says of itself: metrics for Prometheus, and one line of status."""
+"""What `sash data ingest` says of itself: metrics for Prometheus, and one line of status."""
 
 from __future__ import annotations
 

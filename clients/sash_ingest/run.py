@@ -1,16 +1,18 @@
-"""Puts a pipeline of `sash ingest` together: from its configuration to a runner and its connector."""
+"""Puts a pipeline of `sash data ingest` together: from its configuration to a runner and its connector."""
 
 from __future__ import annotations
 
+import ssl
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from sash_client import Client, SashClientError, Window
-from sash_ingest.config import IngestConfig, KafkaSource
+from sash_ingest.config import IngestConfig, KafkaSource, SchemaRegistry, StdinSource
 from sash_ingest.connector import Connector
 from sash_ingest.dead_letters import DeadLetters, FileLetters
-from sash_ingest.decode import Csv, Json
+from sash_ingest.decode import Csv, Form, Json
 from sash_ingest.lines import Lines
 from sash_ingest.meters import Meters
 from sash_ingest.runner import Ingest
@@ -49,8 +51,7 @@ def run(
         from sash_ingest.kafka import BESIDE, Kafka, TopicLetters
 
         beside = frozenset(BESIDE)
-    if source.value == "csv" and not source.columns:
-        raise WireError("source.schema: name the columns of CSV", field="source.schema")
+    form = _form(source)
     windows = [_made(client, config, i) for i in range(len(config.windows))]
     targets = [
         Target(window, config.sources(i, window.spec), f"windows[{i}]", beside) for i, window in enumerate(windows)
@@ -73,7 +74,6 @@ def run(
         connector = Kafka(source, config.name, needs, say)
     else:
         connector = Lines(lines, name)
-    form = Json() if source.value == "json" else Csv(source.columns, source.separator)
     ingest = Ingest(config.name, targets, form, letters, meters, say, config.records_per_write)
     stops(ingest.stop)
     if config.metrics_port is not None:
@@ -84,6 +84,45 @@ def run(
     finally:
         meters.close()
     say(meters.line())
+
+
+def _form(source: KafkaSource | StdinSource) -> Form:
+    """Return what a record is."""
+    registry = source.registry if isinstance(source, KafkaSource) else None
+    if source.value == "csv":
+        if not source.columns:
+            raise WireError("source.schema: name the columns of CSV", field="source.schema")
+        if registry is not None:
+            raise WireError("source.registry: lines of CSV have no schema there", field="source.registry")
+        return Csv(source.columns, source.separator)
+    if registry is None:
+        if source.value != "json":
+            raise WireError(f"source.registry: say where the schemas of {source.value} are", field="source.registry")
+        return Json()
+    from sash_ingest.registry import Avro, Protobuf, RegisteredJson, Registry
+
+    if source.value == "json":
+        return RegisteredJson()
+    login, tls = _login(registry), None if registry.ca is None else ssl.create_default_context(cafile=registry.ca)
+    return (Avro if source.value == "avro" else Protobuf)(Registry(registry.url, login, tls))
+
+
+def _login(registry: SchemaRegistry) -> Callable[[], str] | None:
+    """Return what makes the value of ``Authorization``; files are read again for each call."""
+    if (registry.user is None) is not (registry.password_file is None):
+        raise WireError("source.registry.user: give both user and password_file", field="source.registry.user")
+    if registry.token_file is not None and registry.user is not None:
+        raise WireError("source.registry: give a user or a token", field="source.registry")
+
+    def read(file: str) -> str:
+        return Path(file).read_text().strip()
+
+    if (token := registry.token_file) is not None:
+        return lambda: f"Bearer {read(token)}"
+    if (user := registry.user) is not None:
+        file = str(registry.password_file)
+        return lambda: f"Basic {b64encode(f'{user}:{read(file)}'.encode()).decode()}"
+    return None
 
 
 def _made(client: Client, config: IngestConfig, i: int) -> Window:

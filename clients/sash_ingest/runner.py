@@ -31,7 +31,7 @@ from sash_client import FailedPrecondition, InvalidArgument, ResourceExhausted, 
 from sash_client.calls.plans import may_pass, pauses_s
 from sash_ingest.connector import Connector, Records, SourceError
 from sash_ingest.dead_letters import DeadLetters, Letter
-from sash_ingest.decode import Csv, Decoded, Json, Reject
+from sash_ingest.decode import Decoded, Form, Reject
 from sash_ingest.meters import Meters
 from sash_ingest.target import Rows, Target
 
@@ -124,7 +124,7 @@ class Ingest:
         self,
         name: str,
         targets: Sequence[Target],
-        form: Json | Csv,
+        form: Form,
         letters: DeadLetters | None,
         meters: Meters | None = None,
         say: Callable[[str], None] = print,
@@ -135,7 +135,7 @@ class Ingest:
         self._letters, self.meters, self._say = letters, meters or Meters(name), say
         self._most = records_per_write
         self._streams: dict[str, _Stream] = {}
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sash ingest")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sash data ingest")
         self._stopping, self._letters_lock = Event(), Lock()
         self._connector: Connector | None = None
         self._line_s = time.monotonic()
@@ -296,12 +296,11 @@ class Ingest:
         last = records.numbers[-1]
         for at in stream.at:
             skip = bisect_right(records.numbers, at.number)
-            if skip == len(records):
-                continue
             fresh = _behind(records, skip)
             form = (at.target.wanted, skip)
             if form not in decoded:
-                decoded[form] = self._form.decode(fresh.values, at.target.wanted)
+                decode = partial(self._form.decode, fresh.values, at.target.wanted)
+                decoded[form] = self._asked(stream, decode, stream.abandoned)  # a registry may be away
             wrong = [each for each in decoded[form].rejects if each.row + skip not in told]
             self._reject(stream, fresh, None, [each for each in wrong if each.field is None])
             told.update(each.row + skip for each in wrong if each.field is None)
@@ -368,7 +367,7 @@ class Ingest:
         self.meters.reject(window, len(letters))
 
     def _asked(self, stream: _Stream, call: Callable[[], T], unless: Event) -> T:
-        """Call the service until it answers, unless nobody wants the answer any more."""
+        """Call until it is answered, unless nobody wants the answer any more."""
         for pause_s in pauses_s():
             try:
                 found = call()
@@ -379,10 +378,10 @@ class Ingest:
                 pause_s = max(pause_s, error.retry_after_s or 0.0)
             else:
                 if self.meters.trouble(stream.name, None):
-                    self._say(f"{stream.producer}: the service answers again")
+                    self._say(f"{stream.producer}: waits no more")
                 return found
             if self.meters.trouble(stream.name, why):
-                self._say(f"{stream.producer}: waiting for the service: {why}")
+                self._say(f"{stream.producer}: waiting: {why}")
             if unless.wait(pause_s):
                 self.meters.trouble(stream.name, None)
                 raise _AbandonedError

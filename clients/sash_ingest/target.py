@@ -87,7 +87,7 @@ class Target:
         for column, reason, mask in faults(table, self._columns):
             bad = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
             for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
-                what = Reject(int(places[row]), str(self._sources[column]), reason)
+                what = Reject(int(places[row]), str(self._sources[column]), reason.removesuffix(","))
                 rejects.setdefault(row, what)
         numbers = np.array(records.numbers, np.int64)[places]
         if rejects:

@@ -37,7 +37,7 @@ from sash_engine.windows.spec import window as spec
 from sash_engine.windows.spec.text import MAX_DEPTH, MAX_SPEC_BYTES
 from sash_engine.windows.window import Window
 
-__all__ = ["LISTS"]
+__all__ = ["LISTS", "all_commands"]
 
 MIB = 2**20
 
@@ -89,7 +89,7 @@ def _default(name: str, value: Any) -> str:
 def command_line() -> str:
     """Every command of `sash` with its arguments and options."""
     parts = []
-    for name, command in sorted(_commands().items()):
+    for name, command in sorted(all_commands().items()):
         arguments = [p for p in command.params if not p.opts[0].startswith("-")]
         options = [p for p in command.params if p.opts[0].startswith("-")]
         usage = " ".join(["sash", name, *(p.metavar for p in arguments), "[OPTIONS]" * bool(options)]).strip()
@@ -105,6 +105,20 @@ def command_line() -> str:
 def _commands() -> Mapping[str, Any]:
     group: Any = get_command(app)
     return group.commands  # type: ignore[no-any-return]
+
+
+def all_commands(hidden: bool = False) -> dict[str, Any]:
+    """Every command by all of its words, such as "window list"; with `hidden`, also by its earlier names."""
+    found, open_ = dict[str, Any](), dict(_commands())
+    while open_:
+        name, command = open_.popitem()
+        if command.hidden and not hidden:
+            continue
+        if (below := getattr(command, "commands", None)) is None:
+            found[name] = command
+        else:
+            open_ |= {f"{name} {each}": command for each, command in below.items()}
+    return found
 
 
 def _value(parameter: Any) -> str:

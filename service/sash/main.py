@@ -11,19 +11,21 @@ import typer
 from sash.commands import token
 from sash.commands.check import check
 from sash_cli import missing
-from sash_cli.app import Command, app, run
+from sash_cli.app import Command, app, groups, run
 from sash_cli.output import fail
 
 __all__ = ["app", "run", "serve"]
 
-app.command(cls=Command)(check)
-app.add_typer(token.app)
+groups["admin"].command(cls=Command)(check)
+groups["admin"].add_typer(token.app)
+app.command(cls=Command, hidden=True)(check)  # as they were called before there were groups
+app.add_typer(token.app, hidden=True)
 
 
 _MORE = """All settings are variables: `sash serve` without options reads SASH_DATA, SASH_TOKENS and so on.
 
 \b
-Who may call   SASH_TOKENS=tokens.yaml, a file of tokens; `sash token new` makes one
+Who may call   SASH_TOKENS=tokens.yaml, a file of tokens; `sash admin token new` makes one
 Encryption     SASH_TLS_CERT and SASH_TLS_KEY; SASH_TLS_CLIENT_CA for certificates of clients
 Every setting  docs/reference/settings.md
 """

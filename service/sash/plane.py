@@ -30,7 +30,7 @@ from sash.runtime.slices import Slices
 from sash.shard import LocalShard, Parts
 from sash.topology import ServingProcess, Topology, shown
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument, PermissionDenied, SashError
+from sash_engine.errors import AlreadyExists, InvalidArgument, PermissionDenied, SashError
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.batches.batch import Origin
@@ -216,6 +216,8 @@ class Plane:
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
         """Create a window, and return whether it is new; the same spec again changes nothing.
 
+        A new window is guarded (`WindowSpec.guarded`). The same spec may have made one before windows were.
+
         Raises:
             AlreadyExists: a window of that name has another spec.
             ResourceExhausted: there are as many windows as the settings allow.
@@ -224,7 +226,13 @@ class Plane:
             self._access.require("create", spec.name)
             for source in spec.feeds_on:  # nobody reads through one window what another one keeps from them
                 self._access.require("entries", source)
-            return await self._windows.create(spec)
+            guarded = spec.guarded()
+            try:
+                return await self._windows.create(guarded)
+            except AlreadyExists:
+                if guarded is spec:
+                    raise
+                return await self._windows.create(spec)
 
     async def delete(self, name: str) -> int:
         """Delete a window; return how many entries it had. Raises NotFound.

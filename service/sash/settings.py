@@ -183,7 +183,10 @@ class Settings(BaseSettings):
         description="Bytes of journal after which a window is checkpointed. Fewer bytes make a quicker start.",
     )
     store_entries: int = Field(
-        32_768, ge=1, description="Entries in sealed blocks that a window gathers before it stores the blocks."
+        32_768,
+        ge=1,
+        description="Entries in sealed blocks that a window gathers before it stores the blocks; up to four times "
+        "as many where entries come out of order.",
     )
     commit_interval_ms: int = Field(
         100, ge=1, le=60_000, description="Milliseconds that writes of durability `interval` wait for a commit."
@@ -291,6 +294,11 @@ class Settings(BaseSettings):
         "windows",
         description="The claim with the patterns of windows: a list, or a text with spaces between. If this is empty, "
         "every window.",
+    )
+    rate_limits: Path | None = Field(
+        None,
+        description="A YAML file of limits. If it is set, Envoy's rate limit service is on the port of gRPC, and "
+        "decides by them. It is read again when it changes.",
     )
     public: Public = Field(
         (),

@@ -13,15 +13,23 @@
 #include <numpy/arrayobject.h>
 #include <stdlib.h>
 #include <string.h>
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
+#define Py_BUILD_CORE
+#undef _PyGC_FINALIZED /* which the headers of CPython 3.12 define both for and against this */
+#include <internal/pycore_dict.h> /* for `prefetch_each` alone, which changes nothing */
+#define KNOWS_DICTIONARIES
+#endif
 
 #define SHORT 4096 /* longer columns are rare, and summed in another way */
 #define CLOSE 1e-7
 #define HUGE_MEAN 1e290
 
 enum {
-    APPEND_ROW, COPY_ROWS, COUNT_NEW, COUPONS, FIND_NAMED, FIRST_AFTER, FIRST_FROM, GATHER, IS_SORTED, JOIN_POWERS,
-    LARGEST, LARGESTS, LAST_BEFORE, POWERS, ROWS_AT, SMALLEST, SMALLESTS, TOTAL, TOTALS, FUNCTIONS
+    APPEND_ROW, COPY_ROWS, COUNT_NEW, COUPONS, FIND_EACH, FIND_NAMED, FIRST_AFTER, FIRST_FROM, GATHER, IS_SORTED,
+    JOIN_POWERS, KNOWN_ROWS, LARGEST, LARGESTS, LAST_BEFORE, MERGE, POWERS, ROWS_AT, SMALLEST, SMALLESTS, TOTAL, TOTALS,
+    FUNCTIONS
 };
+enum { ABSENT = -1, UNCLEAR = -2 };
 static PyObject *plain[FUNCTIONS]; /* the functions of kernels.py */
 static double ones[SHORT];
 static PyArray_DotFunc *dot_float64;
@@ -235,11 +243,137 @@ first_after(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
     return find(FIRST_AFTER, arguments, count);
 }
 
+/* Returns a column of numbers or bools whose rows lie side by side, `rows` of them at least; else NULL. */
+static PyArrayObject *
+plain_column(PyObject *given, npy_intp rows)
+{
+    PyArrayObject *column = NULL;
+    for (int type = 0; type < 3 && !column; type++)
+        column = column_of(given, type == 0 ? NPY_INT64 : type == 1 ? NPY_DOUBLE : NPY_BOOL);
+    return column && is_contiguous(column) && PyArray_DIM(column, 0) >= rows ? column : NULL;
+}
+
+static PyObject *
+merge(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp skip, rows, k = -1, spare = 0;
+    if (count < 4 || count > 5 || !PyList_CheckExact(arguments[0]) || !PyList_CheckExact(arguments[3])
+        || !rows_of(arguments[1], arguments[2], NPY_MAX_INTP / 16, &skip, &rows) || !PyList_GET_SIZE(arguments[0])
+        || PyList_GET_SIZE(arguments[0]) != PyList_GET_SIZE(arguments[3])
+        || (count == 5 && (!PyLong_CheckExact(arguments[4]) || (spare = PyLong_AsSsize_t(arguments[4])) < 0)))
+        return fall_back(MERGE, arguments, count);
+    Py_ssize_t columns = PyList_GET_SIZE(arguments[0]);
+    for (Py_ssize_t i = 0; i < columns; i++) {
+        PyArrayObject *held = plain_column(PyList_GET_ITEM(arguments[0], i), rows);
+        PyArrayObject *newcomers = plain_column(PyList_GET_ITEM(arguments[3], i), 0);
+        if (!held || !newcomers || PyArray_TYPE(held) != PyArray_TYPE(newcomers)
+            || (k >= 0 && PyArray_DIM(newcomers, 0) != k) || (!i && PyArray_TYPE(held) != NPY_INT64))
+            return fall_back(MERGE, arguments, count);
+        k = PyArray_DIM(newcomers, 0);
+    }
+    const npy_int64 *time = PyArray_DATA((PyArrayObject *)PyList_GET_ITEM(arguments[3], 0));
+    const char *times = PyArray_DATA((PyArrayObject *)PyList_GET_ITEM(arguments[0], 0));
+    for (npy_intp i = 1; i < k; i++)
+        if (time[i] < time[i - 1])
+            return fall_back(MERGE, arguments, count);
+    npy_intp *before = malloc((k + 1) * sizeof(npy_intp)); /* how many of the rows come before each newcomer */
+    PyObject *out = before ? PyList_New(columns) : PyErr_NoMemory();
+    for (npy_intp i = 0, at = skip; out && i < k; i++)
+        before[i] = at = time[i] == NPY_MAX_INT64 ? rows : search(times, 8, at, rows, time[i] + 1);
+    npy_intp size = rows + k + spare;
+    for (Py_ssize_t i = 0; out && i < columns; i++) {
+        PyArrayObject *held = (PyArrayObject *)PyList_GET_ITEM(arguments[0], i);
+        const char *old = PyArray_BYTES(held), *new = PyArray_BYTES((PyArrayObject *)PyList_GET_ITEM(arguments[3], i));
+        npy_intp each = PyArray_ITEMSIZE(held), from = 0;
+        PyArrayObject *merged = (PyArrayObject *)PyArray_SimpleNew(1, &size, PyArray_TYPE(held));
+        if (!merged) {
+            Py_CLEAR(out);
+            break;
+        }
+        PyList_SET_ITEM(out, i, (PyObject *)merged);
+        char *to = PyArray_BYTES(merged);
+        for (npy_intp j = 0; j <= k; j++) {
+            npy_intp stop = j < k ? before[j] : rows;
+            memcpy(to, old + from * each, (stop - from) * each);
+            to += (stop - from) * each;
+            from = stop;
+            if (j < k) {
+                memcpy(to, new + j * each, each);
+                to += each;
+            }
+        }
+    }
+    free(before);
+    return out;
+}
+
+/* ------------------------------------------------------------------ names */
+
+#define NAMES 64
+
+/* Brings what a look-up of some names in a large dictionary reads into the caches. A million names lie anywhere in 150 MB:
+ * a look-up waits for memory four times, for a place in the index, the entry, its key and its value. Here the misses of
+ * NAMES names do not wait for each other. It reads CPython's own form of a dictionary, and only to prefetch. */
+static void
+prefetch_each(PyObject *numbers, PyObject **names, int n)
+{
+#ifdef KNOWS_DICTIONARIES
+    PyDictKeysObject *keys = ((PyDictObject *)numbers)->ma_keys;
+    if (keys->dk_kind != DICT_KEYS_UNICODE || keys->dk_log2_index_bytes != keys->dk_log2_size + 2)
+        return; /* only a large one has an index of int32 */
+    const int32_t *index = (const int32_t *)keys->dk_indices;
+    const PyDictUnicodeEntry *entries = (const PyDictUnicodeEntry *)(index + ((size_t)1 << keys->dk_log2_size));
+    size_t slot[NAMES], last = ((size_t)1 << keys->dk_log2_size) - 1;
+    for (int i = 0; i < n; i++)
+        __builtin_prefetch(index + (slot[i] = (size_t)PyObject_Hash(names[i]) & last));
+    for (int i = 0; i < n; i++)
+        if (index[slot[i]] >= 0)
+            __builtin_prefetch(entries + index[slot[i]]);
+    for (int i = 0; i < n; i++)
+        if (index[slot[i]] >= 0) {
+            __builtin_prefetch(entries[index[slot[i]]].me_key);
+            __builtin_prefetch(entries[index[slot[i]]].me_value);
+        }
+#endif
+}
+
+static PyObject *
+find_each(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    if (count != 2 || !PyDict_CheckExact(arguments[0]) || !PyList_CheckExact(arguments[1]))
+        return fall_back(FIND_EACH, arguments, count);
+    PyObject *numbers = arguments[0], *names = arguments[1];
+    npy_intp k = PyList_GET_SIZE(names);
+    for (npy_intp i = 0; i < k; i++)
+        if (!PyUnicode_CheckExact(PyList_GET_ITEM(names, i)))
+            return fall_back(FIND_EACH, arguments, count);
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &k, NPY_INT64);
+    if (!out)
+        return NULL;
+    npy_int64 *found = PyArray_DATA(out);
+    for (npy_intp i = 0; i < k; i++) {
+        if (i % NAMES == 0)
+            prefetch_each(numbers, &PyList_GET_ITEM(names, i), k - i < NAMES ? (int)(k - i) : NAMES);
+        PyObject *number = PyDict_GetItemWithError(numbers, PyList_GET_ITEM(names, i));
+        int overflow = 0;
+        if (number && (!PyLong_CheckExact(number)
+                       || (found[i] = PyLong_AsLongLongAndOverflow(number, &overflow), overflow))) {
+            Py_DECREF(out);
+            return fall_back(FIND_EACH, arguments, count);
+        }
+        if (!number)
+            found[i] = ABSENT;
+        if (PyErr_Occurred()) {
+            Py_DECREF(out);
+            return NULL;
+        }
+    }
+    return (PyObject *)out;
+}
+
 /* ------------------------------------------------------------------ rows by time and name */
 
 #define TOGETHER 16
-enum { ABSENT = -1, UNCLEAR = -2 };
-
 /* Tells whether row `row` of a column of names, int64 or objects, has a value; -1 with an error. */
 static int
 has_name(PyArrayObject *names, npy_intp row, PyObject *value)
@@ -651,6 +785,42 @@ gather(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
     return (PyObject *)out;
 }
 
+static PyObject *
+known_rows(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp n = -1, k = -1, rows = 0;
+    const npy_int64 *since = count == 5 ? integers_of(arguments[0], &n) : NULL;
+    const npy_int64 *until = since ? integers_of(arguments[1], &n) : NULL;
+    const npy_int64 *start = until ? integers_of(arguments[2], &k) : NULL;
+    const npy_int64 *stop = start ? integers_of(arguments[3], &k) : NULL;
+    const npy_int64 *known = stop ? integers_of(arguments[4], &k) : NULL;
+    if (!known || !are_ranges(start, stop, k, n, 0, NPY_MAX_INTP))
+        return fall_back(KNOWN_ROWS, arguments, count);
+    PyArrayObject *counts = (PyArrayObject *)PyArray_SimpleNew(1, &k, NPY_INT64);
+    if (!counts)
+        return NULL;
+    npy_int64 *there = PyArray_DATA(counts);
+    for (npy_intp i = 0; i < k; i++) {
+        npy_int64 found = 0;
+        for (npy_int64 row = start[i]; row < stop[i]; row++)
+            found += (since[row] <= known[i]) & (until[row] > known[i]);
+        rows += there[i] = found;
+    }
+    PyArrayObject *out = (PyArrayObject *)PyArray_SimpleNew(1, &rows, NPY_INT64);
+    if (!out) {
+        Py_DECREF(counts);
+        return NULL;
+    }
+    npy_int64 *to = PyArray_DATA(out);
+    for (npy_intp i = 0; i < k; i++)
+        for (npy_int64 row = start[i], left = there[i]; left; row++)
+            if ((since[row] <= known[i]) & (until[row] > known[i])) {
+                *to++ = row;
+                left--;
+            }
+    return Py_BuildValue("NN", out, counts);
+}
+
 /* ------------------------------------------------------------------ distinct values */
 
 static npy_uint64
@@ -743,9 +913,10 @@ count_new(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef functions[FUNCTIONS + 1] = { /* in the order of their numbers */
-    FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(count_new), FUNCTION(coupons), FUNCTION(find_named),
-    FUNCTION(first_after), FUNCTION(first_from), FUNCTION(gather), FUNCTION(is_sorted), FUNCTION(join_powers),
-    FUNCTION(largest), FUNCTION(largests), FUNCTION(last_before), FUNCTION(powers), FUNCTION(rows_at),
+    FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(count_new), FUNCTION(coupons), FUNCTION(find_each),
+    FUNCTION(find_named), FUNCTION(first_after), FUNCTION(first_from), FUNCTION(gather), FUNCTION(is_sorted), FUNCTION(join_powers),
+    FUNCTION(known_rows), FUNCTION(largest), FUNCTION(largests), FUNCTION(last_before), FUNCTION(merge), FUNCTION(powers),
+    FUNCTION(rows_at),
     FUNCTION(smallest), FUNCTION(smallests), FUNCTION(total), FUNCTION(totals),
     {NULL, NULL, 0, NULL},
 };

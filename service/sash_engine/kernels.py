@@ -1,14 +1,17 @@
 """The loops over the rows of a column that every write and every question runs, as plain functions.
 
     append_row, copy_rows       write rows into columns that have room
+    merge                       sorts rows into columns that are sorted
     is_sorted                   whether times never go back
     first_from, first_after     find a time among sorted times
     find_named                  find rows by time and name, in many blocks at once
+    find_each                   looks up many names in a dictionary
     total, powers               fold rows of float64
     join_powers                 combines two results of `powers`
     largest, smallest           find the extreme of some rows
     totals, largests, smallests the same of many ranges of rows
     rows_at                     finds times in many ranges of rows, of many columns
+    known_rows                  finds the rows of ranges that are there at a number
     gather                      puts ranges of rows of many columns behind one another
     coupons                     what a sketch of distinct values notes of each
     last_before, count_new      count distinct values of many ranges of rows
@@ -32,6 +35,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,15 +49,18 @@ __all__ = [
     "copy_rows",
     "count_new",
     "coupons",
+    "find_each",
     "find_named",
     "first_after",
     "first_from",
     "gather",
     "is_sorted",
     "join_powers",
+    "known_rows",
     "largest",
     "largests",
     "last_before",
+    "merge",
     "powers",
     "quiet",
     "rows_at",
@@ -97,6 +104,26 @@ def copy_rows(into: list[Array], at: int, columns: Sequence[Array], start: int, 
         into[i][at:behind] = column[start:stop]
 
 
+def merge(columns: Sequence[Array], skip: int, rows: int, newcomers: Sequence[Array], spare: int = 0) -> list[Array]:
+    """Merge sorted newcomers into rows skip..rows of sorted columns; rows before `skip` stay in front.
+
+    Returns:
+        new arrays of `rows + k + spare` rows, the last `spare` of them unused.
+    """
+    k = len(newcomers[0])
+    at = columns[0][skip:rows].searchsorted(newcomers[0], "right")
+    at += np.arange(skip, skip + k)
+    others = np.ones(rows + k, np.bool_)
+    others[at] = False
+    out = []
+    for column, newcomer in zip(columns, newcomers, strict=True):
+        merged = np.empty(rows + k + spare, column.dtype)
+        merged[at] = newcomer
+        merged[: rows + k][others] = column[:rows]
+        out.append(merged)
+    return out
+
+
 def is_sorted(times: Array) -> bool:
     """Return whether no time of int64 (n,) is smaller than the one before it."""
     return not np.count_nonzero(times[1:] < times[:-1])
@@ -110,6 +137,11 @@ def first_from(times: Array, start: int, stop: int, time: int) -> int:
 def first_after(times: Array, start: int, stop: int, time: int) -> int:
     """Return the first of the sorted rows start..stop of int64 (n,) with a time > `time`; `stop` if there is none."""
     return start + int(times[start:stop].searchsorted(time, "right"))
+
+
+def find_each(numbers: dict[str, int], names: Sequence[str]) -> Array:
+    """Return the number of each of k names, int64 (k,); `ABSENT` for a name that has none."""
+    return np.fromiter(map(numbers.get, names, repeat(ABSENT)), np.int64, len(names))
 
 
 def find_named(
@@ -275,6 +307,25 @@ def gather(columns: Sequence[Array], of: Array, starts: Array, stops: Array) -> 
     return np.concatenate([columns[0][:0], *[columns[i][start:stop] for i, start, stop in each]])
 
 
+def known_rows(since: Array, until: Array, starts: Array, stops: Array, known: Array) -> tuple[Array, Array]:
+    """The rows of k ranges that are there at a number: since <= number < until.
+
+    Args:
+        since, until: int64 (n,).
+        starts, stops: int64 (k,): start <= row < stop.
+        known: int64 (k,).
+
+    Returns:
+        the rows, int64, one range's behind the other's, and how many each range has, int64 (k,).
+    """
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    of = np.repeat(np.arange(len(starts)), lengths)
+    rows = np.arange(len(of)) + (starts - ends + lengths)[of]
+    there = (since[rows] <= known[of]) & (until[rows] > known[of])
+    return rows[there], np.bincount(of[there], minlength=len(starts))
+
+
 def totals(column: Array, starts: Array, stops: Array) -> Array:
     """The `total` of each of k ranges of rows of float64 (n,): float64 (k,). Starts and stops are int64 (k,)."""
     return np.array([total(column, a, b) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)], np.float64)
@@ -349,15 +400,18 @@ with suppress(ImportError):  # there only in a compiled engine; it takes the fun
         copy_rows,
         count_new,
         coupons,
+        find_each,
         find_named,
         first_after,
         first_from,
         gather,
         is_sorted,
         join_powers,
+        known_rows,
         largest,
         largests,
         last_before,
+        merge,
         powers,
         rows_at,
         smallest,

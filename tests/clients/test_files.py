@@ -142,8 +142,8 @@ def test_a_damaged_backup_restores_what_is_whole(service, tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"no zip", {"format": "other", "version": 1, "windows": []}, {"format": "sash backup"}, []),
-        *({"format": "sash backup", "version": 1, "windows": windows} for windows in (5, "abc", [5], None)),
+        *(b"", b"no zip", {"format": "other", "version": 1, "windows": []}, {"format": "sash admin backup"}, []),
+        *({"format": "sash admin backup", "version": 1, "windows": windows} for windows in (5, "abc", [5], None)),
     ],
 )
 def test_another_file_is_no_backup(service, tmp_path, content):

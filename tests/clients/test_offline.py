@@ -330,6 +330,8 @@ def test_entries_are_refused_as_a_service_refuses_them():
     assert (
         answers_at(arrow(), PAIRS, {**SPEC, "order": {"out_of_order": "reject"}}, **NAMES)["sum_1h"].to_pylist() == SUMS
     )
+    guard = {"ahead": "1d", "too_far_ahead": "reject"}  # that of a new window
+    assert answers_at(arrow(), PAIRS, {**SPEC, "order": guard}, **NAMES)["sum_1h"].to_pylist() == SUMS
 
 
 def test_what_has_no_effect_is_left_out():

@@ -212,7 +212,8 @@ def test_policies_travel_and_duplicates_are_counted(client):
         "idle_expiry": "30d",
     }
     window = client.create_window(spec)
-    assert window.spec == {**spec, "keyed": False, "fields": {"value": "float64"}}
+    order = {**spec["order"], "ahead": "1d", "too_far_ahead": "reject"}
+    assert window.spec == {**spec, "order": order, "keyed": False, "fields": {"value": "float64"}}
     assert window.bulk_insert([1, 2, 2], [1, 2, 3]) == WriteResult(inserted=2, duplicates=1)
     assert window.insert(1, 9.0) == WriteResult(duplicates=1)
     info = window.describe()

@@ -45,6 +45,8 @@ NOT_METRICS = {
     "sash_rms",
 }
 NOT_METRICS |= {"sash_process_up"}  # only several processes have it
+LOGIN = {"--token", "--token-file", "--tls", "--no-tls", "--tls-ca", "--cert", "--version", "--help"}
+"""Options that every command takes."""
 NUMBER = re.compile(r"(?<![\w^.])[\d,]*\d(?:\.\d+)?")
 
 
@@ -162,16 +164,21 @@ def test_paths_that_are_mentioned_exist():
 
 def test_commands_that_are_shown_exist():
     """With their options, also those of commands that do not run here, such as `sash serve`."""
-    commands = get_command(app).commands
+    shown, commands = lists.all_commands(), lists.all_commands(hidden=True)
     for page, text in TEXTS.items():
         lines = [line for block in blocks_of(text) if block.language == "sh" for line in block.code.splitlines()]
         lines += re.findall(r"`(sash [^`]+)`", text)
         for line in lines:
-            if not (found := re.match(r"\s*(?:\S*/)?sash (\w[\w-]*)(.*)", line.split("#")[0])):
+            if not (found := re.match(r"\s*(?:\S*/)?sash (\w[\w -]*)(.*)", line.split("#")[0])):
                 continue
-            assert found[1] in commands, f"{page}: {line}"
-            known = {name for parameter in commands[found[1]].params for name in parameter.opts}
-            assert set(re.findall(r"(?<!\S)--[a-z-]+", found[2])) <= known, f"{page}: {line}"
+            words = found[1].split()
+            if any(each.startswith(f"{' '.join(words)} ") for each in shown):
+                continue  # a group
+            names = [name for i in range(len(words)) if (name := " ".join(words[: i + 1])) in commands]
+            assert names, f"{page}: {line}"
+            assert names[-1] in shown, f"{page}: {line}: an earlier name"
+            known = {name for parameter in commands[names[-1]].params for name in parameter.opts}
+            assert set(re.findall(r"(?<!\S)--[a-z-]+", line)) <= known | LOGIN, f"{page}: {line}"
 
 
 # -------------------------------------------------------------------- README and figures

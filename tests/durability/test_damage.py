@@ -43,7 +43,7 @@ async def self_explaining(server, models, key):
     before = dict(server.store.values)
     kind, *numbers = key.decode().split("/")
     if key in (values.meta_key(), values.journal_key(), values.last_group_key()):
-        with pytest.raises(DataLoss, match=f"'{key.decode()}'.*sash check --salvage"):
+        with pytest.raises(DataLoss, match=f"'{key.decode()}'.*sash admin check --salvage"):
             await look(server, models)
         assert server.store.values == before, "nothing was changed"
         return

@@ -222,7 +222,7 @@ async def test_an_older_list_of_windows_or_end_of_the_journal_is_a_loss():
         for value in older:
             error = await outcome(server, models, stored | {key: value})
             assert said in error
-            assert "sash check --salvage" in error
+            assert "sash admin check --salvage" in error
 
 
 async def test_on_disk_two_values_that_are_swapped_are_named(tmp_path):

@@ -52,7 +52,7 @@ async def test_a_service_that_could_not_start_writes_nothing():
     server.store.values[last] = flipped(server.store.values[last], -1)
     before = dict(server.store.values)
     for _ in range(2):
-        with pytest.raises(DataLoss, match=rf"{last.decode()}.*sash check --salvage"):
+        with pytest.raises(DataLoss, match=rf"{last.decode()}.*sash admin check --salvage"):
             await server.start()
         await asyncio.wait_for(server.storage.stop(), 60)
         assert server.store.values == before

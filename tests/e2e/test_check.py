@@ -1,4 +1,4 @@
-"""`sash check` and its salvage on real directories, on Redis, and beside servers."""
+"""`sash admin check` and its salvage on real directories, on Redis, and beside servers."""
 
 import asyncio
 import os
@@ -148,7 +148,7 @@ def test_a_service_serves_what_a_damaged_group_does_not_concern_and_says_how_to_
         problems = {window.name: window.problem for window in client.list_windows()}
         assert problems["two"] is None
         assert groups[0].decode() in problems["one"]
-        assert "sash check --salvage" in problems["one"]
+        assert "sash admin check --salvage" in problems["one"]
         assert client.window("two").query(key="a")[0].aggregates["n"] == 300
         with pytest.raises(SashClientError, match="is not served"):
             client.window("one").query(key="a")
@@ -194,7 +194,7 @@ def test_a_directory_that_lost_a_write_is_not_served_and_can_be_salvaged(sash, d
     done = subprocess.run(serve_command("--data", str(data)), capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert "has lost a write" in done.stderr
-    assert "sash check --salvage" in done.stderr
+    assert "sash admin check --salvage" in done.stderr
     status, lines, _ = sash("check", "--salvage", data, tmp_path / "new")
     assert status == 1
     assert "has lost a write" in lines[0]

@@ -59,6 +59,89 @@ def test_the_last_hours_of_a_series(sash, service):
         client.delete_window("trail")
 
 
+@pytest.fixture
+def trips(service):
+    spec = {
+        "name": "trips",
+        "time_unit": "s",
+        "keys": ["carrier", "airport"],
+        "fields": {"delay": "float64", "tail": "string"},
+        "nullable": ["tail"],
+        "aggregates": {"n": {"function": "count"}, "most": {"function": "max", "field": "delay"}},
+    }
+    with Client(service.grpc_target) as client:
+        window = client.create_window(spec)
+        keys = {"carrier": ["AA", "AA", "UA"], "airport": ["JFK", "LGA", "JFK"]}
+        window.bulk_insert([10, 20, 30], {"delay": [1.0, 2.0, 4.0], "tail": ["N1", None, "N3"]}, keys=keys)
+        yield window
+        client.delete_window("trips")
+
+
+def test_the_aggregates_of_a_range(sash, service, trips):
+    def rows(*given):
+        return [line.split() for line in sash("range", "trips", *given, service=service).out.splitlines()]
+
+    whole = ("--start", "10", "--end", "30", "--ticks")
+    assert rows(*whole, "--all-keys") == [["start", "end", "entries", "most", "n"], ["10", "30", "3", "4", "3"]]
+    assert rows(*whole, "--all-keys", "--end-exclusive", "-a", "n")[1] == ["10", "29", "2", "2"]
+    assert rows(*whole, "-k", "AA|JFK", "-a", "n")[1][2:] == ["1", "1"]
+    assert rows(*whole, "-k", "AA|JFK", "-k", "UA|JFK", "-a", "n")[1][2:] == ["2", "2"]
+    assert rows(*whole, "--where", "carrier=AA", "-a", "most")[1][2:] == ["2", "2"]
+    assert rows(*whole, "--by", "carrier", "-a", "n") == [
+        ["carrier", "start", "end", "entries", "n"],
+        ["AA", "10", "30", "2", "2"],
+        ["UA", "10", "30", "1", "1"],
+    ]
+    assert rows("--start", "1970-01-01T00:00:15Z", "--end", "1970-01-01T00:00:30Z", "--all-keys", "-a", "n")[1][:3] == [
+        "1970-01-01T00:00:15Z",
+        "1970-01-01T00:00:30Z",
+        "2",
+    ]
+    shown = json.loads(sash("range", "trips", *whole[:4], "--all-keys", "--json", service=service).out)
+    assert (shown["start"], shown["end"], shown["aggregates"]["n"]) == (10, 30, 3)
+    assert "either --key or" in sash("range", "trips", *whole, "--all-keys", "-k", "x", service=service, expect=1).err
+
+
+def test_the_entries(sash, service, trips):
+    def rows(*given):
+        return [line.split() for line in sash("entries", "trips", "--ticks", *given, service=service).out.splitlines()]
+
+    everything = [["10", "AA", "JFK", "1", "N1"], ["20", "AA", "LGA", "2", "-"], ["30", "UA", "JFK", "4", "N3"]]
+    assert rows() == [["time", "carrier", "airport", "delay", "tail"], *everything]
+    assert rows("--limit", "2")[1:] == everything[:2]
+    assert rows("-n", "1", "--reverse")[1:] == everything[2:]
+    assert rows("--start", "15", "--end", "25")[1:] == everything[1:2]
+    assert rows("-k", "AA|JFK", "-k", "UA|JFK")[1:] == everything[::2]
+    assert rows("-w", "airport=LGA")[1:] == everything[1:2]
+    lines = sash("entries", "trips", "--json", service=service).out.splitlines()
+    assert [json.loads(line) for line in lines][1] == {
+        "time": 20,
+        "carrier": "AA",
+        "airport": "LGA",
+        "delay": 2.0,
+        "tail": None,
+    }
+    assert sash("entries", "trips", "-n", "1", service=service).out.splitlines()[1].startswith("1970-01-01T00:00:10Z")
+
+
+def test_the_entries_of_panes(sash, service):
+    with Client(service.grpc_target) as client:
+        window = client.create_window(
+            {
+                "name": "panes",
+                "time_unit": "s",
+                "keyed": True,
+                "granularity": "10s",
+                "aggregates": {"n": {"function": "count"}, "mean": {"function": "mean"}},
+            }
+        )
+        window.bulk_insert([1, 2, 15], [1.0, 3.0, 5.0], keys=["a"] * 3)
+        shown = sash("entries", "panes", "--ticks", service=service).out.splitlines()
+        assert shown[0].split()[:3] == ["time", "key", "entries"]
+        assert [line.split()[:3] for line in shown[1:]] == [["0", "a", "2"], ["10", "a", "1"]]
+        client.delete_window("panes")
+
+
 SHAPES = {
     "name": "shapes",
     "time_unit": "s",

@@ -1,4 +1,4 @@
-"""`sash retract`, `sash update` and `sash punctuate`."""
+"""`sash data retract`, `sash data update` and `sash data punctuate`."""
 
 import pytest
 

@@ -50,7 +50,8 @@ def test_names_of_windows(complete, patient, service, monkeypatch):
     monkeypatch.setenv("SASH_TARGET", service.grpc_target)
     assert complete("query", "fl") == ["flights", "floats"]
     assert complete("describe", "") == ["flights", "floats", "other"]
-    assert complete("load", "o") == ["other"]
+    assert complete("load", "o") == complete("data", "load", "o") == ["other"]
+    assert complete("window", "de") == ["describe", "delete"]
     assert complete("que") == ["query"]
     monkeypatch.setenv("SASH_TARGET", "127.0.0.1:1")
     assert complete("query", "--target", service.grpc_target, "o") == ["other"]
@@ -76,7 +77,7 @@ def test_bash(tmp_path):
     command.chmod(0o755)
     script = """
         eval "$(sash --show-completion bash)"
-        COMP_WORDS=(sash pun) COMP_CWORD=1
+        COMP_WORDS=(sash data pun) COMP_CWORD=2
         _sash_completion sash
         printf '%s\n' "${COMPREPLY[@]}"
     """

@@ -4,18 +4,24 @@ import re
 
 import pytest
 
-from sash.main import app as whole
-from sash_cli.app import GROUPS
+from docs.generate.lists import all_commands
+from sash_cli.app import HEADINGS
 from sash_client import Client
 from tests.support.servers import running_service
 from tests.support.tokens import write_tokens
 
-COMMANDS = sorted({each.name or each.callback.__name__ for each in whole.registered_commands})
+COMMANDS = sorted(all_commands())
+EARLIER = sorted(set(all_commands(hidden=True)) - set(COMMANDS))
 
 
-def test_each_command_is_in_one_group():
-    groups = [name for names in GROUPS.values() for name in names]
-    assert sorted(groups) == sorted([*COMMANDS, "token"])
+def test_each_command_is_below_one_heading():
+    below = [name for names in HEADINGS.values() for name in names]
+    assert sorted(below) == sorted({name.split()[0] for name in COMMANDS})
+
+
+def test_each_command_of_a_group_has_its_earlier_name():
+    grouped = {name.partition(" ")[2] for name in COMMANDS if " " in name}
+    assert set(EARLIER) == {*grouped, "shards"}
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
@@ -23,15 +29,26 @@ def test_commands_stand_in_groups(sash, option):
     shown = sash(option).out
     assert [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")] == [
         "Options",
-        *GROUPS,
+        *HEADINGS,
     ]
     assert "  query " in shown
-    assert "\n  shards " not in shown  # an old name of topology
+    assert "Windows: create, list" in shown
+    assert not [name for name in EARLIER if f"\n  {name} " in shown]
+    assert "..." not in shown.partition("Questions:")[2], "no sentence is cut"
 
 
-@pytest.mark.parametrize("command", [(), ("token", "new"), *[(name,) for name in COMMANDS]], ids=" ".join)
+@pytest.mark.parametrize("group", ["window", "data", "admin"])
+def test_a_group_shows_its_commands(sash, group):
+    shown = sash(group, "-h").out
+    assert {line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line[2:3].strip()} == {
+        name.split()[1] for name in COMMANDS if name.startswith(f"{group} ")
+    }
+    assert sash(group, expect=2).err == shown
+
+
+@pytest.mark.parametrize("command", ["", "admin token", *COMMANDS, *EARLIER])
 def test_help_has_no_types_of_python(sash, command):
-    shown = sash(*command, "-h").out
+    shown = sash(*command.split(), "-h").out
     assert not re.search(r"<(?!=)|\{|\bINTEGER\b|\bFLOAT\b|\bPATH\b|--\S+ TEXT", shown.replace("--prefix TEXT", "")), (
         shown
     )
@@ -40,9 +57,9 @@ def test_help_has_no_types_of_python(sash, command):
 
 def test_help_of_serve_points_to_the_settings(sash):
     shown = sash("serve", "-h").out
-    assert {"SASH_TOKENS", "SASH_TLS_CERT", "sash token new", "docs/reference/settings.md"} <= {
+    assert {"SASH_TOKENS", "SASH_TLS_CERT", "sash admin token new", "docs/reference/settings.md"} <= {
         word
-        for word in ("SASH_TOKENS", "SASH_TLS_CERT", "sash token new", "docs/reference/settings.md")
+        for word in ("SASH_TOKENS", "SASH_TLS_CERT", "sash admin token new", "docs/reference/settings.md")
         if word in shown
     }
 

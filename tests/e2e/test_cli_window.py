@@ -1,4 +1,4 @@
-"""`sash describe` and `sash insert`."""
+"""`sash window describe` and `sash data insert`."""
 
 import json
 import re
@@ -114,6 +114,7 @@ def test_an_insert_says_how_many_entries_left(sash, service):
             "name": "short",
             "time_unit": "s",
             "slide": {"max_age": "1h"},
+            "order": {"ahead": "none"},
             "aggregates": {"n": {"function": "count"}},
         }
         client.create_window(spec).bulk_insert([1, 2], [1.0, 1.0])

@@ -1,4 +1,4 @@
-"""`sash load`: files of every format, once, also where it is killed in the middle."""
+"""`sash data load`: files of every format, once, also where it is killed in the middle."""
 
 import gzip
 import io
@@ -61,7 +61,7 @@ def window(client):
 
 @pytest.fixture
 def load(capsys, monkeypatch, service):
-    """Runs `sash load` in this process; returns its output, or its errors where it is to fail."""
+    """Runs `sash data load` in this process; returns its output, or its errors where it is to fail."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
     monkeypatch.setenv("SASH_TARGET", service.grpc_target)
 

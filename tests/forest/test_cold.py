@@ -177,6 +177,18 @@ def test_all_columns_come_at_once():
     assert cooled.loads == [[0, 1, 2, 3, 4, 5]]
 
 
+@pytest.mark.parametrize(("first", "left"), [(5, [49, 49, 48, 45]), (15, [50, 49, 49, 45])])
+def test_blocks_that_leave_with_deferred_rows_are_not_counted_any_more(first, left):
+    """[...|...|...] newcomers in every second block; one block leaves, and then several"""
+    cooled = Cooled()
+    cooled.forest.bulk_insert(np.arange(first, 1000, 20), [np.full(50, 2.0)])
+    for through, waiting in zip((9, 19, 29, 99), left, strict=True):
+        cooled.forest.bulk_evict(through)
+        assert cooled.cold.dirty_entries == waiting
+        cooled.cold.check_invariants()
+    assert cooled.loads == []
+
+
 def test_deferred_rows_load_nothing_until_their_block_is_stored_or_read():
     """[...|...|...] newcomers in 50 of 100 blocks, again and again"""
     cooled = Cooled()
@@ -185,10 +197,11 @@ def test_deferred_rows_load_nothing_until_their_block_is_stored_or_read():
         cooled.forest.bulk_insert(late, [np.full(50, 2.0)])
     assert cooled.forest.query() == [499500.0 + 300, 999.0]
     assert cooled.loads == []
-    assert cooled.cold.dirty_entries == 50 * 13
+    assert cooled.cold.dirty_entries == 50 * 3, "what is in memory"
     assert cooled.cold.released == []
     assert cooled.forest.range_query(0, 5) == (9, [21.0, 5.0])
     assert cooled.loads == [[0]]
+    assert cooled.cold.dirty_entries == 13 + 49 * 3
     assert cooled.cold.released == [0]
     blocks = cooled.forest.pending_blocks()
     assert cooled.loads == [[0], list(range(2, 100, 2))]

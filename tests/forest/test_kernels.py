@@ -109,6 +109,63 @@ def test_times_are_found(plain, name):
                 assert getattr(plain, name)(times, start, stop, time) == expected
 
 
+def test_rows_are_merged(plain):
+    random = np.random.default_rng(13)
+    last = 2**63 - 1
+    sizes = [(0, 0, 1), (0, 3, 1), (5, 0, 1), (1, 1, 1), (40, 7, 1), (40, 90, 3), (1024, 3, 9), (1024, 1024, 1)]
+    for rows, k, apart in sizes:
+        held, new = np.sort(random.integers(-9 * apart, 9 * apart, rows)), np.sort(random.integers(-9, 9, k) * apart)
+        if rows > 1 and k > 1:
+            held[-2:], new[-1] = last, last
+        others = random.normal(size=rows), random.random(rows) < 0.5, np.array([f"old{i}" for i in range(rows)], object)
+        theirs = random.normal(size=k), random.random(k) < 0.5, np.array([f"new{i}" for i in range(k)], object)
+        for columns in (0, 1, 2, 3):
+            given = [[held, *others[:columns]], [new, *theirs[:columns]]]
+            for skip, stop, spare in [(0, rows, 0), (rows // 3, rows, 2), (rows // 2, rows - rows // 4, 0)]:
+                before = [skip + int((held[skip:stop] <= time).sum()) for time in new.tolist()]
+                for module in (kernels, plain):
+                    found = module.merge(given[0], skip, stop, given[1], spare)
+                    for column, old, newer in zip(found, *given, strict=True):
+                        expected = np.insert(old[:stop], before, newer)
+                        assert len(column) == stop + k + spare
+                        assert (column.dtype, column[: stop + k].tolist()) == (old.dtype, expected.tolist())
+    odd = [np.arange(6), np.ones(6)], [np.array([4, 1]), np.zeros(2)]
+    for (held, values), (new, theirs) in (
+        (odd[0], odd[1]),
+        ((odd[0][0][::2], odd[0][1][:3]), odd[1]),
+        (odd[0], (np.array([1, 4]), np.zeros(3))),
+        (odd[0], (np.array([1, 4]), np.zeros(2, np.float32))),
+        (odd[0], (np.array([1.5, 4.0]), np.zeros(2))),
+        ((odd[0][0], odd[0][1][:2]), odd[1]),
+    ):
+        call = [held, values], 0, len(held), [new, theirs]
+        found, expected = (
+            outcome(lambda *given, merge=module.merge: [column.tolist() for column in merge(*given)], *call)
+            for module in (kernels, plain)
+        )
+        assert found == expected
+
+
+def test_names_are_looked_up(plain):
+    for n in (0, 1, 70, 100_000):  # the index of the last one is of int32
+        numbers = {f"key-{i}": i * i for i in range(n)}
+        for i in range(0, n, 3):
+            del numbers[f"key-{i}"]
+        names = [f"key-{i}" for i in range(0, n + 200, 1 + n // 150)] + ["", "\u20ac"]
+        expected = [numbers.get(name, -1) for name in names]
+        for module in (kernels, plain):
+            found = module.find_each(numbers, names)
+            assert (found.dtype, found.tolist()) == (np.int64, expected)
+            assert module.find_each(numbers, tuple(names)).tolist() == expected
+    many = {i: i for i in range(100_000)}  # no key is a text
+    odd = [({"a": 1, 5: 2}, [5, "a", None]), ({"a": "b"}, ["a"]), ({"a": 2**70}, ["a"]), ({}, [[]])]
+    for given in (*odd, (many, ["a"]), (many, [7])):
+        found, expected = (
+            outcome(lambda *both, find=module.find_each: find(*both).tolist(), *given) for module in (kernels, plain)
+        )
+        assert found == expected
+
+
 def test_rows_are_found_by_time_and_name(plain):
     random = np.random.default_rng(9)
     for size, spare, strings in [(1, 0, False), (5, 3, True), (40, 0, False), (64, 64, True), (1024, 0, False)]:
@@ -323,3 +380,20 @@ def test_ranges_that_are_no_rows_are_not_read():
         kernels.gather([column], one, one, one)
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         kernels.totals(column, np.array([0, 1]), one)
+
+
+@pytest.mark.parametrize("n", [0, 1, 500])
+def test_rows_that_are_there_at_a_number(plain, n):
+    random = np.random.default_rng(n)
+    since = random.integers(0, 20, n)
+    until = np.where(random.random(n) < 0.5, since + random.integers(1, 9, n), 2**63 - 1)
+    starts, stops = many_ranges(n, 60, 0, 3)
+    for known in (random.integers(-1, 30, len(starts)), np.full(len(starts), 2**63 - 1)):
+        each = list(zip(starts.tolist(), stops.tolist(), known.tolist(), strict=True))
+        expected = [[row for row in range(a, b) if since[row] <= at < until[row]] for a, b, at in each]
+        for module in (kernels, plain):
+            rows, counts = module.known_rows(since, until, starts, stops, known)
+            assert rows.tolist() == [row for some in expected for row in some]
+            assert counts.tolist() == [len(some) for some in expected]
+    apart, _ = kernels.known_rows(np.repeat(since, 2)[::2], until, starts, stops, known)  # no rows side by side
+    assert apart.tolist() == rows.tolist()

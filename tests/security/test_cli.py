@@ -1,4 +1,4 @@
-"""`sash token new`, and the commands that are clients with a token."""
+"""`sash admin token new`, and the commands that are clients with a token."""
 
 import sys
 

@@ -131,10 +131,15 @@ def write(
     late: int,
     next_id: int,
     evicts: bool = True,
+    per_tick: int = 3,
 ) -> int:
-    """Make one random write to both, about times up to `late` before `next_id`; return the next identity."""
+    """Make one random write to both, about times up to `late` before the newest; return the next identity.
+
+    Args:
+        per_tick: how many entries come until time goes on.
+    """
     model.begin()
-    next_id = _written(window, model, rng, keys, late, next_id, evicts)
+    next_id = _written(window, model, rng, keys, late, next_id, evicts, per_tick)
     model.tokens.append(model.applied)
     return next_id
 
@@ -146,14 +151,15 @@ def _written(
     keys: list[str | None],
     late: int,
     next_id: int,
-    evicts: bool = True,
+    evicts: bool,
+    per_tick: int,
 ) -> int:
     kind = rng.choice(
         ["insert", "insert", "bulk", "bulk", "retract", "correct", "evict" if evicts and not next_id % 9 else "bulk"]
     )
 
     def time() -> int:
-        return max(next_id // 3 - rng.choice([0, 0, 0, rng.randrange(late)]), 0)
+        return max(next_id // per_tick - rng.choice([0, 0, 0, rng.randrange(late)]), 0)
 
     if kind == "insert":
         key, at, value = rng.choice(keys), time(), rng.randrange(1000)

@@ -113,6 +113,15 @@ class Slow:
         self.evicted += gone
         return gone
 
+    def evict_wrong(self, start: float, end: float) -> int:
+        """As `evict_range`; a mark in the range goes back to what is left, and what is late begins anew."""
+        gone = self.evict_range(start, end)
+        if start <= self.mark <= end:
+            self.mark = max((time for time, _ in self.entries), default=NEVER)
+            self.late_through = NEVER
+            assert not self.slide(), "what is left is in the window"
+        return gone
+
     def _leave(self, time: float) -> int:
         before = len(self.entries)
         self.entries = [entry for entry in self.entries if entry[0] > time]

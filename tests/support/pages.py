@@ -39,8 +39,8 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 LEFT_OUT = re.compile(
-    r"\s*(make|git|cd|docker|npm|python3? -m|\S*pip|sash serve|sash watch|sash ingest kafka|systemctl|kubectl|helm|cp"
-    r"|spark-submit)\b"
+    r"\s*(make|git|cd|docker|npm|python3? -m|\S*pip|sash serve|sash watch|sash data ingest kafka|systemctl|kubectl|helm"
+    r"|cp|spark-submit)\b"
 )
 """Lines of shell that set a machine up, or run until they are stopped: they have tests of their own."""
 

@@ -109,6 +109,16 @@ class TimesLockstep:
         gone = sum(slow.evict(self.now + time) for slow in slows)
         assert self.window.bulk_evict(self.now + time, name) == gone
 
+    def evict_wrong(self, what):
+        """Entries of a range leave, and the marks that they have set go back."""
+        key, start, width = what
+        if not self.stores_values:
+            return
+        start, name = self.now + start, key if self.keyed else None
+        slows = list(self.slow.values()) if name is None else [self.model(key)]
+        gone = sum(slow.evict_wrong(start, start + width) for slow in slows)
+        assert self.window.evict_range(start, start + width, name, reset_mark=True) == gone
+
     def wait(self, seconds):
         self.clock.advance(seconds * S)
 

@@ -87,7 +87,8 @@ steps = st.one_of(
     st.tuples(st.just("bulk"), st.lists(st.tuples(st.just("a"), st.integers(0, 40)), min_size=1, max_size=25)),
     st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), st.integers(0, 30))),
     st.tuples(
-        st.just("evict_range"), st.tuples(st.sampled_from([*KEYS, None]), st.integers(0, 40), st.integers(-1, 12))
+        st.just("evict_range"),
+        st.tuples(st.sampled_from([*KEYS, None]), st.integers(0, 40), st.integers(-1, 12), st.booleans()),
     ),
     st.tuples(st.just("retract"), st.lists(st.integers(0, 60), max_size=12)),
     st.tuples(st.just("update"), st.lists(st.integers(0, 60), max_size=12)),
@@ -162,9 +163,9 @@ class Twins:
         self.both(lambda w: w.bulk_evict(self.shifted(time), key if self.keyed else None))
 
     def evict_range(self, details):
-        key, start, width = details
+        key, start, width, reset = details
         start = self.shifted(start)
-        self.both(lambda w: w.evict_range(start, start + width, key if self.keyed else None))
+        self.both(lambda w: w.evict_range(start, start + width, key if self.keyed else None, reset))
 
     def punctuate(self, time):
         self.both(lambda w: w.punctuate(self.shifted(time)))

@@ -172,7 +172,9 @@ def test_a_directory_that_lost_a_write_is_refused_and_looked_at(directory, tmp_p
     tier.close()
     with lmdb.open(str(directory), max_dbs=1) as env, env.begin(write=True) as change:
         change.put(b"mine", b"1")  # a transaction that tells nothing
-    with pytest.raises(DataLoss, match=r"has lost a write that the disk had synced.*sash check --salvage") as caught:
+    with pytest.raises(
+        DataLoss, match=r"has lost a write that the disk had synced.*sash admin check --salvage"
+    ) as caught:
         LmdbTier(directory).acquire()
     assert caught.value.field == "data"
     view = LmdbView(directory)

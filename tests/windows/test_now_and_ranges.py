@@ -27,6 +27,7 @@ steps = st.one_of(
     st.tuples(st.just("bulk"), st.lists(st.tuples(st.just("a"), offsets), max_size=15)),
     st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), offsets)),
     st.tuples(st.just("evict"), st.tuples(st.sampled_from([*KEYS, None]), st.just(60))),
+    st.tuples(st.just("evict_wrong"), st.tuples(st.sampled_from([*KEYS, None]), offsets, st.sampled_from([0, 9, 99]))),
     st.tuples(st.just("wait"), st.integers(1, 15)),
     st.tuples(st.just("restart"), st.none()),
     st.tuples(st.just("export"), st.none()),

@@ -51,6 +51,7 @@ writes_of = st.lists(
         st.tuples(st.just("insert"), keys_of, times_of, st.integers(-9, 9)),
         st.tuples(st.just("evict"), times_of, one_or_all),
         st.tuples(st.just("range"), times_of, st.integers(0, 9), one_or_all),
+        st.tuples(st.just("wrong"), times_of, st.integers(0, 30), one_or_all),
         st.tuples(st.just("punctuate"), times_of),
         st.tuples(st.just("clock"), st.integers(1, 9)),
         st.tuples(st.just("aggregates")),
@@ -93,6 +94,8 @@ def write(window, kind, *arguments):
                 return window.bulk_evict(time, key)
             case "range", (start, wide, key):
                 return window.evict_range(start, start + wide, key)
+            case "wrong", (start, wide, key):
+                return window.evict_range(start, start + wide, key, reset_mark=True)
             case "punctuate", (time,):
                 return window.punctuate(time)
             case "aggregates", ():

@@ -44,6 +44,7 @@ SLICED: dict[str, dict[str, Any]] = {
     "punctuation": {"slide": {"max_age": 12, "until": "punctuation"}},
     "steps": {"slide": {"max_age": 12, "every": 5}},
     "identity": {"slide": {"max_count": 60}, "identity": "n"},
+    "rejecting guard": {"order": {"ahead": "10s", "too_far_ahead": "reject"}, "time_unit": "s"},
 }
 WHOLE: dict[str, dict[str, Any]] = {
     "in order": {"order": {"out_of_order": "reject"}},
@@ -135,7 +136,7 @@ def test_parts_leave_the_same_window_as_one_bulk(
         shelf = Shelf(0)
         whole = Window(spec(name, keyed), block=4, pages=pages, clock=clock)
         sliced = Window(spec(name, keyed), block=4, pages=pages, clock=clock, cold=shelf.cold)
-        shift, value = 100 if name == "wall" else 0, 0
+        shift, value = {"wall": 100, "rejecting guard": 80}.get(name, 0), 0
         for parts in writes:
             one = outcome(lambda parts=parts, value=value: whole.bulk_insert(joined(parts, value, shift, keyed)))
             some = bulks(parts, value, shift, keyed)
@@ -163,9 +164,7 @@ def test_the_windows_above_are_written_in_slices(small: None, monkeypatch: pytes
     for name in SLICED | {name: WHOLE[name] for name in WHOLE if name not in ("algorithm", "rollups")}:
         window = Window(spec(name), clock=ManualClock(100 * SECOND))
         parts: list[Any] = [[("a", 1, "x")] * 4, [("a", 2, "x")] * 4]
-        outcome(
-            lambda window=window, parts=parts: finished(window.bulk_insert_stages_steps(bulks(parts, 0, 100, True)))
-        )
+        outcome(lambda window=window, parts=parts: finished(window.bulk_insert_stages_steps(bulks(parts, 0, 90, True))))
     assert taken == list(SLICED)
 
 

@@ -1,4 +1,4 @@
-"""The mapping of records to a window, which Spark's pipeline, `sash load` and `sash ingest` share."""
+"""The mapping of records to a window, which Spark's pipeline, `sash data load` and `sash data ingest` share."""
 
 import pyarrow as pa
 import pytest

@@ -4,7 +4,7 @@
         windows/departure_delay     what `Client.export_window` writes
         windows/requests
         windows/minutes
-        manifest.json               {"format": "sash backup", "version": 2, "created": …, "windows": […],
+        manifest.json               {"format": "sash admin backup", "version": 2, "created": …, "windows": […],
                                      "fed": {"minutes": "requests"}, "views": {"recent": {"name": "recent", …}}}
 
 A window is as it is at one moment, with all windows that it feeds (`fed`). The moments of two others differ. A view has
@@ -33,7 +33,7 @@ from sash_client.files import chunks, replacing
 
 __all__ = ["backed_up", "backup", "counted", "restore"]
 
-_FORMAT, _VERSIONS = "sash backup", (1, 2)
+_FORMAT, _VERSIONS = "sash admin backup", (1, 2)
 _FOLDER, _MANIFEST = "windows/", "manifest.json"
 
 _TRIES = 5

@@ -278,6 +278,7 @@ def bulk_evict(
     start: TimeLike | None = None,
     end: TimeLike | None = None,
     end_exclusive: bool = False,
+    reset_mark: bool = False,
     key: Key | None = None,
     producer: str | None = None,
     sequence: int | None = None,
@@ -292,11 +293,16 @@ def bulk_evict(
         time: ticks, or an instant.
         start, end: in the place of `time`: a range, which may lie in the middle of the window.
         end_exclusive: with a range: leave the entries with time `end`.
+        reset_mark: with a range: undo what its entries did to now. A key whose high-water mark is in the range goes on
+            from its newest entry that is left, and takes again what its slide had evicted, if it is sent again.
         key: only entries of this key.
         producer, sequence, epoch: as in `insert`.
     """
     request = pb.BulkEvictRequest(
-        window=window.name, key=(yield from key_text(window, key)), end_exclusive=end_exclusive
+        window=window.name,
+        key=(yield from key_text(window, key)),
+        end_exclusive=end_exclusive,
+        reset_mark=reset_mark,
     )
     for bound, given in (("time", time), ("start", start), ("end", end)):
         if given is not None:
@@ -375,9 +381,9 @@ def _staged(window: Handle, bulk: Columns, owner: int | None, query: str, batch:
 
 
 def _policies(spec: pb.WindowSpec) -> list[str]:
-    """What the window does with entries by their order."""
+    """What the window does with entries by what it has: not with those too far ahead, which each shard knows."""
     order = spec.order
-    return [order.late, order.out_of_order, order.equal_times, order.too_far_ahead]
+    return [order.late, order.out_of_order, order.equal_times]
 
 
 class BulkStream:

@@ -494,7 +494,7 @@ class LimitAnswers(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., remaining: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., holds: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class BulkEvictRequest(_message.Message):
-    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "parts", "after")
+    __slots__ = ("window", "time", "key", "producer", "sequence", "epoch", "start", "end", "end_exclusive", "reset_mark", "parts", "after")
     class PartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -511,6 +511,7 @@ class BulkEvictRequest(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    RESET_MARK_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     window: str
@@ -522,9 +523,10 @@ class BulkEvictRequest(_message.Message):
     start: int
     end: int
     end_exclusive: bool
+    reset_mark: bool
     parts: _containers.ScalarMap[str, str]
     after: int
-    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., parts: _Optional[_Mapping[str, str]] = ..., after: _Optional[int] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., time: _Optional[int] = ..., key: _Optional[str] = ..., producer: _Optional[str] = ..., sequence: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., reset_mark: bool = ..., parts: _Optional[_Mapping[str, str]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class BulkEvictResponse(_message.Message):
     __slots__ = ("evicted", "already_applied", "durability")

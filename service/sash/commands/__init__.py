@@ -1,1 +1,1 @@
-"""Commands of the command line that need the service: ``sash check`` and ``sash token``."""
+"""Commands of the command line that need the service: ``sash admin check`` and ``sash admin token``."""

@@ -1,7 +1,7 @@
-"""The command ``sash check``: finds damaged values in a directory or in Redis, and salvages what is not damaged.
+"""The command ``sash admin check``: finds damaged values in a directory or in Redis, and salvages what is not damaged.
 
-sash check DATA                       read-only; exit status 1 if something is damaged
-sash check --salvage DATA NEWDATA     copies what is whole to a new place; exit status 1 if something is left behind
+sash admin check DATA                      read-only; exit status 1 if something is damaged
+sash admin check --salvage DATA NEWDATA    copies what is whole to a new place; exit status 1 if something is left
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command ``sash token``: makes tokens for the file that SASH_TOKENS names."""
+"""The command ``sash admin token``: makes tokens for the file that SASH_TOKENS names."""
 
 from __future__ import annotations
 

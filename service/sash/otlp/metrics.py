@@ -4,7 +4,8 @@
     sum, delta                  the value, at its time: sum it
     sum, cumulative             the count, at its time, and a 0 where it started: ask for its increase or its rate
     sum, cumulative, up or down the value, as of a gauge
-    histograms, summaries       rejected
+    histograms, delta           partials of a window with a granularity: `histograms`
+    summaries                   rejected
     exemplars                   ignored
 
     count        3    7         2    9        the process was started anew at the second S
@@ -18,15 +19,22 @@ where a count began, which the counts alone do not say when the new one is large
 A point that is sent again has the same key and time, and its start the same 0. The window keeps one entry of each key
 and time (`order.equal_times`), so a repeated export changes nothing.
 
+A window with a granularity keeps no times. There each series is a producer, and the time of a point the epoch of its
+write: a repeated one was applied, and an older one is refused. So the points of a series have to come in order.
+
 Source: opentelemetry.io/docs/specs/otel/metrics/data-model, opentelemetry.io/docs/specs/otlp.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     DESCRIPTOR,
     ExportMetricsServiceRequest,
@@ -36,14 +44,24 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 
 from sash.calls import refusing
 from sash.context import serving
+from sash.durability.records.commands import BulkInsert
 from sash.limits.memory import MemoryBudget
+from sash.otlp.histograms import KINDS, Maker, makers_of, partials_of
 from sash.plane import Plane
 from sash.prometheus.names import KEY
-from sash.prometheus.remote_write import Columns, Target, applied, target_of
+from sash.prometheus.remote_write import Columns, Target, applied, target_of, written
 from sash.rpc.methods import Method
-from sash_engine.errors import InvalidArgument, PermissionDenied, SashError, TooLarge
+from sash.runtime.metrics import Metrics
+from sash_engine.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    ProducerFenced,
+    SashError,
+    SequenceReused,
+    TooLarge,
+)
 from sash_engine.steps import Steps
-from sash_engine.windows.batches.batch import check_key
+from sash_engine.windows.batches.batch import Coded, Origin, PartialBatch, check_key
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
 from sash_wire.labels import join
 from sash_wire.mapping import source_of, sources
@@ -76,7 +94,14 @@ _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _COUNTERS = ("increase", "rate")
-_KINDS = {"histogram": "a histogram", "exponential_histogram": "an exponential histogram", "summary": "a summary"}
+_SERIES_AT_ONCE = 64
+"""Writes of series that are under way together: some 5 ms of work, and one commit."""
+
+_REFUSED: Mapping[type[SashError], str] = {
+    ProducerFenced: "a point is older than the last one of its series; does another process export the same one? Give "
+    "each an attribute service.instance.id",
+    SequenceReused: "a point has the time of another one of its series, and not its values",
+}
 
 Attributes = Mapping[str, Any]
 
@@ -127,6 +152,9 @@ class _Found:
     points: dict[str, int] = field(default_factory=dict)
     """By window: entries that stand for points, and not for where counts began."""
     starts: dict[str, dict[str | None, int]] = field(default_factory=dict)
+    series: dict[tuple[str, str], dict[int, PartialBatch]] = field(default_factory=dict)
+    """By window and series: the points of histograms, by time."""
+    taken: int = 0
     rejected: int = 0
     reasons: dict[str, None] = field(default_factory=dict)
     denied: PermissionDenied | None = None
@@ -142,9 +170,15 @@ class _Route:
 
     target: Target
     attributes: list[str]
-    ns_per_tick: int
-    counts: bool
+    counts: bool = False
     """Whether the window is for cumulative counts."""
+    makers: Mapping[str, Maker] | None = None
+    """What makes the partials of a window that takes histograms; None: it takes numbers."""
+
+    @property
+    def ns_per_tick(self) -> int:
+        """Nanoseconds of a tick."""
+        return NANOSECONDS_PER_TICK[self.target.spec.time_unit]
 
 
 class OtlpMetrics:
@@ -154,10 +188,12 @@ class OtlpMetrics:
         plane: applies them.
         memory: where what they take is reserved; None: nowhere.
         entries_max: the most points of a request.
+        metrics: count what becomes of points.
     """
 
-    def __init__(self, plane: Plane, memory: MemoryBudget | None, entries_max: int) -> None:
+    def __init__(self, plane: Plane, memory: MemoryBudget | None, entries_max: int, metrics: Metrics) -> None:
         self._plane = plane
+        self._metrics = metrics
         self._memory = memory
         self._entries_max = entries_max
         self._starts = dict[tuple[str, str | None], tuple[WindowSpec, int]]()
@@ -174,19 +210,47 @@ class OtlpMetrics:
         await self._plane.learn()
         found = _Found()
         await self._plane.parsed(self._sorted(request, _Rules.of(serving().header), found))
-        if found.denied is not None and not found.columns:
+        if found.denied is not None and not found.columns and not found.series:
             raise found.denied
         refused = await applied(self._plane, found.columns)
         for window, error in refused.items():
             found.reject(found.points[window], error.message)
+        repeated = await self._fold(found)
         for window, starts in found.starts.items():
             if window not in refused:
                 self._remember(found.columns[window].target.spec, starts)
+        self._metrics.count_points(found.taken - found.rejected - repeated, found.rejected, repeated)
         response = ExportMetricsServiceResponse()
         if found.rejected:
             response.partial_success.rejected_data_points = found.rejected
             response.partial_success.error_message = _told(list(found.reasons))
         return response
+
+    async def _fold(self, found: _Found) -> int:
+        """Write the points of histograms; return how many were written before. Raises Unavailable as `applied`.
+
+        The first point of a series in a request begins an epoch, which is its time; the next ones are later writes of
+        it, so that a repeated request finds all of them.
+        """
+        repeated, places = 0, dict[tuple[str, str], Origin]()
+        turns = zip_longest(*(sorted(points.items()) for points in found.series.values()))
+        for turn in turns:
+            there = deque((place, *each) for place, each in zip(found.series, turn, strict=True) if each is not None)
+            while there:
+                writes = {}
+                for place, time_ns, batch in (there.popleft() for _ in range(min(_SERIES_AT_ONCE, len(there)))):
+                    origin = places.setdefault(place, Origin(place[1], 1, epoch=time_ns))
+                    writes[place] = self._plane.write(place[0], BulkInsert(batch), origin)
+                results, refused = await written(writes)
+                repeated += sum(result.already_applied for result in results.values())
+                for place, error in refused.items():
+                    found.reject(1, _REFUSED.get(type(error), error.message))
+                    if isinstance(error, ProducerFenced):
+                        del places[place]  # the next point may be newer
+                for place in writes:
+                    if place in results or isinstance(refused[place], SequenceReused):
+                        places[place] = replace(places[place], sequence=places[place].sequence + 1)
+        return repeated
 
     def _remember(self, spec: WindowSpec, starts: Mapping[str | None, int]) -> None:
         if len(self._starts) + len(starts) > _STARTS_MAX:
@@ -195,9 +259,9 @@ class OtlpMetrics:
 
     def _sorted(self, request: Request, rules: _Rules, found: _Found) -> Steps[None]:
         """Sort the points by window."""
-        routes = dict[str, _Route | None]()
+        routes = dict[tuple[str, bool], _Route]()
         points = 0
-        for number, (resource, metric) in enumerate(_each(request)):
+        for number, (resource, scope, metric) in enumerate(_each(request)):
             if not number % _MESSAGES_A_STEP:
                 yield
             if number == _MESSAGES_MAX:
@@ -210,6 +274,7 @@ class OtlpMetrics:
                 continue
             data = getattr(metric, kind).data_points
             points += len(data)
+            found.taken = points
             if points > self._entries_max:
                 raise TooLarge(
                     "too many points in one request: make its batches smaller",
@@ -219,13 +284,13 @@ class OtlpMetrics:
             if self._memory is not None:
                 self._memory.need(_POINT_BYTES * len(data))
             try:
-                if kind in _KINDS:
-                    raise InvalidArgument(f"metric {metric.name[:80]!r} is {_KINDS[kind]}, which is not taken")
+                if kind == "summary":
+                    raise InvalidArgument(f"metric {metric.name[:80]!r} is a summary, which is not taken")
                 shared = _named(resource.attributes)
             except InvalidArgument as error:
                 found.reject(len(data), error.message)
             else:
-                yield from self._take(metric, kind, data, shared, rules, routes, found)
+                yield from self._take(metric, kind, data, shared, scope, rules, routes, found)
 
     def _take(
         self,
@@ -233,15 +298,17 @@ class OtlpMetrics:
         kind: str,
         data: Any,
         shared: Attributes,
+        scope: str,
         rules: _Rules,
-        routes: dict[str, _Route | None],
+        routes: dict[tuple[str, bool], _Route],
         found: _Found,
     ) -> Steps[None]:
-        """Take the points of a metric of numbers."""
-        window = metric.name if rules.window is None else rules.window
+        """Take the points of a metric."""
+        window, folds = metric.name if rules.window is None else rules.window, kind in KINDS
         try:
-            if (route := routes.get(window)) is None:
-                route = routes[window] = self._route(window, rules)
+            if (route := routes.get((window, folds))) is None:
+                route = (self._folding if folds else self._route)(window, rules)
+                routes[window, folds] = route
             counts = _check_kind(metric, kind, route)
         except PermissionDenied as error:
             found.denied = error
@@ -262,7 +329,12 @@ class OtlpMetrics:
                 yield
             if point.flags & _NO_VALUE:
                 continue
+            if folds:
+                yield
             try:
+                if folds:
+                    self._pane(route, kind, metric.name, point, shared, scope, found)
+                    continue
                 self._insert(columns, route, counts, metric.name, point, shared, found)
             except InvalidArgument as error:
                 found.reject(1, error.message)
@@ -285,16 +357,9 @@ class OtlpMetrics:
         Raises:
             InvalidArgument: it cannot be taken.
         """
-        spec = route.target.spec
         if (value := point.WhichOneof("value")) is None:
             raise InvalidArgument(f"a point of metric {metric[:80]!r} has no value")
-        if not 0 < point.time_unix_nano < 2**63:
-            raise InvalidArgument(f"a point of metric {metric[:80]!r} has no time, or one that is out of range")
-        attributes = {**shared, METRIC: metric, **_named(point.attributes)}
-        key = None
-        if spec.keyed:
-            key = _key_of(spec, route.attributes, attributes)
-            check_key(key)
+        key, attributes = _placed(route, metric, point, shared)
         columns.own(key, metric, attributes)
         time = point.time_unix_nano // route.ns_per_tick
         if counts and 0 < point.start_time_unix_nano < point.time_unix_nano:
@@ -302,6 +367,29 @@ class OtlpMetrics:
             self._begin(columns, key, start, found)
             time = max(time, start + 1)
         _append(columns, time, float(getattr(point, value)), key)
+
+    def _pane(
+        self, route: _Route, kind: str, metric: str, point: Any, shared: Attributes, scope: str, found: _Found
+    ) -> None:
+        """Make partials of a point of a histogram; one without values is none. Raises InvalidArgument as `_insert`."""
+        key, attributes = _placed(route, metric, point, shared)
+        if not point.count:
+            return
+        assert route.makers is not None
+        try:
+            partials = partials_of(route.makers, kind, point)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"metric {metric[:80]!r}: {error.message}") from None
+        if self._memory is not None:
+            self._memory.need(
+                sum(len(part.item(0)) for parts in partials.values() for part in parts if part.dtype == object)
+            )
+        time = np.array([point.time_unix_nano // route.ns_per_tick], np.int64)
+        keys = None if key is None else Coded.of([key])
+        batch = PartialBatch(time, partials, np.array([point.count], np.int64), keys)
+        place = (route.target.spec.name, _series(scope, attributes))
+        if found.series.setdefault(place, {}).setdefault(point.time_unix_nano, batch) is not batch:
+            raise InvalidArgument(_REFUSED[SequenceReused])
 
     def _begin(self, columns: Columns, key: str | None, start: int, found: _Found) -> None:
         """Make an entry of where a count began: in the tick behind its start, because the count before may end there.
@@ -332,7 +420,12 @@ class OtlpMetrics:
                 f"window {window!r} keeps counts, and refuses late entries or those out of order, as the start of a "
                 "count may be; have it drop or allow them"
             )
-        return _Route(target, rules.attributes(spec), NANOSECONDS_PER_TICK[spec.time_unit], counts)
+        return _Route(target, rules.attributes(spec), counts)
+
+    def _folding(self, window: str, rules: _Rules) -> _Route:
+        """Where points of histograms go; raises as `_route`."""
+        spec = self._plane.spec(window, "bulk_insert")
+        return _Route(Target(spec, ""), rules.attributes(spec), makers=makers_of(spec))
 
 
 def method_of(metrics: OtlpMetrics) -> Method:
@@ -344,9 +437,11 @@ def method_of(metrics: OtlpMetrics) -> Method:
 
 def _check_kind(metric: Any, kind: str, route: _Route) -> bool:
     """Return whether the points of a metric are counts since their start; raises InvalidArgument if it has no place."""
+    name, window = metric.name[:80], route.target.spec.name
+    if route.makers is not None and getattr(metric, kind).aggregation_temporality != _DELTA:
+        raise InvalidArgument(f"metric {name!r} is a histogram that is not of deltas: have the exporter send those")
     if kind != "sum":
         return False
-    name, window = metric.name[:80], route.target.spec.name
     temporality = metric.sum.aggregation_temporality
     if temporality not in (_CUMULATIVE, _DELTA):
         raise InvalidArgument(f"metric {name!r} does not say whether its sum is cumulative")
@@ -372,14 +467,36 @@ def _append(columns: Columns, time: int, value: float, key: str | None) -> None:
         columns.keys.append(key)
 
 
-def _each(request: Request) -> Iterator[tuple[Any, Any]]:
-    """Each metric with its resource; without a metric, what is empty: it costs time, too."""
+def _each(request: Request) -> Iterator[tuple[Any, str, Any]]:
+    """Each metric with its resource and scope; without a metric, what is empty: it costs time, too."""
     for resource in request.resource_metrics:
-        yield resource.resource, None
+        yield resource.resource, "", None
         for scope in resource.scope_metrics:
-            yield resource.resource, None
+            yield resource.resource, "", None
             for metric in scope.metrics:
-                yield resource.resource, metric
+                yield resource.resource, scope.scope.name, metric
+
+
+def _placed(route: _Route, metric: str, point: Any, shared: Attributes) -> tuple[str | None, Attributes]:
+    """The key of a point, and its attributes with those of its resource; raises InvalidArgument as `_insert`."""
+    if not 0 < point.time_unix_nano < 2**63:
+        raise InvalidArgument(f"a point of metric {metric[:80]!r} has no time, or one that is out of range")
+    attributes = {**shared, **_named(point.attributes), METRIC: metric}
+    key = None
+    if route.target.spec.keyed:
+        key = _key_of(route.target.spec, route.attributes, attributes)
+        check_key(key)
+    return key, attributes
+
+
+def _series(scope: str, attributes: Attributes) -> str:
+    """The name of a series as a producer: of all that tells it from others."""
+    found = blake2b(scope.encode(), digest_size=16)
+    for name, value in sorted(attributes.items()):
+        data = value.encode() if isinstance(value, str) else value.SerializeToString(deterministic=True)
+        for each in (name.encode(), data):
+            found.update(len(each).to_bytes(4) + each)
+    return f"otlp {found.hexdigest()}"
 
 
 def _named(attributes: Sequence[Any]) -> dict[str, Any]:

@@ -18,10 +18,10 @@ Source: prometheus.io/docs/specs/prw/remote_write_spec; Prometheus' prompb/types
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from struct import pack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import cramjam
@@ -51,6 +51,7 @@ from sash_engine.errors import (
     Unavailable,
 )
 from sash_engine.steps import Steps
+from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.batches.batch import Batch, Coded, check_key
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
 
@@ -66,7 +67,10 @@ __all__ = [
     "read_request",
     "read_series",
     "target_of",
+    "written",
 ]
+
+W = TypeVar("W", bound=Hashable)
 
 KIND = "application/x-protobuf"
 _PER_STEP = 100
@@ -318,24 +322,38 @@ async def applied(plane: Plane, columns: Mapping[str, Columns]) -> dict[str, Sas
     """Write samples to all windows at once, so that one commit has them all; return why windows refuse theirs for ever.
 
     Raises:
+        Unavailable, DataLoss: as `written`.
+    """
+    _, refused = await written({name: plane.write(name, BulkInsert(each.batch())) for name, each in columns.items()})
+    return refused
+
+
+async def written(
+    writes: Mapping[W, Coroutine[Any, Any, WriteResult]],
+) -> tuple[dict[W, WriteResult], dict[W, SashError]]:
+    """Make writes at once; return what became of them, and why others are refused for ever.
+
+    Raises:
         Unavailable: the same request may succeed later; what was applied is then not applied again.
         DataLoss: likewise, and a part of a window is damaged.
     """
-    writes = [unbroken(plane.write(name, BulkInsert(each.batch()))) for name, each in columns.items()]
     again: SashError | None = None
-    refused = dict[str, SashError]()
-    for name, outcome in zip(columns, await asyncio.gather(*writes, return_exceptions=True), strict=True):
+    done, refused = dict[W, WriteResult](), dict[W, SashError]()
+    outcomes = await asyncio.gather(*map(unbroken, writes.values()), return_exceptions=True)
+    for name, outcome in zip(writes, outcomes, strict=True):
         if isinstance(outcome, _AGAIN):
             again = outcome
         elif isinstance(outcome, SashError):
             refused[name] = outcome
         elif isinstance(outcome, BaseException):
             raise outcome
+        else:
+            done[name] = outcome
     if isinstance(again, ResourceExhausted):  # Prometheus drops what is answered with 429
         raise Unavailable(again.message, limit=again.limit, retry_after_s=again.retry_after_s or 1)
     if again is not None:
         raise again
-    return refused
+    return done, refused
 
 
 def _check_kind(scope: Scope) -> None:

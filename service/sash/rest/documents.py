@@ -128,6 +128,8 @@ class Eviction(Document, Origin):
     end: Time = ABSENT
     end_exclusive: bool = False
     """start <= time < end"""
+    reset_mark: bool = False
+    """With a range: keys whose newest time ever is in it go on from their newest entry that is left."""
     key: Key = None
     """The key; where keys have parts also an object of these, by name."""
 

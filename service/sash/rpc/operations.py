@@ -174,7 +174,7 @@ class Operations:
             key = translate.key_of(request, await self._plane.look_up(request.window, "bulk_evict"))
         time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
         origin = translate.origin_of(request)
-        command = eviction_of(time, key, start, end, request.end_exclusive)
+        command = eviction_of(time, key, start, end, request.end_exclusive, request.reset_mark)
         result = await self._plane.write(request.window, command, origin)
         return pb.BulkEvictResponse(
             evicted=result.evicted, already_applied=result.already_applied, durability=result.durability

@@ -7,6 +7,8 @@
                                                            holds the event loop
     sash_operation_errors_total{operation, kind}           failed calls, by class of `sash_engine.errors`
     sash_requests_rejected_total{edge, code}               requests that an edge answered with an error
+    sash_otlp_points_total{outcome}                        points of OTLP: taken, rejected, or repeated
+    sash_rate_limit_hits_total{domain, descriptor, kind}   hits that Envoy asked about, by rule of the file of limits
     sash_ready                                             1 if requests are welcome, as /readyz says
     sash_windows                                           number of windows
     sash_window_entries{window}  sash_window_keys{window}  size of each window now
@@ -167,13 +169,22 @@ class Metrics:
         self._rejected = _Counter(
             "sash_requests_rejected", "Requests that an edge answered with an error, by code.", ("edge", "code")
         )
+        self._points = _Counter(
+            "sash_otlp_points", "Points of metrics that came by OTLP, by what became of them.", ("outcome",)
+        )
+        self._hits = _Counter(
+            "sash_rate_limit_hits",
+            "Hits that Envoy asked about, by rule: `total`, and of these `within_limit`, `near_limit` (beyond four "
+            "fifths of it), `over_limit`, `shadow_mode` (over a limit that refuses nothing).",
+            ("domain", "descriptor", "kind"),
+        )
         self._ready = _Ready()
         self._storage = _Storage()
         self._memory = _Memory()
         self._watches = _Watches()
         for collector in (
             *(_Build(version, engine), self._ready, self._latencies, self._held, self._errors, self._rejected),
-            *(self._windows, self._storage, self._memory, self._watches),
+            *(self._points, self._hits, self._windows, self._storage, self._memory, self._watches),
         ):
             registry.register(collector)
 
@@ -192,6 +203,15 @@ class Metrics:
     def count_rejected(self, edge: str, code: str) -> None:
         """Count one request that `edge` ("grpc", "rest", "prometheus" or "otlp") answered with the error `code`."""
         self._rejected.count(edge, code)
+
+    def count_points(self, taken: int, rejected: int, repeated: int) -> None:
+        """Count the points of one request of OTLP, by what became of them."""
+        for outcome, points in (("taken", taken), ("rejected", rejected), ("repeated", repeated)):
+            self._points.count(outcome, count=points)
+
+    def count_hits(self, domain: str, descriptor: str, kind: str, hits: int) -> None:
+        """Count hits of Envoy's requests, of one rule of the file of limits."""
+        self._hits.count(domain, descriptor, kind, count=hits)
 
     def watch(self, windows: Callable[[], Iterable[WatchedWindow]]) -> None:
         """Make each scrape call `windows` and report their sizes."""
@@ -248,8 +268,8 @@ class _Counter(Collector):
         self._name, self._text, self._labels = name, text, labels
         self._rows: dict[tuple[str, ...], int] = {}
 
-    def count(self, *values: str) -> None:
-        self._rows[values] = self._rows.get(values, 0) + 1
+    def count(self, *values: str, count: int = 1) -> None:
+        self._rows[values] = self._rows.get(values, 0) + count
 
     def collect(self) -> Iterator[Metric]:
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)

@@ -212,8 +212,8 @@ def _check_whole(spec: WindowSpec, shards: int) -> None:
 
 
 def _rejects(spec: WindowSpec) -> list[str]:
-    """The policies by which a shard may reject entries."""
-    policies = ("late", "out_of_order", "equal_times", "too_far_ahead")
+    """The policies by which a shard may reject entries for what it has; what is too far ahead is so for all of them."""
+    policies = ("late", "out_of_order", "equal_times")
     return [policy for policy in policies if getattr(spec.order, policy) == "reject"]
 
 

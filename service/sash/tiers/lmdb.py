@@ -247,7 +247,7 @@ class LmdbTier:
         if lost_write(told, stamp, last):
             raise DataLoss(
                 f"The data directory {str(self._path)!r} has lost a write that the disk had synced: put it back from a "
-                "backup, or write what is whole to a new one with `sash check --salvage`",
+                "backup, or write what is whole to a new one with `sash admin check --salvage`",
                 field="data",
             )
         if told is not None and int(told.split()[0]) > last:

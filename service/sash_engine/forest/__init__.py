@@ -9,7 +9,7 @@ from sash_engine.forest.forest import Forest
 from sash_engine.forest.image import ForestImage
 from sash_engine.forest.layout import BLOCK, Layout
 from sash_engine.forest.pane_layout import PaneLayout
-from sash_engine.forest.ranges import RangeAnswers
+from sash_engine.forest.ranges import RangeAnswers, RangePartials, combined_steps
 
 __all__ = [
     "BLOCK",
@@ -22,5 +22,7 @@ __all__ = [
     "PaneLayout",
     "PendingBlock",
     "RangeAnswers",
+    "RangePartials",
     "RowSlice",
+    "combined_steps",
 ]

@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sash_engine.kernels import merge
 from sash_engine.monoids.base import Array
 
-__all__ = ["Block", "DeferredBlock", "Note", "RowSlice", "merge", "without"]
+__all__ = ["Block", "DeferredBlock", "Note", "RowSlice", "without"]
 
 Note = tuple[Sequence[Array], int, int]
 """Columns, and which of their rows are meant: first and behind the last."""
@@ -131,10 +132,6 @@ class DeferredBlock(Block):
         newcomers = self.take_pending()
         self.defer(newcomers, 0, len(newcomers[0]))
 
-    def pending_rows(self) -> int:
-        """How many rows are here."""
-        return sum(stop - start for _, start, stop in self.pending or ())
-
 
 class RowSlice(NamedTuple):
     """Rows first..stop, at least one, of a block as they are now, to be read later.
@@ -173,26 +170,6 @@ class RowSlice(NamedTuple):
     def copied(cls, columns: Sequence[Array], first: int, stop: int) -> RowSlice:
         """Rows of columns that may still be written to."""
         return cls([column[first:stop].copy() for column in columns], -1, 0, stop - first)
-
-
-def merge(columns: Sequence[Array], skip: int, rows: int, newcomers: Sequence[Array], spare: int = 0) -> list[Array]:
-    """Merge sorted newcomers into rows skip..rows of sorted columns; rows before `skip` stay in front.
-
-    Returns:
-        new arrays of `rows + k + spare` rows, the last `spare` of them unused.
-    """
-    k = len(newcomers[0])
-    at = columns[0][skip:rows].searchsorted(newcomers[0], "right")
-    at += np.arange(skip, skip + k)
-    others = np.ones(rows + k, np.bool_)
-    others[at] = False
-    out = []
-    for column, newcomer in zip(columns, newcomers, strict=True):
-        merged = np.empty(rows + k + spare, column.dtype)
-        merged[at] = newcomer
-        merged[: rows + k][others] = column[:rows]
-        out.append(merged)
-    return out
 
 
 def without(columns: Sequence[Array], start: int, stop: int, gone: Sequence[int]) -> list[Array]:

@@ -49,7 +49,8 @@ __all__ = ["Directory", "Exchange"]
 
 _EMPTY: Array = np.empty(0, np.int64)
 _NONE = -1
-"""In place of an id: the block is not stored, or not as it is (dirty)."""
+"""In place of an id: the block is not stored, or not as it is (dirty). So does every id below 0: of `_NONE - k`, k rows
+are in the tier, and the others wait to be sorted in."""
 
 _SWEEP = 4
 """Dropped blocks freed per sealed block: more than are made, so that what is dropped goes."""
@@ -122,7 +123,7 @@ class Directory(Level):
         self.stale: set[int] = set()
         """Positions of blocks whose partials are not those of their rows, and of some that were dropped: levels.py."""
         self.dirty = 0
-        """Entries in blocks that are not stored as they are; 0 without a tier."""
+        """Entries in memory of blocks that are not stored as they are; 0 without a tier."""
         self.unstored_partials = 0
         """How many partials are not stored, of blocks that may be; 1 stands for some that were not counted yet."""
         self.above: Callable[[], Callable[[Callable[[], None]], list[PendingBlock]] | None] = lambda: None
@@ -192,7 +193,7 @@ class Directory(Level):
         for i, (position, drop, pieces, _) in enumerate(changes):
             places += range(position + more, position + more + len(pieces))
             rows = slice(position - self.base, position - self.base + drop)
-            dirty -= int(self.counts[rows][self._ids[rows] == _NONE].sum())
+            dirty -= self._dirty_in(rows)
             self._release_blocks(rows.start, rows.stop)
             self.release(rows)
             more += len(pieces) - drop
@@ -272,7 +273,7 @@ class Directory(Level):
         if self._cold is None:
             return
         for number, block in zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True):
-            if number != _NONE:
+            if number >= 0:
                 self._cold.release(number)
             elif type(block) is DeferredBlock:
                 self._cold.release(block.stored_id)
@@ -308,16 +309,21 @@ class Directory(Level):
         if self._cold is not None:
             self._cold.note_dirty(self, entries)
 
+    def _dirty_in(self, rows: slice) -> int:
+        """How many entries the dirty ones of some blocks have in memory."""
+        counts, ids = self.counts[rows], self._ids[rows]
+        return int(np.add.reduce((counts + (ids - _NONE))[ids < 0]))
+
     def _note_dirty_range(self, start: int, stop: int, sign: int) -> None:
         """The dirty ones of the blocks start..stop have come (1) or gone (-1)."""
         if not self.loads or start == stop or (sign < 0 and not self.dirty):
             return
         if stop - start == 1:  # the usual case, and some microseconds cheaper
-            if self._ids.item(start - self.base) == _NONE:
-                self._note_dirty(sign * self.count(start))
+            number = self._ids.item(start - self.base)
+            if number < 0:
+                self._note_dirty(sign * (self.count(start) + number - _NONE))
             return
-        rows = slice(start - self.base, stop - self.base)
-        entries = int(np.add.reduce(self.counts[rows][self._ids[rows] == _NONE]))
+        entries = self._dirty_in(slice(start - self.base, stop - self.base))
         if entries:
             self._note_dirty(sign * entries)
 
@@ -407,10 +413,9 @@ class Directory(Level):
     def defer(self, columns: Sequence[Array], positions: Array, bounds: Array) -> None:
         """Keep rows for the blocks at `positions` until those are read; nothing is loaded for that. See `Inbox.add`."""
         rows = positions - self.base
-        for row in rows[self._ids[rows] != _NONE].tolist():
+        for row in rows[self._ids[rows] >= 0].tolist():
             self._blocks[row] = DeferredBlock(self._ids.item(row))
-            self._ids[row] = _NONE
-            self._note_dirty(self.counts.item(row))
+            self._ids[row] = _NONE - self.counts.item(row)
         if self._inbox is None:
             self._inbox = Inbox()
         self._note(self._inbox.due(self.head, bounds.item(-1) - bounds.item(0)))
@@ -468,7 +473,7 @@ class Directory(Level):
         slices = []
         for position, first, stop in places:
             number = self._ids.item(position - self.base)
-            if number == _NONE or self._cold is None:
+            if number < 0 or self._cold is None:
                 block: Block | None = self.block(position)
             else:
                 block = self._cold.in_flight(number)
@@ -490,10 +495,13 @@ class Directory(Level):
         return Block([column[:rows] for column in block.columns], rows)
 
     def _settle_deferred(self, row: int, deferred: DeferredBlock) -> Block:
-        block = self._copy(deferred.stored_id, self.counts.item(row) - deferred.pending_rows())
+        stored = _NONE - self._ids.item(row)
+        block = self._copy(deferred.stored_id, stored)
         block.pending = deferred.pending
         block.settle()
         self._blocks[row] = block
+        self._ids[row] = _NONE
+        self._note_dirty(stored)
         self._release(deferred.stored_id)
         return block
 
@@ -554,8 +562,10 @@ class Directory(Level):
         nodes = [] if above is None else above(self._stored_one)  # first: it folds blocks that are stale
         partials = self.pending_partials(self.head, self.tail, self._stored_one) + nodes
         ids = self._ids[self.head - self.base : self.tail - self.base]
-        positions = (np.flatnonzero(ids == _NONE)[:most] + self.head).tolist()
+        positions = (np.flatnonzero(ids < 0)[:most] + self.head).tolist()
         self.fetch(positions)
+        if self._inbox is not None:
+            self._hand_out()  # all at once: a third of what it costs to look for the rows of each block
         blocks = [self.block(position) for position in positions]
         saved = [
             PendingBlock(block, partial(self._number, p, block), layout=cold.layout)
@@ -582,15 +592,12 @@ class Directory(Level):
         assert number >= 0, f"{number} is no id"
         assert self.head <= position < self.tail, "the block is still there"
         assert self._blocks[row] is block, "the block is still there"
-        if self._inbox is not None:
-            self._take(position)
+        assert self._inbox is None, "it was handed out"
         assert (block.pending, block.gone) == (None, None), "nothing was written since the block was asked for"
         self._blocks[row] = None
         self._ids[row] = number
         self._cold.launch(number, block)
         self._note_dirty(-block.rows)
-        if not self.dirty:
-            self._inbox = None  # a block with rows in it is dirty, so it has none; taken rows would stay in memory
 
     def dumped(self, columns: Sequence[Partials]) -> list[Partials]:
         """Copies of partials, as an image has them: none of those that are large."""
@@ -634,13 +641,14 @@ class Directory(Level):
         numbers, dirty = [], 0
         live = zip(self._ids[start:stop].tolist(), self._blocks[start:stop], strict=True)
         for row, (number, block) in enumerate(live, start):
-            assert (number == _NONE) == (block is not None), f"row {row}: id {number} goes with {block}"
+            assert (number < 0) == (block is not None), f"row {row}: id {number} goes with {block}"
+            assert (number < _NONE) == (type(block) is DeferredBlock), f"row {row}: id {number} goes with {block}"
             if block is not None:
-                dirty += self.counts.item(row)
-            if number != _NONE:
+                dirty += self.counts.item(row) + number - _NONE
+            if number >= 0:
                 numbers.append(number)
             elif type(block) is DeferredBlock:
-                assert block.pending_rows(), f"row {row} has no deferred rows"
+                assert block.pending, f"row {row} has no deferred rows"
                 numbers.append(block.stored_id)
         assert len(set(numbers)) == len(numbers), f"ids are unique: {numbers}"
         assert not set(numbers) & set(cold.released), "an id that is in use is not released"

@@ -81,7 +81,7 @@ from weakref import ref
 import numpy as np
 
 from sash_engine.errors import Unsupported
-from sash_engine.forest.block import Block, RowSlice, merge, without
+from sash_engine.forest.block import Block, RowSlice, without
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.forest.directory import Directory, Exchange
 from sash_engine.forest.external import inline_partials, level_monoids
@@ -91,11 +91,11 @@ from sash_engine.forest.image import BEFORE_ALL, ForestImage
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.forest.pane_layout import PaneLayout
-from sash_engine.forest.ranges import RangeAnswers, forest_steps
+from sash_engine.forest.ranges import RangeAnswers, blocks_steps, forest_steps
 from sash_engine.forest.segments import lengths_of_segments, runs_of_numbers, starts_of_runs
 from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.tail import Tail
-from sash_engine.kernels import append_row, first_after, first_from, is_sorted
+from sash_engine.kernels import append_row, first_after, first_from, is_sorted, merge
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
@@ -337,22 +337,53 @@ class Forest:
         """The columns of the open block, with its rows start..stop, if no row is anywhere else."""
         return None if self._has_blocks() else (self._tail.columns, self._skip, self._tail.rows)
 
-    def block_maxima(self, slot: int) -> tuple[Array, Array, Array]:
-        """The times of the first and last row of each block, the open one last, and their partials in a slot of a `Max`
-        over an int64 column, or more: rows may have left since they were folded."""
+    def block_maxima(self, slot: int) -> tuple[Array, Array, Array, Array]:
+        """The times of the first and last row of each block, the open one last, how many rows it has, and its partial
+        in a slot of a `Max` over an int64 column."""
+        self._levels.freshen()
         directory, tail, skip = self._directory, self._tail, self._skip
         first, last = directory.spans(directory.head, directory.tail)
-        _, partials = directory.slices(directory.head, directory.tail)
+        counts, partials = directory.slices(directory.head, directory.tail)
         newest: Array = partials[slot][0]
         begin = skip if directory.head == directory.tail else 0
         if tail.rows == begin:
-            return first, last, newest
+            return first, last, counts, newest
         times, values = tail.columns[0], tail.columns[self._layout.reads[slot][0]]
         return (
             np.append(first, times[begin]),
             np.append(last, times[tail.rows - 1]),
+            np.append(counts, tail.rows - begin),
             np.append(newest, values[begin : tail.rows].max()),
         )
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """Which of the blocks of `block_maxima` are sealed and have all their rows: first <= block < stop."""
+        return int(self._skip > 0), self._directory.tail - self._directory.head
+
+    def block_rows(self, blocks: Sequence[int], used: Iterable[int]) -> tuple[list[Array], Array]:
+        """Columns of the rows of some blocks, numbered as in `block_maxima`, and how many rows each block has.
+
+        Args:
+            used: which columns; the others are of no rows.
+        """
+        directory, tail, found = self._directory, self._tail, list[Block]()
+        positions = [directory.head + block for block in blocks if directory.head + block < directory.tail]
+        directory.fetch(positions)
+        found += [directory.block(position) for position in positions]
+        if len(found) < len(blocks):
+            found.append(tail)
+        skips = [self._skip if block == 0 else 0 for block in blocks]
+        columns = [column[:0] for column in tail.columns]
+        each = list(zip(found, skips, strict=True))
+        for i in used:
+            columns[i] = np.concatenate([block.columns[i][skip : block.rows] for block, skip in each])
+        return columns, np.array([block.rows - skip for block, skip in each])
+
+    def runs_steps(self, first: Array, stop: Array, layout: Layout) -> Steps[list[Partials]]:
+        """Fold runs of whole blocks, first..stop as in `block_maxima`, int64 (k,), in steps: per slot k partials."""
+        head = self._directory.head
+        return blocks_steps(layout, self._levels, self._directory, head + first, head + stop)
 
     def _all_rows(self) -> Rows:
         return Rows(self._directory, self._tail, self._skip)

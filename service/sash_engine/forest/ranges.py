@@ -40,7 +40,7 @@ from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["RangeAnswers", "forest_steps"]
+__all__ = ["RangeAnswers", "RangePartials", "blocks_steps", "combined_steps", "forest_steps"]
 
 _TOUCHED = 32_768
 """Rows that one step looks at, counted for each range that has them: 0.5 ms."""
@@ -130,6 +130,31 @@ class RangeAnswers:
         return layout.counted(self.rows, answers)
 
 
+class RangePartials(RangeAnswers):
+    """The partials of k ranges, in the place of their answers."""
+
+    def __init__(self, layout: Layout, k: int) -> None:
+        super().__init__(layout, k)
+        self._partials: list[list[Partials]] = []
+
+    def put_partials(self, which: Array, partials: Sequence[Partials]) -> Steps[None]:
+        """Give ranges, int64 (m,), m >= 1, their partials."""
+        self._which.append(which)
+        self._partials.append(list(partials))
+        yield
+
+    def put_rows(self, which: Array, columns: Sequence[Array], starts: Array, stops: Array) -> Steps[None]:
+        """As `put_partials`, of ranges of rows."""
+        if len(which):
+            yield from self.put_partials(which, (yield from self.reduce_rows(columns, starts, stops)))
+
+    def partials(self) -> tuple[Array, list[Partials]]:
+        """Which ranges have partials, and these, per slot."""
+        if not self._which:
+            return np.empty(0, np.int64), []
+        return np.concatenate(self._which), [joined(of_slot) for of_slot in zip(*self._partials, strict=True)]
+
+
 def forest_steps(
     out: RangeAnswers,
     which: Array,
@@ -170,7 +195,10 @@ def forest_steps(
             yield from out.put_partials(which[x:y][some[all_there]], [_take(parts, at) for parts in packed])
         wider = some[~all_there & (each.first[some] < each.last[some])]
         if len(wider):
-            folded = yield from _fold_wide(out.layout, levels, directory, each, wider, partials)
+            older, newer = (end.at[wider] for end in partials)
+            start, stop = head + each.first[wider] + (older >= 0), head + each.last[wider]
+            ends = (older, partials[0]), (newer, partials[1])
+            folded = yield from blocks_steps(out.layout, levels, directory, start, stop, ends)
             yield from out.put_partials(which[x:y][wider], folded)
         if cold is not None:
             cold.cache.trim()
@@ -280,16 +308,22 @@ class _Ends:
         return joined([part[slot] for part in self._parts])
 
 
-def _fold_wide(
-    layout: Layout, levels: Levels, directory: Directory, each: _Ranges, wide: Array, ends: tuple[_Ends, _Ends]
+def blocks_steps(
+    layout: Layout,
+    levels: Levels,
+    directory: Directory,
+    start: Array,
+    stop: Array,
+    ends: tuple[tuple[Array, _Ends], tuple[Array, _Ends]] | None = None,
 ) -> Steps[list[Partials]]:
-    """Fold ranges over several blocks: per slot a partial for each of `wide`."""
-    older, newer = (end.at[wide] for end in ends)
-    start = directory.head + each.first[wide] + (older >= 0)
-    stop = directory.head + each.last[wide]
+    """Fold runs of sealed blocks start..stop, int64 (k,), in steps: per slot k partials.
+
+    Args:
+        ends: which of some folds each run has before it, and behind it: int64 (k,), -1 for none.
+    """
     terms, paired, nodes = levels.covers(start, stop)
     flat, news = np.unique(np.stack((paired, stop), 1)[paired < stop], axis=0, return_inverse=True)
-    unpaired = np.full(len(wide), -1)
+    unpaired = np.full(len(start), -1)
     unpaired[paired < stop] = news.reshape(-1)
     if directory.has_external:
         nodes.update((0, position) for first, last in flat.tolist() for position in range(first, last))
@@ -299,15 +333,17 @@ def _fold_wide(
     folds = [directory.fold(first, last, slots) for first, last in flat.tolist()]
     out = []
     for at_slot, (slot, monoid) in enumerate(zip(layout.slots, layout.monoids, strict=True)):
-        total = _Total(monoid, len(wide))
-        yield from total.add(older, partial(ends[0].partials, at_slot))
+        total = _Total(monoid, len(start))
+        if ends is not None:
+            yield from total.add(ends[0][0], partial(ends[0][1].partials, at_slot))
         for ranges, level, rows in terms:
             taken, back = np.unique(rows, return_inverse=True)
-            which = np.full(len(wide), -1)
+            which = np.full(len(start), -1)
             which[ranges] = back.reshape(-1)
             yield from total.add(which, partial(_inline, level, slot, taken))
         yield from total.add(unpaired, partial(monoid.pack, [fold[at_slot] for fold in folds]))
-        yield from total.add(newer, partial(ends[1].partials, at_slot))
+        if ends is not None:
+            yield from total.add(ends[1][0], partial(ends[1][1].partials, at_slot))
         out.append(total.partials)
     return out
 
@@ -338,6 +374,29 @@ class _Total:
             to[some] = source
 
 
+def combined_steps(monoid: Monoid, partials: Partials, first: Array, length: Array) -> Steps[Partials]:
+    """Fold runs of neighbouring partials, the older ones first, in steps.
+
+    Args:
+        first, length: int64 (k,), where each run begins, and how long it is, >= 1.
+
+    Returns:
+        k partials.
+    """
+    total, at = _take(partials, first), 1
+    more, most = np.flatnonzero(length > 1), at_once(monoid, "combine_columns")
+    while len(more):
+        for a, b in spans_of(len(more), most):
+            some = more[a:b]
+            those = monoid.combine_columns(_take(total, some), _take(partials, first[some] + at))
+            for to, source in zip(total, those, strict=True):
+                to[some] = source
+            yield
+        at += 1
+        more = more[length[more] > at]
+    return total
+
+
 def _reduced(monoid: Monoid, values: Sequence[Array], starts: Array, stops: Array) -> Steps[Partials]:
     """As `Monoid.reduce_ranges`, in steps."""
     found = []
@@ -364,7 +423,7 @@ def _spread(monoid: Monoid, found: Sequence[Array], which: Array, k: int) -> Ste
     out: Array = np.empty(k, dtype)
     if none and not dtype.hasobject:
         out[:] = nothing
-    elif none:
+    elif none and nothing is not None:
         there = np.zeros(k, np.bool_)
         there[which] = True
         for i in np.flatnonzero(~there).tolist():

@@ -1,4 +1,4 @@
-"""The binary forms of sketches, checked before the C++ library reads them.
+"""The binary forms of sketches, checked before the C++ library reads them; and sketches that are written without it.
 
     HLL   8 bytes | list or set: coupons (value, slot) | or: estimators, registers of 4, 6 or 8 bits, exceptions to 4
     KLL   8 bytes | n, levels, where each begins | least, greatest | level 0, level 1, … (each of these in order)
@@ -18,6 +18,7 @@ Source: the preambles and the layout of sketches in Apache DataSketches' C++ and
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from sash_engine.monoids.base import Array
 
-__all__ = ["checked_frequent_items", "checked_hll", "checked_kll", "checked_tdigest"]
+__all__ = ["checked_frequent_items", "checked_hll", "checked_kll", "checked_tdigest", "kll_of", "tdigest_of"]
 
 MOST = 2**62
 """A sketch that claims so many entries is damaged."""
@@ -152,6 +153,39 @@ def checked_kll(data: bytes) -> bytes:
     unsorted = 0 if flags & 2 else sizes[0]
     _expect(all(row < unsorted or row in begins for row in descents), "a level is not sorted")
     return data
+
+
+def kll_of(k: int, few: Array, weights: Sequence[int], many: Array, level: int, least: float, greatest: float) -> bytes:
+    """Write a KLL sketch of doubles.
+
+    Args:
+        few, weights: items of the lower levels, and the weight of each, 2^level: falling, and each once.
+        many: the items of the highest level, at most k, in rising order.
+        level: the highest one, at least 1.
+        least, greatest: the extremes.
+    """
+    lower = {weight.bit_length() - 1: item for item, weight in zip(few.tolist(), weights, strict=True)}
+    items = [lower[each] for each in range(level) if each in lower] + many.tolist()
+    starts = [_kll_room(k, level + 1) - len(items)]
+    for each in range(level):
+        starts.append(starts[-1] + (each in lower))
+    total = sum(weights) + (len(many) << level)
+    head = struct.pack("<4BHBxQHBx", 5, 1, _KLL_FAMILY, 2, k, 8, total, k, level + 1)
+    return head + struct.pack(f"<{level + 1}I{2 + len(items)}d", *starts, least, greatest, *items)
+
+
+def tdigest_of(k: int, means: Array, weights: Array, least: float, greatest: float) -> bytes:
+    """Write a t-digest of doubles; of a larger k where there are many means.
+
+    Args:
+        means: float64 (n,), in rising order.
+        weights: int64 (n,), at least 1.
+        least, greatest: the extremes.
+    """
+    centroids = np.empty(len(means), [("mean", "<f8"), ("weight", "<u8")])
+    centroids["mean"], centroids["weight"] = means, weights
+    head = struct.pack("<3BHBxxII", 2, 1, _TDIGEST_FAMILY, max(k, len(means) // 2), 0, len(means), 0)
+    return head + struct.pack("<dd", least, greatest) + centroids.tobytes()
 
 
 def _kll_room(k: int, levels: int) -> int:

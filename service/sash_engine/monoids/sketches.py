@@ -28,7 +28,14 @@ import numpy as np
 from sash_engine.errors import InvalidArgument
 from sash_engine.kernels import count_new, coupons, last_before
 from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
-from sash_engine.monoids.sketch_forms import checked_frequent_items, checked_hll, checked_kll, checked_tdigest
+from sash_engine.monoids.sketch_forms import (
+    checked_frequent_items,
+    checked_hll,
+    checked_kll,
+    checked_tdigest,
+    kll_of,
+    tdigest_of,
+)
 
 __all__ = ["DistinctCount", "FrequentItems", "Quantile"]
 
@@ -316,6 +323,41 @@ class Quantile(_Sketch):
         both = copy.copy(older)
         both.merge(newer)
         return both
+
+    def of_buckets(self, lows: Array, highs: Array, counts: Array) -> bytes:
+        """Return the sketch of values that lie evenly in buckets, encoded; always the same one of the same buckets.
+
+        Beside what the buckets do not tell, the rank of an answer is within 1 / k of q.
+
+        Args:
+            lows, highs: float64 (n,), finite, in rising order: where each bucket begins and ends.
+            counts: int64 (n,), at least 1: how many values are in each.
+        """
+        ends = np.cumsum(counts)
+        total = ends.item(-1)
+        if self.tail:
+            lows, highs = np.clip(lows, -_LARGEST, _LARGEST), np.clip(highs, -_LARGEST, _LARGEST)
+
+        def at(ranks: Array) -> Array:
+            bucket = np.searchsorted(ends, ranks, "left")
+            share = (ranks - (ends - counts)[bucket]) / counts[bucket]
+            low, high = lows[bucket] / 2, highs[bucket] / 2  # their difference may be out of range
+            return np.minimum(2 * (low + (high - low) * share), highs[bucket])  # type: ignore[no-any-return]
+
+        if total <= self.k:
+            return self.encode(self._sketch_of(at(np.arange(total) + 0.5)))
+        if self.tail:  # small steps at both ends, none over the end of a bucket
+            steps = np.rint(total * (0.5 - np.cos(np.linspace(0, np.pi, self.k + 1)) / 2)).astype(np.int64)
+            cuts = np.union1d(steps, ends)
+            return tdigest_of(self.k, at((cuts[:-1] + cuts[1:]) / 2), np.diff(cuts), lows.item(0), highs.item(-1))
+        level = (total // self.k).bit_length() - 1
+        level += total >> level > self.k
+        # Whole steps of 2^level ranks, and the ranks behind them in steps of smaller powers of two: one item of each.
+        steps = np.full(total >> level, 1 << level, np.int64)
+        rest = [1 << each for each in reversed(range(level)) if total >> each & 1]
+        weights = np.concatenate((steps, np.array(rest, np.int64)))
+        items = at(np.cumsum(weights) - weights / 2)
+        return kll_of(self.k, items[len(steps) :], rest, items[: len(steps)], level, lows.item(0), highs.item(-1))
 
     def implausible(self, partials: Partials, entries: Array) -> Array:
         weights = (sketch.get_total_weight() if self.tail else sketch.n for sketch in partials[0])

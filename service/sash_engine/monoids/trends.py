@@ -197,6 +197,26 @@ class Histogram(Monoid):
     def lower(self, partial: Partial) -> dict[str, Any]:
         return {"bounds": list(self.bounds), "counts": list(partial[:-1]), "nan": partial[-1]}
 
+    def of_buckets(self, lows: Array, highs: Array, counts: Array) -> Partial:
+        """Return the partial of values in buckets, whose ends are among the bounds wherever a bound is near.
+
+        A value that equals a bound is where its bucket is.
+
+        Args:
+            lows, highs: float64 (n,): where each bucket begins and ends.
+            counts: int64 (n,): how many values are in each.
+
+        Raises:
+            InvalidArgument: a bucket has values on both sides of a bound, perhaps.
+        """
+        bounds = np.array(self.bounds)
+        bins = np.searchsorted(bounds, lows, "right")
+        crossed = np.flatnonzero(np.searchsorted(bounds, highs, "left") > bins)
+        if len(crossed):
+            low, high, bound = lows.item(crossed[0]), highs.item(crossed[0]), self.bounds[bins.item(crossed[0])]
+            raise InvalidArgument(f"bound {bound:g} is inside the bucket from {low:g} to {high:g}", field="bounds")
+        return tuple(np.bincount(bins, counts, len(self.identity)).astype(np.int64).tolist())
+
     def reduce(self, values: Values) -> Partial:
         return tuple(np.bincount(self._bins(values[0]), minlength=len(self.identity)).tolist())
 

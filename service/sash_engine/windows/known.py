@@ -32,7 +32,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from sash_engine.errors import InvalidArgument, Unsupported
-from sash_engine.forest import Cold, Forest, Layout, RangeAnswers
+from sash_engine.forest import Cold, Forest, Layout, RangeAnswers, RangePartials, combined_steps
+from sash_engine.kernels import known_rows, rows_at
 from sash_engine.monoids import Max, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
@@ -44,17 +45,19 @@ from sash_engine.windows.keys.store import Same
 from sash_engine.windows.spec.policies import AggregateSpec, OrderPolicy, SlidePolicy
 from sash_engine.windows.spec.window import ARRIVAL, PLACED, REMOVED, TICK_MAX, TICK_MIN, WindowSpec
 
-__all__ = ["Known", "no_known", "removed_spec"]
+__all__ = ["Known", "no_known", "numbered_spec", "removed_spec"]
 
 _NEWEST = (Max("int64"), (ARRIVAL,))
 _ROWS = 65_536
 """Rows that one step looks at, unless one range has more."""
 _SCANNED = 4_096
 """Rows of a key that are read at once to find entries by their names; of a larger key, those of each time."""
-_RANGES = 16
-"""Ranges over blocks that one step answers."""
-_OPENED = 64
-"""Runs of opened blocks that are kept from range to range."""
+_RANGES = 8_192
+"""Ranges of small keys that are answered together."""
+_RUN = 16
+"""Blocks that one step reads."""
+_OPENED, _OPENED_LARGE = 1 << 20, 1 << 14
+"""Blocks of ranges that are looked at together; fewer where the fold of a block may be a sketch."""
 
 
 def removed_spec(spec: WindowSpec) -> WindowSpec:
@@ -64,6 +67,19 @@ def removed_spec(spec: WindowSpec) -> WindowSpec:
     others: dict[str, Any] = dict.fromkeys(("nullable", "history", "identity", "known", "durability"))
     others |= {"fields": fields, "aggregates": {REMOVED: newest}, "slide": SlidePolicy(), "order": OrderPolicy()}
     return spec.model_copy(update=others)
+
+
+def numbered_spec(spec: WindowSpec, known: str) -> WindowSpec:
+    """The spec by which entries are shown with their numbers; `known` as of `EntriesQuery`.
+
+    Raises:
+        InvalidArgument: `known` is neither "kept" nor "removed".
+    """
+    if known == "removed":
+        return removed_spec(spec)
+    if known != "kept":
+        raise InvalidArgument(f"known {known[:80]!r} is unknown", field="known", limit="kept or removed")
+    return spec.model_copy(update={"fields": spec.kept_columns, "nullable": None, "known": None})
 
 
 def no_known(name: str) -> Unsupported:
@@ -103,6 +119,11 @@ class Known:
     def __init__(self, spec: WindowSpec, keys: Keys, counts: Counts, removed: Removed, cold: Cold | None) -> None:
         self.removed, self._cold = removed, cold
         self._spec, self._keys, self._counts = spec, keys, counts
+
+    @property
+    def layout(self) -> Layout:
+        """Of the window."""
+        return self._keys.layout
 
     @property
     def number(self) -> int:
@@ -244,15 +265,9 @@ class Known:
         if not later.any():
             return entries, answers
         which = np.flatnonzero(later)
-        out, ends = RangeAnswers(shown, len(which)), np.cumsum(lengths) + (len(starts) - int(lengths.sum()))
-        of = ends.searchsorted(which, "right")
-        for i in np.unique(of).tolist():
-            mine = np.flatnonzero(of == i)
-            its = which[mine]
-            rows, partials = yield from self._fold_steps(keys.item(i), starts[its], stops[its], known[its], shown)
-            out.rows[mine] = rows
-            if (rows > 0).any():
-                yield from out.put_partials(mine[rows > 0], partials)
+        of = (np.cumsum(lengths) + (len(starts) - int(lengths.sum()))).searchsorted(which, "right")
+        out = RangeAnswers(shown, len(which))
+        yield from self._fold_steps(out, keys, of, starts[which], stops[which], known[which])
         rows, found = yield from out.answers_steps()
         entries = entries.copy()
         entries[which] = rows
@@ -269,10 +284,20 @@ class Known:
         newest = all_partials[wide.answers[-1]] or 0
         if newest <= known and not finished(self.later_steps(key, np.array([1]), starts, stops, at))[0]:
             return entries, [each for slot, each in zip(wide.slots, all_partials, strict=True) if slot in layout.slots]
-        rows, partials = finished(self._fold_steps(number, starts, stops, at, layout))
-        if not rows[0]:
+        out = RangePartials(layout, 1)
+        finished(self._fold_steps(out, key, np.array([0]), starts, stops, at))
+        if not out.rows[0]:
             return 0, list(layout.identities)
-        return rows.item(0), [m.unpack(each)[0] for m, each in zip(layout.monoids, partials, strict=True)]
+        _, partials = out.partials()
+        return out.rows.item(0), [m.unpack(each)[0] for m, each in zip(layout.monoids, partials, strict=True)]
+
+    def removed_from(self, number: int, start: int | None) -> tuple[Numbers, int]:
+        """Which key of `removed` has what was removed of a key, and where that begins, at `start` or later.
+
+        What the slide has evicted since is there until more of its key is removed.
+        """
+        found = self.removed.keys.find_each([self._keys.name(number)])
+        return found[found >= 0], max(self._keys.late_through_of[number] + 1, TICK_MIN if start is None else start)
 
     def oldest(self, number: int, known: int) -> int | None:
         """The time of a key's oldest entry as known at a number; None where there was none."""
@@ -292,168 +317,293 @@ class Known:
         return oldest
 
     def _fold_steps(
-        self, number: int, starts: Array, stops: Array, known: Array, layout: Layout
-    ) -> Steps[tuple[Array, list[Partials]]]:
-        """Fold ranges of one key: how many entries each has, int64 (m,), and the partials of those that have some."""
-        keys, removed = self._keys, self.removed
-        starts = np.maximum(starts, max(keys.late_through_of[number] + 1, TICK_MIN))
-        there, store = removed.keys.find(keys.name(number)), keys.store(number)
-        first, last = int(starts.min()), int(stops.max()) - 1
-        gone = None if there is None or first > last else _rows(removed.keys, there, first, last, removed.cold)
-        if isinstance(store, Forest) and store.open_rows() is None:
-            blocks = _Blocks(self, number, store, gone, layout)
-            found = list[tuple[int, list[Partial]]]()
-            for i in range(len(starts)):
-                found.append(blocks.fold(int(starts[i]), int(stops[i]) - 1, int(known[i])))
-                if i % _RANGES == _RANGES - 1:
-                    yield
-            rows = np.array([entries for entries, _ in found])
-            each = zip(*[partials for entries, partials in found if entries], strict=True)
-            return rows, [m.pack(list(some)) for m, some in zip(layout.monoids, each, strict=False)]
-        return (yield from _Versions(store.columns(), gone).fold_steps(starts, stops, known, layout))
+        self, out: RangeAnswers, keys: Numbers, of: Array, starts: Array, stops: Array, known: Array
+    ) -> Steps[None]:
+        """Answer over ranges of what there is and what was removed, in steps.
+
+        Args:
+            out: gets the answers.
+            keys: int64 (g,).
+            of: int64 (k,), sorted: which of the keys each range is of.
+            starts, stops, known: int64 (k,).
+        """
+        starts = np.maximum(starts, np.minimum(self._keys.late_through[keys[of]], TICK_MAX - 1) + 1)
+        used = sorted({0, len(self._keys.layout.dtypes) - 1, *out.layout.used})
+        begun = np.flatnonzero(np.diff(of, prepend=-1))  # one of each key
+        distinct, lengths = keys[of[begun]], np.diff(begun, append=len(of))
+        for a, b in _spans(lengths, _RANGES):
+            places, ends = self._keys.places(distinct[a:b]), begun[a:b] + lengths[a:b]
+            yield
+            for i, store in places.others.items():
+                assert isinstance(store, Forest), "no algorithm keeps what was known"
+                which = np.arange(begun[a + i], ends[i])
+                blocks = _Blocks(self, distinct.item(a + i), store, used)
+                yield from blocks.answer(out, which, starts[which], stops[which], known[which])
+            here = np.flatnonzero(places.of >= 0)
+            runs, ends = begun[a:b][here], ends[here]
+            which = ragged(runs, ends - runs)
+            if not len(which):
+                continue
+            firsts = np.cumsum(ends - runs) - (ends - runs)
+            oldest = np.minimum.reduceat(starts[which], firsts)
+            newest = np.maximum.reduceat(stops[which], firsts)
+            bounds = places.rows(here, oldest, newest)
+            yield
+            for x, y in _spans(bounds[1] - bounds[0], _ROWS):
+                some = slice(x, y)
+                rows = places.gathered(here[some], bounds[0][some], bounds[1][some], used)
+                gone, of_gone = yield from self.gone(distinct[a:b][here[some]], oldest[some], newest[some])
+                versions = _Versions(rows, np.arange(y - x), (bounds[1] - bounds[0])[some], gone, of_gone)
+                yield
+                mine = ragged(runs[some], (ends - runs)[some])
+                unit = np.repeat(np.arange(y - x), (ends - runs)[some])
+                begin, end = versions.bounds(unit, starts[mine], stops[mine])
+                yield from versions.put(out, mine, begin, end, known[mine])
+
+    def gone(self, keys: Numbers, starts: Array, stops: Array) -> Steps[tuple[list[Array], Array]]:
+        """What was removed of g keys, with start <= time < stop, in columns, and of which of the keys each is."""
+        removed = self.removed.keys
+        if not self.removed.counts.present:
+            return [np.empty(0, dtype) for dtype in removed.layout.dtypes], np.empty(0, np.int64)
+        there = removed.find_each([self._keys.name(number) for number in keys.tolist()])
+        some = np.flatnonzero(there >= 0)
+        places = removed.places(there[some])
+        here = np.flatnonzero(places.of >= 0)
+        first, stop = places.rows(here, starts[some[here]], stops[some[here]])
+        columns = places.gathered(here, first, stop, range(len(removed.layout.dtypes)))
+        of = np.repeat(some[here], stop - first)
+        yield
+        for i in places.others:
+            key = some.item(i)
+            rows = _rows(removed, there.item(key), starts.item(key), stops.item(key) - 1, self.removed.cold)
+            columns = [np.concatenate(pair) for pair in zip(columns, rows, strict=True)]
+            of = np.append(of, np.full(len(rows[0]), key))
+            yield
+        return columns, of
+
+    def trim(self) -> None:
+        """Let blocks leave memory that were loaded to be read."""
+        if self._cold is not None:
+            self._cold.cache.trim()
 
 
 class _Blocks:
-    """A key with sealed blocks, folded as known at some numbers: blocks with later arrivals are opened.
+    """A key with sealed blocks: those of which entries came or left later are opened, and those with ends of ranges.
+
+    blocks      [   7 ] [   9 ] [  31 ] [  12 ] [  11 ] [  40 ]      newest arrival or removal; known at 12
+    range           |-----------|-------|---------------|---|
+    pieces       opened   folded  opened  folded, as one  opened
 
     Args:
         known: of the window.
         number, forest: the key.
-        gone: its removed entries in the ranges that are folded; None: there are none.
-        layout: what is folded.
+        used: the columns that are read.
     """
 
-    def __init__(self, known: Known, number: int, forest: Forest, gone: list[Array] | None, layout: Layout) -> None:
-        self._keys, self._cold, self._number, self._forest = known._keys, known._cold, number, forest
-        self._gone, self._layout = gone, layout
-        (slot,) = self._keys.layout.answering({ARRIVAL: _NEWEST}).answers
-        self._first, self._last, self._newest = forest.block_maxima(slot)
-        self._opened: dict[tuple[int, int], _Versions] = {}
+    def __init__(self, known: Known, number: int, forest: Forest, used: Sequence[int]) -> None:
+        self._known, self._number, self._forest, self._used = known, number, forest, used
+        (slot,) = known.layout.answering({ARRIVAL: _NEWEST}).answers
+        self._first, self._last, counts, self._newest = forest.block_maxima(slot)
+        self._before = np.append(0, np.cumsum(counts))
+        self._sealed = forest.whole
 
-    def fold(self, start: int, end: int, known: int) -> tuple[int, list[Partial]]:
-        """The number of entries with start <= time <= end, and their partials."""
-        layout, entries = self._layout, 0
-        total: list[Partial] | None = None
-        for a, b in self._runs(start, end, known):
-            if start < a:
-                entries, total = self._add(entries, total, self._forest.range_totals(start, a - 1, layout))
-            rows = self._versions(a, b).fold(max(start, a), min(end, b), known, layout)
-            entries, total = self._add(entries, total, rows)
-            start = b + 1
-        if start <= end:
-            entries, total = self._add(entries, total, self._forest.range_totals(start, end, layout))
-        return entries, list(layout.identities) if total is None else total
+    def answer(self, out: RangeAnswers, which: Array, starts: Array, stops: Array, known: Array) -> Steps[None]:
+        """Answer over ranges, int64 (m,), in steps."""
+        key, span = np.array([self._number]), (starts.min(keepdims=True), stops.max(keepdims=True))
+        gone, _ = yield from self._known.gone(key, *span)
+        low, high = self._owners(gone[0])
+        newest = self._newest.copy()
+        np.maximum.at(newest, ragged(low, high - low + 1), np.repeat(gone[-1], high - low + 1))
+        whole = np.zeros(len(newest), np.bool_)
+        whole[slice(*self._sealed)] = True
+        together = np.zeros(len(newest), np.bool_)  # blocks of which the next one may have what was removed, too
+        together[ragged(low, high - low)] = True
+        begin, last = self._owners(starts)[0], self._owners(stops - 1)[1]
+        # All blocks before `later` are as they were known; one piece are those that are whole.
+        later = np.maximum.accumulate(newest).searchsorted(known, "right")
+        later = np.maximum(np.minimum(later, last), begin + 1)
+        several = later > begin + 1
+        lengths = 1 + several + np.maximum(last + 1 - later, 0)
+        at_once = _OPENED_LARGE if any(monoid.large for monoid in out.layout.monoids) else _OPENED
+        for x, y in _spans(lengths, at_once):
+            at, place = np.repeat(np.arange(x, y), lengths[x:y]), np.cumsum(lengths[x:y]) - lengths[x:y]
+            block = ragged(later[x:y] - 1 - several[x:y], lengths[x:y])
+            block[place], piece = begin[x:y], place[several[x:y]] + 1
+            block[piece] = begin[x:y][several[x:y]] + 1
+            stop = block + 1
+            stop[piece] = later[x:y][several[x:y]]
+            opens = (newest[block] > known[at]) | ~whole[block]
+            opens |= (self._first[block] < starts[at]) | (self._last[block] >= stops[at])
+            opens[piece] = False
+            yield
+            opened = np.flatnonzero(opens)
+            folds, fold = RangePartials(out.layout, len(opened)), np.empty(len(opened), np.int64)
+            order, done = opened[np.argsort(block[opened], kind="stable")], 0
+            back = np.empty(len(block), np.int64)
+            back[opened] = np.arange(len(opened))
+            distinct, begun = np.unique(block[order], return_index=True)
+            begun = np.append(begun, len(order))
+            for a, b in _runs_of(distinct, together):
+                mine, blocks = order[begun[a] : begun[b]], distinct[a:b]
+                rows, counts = self._forest.block_rows(blocks.tolist(), self._used)
+                near = (low <= blocks[-1]) & (high >= blocks[0])
+                owners = low[near], high[near]
+                versions = _Versions(rows, blocks, counts, [column[near] for column in gone], owners)
+                yield
+                asked = at[mine]
+                bounds = versions.bounds(blocks.searchsorted(block[mine]), starts[asked], stops[asked])
+                rows_asked, same = versions.distinct(*bounds, known[asked])
+                yield from versions.put(folds, np.arange(done, done + len(rows_asked[0])), *rows_asked)
+                fold[back[mine]] = done + same
+                done += len(rows_asked[0])
+                self._known.trim()
+            yield from self._join(out, which, (block, stop, at, opens), folds, fold)
 
-    def _add(
-        self, entries: int, total: list[Partial] | None, more: tuple[int, list[Partial]]
-    ) -> tuple[int, list[Partial] | None]:
-        rows, partials = more
-        if not rows:
-            return entries, total
-        return entries + rows, partials if total is None else self._layout.combine(total, partials)
+    def _owners(self, times: Array) -> tuple[Array, Array]:
+        """The first block and the last that may have entries of a time, int64 (k,)."""
+        low = np.minimum(self._last.searchsorted(times, "left"), len(self._last) - 1)
+        return low, np.maximum(low, self._first.searchsorted(times, "right") - 1)
 
-    def _runs(self, start: int, end: int, known: int) -> list[tuple[int, int]]:
-        """The spans of time of blocks to open, in order; none has a time of another one."""
-        a, b = int(self._last.searchsorted(start, "left")), int(self._first.searchsorted(end, "right"))
-        opened = self._newest[a:b] > known
-        spans = list[tuple[int, int]]()
-        if self._gone is not None:
-            gone, removed = self._gone[0], self._gone[-1]
-            x, y = int(gone.searchsorted(start, "left")), int(gone.searchsorted(end, "right"))
-            times = gone[x:y][removed[x:y] > known]
-            at = self._last[a:b].searchsorted(times, "left")
-            inside = at < b - a
-            inside[inside] = self._first[a:b][at[inside]] <= times[inside]
-            opened[at[inside]] = True
-            spans += [(time, time) for time in times[~inside].tolist()]
-        places = np.flatnonzero(opened) + a
-        if len(places):
-            for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
-                spans.append((int(self._first[run[0]]), int(self._last[run[-1]])))
-        spans = [(x, y) for x, y in spans if x <= end and y >= start]
-        spans.sort()
-        out = list[tuple[int, int]]()
-        for x, y in spans:
-            if out and x <= out[-1][1]:
-                out[-1] = out[-1][0], max(y, out[-1][1])
-            else:
-                out.append((x, y))
-        return out
+    def _join(
+        self,
+        out: RangeAnswers,
+        which: Array,
+        pieces: tuple[Array, Array, Array, Array],
+        folds: RangePartials,
+        fold: Array,
+    ) -> Steps[None]:
+        """Combine the pieces of each range.
 
-    def _versions(self, start: int, end: int) -> _Versions:
-        """All that there is and was with start <= time <= end."""
-        found = self._opened.get((start, end))
-        if found is None:
-            if len(self._opened) >= _OPENED:
-                self._opened.clear()
-            gone = self._gone
-            if gone is not None:
-                inside = slice(int(gone[0].searchsorted(start, "left")), int(gone[0].searchsorted(end, "right")))
-                gone = [column[inside] for column in gone]
-            rows = _rows(self._keys, self._number, start, end, self._cold)
-            found = self._opened[start, end] = _Versions(rows, gone)
-        return found
+        Args:
+            which: the numbers of the ranges.
+            pieces: blocks first..stop; of which range each is, sorted; and whether it is one that is opened.
+            folds, fold: of each opened block the fold of its rows.
+        """
+        block, stop, at, opens = pieces
+        opened, other = np.flatnonzero(opens), np.append(np.diff(at) != 0, True)
+        before = np.append(True, other[:-1])
+        begins = ~opens & (before | np.append(True, opens[:-1]))
+        firsts, ends = np.flatnonzero(begins), np.flatnonzero(~opens & (other | np.append(opens[1:], True)))
+        first, behind = block[firsts], stop[ends]
+        width = len(self._before)
+        runs, run = np.unique(first * width + behind, return_inverse=True)
+        of_runs = list[Partials]()
+        if len(runs):
+            of_runs = yield from self._forest.runs_steps(runs // width, runs % width, out.layout)
+        put, partials = folds.partials()
+        place = np.full(len(folds.rows), -1)
+        place[put] = np.arange(len(put))
+        rows = np.zeros(len(block), np.int64)
+        rows[opened], rows[firsts] = folds.rows[fold], self._before[behind] - self._before[first]
+        begun = np.flatnonzero(before)
+        out.rows[which[at[begun]]] = np.add.reduceat(rows, begun)
+        piece = np.full(len(block), -1)
+        piece[opened] = place[fold]
+        piece[firsts] = len(put) + run.reshape(-1)
+        some = np.flatnonzero(piece >= 0)
+        yield
+        start = np.flatnonzero(np.diff(at[some], prepend=-1))
+        if not len(start):
+            return
+        joined = list[Partials]()
+        for slot, monoid in enumerate(out.layout.monoids):
+            parts = [each[slot] for each in (partials, of_runs) if each]
+            each = tuple([np.concatenate(columns)[piece[some]] for columns in zip(*parts, strict=True)])
+            joined.append((yield from combined_steps(monoid, each, start, np.diff(start, append=len(some)))))
+        yield from out.put_partials(which[at[some[start]]], joined)
 
 
 class _Versions:
-    """Rows of a key, sorted by time and place, with the numbers between which each was there.
+    """Rows of some units, with the numbers between which each was there: the units are keys, or blocks of one key.
 
     Args:
-        rows: of the window.
-        gone: of what was removed, of the same times; None: nothing.
+        rows: of the window, one unit's behind the other's, each sorted by time and place; some columns.
+        units: int64 (u,), increasing: numbers of the units.
+        lengths: int64 (u,), how many rows each has.
+        gone: what was removed.
+        owners: of each of these the number of its unit; or the first and the last unit of one key that may have it.
     """
 
-    def __init__(self, rows: list[Array], gone: list[Array] | None) -> None:
-        until = np.full(len(rows[0]), TICK_MAX)
-        if gone is not None and len(gone[0]):
-            placed = rows[-1].copy()
+    def __init__(
+        self, rows: list[Array], units: Array, lengths: Array, gone: list[Array], owners: Array | tuple[Array, Array]
+    ) -> None:
+        stop, until = np.cumsum(lengths), np.full(len(rows[0]), TICK_MAX)
+        if len(gone[0]):
+            alone = not isinstance(owners, tuple)
+            low, high = (owners, owners) if isinstance(owners, np.ndarray) else owners
+            segment = units.searchsorted(low) if alone else np.zeros(len(low), np.int64)
+            begin, end = (stop - lengths, stop) if alone else (np.zeros(1, np.int64), stop[-1:])
+            order = np.lexsort((gone[-2], gone[0], segment))
+            gone, low, high, segment = [each[order] for each in gone], low[order], high[order], segment[order]
+            placed, times, here = rows[-1].copy(), gone[0], np.zeros(len(order), np.int64)
             _follow(placed, gone)
-            *others, of_gone, removed = gone
-            rows = [np.concatenate(pair) for pair in zip(rows, others, strict=True)]
-            order = np.lexsort((np.concatenate([placed, of_gone]), rows[0]))
-            rows, until = [column[order] for column in rows], np.concatenate([until, removed])[order]
-        self._rows, self._until = rows, until
+            first = rows_at([rows[0]], here, begin[segment], end[segment], times)
+            behind = rows_at([rows[0]], here, first, end[segment], times + 1)
+            at = rows_at([placed], here, first, behind, gone[-2])
+            own = np.repeat(units, lengths)
+            unit = low if alone or not len(own) else np.clip(own[np.maximum(at - 1, 0)], low, high)
+            place = np.minimum(units.searchsorted(unit), len(units) - 1)
+            kept = np.flatnonzero(units[place] == unit)
+            at, lengths = at[kept], lengths + np.bincount(place[kept], minlength=len(units))
+            rows = [
+                np.insert(own, at, new[kept]) if len(own) == len(until) else own
+                for own, new in zip(rows, gone, strict=False)
+            ]
+            until, stop = np.insert(until, at, gone[-1][kept]), np.cumsum(lengths)
+        self._rows, self._until, self._first, self._stop = rows, until, stop - lengths, stop
 
-    def fold(self, start: int, end: int, known: int, layout: Layout) -> tuple[int, list[Partial]]:
-        """The entries with start <= time <= end as known at a number, and their partials."""
-        times = self._rows[0]
-        a, b = int(times.searchsorted(start, "left")), int(times.searchsorted(end, "right"))
-        there = np.flatnonzero((self._rows[-1][a:b] <= known) & (self._until[a:b] > known)) + a
-        rows = list(self._rows)
-        for i in layout.used:
-            rows[i] = rows[i][there]
-        if 0 not in layout.used:
-            rows[0] = times[there]
-        return len(there), layout.reduce(rows) if len(there) else list(layout.identities)
+    def bounds(self, unit: Array, starts: Array, stops: Array) -> tuple[Array, Array]:
+        """The rows of units, int64 (k,) places of them, with start <= time < stop: the first, and behind the last."""
+        here, times, first, stop = np.zeros(len(unit), np.int64), [self._rows[0]], self._first[unit], self._stop[unit]
+        begin = rows_at(times, here, first, stop, starts)
+        return begin, rows_at(times, here, begin, stop, stops)
 
-    def fold_steps(
-        self, starts: Array, stops: Array, known: Array, layout: Layout
-    ) -> Steps[tuple[Array, list[Partials]]]:
-        """As of `Known`, of many ranges."""
-        times, out = self._rows[0], RangeAnswers(layout, len(starts))
-        first = times.searchsorted(starts, "left")
-        lengths = np.maximum(times.searchsorted(stops, "left") - first, 0)
-        counts, parts = np.zeros(len(starts), np.int64), list[list[Partials]]()
-        behind, a = np.cumsum(lengths), 0
-        while a < len(starts):
-            b = max(int(behind.searchsorted((behind[a - 1] if a else 0) + _ROWS, "right")), a + 1)
-            which = ragged(first[a:b], lengths[a:b])
-            of = np.repeat(np.arange(b - a), lengths[a:b])
-            at = known[a:b][of]
-            there = (self._rows[-1][which] <= at) & (self._until[which] > at)
-            counts[a:b] = np.bincount(of[there], minlength=b - a)
-            which, some = which[there], counts[a:b]
-            rows = list(self._rows)
-            for i in {0, *layout.used}:
-                rows[i] = rows[i][which]
-            ends = np.cumsum(some)
-            if len(which):
-                parts.append((yield from out.reduce_rows(rows, (ends - some)[some > 0], ends[some > 0])))
+    def distinct(self, begin: Array, end: Array, known: Array) -> tuple[tuple[Array, Array, Array], Array]:
+        """Those of k ranges of rows, known at numbers, that may differ, and which of them each one is."""
+        n = len(self._until)
+        changes = np.empty(2 * n, np.int64)
+        for a, b in zip(self._first.tolist(), self._stop.tolist(), strict=True):
+            changes[2 * a : a + b], changes[a + b : 2 * b] = self._rows[-1][a:b], self._until[a:b]
+            changes[2 * a : 2 * b].sort()
+        unit = np.minimum(self._stop.searchsorted(begin, "right"), len(self._stop) - 1)
+        first, stop = 2 * self._first[unit], 2 * self._stop[unit]
+        version = rows_at([changes], np.zeros(len(begin), np.int64), first, stop, known + 1)
+        _, which, same = np.unique(
+            (begin * (n + 1) + end) * (2 * n + 1) + version, return_index=True, return_inverse=True
+        )
+        return (begin[which], end[which], known[which]), same.reshape(-1)
+
+    def put(self, out: RangeAnswers, which: Array, begin: Array, end: Array, known: Array) -> Steps[None]:
+        """Give ranges of rows, int64 (k,), begin <= row < end, their answers, known at numbers."""
+        for a, b in _spans(end - begin, _ROWS):
+            rows, counts = known_rows(self._rows[-1], self._until, begin[a:b], end[a:b], known[a:b])
+            columns = [column[:0] for column in self._rows]
+            for i in out.layout.used:
+                columns[i] = self._rows[i][rows]
+            out.rows[which[a:b]] = counts
+            ends, some = np.cumsum(counts), counts > 0
             yield
+            yield from out.put_rows(which[a:b][some], columns, (ends - counts)[some], ends[some])
+
+
+def _spans(lengths: Array, most: int) -> list[tuple[int, int]]:
+    """Spans of items with at most so much together, or of one item."""
+    behind, spans, a = np.cumsum(lengths), list[tuple[int, int]](), 0
+    while a < len(lengths):
+        before = int(behind[a - 1]) if a else 0
+        spans.append((a, max(int(behind.searchsorted(before + most, "right")), a + 1)))
+        a = spans[-1][1]
+    return spans
+
+
+def _runs_of(blocks: Array, together: Array) -> list[tuple[int, int]]:
+    """Cut distinct blocks into runs that are read at once, but not behind those that are to be read with the next."""
+    runs, a = list[tuple[int, int]](), 0
+    for b in range(1, len(blocks) + 1):
+        if b == len(blocks) or (b - a >= _RUN and not together[blocks[b - 1]]):
+            runs.append((a, b))
             a = b
-        return counts, [
-            tuple([np.concatenate(each) for each in zip(*of_slot, strict=True)]) for of_slot in zip(*parts, strict=True)
-        ]
+    return runs
 
 
 def _slices(keys: Keys, number: int, start: int, end: int, cold: Cold | None) -> Iterator[list[Array]]:

@@ -11,9 +11,9 @@
     history     keeps   newest - history < time, and shows what max_age says: see derived/views.py
 
 Event time is per key: a key's now is its high-water mark, the newest time that was ever inserted into it. So a producer
-with a fast clock, or a silent key, does not move other keys. The mark stays when `bulk_evict` removes the entry that
-set it: a now that goes back would take in entries that were late before. A window may use wall time instead, which is
-the same for all its keys.
+with a fast clock, or a silent key, does not move other keys. The mark stays when the entry that set it is removed: a
+now that goes back takes in entries that were late before. `evict_range` takes it back when it is asked to. A window may
+use wall time instead, which is the same for all its keys.
 """
 
 from __future__ import annotations
@@ -248,6 +248,10 @@ class Window:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
         self._writer.check(batch)
 
+    def check_ahead(self, time: int) -> None:
+        """Raise FailedPrecondition for an entry too far ahead, where the order policy rejects it."""
+        self._writer.check_ahead(time)
+
     def admit(self, batch: AnyBatch, limits: Sequence[Limit]) -> Admission:
         """Insert the rows of a bulk with which all limits hold, and slide; see `Plane.admit`."""
         admission, rows = finished(self.admitting.decide_steps(batch, limits))
@@ -284,8 +288,19 @@ class Window:
             self.known.evict(TICK_MIN, time, None if key is None else self.reader.checked_key(key))
         return evicted
 
-    def evict_range(self, start: int, end: int, key: str | None = None) -> int:
-        """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`."""
+    def evict_range(self, start: int, end: int, key: str | None = None, reset_mark: bool = False) -> int:
+        """Remove entries with start <= time <= end, of one key or of all; see `Changes.evict_range`.
+
+        Args:
+            reset_mark: also take back the high-water marks in the range; see `Changes.reset_marks`.
+
+        Raises:
+            Unsupported: `reset_mark` in a window with `known`, where what was late then would be so no more.
+        """
+        if reset_mark and self.known is not None:
+            raise Unsupported(
+                f"window {self.spec.name!r} keeps what was known when: its marks do not go back", field="reset_mark"
+            )
         name = None if key is None else self.reader.checked_key(key)
         evicted = self._changes.evict_range(start, end, name)
         if self.known is not None:
@@ -295,6 +310,11 @@ class Window:
                 rollup.window.evict_range(start, end)
         elif evicted and (number := self.keys.find(name)) is not None:
             self.derived.cut(number, end)
+        if reset_mark:
+            self._changes.reset_marks(start, end, name)
+            self.derived.reset_marks()
+            if start <= self.mark <= end:
+                self.mark = int(self.keys.now.max(initial=NEVER))
         return evicted
 
     def punctuate(self, time: int) -> int:

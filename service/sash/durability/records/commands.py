@@ -227,6 +227,7 @@ class Insert(_OfKey):
         Fields(window.spec).checked(self.values)
         window.reader.checked_key(self.key)
         window.check_answer(self.answer, self.lookbacks)
+        window.check_ahead(self.time)
 
     def ask(self, window: Window) -> list[Answer]:
         """Answer the writer's question; raises as a query does."""
@@ -385,6 +386,19 @@ class EvictRange(_OfKey):
 
 
 @dataclass(slots=True)
+class EvictWrong(EvictRange):
+    """Evict all entries of a range of time, and take back the high-water marks that they have set."""
+
+    kind: ClassVar[str] = "evict_wrong"
+
+    def apply(self, window: Window, now_ns: int) -> WriteResult:
+        return WriteResult(evicted=window.evict_range(self.start, self.end, self.key, reset_mark=True))
+
+    def digest(self) -> bytes:
+        return digests.of_evict_range(self.start, self.end, self.key, self.kind)
+
+
+@dataclass(slots=True)
 class _Change(_OfBatch[WriteResult]):
     """A write that names entries by time, identity and key.
 
@@ -451,13 +465,17 @@ Evict = BulkEvict | EvictRange | Punctuate | Retract
 """Writes that make room."""
 
 
-def eviction_of(time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool) -> Evict:
+def eviction_of(
+    time: int | None, key: str | None, start: int | None, end: int | None, end_exclusive: bool, reset_mark: bool
+) -> Evict:
     """Return the write that a call to evict asks for; raises InvalidArgument."""
     if start is None and end is None:
         if time is None:
             raise InvalidArgument("give a time, or start and end", field="time")
         if end_exclusive:
             raise InvalidArgument("end_exclusive is for a start and an end", field="end_exclusive")
+        if reset_mark:
+            raise InvalidArgument("reset_mark is for a start and an end", field="reset_mark")
         return BulkEvict(time, key)
     if time is not None:
         raise InvalidArgument("give either a time, or start and end", field="time")
@@ -468,7 +486,7 @@ def eviction_of(time: int | None, key: str | None, start: int | None, end: int |
     if start > last:
         wrong = "is not before" if end_exclusive else "is after"
         raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
-    return EvictRange(start, last, key)
+    return (EvictWrong if reset_mark else EvictRange)(start, last, key)
 
 
 Long = BulkInsert | Retract | Update | Admit
@@ -627,7 +645,8 @@ class Expire:
 
 
 _KINDS: dict[str, Callable[..., Operation]] = {
-    cls.kind: cls for cls in (Insert, BulkEvict, EvictRange, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
+    cls.kind: cls
+    for cls in (Insert, BulkEvict, EvictRange, EvictWrong, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
 }
 _KINDS["add_cascade"] = _KINDS["add_view"] = Derive
 _KINDS.update({kind: partial(Drop, kind) for kind in DROPS})

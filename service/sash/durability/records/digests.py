@@ -50,9 +50,9 @@ def of_evict(time: int, key: str | None) -> bytes:
     return _digest([pack(["evict", time, key])])
 
 
-def of_evict_range(start: int, end: int, key: str | None) -> bytes:
-    """The digest of an eviction of a range of time."""
-    return _digest([pack(["evict_range", start, end, key])])
+def of_evict_range(start: int, end: int, key: str | None, kind: str = "evict_range") -> bytes:
+    """The digest of an eviction of a range of time; `kind` says so if it does more."""
+    return _digest([pack([kind, start, end, key])])
 
 
 def of_bulk(batch: AnyBatch, kind: bytes = b"bulk") -> bytes:

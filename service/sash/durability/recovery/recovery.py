@@ -191,7 +191,8 @@ def _lose(session: TierSession, stored: StoredWindow, error: SashError) -> None:
         session.report_damage(f"{what}, which is not served", error)
         lost: SashError = DataLoss(
             f"{what} is not served: {error.message}. Nothing of it was changed: put what is damaged back from a backup "
-            "and start again, write what is whole to a new place with `sash check --salvage`, or delete the window"
+            "and start again, write what is whole to a new place with `sash admin check --salvage`, or delete the "
+            "window"
         )
     else:
         lost = FailedPrecondition(
@@ -223,5 +224,5 @@ def apply_again(session: TierSession, stored: StoredWindow, record: int, fields:
 def _nothing_served(error: DataLoss) -> DataLoss:
     return DataLoss(
         f"{error.message}. All windows need it, so none is served, and nothing was changed: put that value back from a "
-        "backup, or write what is whole to a new place with `sash check --salvage`"
+        "backup, or write what is whole to a new place with `sash admin check --salvage`"
     )

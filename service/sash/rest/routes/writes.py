@@ -155,7 +155,7 @@ async def bulk_evict(call: Call, name: Name, given: documents.Eviction) -> dict[
     origin, key = given.origin(), given.key
     if type(key) is dict:
         key = columns.key_of({"key": key}, await call.plane.look_up(name, "bulk_evict"))
-    evict = eviction_of(given.time, key, given.start, given.end, given.end_exclusive)
+    evict = eviction_of(given.time, key, given.start, given.end, given.end_exclusive, given.reset_mark)
     write = call.plane.write(name, evict, origin)
     return eviction_document(await unbroken(write))
 

@@ -319,6 +319,15 @@ class Derived(Generic[W]):
         for rollup in self.rollups:
             rollup.window.cut(rollup.group(number), time)
 
+    def reset_marks(self) -> None:
+        """Let the marks of groups be those of their keys, which were taken back.
+
+        The horizons stay: what left a group is in its keys only, which answer until time has passed the horizon.
+        """
+        for rollup in self.rollups:
+            rollup.window.keys.now[:] = NEVER
+        self.resume_marks()
+
     def tidy(self) -> None:
         """Do what time alone brings."""
         for rollup in self.rollups:

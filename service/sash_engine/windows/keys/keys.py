@@ -22,7 +22,7 @@ key. The window decides what the marks mean: it writes `late_through`, and inser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from typing import Any
 
@@ -30,12 +30,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_engine.forest import Forest, Layout
+from sash_engine.kernels import find_each
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.keys.pages import PAGES, Numbers, Pages
 from sash_engine.windows.keys.ragged import grown
-from sash_engine.windows.keys.range_answers import range_answers_steps
+from sash_engine.windows.keys.range_answers import Places, range_answers_steps
 from sash_engine.windows.keys.small_key import SmallKey
 from sash_engine.windows.keys.store import KeyStore, Same
 from sash_engine.windows.keys.totals import KeyTotals
@@ -65,7 +66,7 @@ class Keys:
     Attributes:
         kept_bytes: how many bytes of totals of a key may be kept between questions.
         top: no entry is newer; an insert of a newer one raises it. `NEVER` at first.
-        now: int64, by number: the newest time ever inserted, `NEVER` before. It does not go back when entries leave.
+        now: int64, by number: the newest time ever inserted, `NEVER` before. Only `reset_marks` takes it back.
         late_through: int64, by number: entries of this time and older come too late; `NEVER` at first.
         touched: int64, by number: when a key was last written, as the window says; 0 before.
         now_of, late_through_of: the same memory for access to one: Python integers, in half the time.
@@ -117,7 +118,7 @@ class Keys:
 
     def find_each(self, names: Sequence[str]) -> Numbers:
         """The numbers of keys, int64 (k,); -1 where there is no such key."""
-        return np.fromiter(map(self._numbers.get, names, repeat(-1)), np.int64, len(names))
+        return find_each(self._numbers, names)
 
     def name(self, number: int) -> str:
         """The name of a key."""
@@ -130,9 +131,9 @@ class Keys:
         """All numbers of keys are below this one."""
         return len(self._names)
 
-    def name_of(self, number: int) -> str | None:
-        """The name of a key; None for a number that no key has."""
-        return self._names[number]
+    def names_of(self, numbers: Iterable[int]) -> list[str | None]:
+        """The names of some keys; None for a number that no key has."""
+        return list(map(self._names.__getitem__, numbers))
 
     def written(self) -> Numbers:
         """The numbers of all keys that were ever written, sorted: 1 ms for a million."""
@@ -151,9 +152,9 @@ class Keys:
 
         Keys may neither come nor go while it is read.
         """
-        items = iter(self._numbers.items())
-        while chunk := dict(islice(items, size)):
-            yield list(chunk), np.fromiter(chunk.values(), np.int64, len(chunk))
+        names, numbers = iter(self._numbers), iter(self._numbers.values())
+        while chunk := list(islice(names, size)):
+            yield chunk, np.fromiter(islice(numbers, size), np.int64, len(chunk))
 
     def create(self, names: Sequence[str]) -> Numbers:
         """Create keys, none of which exists; return their numbers, int64 (k,). They have no entries yet."""
@@ -366,6 +367,10 @@ class Keys:
         layout = self._layout if some is None else some
         return range_answers_steps(self._pages, self._own_stores.get, layout, numbers, lengths, starts, stops)
 
+    def places(self, numbers: Numbers) -> Places:
+        """Where the rows of keys are."""
+        return Places(self._pages, self._own_stores.get, numbers)
+
     # ---------------------------------------------------------------- stores that keys get
 
     def own_store(self, number: int) -> KeyStore:
@@ -528,6 +533,12 @@ class Keys:
                 b = min(a + most, stop)
                 store.load_named(times[a:b], column, values[a:b])
                 yield
+
+    def reset_marks(self, numbers: Numbers) -> None:
+        """Take the marks of k keys back to those of their newest rows, as if they had got only what they have."""
+        self.now[numbers] = self.newest_each(numbers)
+        self.late_through[numbers] = NEVER
+        self.newest()  # `top` may have been of one of them
 
     def remove(self, number: int, times: Array, column: int, values: Sequence[Any]) -> Array:
         """Remove named rows of a key; see `KeyStore.remove`."""

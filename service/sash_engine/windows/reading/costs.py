@@ -79,7 +79,7 @@ class Costs:
 
     def check_entries(self, entries: int) -> None:
         """Check that there is memory for an answer over so many entries, if it may list them."""
-        if self.sized:
+        if any(monoid.values_per_entry is not None for monoid in self._many.values()):
             self.need(ENTRY_BYTES * entries)
 
     def need_answers(self, answers: int, partials: bool, parts: bool, name_bytes: int = 0) -> None:

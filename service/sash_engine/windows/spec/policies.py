@@ -7,7 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = ["AdaptivePolicy", "AggregateSpec", "Document", "OrderPolicy", "SlidePolicy", "ticks_or_text"]
+__all__ = ["NO_BOUND", "AdaptivePolicy", "AggregateSpec", "Document", "OrderPolicy", "SlidePolicy", "ticks_or_text"]
+
+
+NO_BOUND = "none"
+"""What `order.ahead` says where entries may be as far ahead as they like."""
 
 
 class Document(BaseModel):
@@ -102,7 +106,8 @@ class OrderPolicy(Document):
     ahead: Annotated[str, BeforeValidator(ticks_or_text)] | None = Field(
         None,
         description="Entries with `time > wall time + ahead` are too far ahead. A duration such as `5m`, or ticks. "
-        "Without this guard, one such entry moves its key's now and slides all others out.",
+        "One such entry would move its key's now and slide all others out. So a new window in event time that does not "
+        "say has `1d`, and rejects them. `none`: there is no bound.",
     )
     too_far_ahead: Literal["drop", "reject"] | None = Field(
         None,
@@ -116,6 +121,8 @@ class OrderPolicy(Document):
         """Give a policy with `ahead` its default, so that leaving it out and saying it are the same spec."""
         if not isinstance(document, Mapping) or document.get("ahead") is None:
             return document
+        if document["ahead"] == NO_BOUND:
+            return {**document, "ahead": None}  # as earlier versions store it; `guarded` sees that it was said
         return document if document.get("too_far_ahead") is not None else {**document, "too_far_ahead": "drop"}
 
 

@@ -48,6 +48,8 @@ Durability = Literal["sync", "interval", "memory"]
 
 ARRIVAL, PLACED, REMOVED = NUMBERS = "arrival!", "placed!", "removed!"
 """The columns of the numbers of arrival, and of those of entries that were removed; nobody can call a field so."""
+AHEAD = "1d"
+"""How far ahead the entries of a new window may be: more than clocks differ, and than any two time zones."""
 MAX_FIELDS = 64
 MAX_AGGREGATES = 64
 MAX_KEY_BYTES = 512
@@ -203,6 +205,17 @@ class WindowSpec(Document):
     def document(self) -> dict[str, Any]:
         """The spec as plain JSON values, defaults left out where nothing was said."""
         return self.model_dump(mode="json", exclude_none=True, by_alias=True, exclude_unset=self.of is not None)
+
+    def guarded(self) -> WindowSpec:
+        """The spec that a new window has: in event time it refuses entries far ahead, unless the spec says otherwise.
+
+        Specs of windows that are there are not changed by it: they say what their windows do.
+        """
+        own = self.time_unit != "none" and self.slide.clock == "event" and not self.feeds_on
+        if not own or "ahead" in self.order.model_fields_set:
+            return self
+        order = self.order.model_copy(update={"ahead": AHEAD, "too_far_ahead": "reject"})
+        return self.model_copy(update={"order": order})
 
     @property
     def is_open(self) -> bool:

@@ -150,6 +150,18 @@ class Changes:
                 self._slide.sessions.after_removal(number, np.array([start]))
         return self._counts.evicted - before
 
+    def reset_marks(self, start: int, end: int, name: str | None) -> None:
+        """Take back the high-water marks with start <= mark <= end, of one key or of all, once their entries have left.
+
+        A key goes on as if it had been sent only the entries that it has: what left because of the marks is not late.
+        """
+        keys = self._keys
+        numbers = keys.numbers() if name is None else keys.find_each([name])
+        numbers = numbers[numbers >= 0]
+        wrong = numbers[(keys.now[numbers] >= start) & (keys.now[numbers] <= end)]
+        keys.reset_marks(wrong)
+        self._slide.by_age_each(wrong)
+
     def punctuate(self, time: int) -> int:
         """Note that entries of a time and older are final, and evict what has become too old; return how many.
 

@@ -14,6 +14,8 @@ did.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -51,7 +53,9 @@ class Order:
         self._ahead = spec.ahead_ticks
         self.guards = self._ahead is not None
         """Whether entries can be too far ahead."""
-        self._rejects_ahead = spec.order.too_far_ahead == "reject"
+        self.rejects_ahead = spec.order.too_far_ahead == "reject"
+        """Whether such an entry refuses its write."""
+        self._unit = spec.time_unit
         self._tick_ns = NANOSECONDS_PER_TICK.get(spec.time_unit, 1)
         self._late = spec.order.late
         self._equal = spec.order.equal_times
@@ -66,7 +70,7 @@ class Order:
         """Whether an entry is too far ahead, and dropped; raises FailedPrecondition where the policy rejects it."""
         through = self._through()
         if time > through:
-            self._refuse_ahead(1, through)
+            self._refuse_ahead(1, time)
         return time > through
 
     def drop_ahead(
@@ -90,7 +94,7 @@ class Order:
             return columns, keys, 0
         kept = columns[0] <= through
         ahead = int(columns[1][~kept].sum()) if weighted else len(kept) - int(np.count_nonzero(kept))
-        self._refuse_ahead(ahead, through)
+        self._refuse_ahead(ahead, int(columns[0].max()))
         coded = None if keys is None else Coded(keys.dictionary, keys.codes[kept])
         return [column[kept] for column in columns], coded, ahead
 
@@ -99,10 +103,26 @@ class Order:
         assert self._ahead is not None, "the policy has a guard"
         return self._clock.now_ns() // self._tick_ns + self._ahead
 
-    def _refuse_ahead(self, entries: int, through: int) -> None:
-        if self._rejects_ahead:
+    def check_ahead(self, stages: Sequence[Array]) -> None:
+        """Refuse a write that comes in stages if an entry of it is too far ahead; for windows that reject those.
+
+        Args:
+            stages: the times of each.
+        """
+        through = self._through()
+        newest = max((int(times.max()) for times in stages if len(times)), default=through)
+        if newest > through:
+            self._refuse_ahead(sum(int(np.count_nonzero(times > through)) for times in stages), newest)
+
+    def _refuse_ahead(self, entries: int, newest: int) -> None:
+        if self.rejects_ahead:
+            through = self._through()
+            read_as = {unit: newest * ns // self._tick_ns for unit, ns in NANOSECONDS_PER_TICK.items()}
+            likely = [unit for unit, time in read_as.items() if through // 10 <= time <= through]  # since the seventies
+            hint = f"; is {newest} in {likely[-1]}? Its times are in {self._unit}" if likely else ""
             raise FailedPrecondition(
-                f"window {self._name!r} rejects entries too far ahead of wall time, and {entries} of this write are",
+                f"window {self._name!r} rejects entries too far ahead of wall time, and {entries} of this write are"
+                + hint,
                 field="time",
                 limit=f"time <= {through}",
             )

@@ -13,8 +13,8 @@ A slice is newer than those before it, so each key is sent its entries in order.
 after one bulk with all rows. One bulk would have the rows twice while it sorts them, and sort them in one long step.
 
 Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups, cascades or an
-algorithm, those that reject entries or keep one per time, and those that slide by ADWIN, which cuts between the blocks
-that a bulk has made.
+algorithm, those that drop entries far ahead, reject others or keep one per time, and those that slide by ADWIN, which
+cuts between the blocks that a bulk has made.
 """
 
 from __future__ import annotations
@@ -164,7 +164,14 @@ class Writer:
 
     def check(self, batch: AnyBatch) -> None:
         """Check all of a bulk that can be checked before it is inserted; raises what `bulk_insert` would."""
-        self.checked_columns(batch)
+        times, *_ = self.checked_columns(batch)
+        if self.order.rejects_ahead:
+            self.order.check_ahead([times])
+
+    def check_ahead(self, time: int) -> None:
+        """Raise FailedPrecondition for an entry too far ahead, where the policy rejects it."""
+        if self.order.rejects_ahead:
+            self.order.is_ahead(time if self._panes is None else self._panes.floor(time))
 
     def load(self, batch: AnyBatch) -> None:
         """Take in entries of existing keys as another window had them: none is late or counted, and none leaves.
@@ -275,7 +282,8 @@ class Writer:
     def _takes_slices(self) -> bool:
         """Whether the window may take some rows of a write before it has seen the others."""
         order = self.order
-        decides = order.guards or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
+        drops = order.guards and not order.rejects_ahead
+        decides = drops or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
         gathers = self._panes is not None or self._slide.sessions is not None or self._spec.slide.adaptive is not None
         return not (decides or gathers or self._derived.rollups or self._derived.cascades)
 
@@ -293,6 +301,8 @@ class Writer:
 
     def _insert_slices(self, stages: list[AnyBatch], slice_rows: int) -> Steps[WriteResult]:
         """Insert the rows in slices of about so many rows, and slide."""
+        if self.order.guards:
+            self.order.check_ahead([stage.times for stage in stages])
         names, texts = self._dictionaries(stages[0])
         columns = yield from self._columns_of(stages)
         floor = self._slide.refused_through()
