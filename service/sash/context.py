@@ -36,15 +36,17 @@ class CallContext:
         address: returns the address that it comes from.
         caller: as the attribute.
         shard: as the attribute.
+        applied: as the attribute.
 
     Attributes:
         caller: who makes it, a `sash.access.caller.Caller`; None where nobody has been authenticated.
         name: who is charged for it: the caller's name, else an address. Its lease sets it.
         shard: the one shard that it is for; it has no answer for others, and forwards nothing. None: all of them.
         missing: where a question notes the shards that its answer lacks; None: it must lack none.
+        applied: is called when the call's write is applied, and waits for nothing but the tier.
     """
 
-    __slots__ = ("_address", "_headers", "_id", "_write", "caller", "missing", "name", "shard")
+    __slots__ = ("_address", "_headers", "_id", "_write", "applied", "caller", "missing", "name", "shard")
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class CallContext:
         *,
         caller: Any = None,
         shard: int | None = None,
+        applied: Callable[[], None] = lambda: None,
     ) -> None:
         self._headers = headers
         self._address = address
@@ -62,6 +65,7 @@ class CallContext:
         self.name = ""
         self.shard = shard
         self.missing: set[int] | None = None
+        self.applied = applied
 
     @property
     def id(self) -> str:

@@ -26,6 +26,8 @@ from sash.admission import Admission
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
+from sash.envoy.limits import RateLimits
+from sash.envoy.limits import method_of as rate_limit_of
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
 from sash.otlp.app import PATH as OTLP
@@ -146,6 +148,9 @@ class Service:
         rest = create_app(self.plane, settings, registry, metrics, self._not_ready, rights, collected)
         rest.router.routes.extend(ui.routes(lambda: self.grpc_port))
         points = OtlpMetrics(self.plane, memory, settings.max_entries_per_write, metrics)
+        limits = self._rate_limits = (
+            None if settings.rate_limits is None else RateLimits(self.plane, metrics, settings.rate_limits)
+        )
         self._rpc = RpcServer(
             self.plane,
             settings,
@@ -155,7 +160,7 @@ class Service:
             self._certificates,
             shared,
             routed=shards > 1,
-            others=[method_of(points)],
+            others=[method_of(points), *([] if limits is None else [rate_limit_of(limits)])],
         )
         closing = rest.edge.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)
@@ -295,6 +300,8 @@ class Service:
         refreshes = [self._access.refresh]
         if self._certificates is not None:
             refreshes.append(self._certificates.refresh)
+        if self._rate_limits is not None:
+            refreshes.append(self._rate_limits.refresh)
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
             # Each for itself: a window that cannot be tidied must not keep a token alive.

@@ -295,6 +295,11 @@ class Settings(BaseSettings):
         description="The claim with the patterns of windows: a list, or a text with spaces between. If this is empty, "
         "every window.",
     )
+    rate_limits: Path | None = Field(
+        None,
+        description="A YAML file of limits. If it is set, Envoy's rate limit service is on the port of gRPC, and "
+        "decides by them. It is read again when it changes.",
+    )
     public: Public = Field(
         (),
         description="What needs no token: `metrics` (`/metrics`), `docs` (`/docs`, `/openapi.json`), or both.",

@@ -27,8 +27,14 @@ def name_of(page):
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    with local_service(data=str(tmp_path_factory.mktemp("data")), wait_s=600) as service:
-        yield service
+    """With the limits of the page about Envoy."""
+    limits = tmp_path_factory.mktemp("limits") / "limits.yaml"
+    page = ROOT / "docs" / "howto" / "envoy.md"
+    limits.write_text(next(block.code for block in blocks_of(page.read_text()) if block.code.startswith("domain: ")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SASH_RATE_LIMITS", str(limits))
+        with local_service(data=str(tmp_path_factory.mktemp("data")), wait_s=600) as service:
+            yield service
 
 
 @pytest.fixture(scope="module")

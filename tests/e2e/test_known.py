@@ -71,6 +71,34 @@ def reproduced(window, logged):
             assert again == answer
 
 
+def numbered(service):
+    """The entries of each key with their numbers, and what was removed: each has counted once."""
+    url, removed, ends = f"{service.rest_url}/v1/windows/cards", 0, set()
+
+    def rows(key, **more):
+        found = httpx.get(f"{url}/entries", params={"key": key, "reverse": True, **more}).json()["bulks"]
+        return [
+            dict(zip(bulk["fields"], row, strict=True), time=time)
+            for bulk in found
+            for time, *row in zip(bulk["time"], *bulk["fields"].values(), strict=True)
+        ]
+
+    for key in KEYS:
+        kept = rows(key, known="kept")
+        arrivals = [row.pop("arrival!") for row in kept]
+        assert kept == rows(key)
+        assert len(set(arrivals)) == len(arrivals)
+        gone = rows(key, known="removed")
+        removed += len(gone)
+        assert all(row["placed!"] <= row["arrival!"] < row["removed!"] for row in gone)
+        ends |= {(row["time"], row["id"]) for row in gone}
+        times = [row["time"] for row in gone]
+        assert times == sorted(times, reverse=True)
+    counts = httpx.get(url).json()["counts"]
+    assert removed == counts["retracted"] + counts["corrected"] > 20
+    assert len(ends) > 20
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_logged_answers_are_given_again_after_restarts(shards, tmp_path):
     rng, logged = random.Random(shards), []
@@ -80,6 +108,7 @@ def test_logged_answers_are_given_again_after_restarts(shards, tmp_path):
             window = client.create_window(SPEC)
             live(window, rng, 60, part * 60, logged)
             reproduced(window, logged)
+            numbered(service)
     assert len({each.known_at for each in logged}) > 50
 
 
@@ -93,6 +122,7 @@ def test_logged_answers_are_given_again_by_two_processes(tmp_path):
             window = client.create_window(SPEC)
             live(window, rng, 60, part * 60, logged)
             reproduced(window, logged)
+            numbered(service)
 
 
 @pytest.fixture(scope="module")

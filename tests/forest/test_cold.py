@@ -177,6 +177,17 @@ def test_all_columns_come_at_once():
     assert cooled.loads == [[0, 1, 2, 3, 4, 5]]
 
 
+def test_blocks_that_leave_with_deferred_rows_are_not_counted_any_more():
+    """[...|...|...] newcomers in every second block; one block leaves, and then several"""
+    cooled = Cooled()
+    cooled.forest.bulk_insert(np.arange(5, 1000, 20), [np.full(50, 2.0)])
+    for through, waiting in ((9, 49), (19, 49), (29, 48), (99, 45)):
+        cooled.forest.bulk_evict(through)
+        assert cooled.cold.dirty_entries == waiting
+        cooled.cold.check_invariants()
+    assert cooled.loads == []
+
+
 def test_deferred_rows_load_nothing_until_their_block_is_stored_or_read():
     """[...|...|...] newcomers in 50 of 100 blocks, again and again"""
     cooled = Cooled()

@@ -30,6 +30,7 @@ from sash_wire.pipeline import parsed
 from tests.ingest.log import SPEC, ids_of, ingest, record
 from tests.ingest.test_runner import faulty
 from tests.support import kafka as mock
+from tests.support import transactions
 from tests.support.kafka import mock_cluster, sent
 from tests.support.registry import framed, schema_registry
 from tests.support.waiting import wait_until
@@ -183,6 +184,77 @@ def test_a_partition_that_was_held_is_read_again_when_it_comes_back(cluster, top
     one.close()
 
 
+def test_the_lag_is_what_no_window_has_yet(cluster, topic):
+    cluster.send(topic, records(0, 10 * PARTITIONS))
+    one, streams = opened(cluster, topic)
+    found = []
+    wait_until(lambda: found.extend(one.poll(0.01)) or sum(map(len, found)) == 10 * PARTITIONS)
+    assert one.lag() == dict.fromkeys(streams.begun, 10)
+    one.applied(streams.begun[0], 4)
+    one.applied(streams.begun[1], 10)
+    assert [one.lag()[stream] for stream in streams.begun] == [6, 0, 10, 10]
+    one.close()
+
+
+class Old:
+    """A message of partition 0."""
+
+    def __init__(self, topic, offset):
+        self.error, self.topic, self.partition = lambda: None, lambda: topic, lambda: 0
+        self.offset, self.value = lambda: offset, lambda: b"{}"
+
+
+class Scripted:
+    """A consumer in the place of librdkafka's."""
+
+    def __init__(self, options):
+        pass
+
+    def subscribe(self, topics, on_assign, on_revoke, on_lost):
+        self.assigned = on_assign
+
+    def resume(self, places):
+        pass
+
+
+def test_records_of_several_topics_are_told_apart(monkeypatch):
+    class Mixed(Scripted):
+        def consume(self, most, timeout_s):
+            return [Old(topic, offset) for topic, offset in (("a", 0), ("b", 5), ("b", 6), ("a", 1))]
+
+    monkeypatch.setattr("sash_ingest.kafka.Consumer", Mixed)
+    kafka = Kafka(parsed(IngestConfig, document("h:1", "a, b")).source, "g")
+    kafka.open(Begun())
+    assert {each.stream: each.numbers for each in kafka.poll(0.0)} == {"a/0": [1, 2], "b/0": [6, 7]}
+
+
+def test_records_from_before_a_partition_came_back_are_read_again(monkeypatch):
+    """It left and came back while the consumer was asked: what it gives may be from before, behind another number."""
+    done = []
+
+    class Moves(Scripted):
+        def consume(self, most, timeout_s):
+            if not done:
+                self.assigned(self, [TopicPartition("t", 0)])
+            return [Old("t", 7)]
+
+        def seek(self, place):
+            done.append(("seek", place.offset))
+
+        def assign(self, places):
+            done.append(("assign", places[0].offset))
+
+    monkeypatch.setattr("sash_ingest.kafka.Consumer", Moves)
+    kafka = Kafka(parsed(IngestConfig, document("h:1", "t")).source, "g")
+    streams = Begun()
+    streams.begin = lambda stream: 5
+    kafka.open(streams)
+    assert kafka.poll(0.0) == []
+    assert done == [("assign", 5), ("seek", 5)]
+    (records,) = kafka.poll(0.0)
+    assert (records.stream, records.numbers) == ("t/0", [8])
+
+
 def test_a_consumer_leaves_its_group_before_it_is_closed(cluster, topic, monkeypatch):
     """librdkafka waits for ever, or aborts, where a close meets a rebalance that waits for its callback."""
     done = []
@@ -258,7 +330,7 @@ def test_two_groups_that_write_the_same_stream_fence_each_other(client, cluster,
     assert ids_of(window) == Counter(range(8000))
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_partitions_move_between_consumers(client, cluster, topic, strategy):
     cluster.send(topic, records(0, 1000))
     found = document(cluster.servers, topic, source={"options": {"partition.assignment.strategy": strategy}})
@@ -291,6 +363,42 @@ def test_brokers_that_fail_are_waited_for(client, cluster, topic):
         cluster.send(topic, records(800, 1200))
         has(window, 1200)
     assert ids_of(window) == Counter(range(1200))
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_only_committed_transactions_are_read(client, level):
+    """Two that interleave, one of which is aborted, and one that is open until it is committed."""
+    with transactions.broker("t") as log:
+        servers = f"127.0.0.1:{log.port}"
+        log.append(1, [record(n) for n in (0, 1)])
+        log.append(2, [record(n) for n in (100, 101, 102)])
+        log.append(1, [record(2)])
+        log.end(2, commit=False)
+        log.end(1, commit=True)
+        log.append(2, [record(3)])
+        log.end(2, commit=True)
+        log.append(3, [record(4)])
+        log.append(1, [record(103)])
+        log.end(1, commit=False)
+        options = {} if level == "read_committed" else {"isolation.level": level}
+        with running(client, document(servers, "t", name=level, source={"options": options})):
+            window = client.window("log")
+            if options:
+                has(window, 9)  # as the broker gives aborted ones to who asks for them
+                return
+            has(window, 4)
+            assert ids_of(window) == Counter(range(4))
+            log.end(3, commit=True)
+            log.append(3, [record(5)])
+            log.end(3, commit=True)
+            has(window, 6)
+        assert ids_of(window) == Counter(range(6))
+        assert window.last_write(f"{level}/t/0").number == 15  # with the offsets of markers, and of what was aborted
+        with running(client, document(servers, "t", name=level)):
+            log.append(4, [record(6)])
+            log.end(4, commit=True)
+            has(window, 7)
+        assert ids_of(window) == Counter(range(7))
 
 
 def test_records_that_do_not_fit_go_to_a_topic_with_their_reason(client, cluster, topic):

@@ -1,11 +1,16 @@
 """A pipeline as a document, over lines of standard input."""
 
+import json
 import os
 import socket
+import subprocess
+import sys
+from collections import Counter
 from threading import Thread
 
 import httpx
 import pytest
+import yaml
 
 from sash_ingest.config import IngestConfig
 from sash_ingest.run import run
@@ -39,3 +44,26 @@ def test_metrics_listen_on_this_machine_alone_unless_told(client, host, elsewher
             thread.join()
         with socket.socket() as after:
             assert after.connect_ex(("127.0.0.1", url.port)) != 0
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_strict_ends_at_the_first_record_that_does_not_fit(client, service, tmp_path, strict):
+    """Also where there is a place for such records; what came before it is written, and is not written again."""
+    (tmp_path / "p.yaml").write_text(
+        yaml.safe_dump({
+            "name": "strict", "service": service.grpc_target, "time": "at", "windows": [{"spec": SPEC}],
+            "bad_records": {"path": str(tmp_path / "bad")}, "records_per_write": 2,
+        })
+    )  # fmt: skip
+    lines = b"\r\n".join([record(1), record(2), record(3, id="x"), record(4)])
+    command = [sys.executable, "-m", "sash.main", "ingest", "-", str(tmp_path / "p.yaml"), "--name", "again"]
+    for _ in range(2):
+        done = subprocess.run([*command, *["--strict"] * strict], input=lines, capture_output=True)
+        told = done.stderr.decode()
+        assert done.returncode == (1 if strict else 0), told
+        assert ("line 3: id is 'x', a str, and no int64 (window log)" in told) == strict
+    assert ids_of(client.window("log")) == Counter([1, 2] if strict else [1, 2, 4])
+    assert (tmp_path / "bad").exists() is not strict
+    if not strict:
+        (letter,) = (tmp_path / "bad").read_text().splitlines()
+        assert json.loads(letter)["record"] == record(3, id="x").decode()

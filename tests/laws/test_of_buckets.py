@@ -49,6 +49,22 @@ def test_the_same_buckets_make_the_same_sketch_and_it_merges(counts, k, tail):
     assert (both.get_total_weight() if tail else both.n) == 2 * sum(counts) + 500
 
 
+@given(COUNTS, st.lists(st.floats(-1.7e308, 1.7e308), min_size=41, max_size=41), st.booleans())
+def test_items_are_in_order_and_between_the_ends_wherever_these_are(counts, ends, tail):
+    """Buckets may be narrow, or wider than a float64."""
+    edges = np.sort(np.array(ends[: len(counts) + 1]))
+    monoid = Quantile(q=[0.0, 0.5, 1.0], k=10, accuracy="tail" if tail else "rank")
+    found = monoid.lower(monoid.decode(monoid.of_buckets(edges[:-1], edges[1:], np.array(counts))))
+    low, high = (np.clip(edge, -1e289, 1e289) if tail else edge for edge in (edges[0], edges[-1]))
+    assert low <= found[0] <= found[1] <= found[2] <= high
+
+
+def test_many_values_of_a_narrow_bucket_are_in_order():
+    lows, highs = np.array([0.1, 0.1, 0.3]), np.array([0.1, 0.3, 0.3])
+    for total in (150, 201, 10**6 + 1):
+        Quantile().decode(Quantile().of_buckets(lows, highs, np.array([total] * 3)))
+
+
 def test_few_values_are_spread_evenly_and_all_are_there():
     lows, highs, counts = np.array([0.0, 10.0]), np.array([10.0, 20.0]), np.array([4, 1])
     items = Quantile(q=[i / 5 + 0.1 for i in range(5)]).decode(Quantile().of_buckets(lows, highs, counts))
@@ -71,7 +87,7 @@ def test_ranks_of_the_tail_are_true_to_small_steps(counts, k):
     assert sketch.get_total_weight() == total
     for rank, value in zip(RANKS, monoid.lower(sketch), strict=True):
         # a step of the scale, and what lies between the middles of two steps
-        step = 2 * np.pi / k * max(np.sqrt(rank * (1 - rank)), 1 / k)
+        step = 4 * np.pi / k * max(np.sqrt(rank * (1 - rank)), 1 / k)
         assert abs(rank_of(value, *made) - rank) <= step + 1 / total
 
 

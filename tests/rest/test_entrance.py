@@ -49,7 +49,11 @@ async def test_a_write_that_goes_on_keeps_its_place_and_its_memory(size):
     entrance = Entrance([mount], Guard(Settings()), 10**6, Metrics(CollectorRegistry()))
     headers = [(b"host", b"localhost"), (b"content-length", b"%d" % size), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/x", "http_version": "1.1", "headers": headers}
-    scope |= {"query_string": b"", "client": ("a", 1), ANSWERS: SimpleNamespace(small_body=lambda _: None)}
+    scope |= {
+        "query_string": b"",
+        "client": ("a", 1),
+        ANSWERS: SimpleNamespace(small_body=lambda _: None, let_follow=None),
+    }
     task = asyncio.create_task(entrance(scope, receive, None))
     await turns()
     task.cancel()

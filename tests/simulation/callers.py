@@ -113,7 +113,12 @@ def evicting(start: int, end: int, key: str | None) -> Op:
 
     def bound(known: Entries) -> Applied:
         gone = leaving(known)
-        return _on_window(lambda state: (state & ~gone(), (state & gone()).bit_count()))
+
+        def evict(state: int) -> tuple[State, Hashable]:
+            some = state & gone()
+            return state ^ some, some.bit_count()
+
+        return _on_window(evict)
 
     return Op(
         f"evict {start} to {end} of {key or 'all'}",

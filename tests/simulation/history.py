@@ -18,6 +18,7 @@ Source: Lowe, "Testing for linearizability", 2017 (just-in-time linearization).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -176,6 +177,8 @@ class History:
         self.cases: set[Case] = {Case(None, None, (), frozenset())}
         self.pending: dict[int, Op] = {}
         self._shaken: set[int] = set()
+        self._links: dict[tuple[Chain, int], Chain] = {}
+        """What is known of `_linked`: it depends on nothing that changes."""
         self.most = 1
         self._next = 1
 
@@ -202,8 +205,8 @@ class History:
         for case in self._closure(op.number):
             for number, got in case.done:
                 if number == op.number and (result in (got, ANY) or (result == THERE and got != GONE)):
-                    left = case._replace(done=case.done - {(number, got)})
-                    found.update(self._durable(left, number) if durable else [self._without(left, number)])
+                    left = Case(case.durable, case.state, case.chain, case.done - {(number, got)})
+                    found.add(self._durable(left, number) if durable else self._without(left, number))
         del self.pending[op.number]
         self._keep(found, f"{op.what} answers {result}")
 
@@ -241,19 +244,13 @@ class History:
         """The store, and all memory, is as it was; answers to calls that go on may be of before that."""
         now = self.pending
         self.cases, self.pending = mark[0], dict(mark[1])
-        found = set()
-        for before in self._closure(None):
-            for case in self._prefixes(before):
-                found.add(case._replace(done=frozenset(each for each in case.done if each[0] in now)))
+        found = self._left(self._closure(None), self.pending.keys() - now.keys())
         self.pending = now
         self._shaken.update(now)
         self._keep(found, "the store went back")
 
     def _forgot(self, lost: set[int], what: str) -> None:
-        found = set()
-        for before in self._closure(None):
-            for case in self._prefixes(before):
-                found.add(case._replace(done=frozenset(each for each in case.done if each[0] not in lost)))
+        found = self._left(self._closure(None), lost)
         for number in lost:
             del self.pending[number]
         self._keep(found, what)
@@ -265,7 +262,6 @@ class History:
     def settled(self) -> None:
         """Whatever was lost has taken effect by now, or never will; and all is durable."""
         self._over({op.number for op in self.pending.values() if not op.answered}, "all is settled")
-        self._keep({case._replace(durable=case.state, chain=()) for case in self.cases}, "all is settled")
 
     def served(self, op: Op) -> None:
         """Nobody does anything more for a call whose answer is lost; what it did may still be in memory only."""
@@ -281,11 +277,11 @@ class History:
 
     def _over(self, lost: set[int], what: str) -> None:
         found: set[Case] = set()
-        for case in self._closure(None):  # others that go on may have been before them
-            cases = {case._replace(done=frozenset(each for each in case.done if each[0] not in lost))}
+        for durable, state, chain, done in self._closure(None):  # others that go on may have been before them
+            case = Case(durable, state, chain, frozenset(each for each in done if each[0] not in lost))
             for number in lost:
-                cases = {after for each in cases for after in self._durable(each, number)}
-            found |= cases
+                case = self._durable(case, number)
+            found.add(case)
         for number in lost:
             del self.pending[number]
         self._keep(found, what)
@@ -302,15 +298,16 @@ class History:
             state, _ = self.pending[number].apply(state)
         return state
 
-    def _durable(self, case: Case, number: int) -> list[Case]:
+    def _durable(self, case: Case, number: int) -> Case:
         """A call of the chain is durable, and so is what came before it."""
-        for at, link in enumerate(case.chain):
+        durable, state, chain, done = case
+        for at, link in enumerate(chain):
             if number in link:
-                before = [each for earlier in case.chain[:at] for each in earlier]
-                durable = self._replayed(case.durable, [*before, number])
-                left = tuple(each for each in link if each != number)
-                return [case._replace(durable=durable, chain=((left,) if left else ()) + case.chain[at + 1 :])]
-        return [case]
+                before = [each for earlier in chain[:at] for each in earlier]
+                left = tuple([each for each in link if each != number])
+                rest = (left, *chain[at + 1 :]) if left else chain[at + 1 :]
+                return Case(self._replayed(durable, [*before, number]), state, rest, done)
+        return case
 
     @staticmethod
     def _without(case: Case, number: int) -> Case:
@@ -318,27 +315,48 @@ class History:
         chain = tuple(left for link in case.chain if (left := tuple(n for n in link if n != number)) or not link)
         return case if chain == case.chain else case._replace(chain=chain)
 
-    def _prefixes(self, case: Case) -> Iterable[Case]:
-        """What may be left of a case when memory is lost; calls that are undone may take effect again."""
-        yield case._replace(durable=case.state, chain=())
-        gone = {number for link in case.chain for number in link}
-        durable = case.durable
-        for link in case.chain:
-            some: list[int] = []
+    def _left(self, cases: Iterable[Case], lost: AbstractSet[int]) -> set[Case]:
+        """What may be left of cases when memory is lost; calls that are undone may take effect again.
+
+        Args:
+            lost: the numbers of calls that are followed no more.
+        """
+        found: set[Case] = set()
+        parts: dict[tuple[State, Chain], list[tuple[State, set[int]]]] = {}
+        for durable, state, chain, done in cases:
+            if lost:
+                done = frozenset([each for each in done if each[0] not in lost])
+            found.add(Case(state, state, (), done))
+            if not chain:
+                continue
+            some = parts.get((durable, chain))
+            if some is None:
+                some = parts[durable, chain] = list(self._prefixes(durable, chain))
+            for left, gone in some:
+                found.add(Case(left, left, (), frozenset([each for each in done if each[0] not in gone])))
+        return found
+
+    def _prefixes(self, durable: State, chain: Chain) -> Iterable[tuple[State, set[int]]]:
+        """What may be left of a chain but the whole, each with the numbers of the calls that are undone."""
+        gone = {number for link in chain for number in link}
+        for link in chain:
             for choice in range(2 ** len(link) - 1):
                 some = [number for at, number in enumerate(link) if choice >> at & 1]
-                state = self._replayed(durable, some)
-                left = gone.difference(some)
-                yield Case(state, state, (), frozenset(each for each in case.done if each[0] not in left))
+                yield self._replayed(durable, some), gone.difference(some)
             durable = self._replayed(durable, link)
             gone.difference_update(link)
 
     def _linked(self, chain: Chain, op: Op) -> Chain:
-        if not chain or not chain[-1]:
-            return (*chain[:-1], (op.number,))
-        if all(op.passes(self.pending[number], self.entries) for number in chain[-1]):
-            return (*chain[:-1], tuple(sorted((*chain[-1], op.number))))
-        return (*chain, (op.number,))
+        found = self._links.get((chain, op.number))
+        if found is None:
+            if not chain or not chain[-1]:
+                found = (*chain[:-1], (op.number,))
+            elif all(op.passes(self.pending[number], self.entries) for number in chain[-1]):
+                found = (*chain[:-1], tuple(sorted((*chain[-1], op.number))))
+            else:
+                found = (*chain, (op.number,))
+            self._links[chain, op.number] = found
+        return found
 
     # ---------------------------------------------------------------- cases
 
@@ -346,13 +364,14 @@ class History:
         """All cases that pending calls lead to; none goes on once the target has taken effect."""
         seen = set(self.cases)
         todo = list(seen)
-        while todo:
+        pending = [(number, op) for number, op in self.pending.items() if not op.closed]
+        while todo and pending:
             durable, state, chain, done = todo.pop()
             began = {number for number, _ in done}
             if target in began:
                 continue
-            for number, op in self.pending.items():
-                if number in began or op.closed:
+            for number, op in pending:
+                if number in began:
                     continue
                 after, result = op.apply(state)
                 # One that finds no window is answered at once: it stays so whatever is lost.
@@ -371,8 +390,8 @@ class History:
         lost = {op.number for op in self.pending.values() if not op.answered}
         groups: dict[tuple[State, frozenset[tuple[int, Hashable]]], set[tuple[State, Chain]]] = {}
         for durable, state, chain, done in cases:
-            if lost:
-                done = frozenset((n, ANY if n in lost else got) for n, got in done)
+            if lost and done:
+                done = frozenset([(n, ANY if n in lost else got) for n, got in done])
             closed = (*chain, ()) if chain and chain[-1] else () if chain == ((),) else chain
             groups.setdefault((state, done), set()).add((durable, closed))
         if not groups:

@@ -2,11 +2,13 @@
 
 python -m tests.simulation.planted             each in a process of its own; says by which seed it is found, after how
                                                many tries; SASH_SECONDS of processor time at most for each
+python -m tests.simulation.planted own         the same for faults of the simulation itself: which cases find each
 python -m tests.simulation --planted NAME      runs seeds on the code with that fault
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -119,8 +121,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a retry is answered before the write is durable": (
         "sash.durability.storage",
-        "return await hosted.settled(WriteResult(already_applied=True), hosted.last_record)\n        if isinstance",
-        "return WriteResult(already_applied=True)\n        if isinstance",
+        "            return await hosted.settled(again, hosted.last_record)\n",
+        "            return again\n",
     ),
     "a write waits for the record before its own": (
         "sash.durability.write_path",
@@ -398,6 +400,228 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
 }
 """As above, for a cluster."""
 
+_HISTORY, _WORLD, _DISK, _LOOP = (f"tests.simulation.{name}" for name in ("history", "world", "disk", "loop"))
+_REDIS, _THREADS, _PEERS, _ENDING = (f"tests.simulation.{name}" for name in ("redis", "threads", "peers", "ending"))
+OWN: dict[str, tuple[str, str, str]] = {
+    "an answer is compared with nothing": (_HISTORY, "result in (got, ANY)", "True"),
+    "no case left is no contradiction": (_HISTORY, "        if not groups:\n", "        if False:\n"),
+    "what is refused may be there": (
+        _HISTORY,
+        "if not any(number == op.number for number, _ in case.done)}, op.what)",
+        "}, op.what)",
+    ),
+    "what is acknowledged may be lost with memory": (
+        _HISTORY,
+        "found.add(self._durable(left, number) if durable else",
+        "found.add(left if durable else",
+    ),
+    "what came before an acknowledged write may be lost": (_HISTORY, "[*before, number])", "[number])"),
+    "nothing is lost with memory": (_HISTORY, "            if not chain:\n", "            if True:\n"),
+    "whatever is in memory may be lost, in any order": (
+        _HISTORY,
+        "            durable = self._replayed(durable, link)\n            gone",
+        "            gone",
+    ),
+    "all calls pass each other": (_HISTORY, "one.adds(entries) & two.takes(entries)", "False"),
+    "a case is left out though it allows more": (
+        _HISTORY,
+        "        if len(places) > 1 or min(places) < last:\n",
+        "        if False:\n",
+    ),
+    "a call whose process died may take effect later": (
+        _HISTORY,
+        'self._forgot({op.number for op in self.pending.values() if not op.answered}, "a process died")',
+        "self.forgot()",
+    ),
+    "a call that is fenced may take effect later": (
+        _HISTORY,
+        'self._over({op.number}, "a producer is fenced")',
+        "pass",
+    ),
+    "a call that is served may take effect later": (
+        _HISTORY,
+        "            op.closed = True\n            self._keep(cases",
+        "            self._keep(cases",
+    ),
+    "what is answered early need not be there": (
+        _HISTORY,
+        "case in cases if any(number == op.number",
+        "case in cases if True or any(number == op.number",
+    ),
+    "what is stored may be lost": (_HISTORY, 'self._over({op.number}, f"{op.what} is stored")', "pass"),
+    "what is answered early is durable": (_HISTORY, "if durable and op.soon:", "if False:"),
+    "a store goes back to nothing that is known": (
+        _HISTORY,
+        "self.cases, self.pending = mark[0], dict(mark[1])",
+        "self.pending = dict(mark[1])",
+    ),
+    "an answer from before the store went back counts": (_HISTORY, "        self._shaken.update(now)\n", ""),
+    "an answer of several keys need not agree with itself": (
+        _HISTORY,
+        "if (count, most, total) != (len(values), max(values, default=None), sum(values)):",
+        "if False:",
+    ),
+    "the keys of one answer are not told apart": (_HISTORY, "if self._keys[value] == key)", "if key)"),
+    "a deletion that is lost with memory counts for who found no window": (
+        _HISTORY,
+        "and chain and result != GONE)",
+        "and chain)",
+    ),
+    "what the checker finds is not told": (
+        _WORLD,
+        "        except AssertionError as error:\n            self.fail(error)",
+        "        except AssertionError:\n            pass",
+    ),
+    "what the checker cannot follow is not told": (_WORLD, "            self.unchecked = True\n", "            pass\n"),
+    "a failure of the run is not kept": (_WORLD, "            self.failure = error\n", ""),
+    "a recovery may take for ever": (_WORLD, "        end_s = self.loop.time() + 600\n", "        end_s = 1e9\n"),
+    "nothing is lost with the power": (
+        _DISK,
+        "kept = draw.randint(0, len(self.unsynced))",
+        "kept = len(self.unsynced)",
+    ),
+    "all that is not synced is lost with the power": (_DISK, "kept = draw.randint(0, len(self.unsynced))", "kept = 0"),
+    "a commit that is refused has taken effect": (
+        _DISK,
+        '        if fault == "refused":\n',
+        '        if fault == "refused":\n            _apply(disk.values, values, gone)\n',
+    ),
+    "whoever wants writes to the disk": (
+        _DISK,
+        "        if self._disk.owner is not self:\n            raise",
+        "        if False:\n            raise",
+    ),
+    "two processes have the disk": (
+        _DISK,
+        "        if self._disk.owner is not None:\n            raise",
+        "        if False:\n            raise",
+    ),
+    "no commit of a kind fails": (_DISK, "fault = disk.faults_of.get((kind, disk.commits_of[kind]), fault)", "pass"),
+    "no read fails": (_DISK, "if disk.reads in disk.failing_reads:", "if False:"),
+    "what is deleted stays": (_DISK, "        values.pop(key, None)\n", "        pass\n"),
+    "the dead go on": (_LOOP, "        elif not process.alive:\n", "        elif False:\n"),
+    "who stands still goes on": (_LOOP, "        elif process.stopped:\n", "        elif False:\n"),
+    "what a process held is forgotten": (_LOOP, "        self._todo.extend(process.held)\n", ""),
+    "a loop that is blocked runs": (
+        _LOOP,
+        "        elif process.blocked_until_s > self._now_s and",
+        "        elif False and",
+    ),
+    "the order is not drawn": (_LOOP, "if self._shuffled and len(todo) > 1 else 0", "if False else 0"),
+    "who waits for ever is not found": (_LOOP, "                raise Stuck(", "                raise KeyError("),
+    "what is cancelled runs": (_LOOP, "            if not handle._cancelled:\n", "            if handle._callback:\n"),
+    "a call in a thread is heard of at once": (
+        _LOOP,
+        "self.call_later(self.call_s() / 2, answer, future.set_result, result)",
+        "self.call_later(0.0, answer, future.set_result, result)",
+    ),
+    "a row never goes": (
+        _REDIS,
+        "if found is None or (found[1] is not None and found[1] <= self.now_ms()):",
+        "if found is None:",
+    ),
+    "who writes under a prefix of another one is not found": (
+        _REDIS,
+        "        elif not self.went_back and answer in",
+        "        elif False and answer in",
+    ),
+    "nobody is told who takes a prefix": (_REDIS, "                self.taken(keys[0])\n", "                pass\n"),
+    "nobody is told which shards move": (_REDIS, 'if kind == b"s" and before.get(field, b"") != argv[0]:', "if False:"),
+    "a replica has all writes": (_REDIS, "            self.rows = dict(self.replica)\n", "            pass\n"),
+    "a replica that lags is waited for": (
+        _REDIS,
+        "return [1, self.replicas if there else 0]",
+        "return [1, self.replicas]",
+    ),
+    "a replica that takes over forgets nothing": (
+        _REDIS,
+        "        self.behind = False\n\n    def reachable",
+        "\n    def reachable",
+    ),
+    "a Redis that loses writes loses none": (
+        _REDIS,
+        "            self.rows, mark = self.draw.choice(some)\n",
+        "            mark = some[-1][1]\n",
+    ),
+    "a Redis that loses writes loses all it can": (
+        _REDIS,
+        "            self.rows, mark = self.draw.choice(some)\n",
+        "            self.rows, mark = some[0]\n",
+    ),
+    "a server that restarts keeps its connections": (_REDIS, "        self.era += 1\n", ""),
+    "a server that restarts is there at once": (
+        _REDIS,
+        "self.up_s = self.loop.time() + self.draw.choice([0.1, 2.0, 12.0])",
+        "self.up_s = self.loop.time()",
+    ),
+    "nothing is late on the way to Redis": (_REDIS, "            delay_s += server.loop.late(wait_s)\n", ""),
+    "what is lost on the way to Redis arrives": (
+        _REDIS,
+        '        if fault == "request lost" or since_s',
+        "        if since_s",
+    ),
+    "who is cut off reaches Redis": (_REDIS, "return self.cut.get(machine, 0.0) <= now_s", "return True"),
+    "an answer is not lost": (_REDIS, '        if fault == "answer lost":\n            return\n', ""),
+    "a machine that fades hears at once": (
+        _REDIS,
+        "return late_s if until_s > self.loop.time() else 0.0",
+        "return 0.0",
+    ),
+    "a thread waits as long as it wants": (
+        _THREADS,
+        "        if seconds is not None:\n            timer",
+        "        if False:\n            timer",
+    ),
+    "a lock is had by all": (_THREADS, "        self._count -= 1\n        return True", "        return True"),
+    "a machine that sleeps sees time pass": (_LOOP, "process.slept_s + process.sleeps_s, 0.0", "process.slept_s, 0.0"),
+    "a message overtakes": (
+        _PEERS,
+        "max(self._last_s[onward], network.loop.time() + delay_s)",
+        "network.loop.time() + delay_s",
+    ),
+    "no message is late": (
+        _PEERS,
+        "                delay_s += self.draw.choice([0.5, 3.0, 10.0])\n",
+        "                pass\n",
+    ),
+    "no stream is cut": (_PEERS, '            elif fault == "cut":\n', "            elif False:\n"),
+    "what is cut has never arrived": (_PEERS, "if self.draw.random() < 0.5:", "if False:"),
+    "a partition keeps nothing back": (_PEERS, "left_s = self.cut.get(pair, 0.0) - now_s", "left_s = -1.0"),
+    "who dies keeps its streams": (
+        _PEERS,
+        "            if process in (stream.client, stream.server):\n",
+        "            if False:\n",
+    ),
+    "messages that write have no faults of their own": (
+        _PEERS,
+        "fault = self.faults_of.get((place, self.messages_of[place]), fault)",
+        "pass",
+    ),
+    "an answer is no fold, and nobody says so": (_ENDING, "    if seen != wanted:\n", "    if False:\n"),
+    "the store need not be empty": ("tests.simulation.single", "        if left:\n", "        if False:\n"),
+    "what a window holds at the end is not compared": (
+        "tests.simulation.callers",
+        "                world.checked(history.end, op, seen)\n",
+        "",
+    ),
+    "a fold has any order": (
+        "tests.simulation.callers",
+        "value in sorted((time, keys.index(key), value)",
+        "value in ((time, keys.index(key), value)",
+    ),
+    "a run that passes is made smaller": (
+        "tests.simulation.run",
+        "            if found.failure is not None:\n",
+        "            if True:\n",
+    ),
+    "what was never met is not told": (
+        "tests.simulation.met",
+        "        if not any(fault == said and state in where for said, where in pairs)\n",
+        "        if not pairs\n",
+    ),
+}
+"""As above, in the simulation itself: what a case of its own must find, see `own`."""
+
 THEMES: dict[str, tuple[str, ...]] = {
     "a commit does not compare the fence": ("machines that sleep", "zombies"),
     "a commit does not compare its number": ("late commits",),
@@ -465,7 +689,7 @@ class _Planted(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoade
 
 def plant(name: str) -> None:
     """Have a module imported with a fault; call this before anything imports it."""
-    module, old, new = (PLANTED | CLUSTER)[name]
+    module, old, new = (PLANTED | CLUSTER | OWN)[name]
     assert module not in sys.modules, f"{module} is imported already"
     sys.meta_path.insert(0, _Planted(module, old, new))
 
@@ -476,10 +700,11 @@ _COMMON = ("numpy", "grpc", "redis", "prometheus_client", "pydantic_settings", "
 
 def main(arguments: Sequence[str]) -> int:
     """Plant each fault, and say within how many seeds it is found; as many at a time as there are cores."""
-    seeds = int(arguments[0]) if arguments else 500
+    own = arguments[:1] == ["own"]
+    seeds = int(arguments[0]) if arguments and not own else 500
     for module in _COMMON:
         importlib.import_module(module)
-    names = arguments[1:] or [*PLANTED, *CLUSTER]
+    names = arguments[1:] or ([*OWN] if own else [*PLANTED, *CLUSTER])
     context, missed = multiprocessing.get_context("fork"), 0
     with context.Pool(int(os.environ.get("SASH_WORKERS") or os.cpu_count() or 1), maxtasksperchild=1) as pool:
         for name, found in pool.imap_unordered(_found, [(name, seeds) for name in names], chunksize=1):
@@ -493,6 +718,8 @@ def _found(what: tuple[str, int]) -> tuple[str, str]:
     """Plant a fault; return a seed that finds it, and how it shows. Seeds of other themes are left out."""
     name, seeds = what
     plant(name)
+    if name in OWN:
+        return name, _noticed()
     from tests.simulation.run import run
     from tests.simulation.scenario import cluster_of_seed, of_seed
 
@@ -509,6 +736,24 @@ def _found(what: tuple[str, int]) -> tuple[str, str]:
         if failure is not None:
             return name, f"{seed} | {tried} | {failure[:160]}"
     return name, f"not found by {seed} | {tried}"
+
+
+def _noticed() -> str:
+    """Which case finds what is planted, of those that are about the simulation itself."""
+    from io import StringIO
+
+    import pytest
+
+    said = StringIO()
+    # Seeds would find most of these, too, and take minutes.
+    files = [f"tests/simulation/test_{name}.py" for name in ("parts", "simulation", "cluster")]
+    some = "not seed and not sync_is_found and not nothing_asks and not nothing_starts"
+    with contextlib.redirect_stdout(said), contextlib.suppress(BaseExceptionGroup):  # of tasks that were left
+        pytest.main(["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-k", some, *files])
+    failed = [
+        line.partition("::")[2].partition(" ")[0] for line in said.getvalue().splitlines() if line.startswith("FAILED")
+    ]
+    return failed[0] if failed else "not found"
 
 
 if __name__ == "__main__":

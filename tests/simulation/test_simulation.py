@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import os
 import random
 import subprocess
@@ -17,7 +18,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.callers import creating, deleting, evicting, inserting, reading
-from tests.simulation.history import ANY, GONE, Contradiction, History
+from tests.simulation.history import ANY, GONE, Contradiction, History, _widest, _within
 from tests.simulation.loop import Process, SimulatedLoop, Stuck
 from tests.simulation.met import never
 from tests.simulation.run import run, shrunk, story
@@ -112,7 +113,7 @@ def test_a_smaller_scenario_draws_what_the_larger_one_draws():
 # ---------------------------------------------------------------- the checker
 
 
-ONE, TWO = ("a", 1, 11), ("a", 2, 12)
+ONE, TWO, THREE = ("a", 1, 11), ("a", 2, 12), ("a", 3, 13)
 
 
 def began(history, *ops):
@@ -151,6 +152,14 @@ def test_what_is_refused_must_be_absent():
         history.end(read, seen(ONE))
 
 
+def test_what_was_seen_cannot_be_refused():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    asked(history, seen(ONE))
+    with pytest.raises(Contradiction):
+        history.refused(insert)
+
+
 def test_perhaps_is_one_of_the_two_and_stays_so():
     for there in (False, True):
         history = window()
@@ -186,6 +195,16 @@ def test_what_is_fenced_may_have_come_after_a_call_that_still_goes_on():
     history.end(evict, 0)
     (read,) = began(history, reading(0, 9, ["a"]))
     history.end(read, seen(ONE))
+
+
+def test_what_is_fenced_takes_no_effect_later():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.lost(insert)
+    history.fenced(insert)
+    asked(history, seen())
+    with pytest.raises(Contradiction):
+        asked(history, seen(ONE))
 
 
 def test_what_is_served_and_not_confirmed_may_be_lost_with_memory_and_takes_no_effect_later():
@@ -258,6 +277,72 @@ def test_what_is_acknowledged_is_never_lost_with_memory_nor_what_came_before_it(
         history.end(read, seen(TWO))
 
 
+def test_what_came_before_an_acknowledged_write_survives_whatever_comes_after_it():
+    for left in ((ONE, TWO), (ONE, TWO, THREE)):
+        history = window()
+        (lost,) = began(history, inserting([ONE]))
+        history.lost(lost)
+        asked(history, seen(ONE))
+        (insert,) = began(history, inserting([TWO]))
+        history.end(insert, 1)
+        (later,) = began(history, inserting([THREE]))
+        history.lost(later)
+        asked(history, seen(ONE, TWO, THREE))
+        history.died()
+        asked(history, seen(*left))
+        with pytest.raises(Contradiction):
+            asked(history, seen(TWO))
+
+
+def test_what_was_evicted_for_good_does_not_come_again():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.lost(insert)
+    (evict,) = began(history, evicting(0, 9, None))
+    history.end(evict, 1)  # so the entry was there, and that is durable, too
+    history.forgot()
+    with pytest.raises(Contradiction):
+        asked(history, seen(ONE))
+
+
+def futures(chain):
+    """Which calls may be undone when memory is lost."""
+    found, gone = {frozenset()}, {number for link in chain for number in link}
+    for link in chain:
+        for count in range(len(link)):
+            found |= {frozenset(gone.difference(some)) for some in itertools.combinations(link, count)}
+        gone.difference_update(link)
+    return found
+
+
+def chains(numbers):
+    """All chains of some of the calls."""
+    if not numbers:
+        return [()]
+    first, *rest = numbers
+    found = set()
+    for chain in chains(rest):
+        found.add(chain)
+        for at in range(len(chain) + 1):
+            found.add((*chain[:at], (first,), *chain[at:]))
+            if at < len(chain):
+                found.add((*chain[:at], tuple(sorted((first, *chain[at]))), *chain[at + 1 :]))
+    return sorted(found)
+
+
+def test_a_case_is_left_out_only_if_another_one_allows_all_of_it():
+    every, left_out = chains([1, 2, 3]), 0
+    for chain, wider in itertools.product(every, every):
+        if _within((*chain, ()), (*wider, ())):
+            assert futures(chain) <= futures(wider), (chain, wider)
+            left_out += chain != wider
+    assert len(every) == 26
+    assert left_out > 50
+    assert _widest({(0, ((1,), (2,), ())), (0, ((1, 2), ())), (0, ((2,), ())), (0, ((2,), (1,), ()))}) == [
+        (0, ((1, 2), ()))
+    ]
+
+
 def test_what_is_answered_before_it_is_durable_is_lost_with_memory_from_some_call_on():
     for stored in (0, 1, 2):
         history = window()
@@ -279,12 +364,17 @@ def test_what_is_answered_before_it_is_durable_is_lost_with_memory_from_some_cal
 
 
 def test_what_is_answered_before_it_is_durable_is_there_at_once():
+    for result in (1, ANY):
+        history = window()
+        (insert,) = began(history, inserting([ONE]))
+        insert.soon = True
+        history.end(insert, result)
+        with pytest.raises(Contradiction):
+            asked(history, seen())
     history = window()
     (insert,) = began(history, inserting([ONE]))
     insert.soon = True
     history.end(insert, 1)
-    with pytest.raises(Contradiction):
-        asked(history, seen())
     asked(history, seen(ONE))
     history.settled()
     history.died()
@@ -336,6 +426,12 @@ def test_an_answer_that_was_on_its_way_when_the_store_went_back_says_nothing():
 
 
 def test_memory_loses_what_came_last():
+    history = window()
+    for op, read in zip(began(history, inserting([ONE]), inserting([TWO])), [(ONE,), (ONE, TWO)], strict=True):
+        history.lost(op)
+        asked(history, seen(*read))
+    history.died()
+    asked(history, seen(ONE))
     for between in (False, True):
         history = window()
         for op in began(history, inserting([ONE]), inserting([TWO])):

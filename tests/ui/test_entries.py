@@ -61,3 +61,53 @@ def test_panes_and_keys_without_entries(service, page):
     expect(page.locator("#entries tbody td")).to_have_text(["1", "2"])
     page.goto(at(service, "window=w&tab=entries&key=other"))
     expect(page.locator("#told")).to_have_text("There are no entries.")
+
+
+def test_what_is_known_of_entries(service, page):
+    http = service.http()
+    spec = {"name": "known", "time_unit": "s", "keyed": True, "fields": {"x": "float64", "id": "int64"}}
+    spec |= {"aggregates": COUNT, "identity": "id", "known": "arrival"}
+    assert http.post("/v1/windows", json=spec).status_code == 201
+
+    def write(how, time, x, id):
+        body = {"time": [time], "key": ["k"], "id": [id]} | ({} if how == "retract" else {"x": [x]})
+        assert http.post(f"/v1/windows/known/{how}", json=body).status_code == 200
+
+    for time in range(100, 160):
+        write("bulk-insert", time, float(time), time)
+    write("bulk-insert", 109, 1.0, 1)
+    write("bulk-insert", 155, 2.0, 2)
+    write("update", 155, 3.0, 2)
+    write("update", 155, 4.0, 2)
+    write("retract", 157, None, 157)
+    for time in (101, 110):  # 110 is the last time of the first page
+        write("bulk-insert", time, 5.0, 5)
+        write("retract", time, None, 5)
+    page.goto(at(service, "window=known&tab=entries"))
+    expect(page.locator("#told")).to_have_text("50 entries, the newest first, and 4 that were retracted or corrected")
+    expect(page.locator("#entries thead th")).to_have_text(["Time", "x", "id", "Arrival", "Known"])
+
+    def rows(count):
+        return [row.split("\t")[1:] for row in page.locator("#entries tbody tr").all_inner_texts()[:count]]
+
+    assert rows(9) == [
+        ["159", "159", "60", ""],
+        ["158", "158", "59", ""],
+        ["157", "157", "58", "retracted"],
+        ["156", "156", "57", ""],
+        ["4", "2", "64", "corrected, out of order"],
+        ["155", "155", "56", ""],
+        ["3", "2", "63", "until corrected, out of order"],
+        ["2", "2", "62", "until corrected, out of order"],
+        ["154", "154", "55", ""],
+    ]
+    expect(page.locator("#entries tr.gone")).to_have_count(4)
+    page.get_by_role("button", name="Older").click()
+    expect(page.locator("#told")).to_have_text("11 entries, the newest first, and 1 that were retracted or corrected")
+    # An earlier page had entries that came before this one.
+    assert rows(1)[0] == ["1", "1", "61", "out of order"]
+    page.reload()
+    expect(page.locator("#told")).to_have_text("11 entries, the newest first, and 1 that were retracted or corrected")
+    assert rows(1)[0] == ["1", "1", "61", "out of order"]
+    page.get_by_role("button", name="Newest").click()
+    expect(page.locator("#told")).to_have_text("50 entries, the newest first, and 4 that were retracted or corrected")

@@ -3,6 +3,7 @@
 The pictures are in `build/pictures`, and those of the documentation in `docs/images` come from there.
 """
 
+import re
 from io import BytesIO
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 
+import sash.ui
 from sash_client import Client
 from sash_spark.demo import departures_of
 from sash_spark.flights import load_flights
@@ -17,6 +19,7 @@ from tests.support.pictured import HOSTILE
 from tests.support.playing import a_page, at, expect
 from tests.support.servers import running_service
 
+UI = Path(sash.ui.__file__).parent
 PICTURES = Path(__file__).parents[2] / "build" / "pictures"
 FLIGHTS = 30_000
 BUDGET = 150 * 1024
@@ -130,6 +133,8 @@ def test_each_view(service, browser, look):
                         service.http().post("/v1/windows/requests/bulk-insert", json=more)
                 expect(page.locator(".tile svg").first).to_be_visible()
             keep(page.screenshot(full_page=True), PICTURES / f"{name}-{look}.png")
+            if page.locator(".tabs").count():  # which scroll on a phone
+                expect(page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=1)
             # What is wider than the page scrolls in a place of its own.
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
             if look.startswith("phone"):
@@ -149,6 +154,20 @@ def test_the_first_view_is_small(service, page):
     page.wait_for_load_state("networkidle")
     files = {url: size for url, size in sizes.items() if "/v1/" not in url}
     assert len(files) > 20
+    # What this view imports comes in one step.
+    preloaded = page.locator("link[rel=modulepreload]").evaluate_all("links => links.map(link => link.href)")
+    imported, wanted = set(), ["page.js", "views/overview.js"]
+    while wanted:
+        file = UI / wanted.pop()
+        if file not in imported:
+            imported.add(file)
+            wanted += [
+                (file.parent / path).resolve()
+                for path in re.findall(r'^import .* from "(.*)";', file.read_text(), re.M)
+            ]
+    assert {url.partition("/ui/")[2] for url in preloaded} == {str(file.relative_to(UI)) for file in imported} - {
+        "page.js"
+    }
     print(f"the first view: {sum(files.values()):,} bytes in {len(files)} files")
     assert sum(files.values()) <= BUDGET, files
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-from tests.support.known_model import KnownModel, write
+from tests.support.known_model import NEVER_REMOVED, KnownModel, write
 
 AGGREGATES = {
     "n": {"function": "count"},
@@ -44,6 +46,46 @@ def shown(answer: Any) -> tuple[Any, ...]:
     return answer.entries, *(answer.aggregates[name] for name in AGGREGATES)
 
 
+def rows_of(window: Window, known: str, key: Any, **more: Any) -> list[tuple[int, ...]]:
+    """The entries of a key, or what was removed of it: time, value, id and numbers."""
+    bulks = list(window.reader.entries(EntriesQuery(key=key, known=known, **more), rows=7))
+    return [
+        row for bulk in bulks for row in zip(bulk.times.tolist(), *map(_listed, bulk.columns.values()), strict=True)
+    ]
+
+
+def _listed(column: Any) -> list[int]:
+    return column.tolist()
+
+
+def check_entries(window: Window, model: KnownModel, key: Any) -> None:
+    """Both have the same entries, and the same that was removed, each with the writes that its numbers are of."""
+
+    def write_of(number: int) -> int:
+        return bisect_left(model.tokens, number)
+
+    there = [v for v in model.versions if v.key == key and v.time > model.through(key)]
+    there = [v for v in there if write_of(v.since) != write_of(v.removed)]  # which nobody could know
+    kept = [(v.time, v.value, v.id, write_of(v.since)) for v in there if v.removed == NEVER_REMOVED]
+    removed = [
+        (v.time, v.value, v.id, *map(write_of, (v.since, v.placed, v.removed)))
+        for v in there
+        if v.removed != NEVER_REMOVED
+    ]
+    rows = rows_of(window, "kept", key)
+    assert sorted((*row[:3], write_of(row[3])) for row in rows) == sorted(kept)
+    assert [row[:3] for row in rows] == [row[:3] for row in rows_of(window, "kept", key, reverse=True)[::-1]]
+    gone = rows_of(window, "removed", key)
+    assert sorted((*row[:3], *map(write_of, row[3:])) for row in gone) == sorted(removed)
+    # What was corrected ends with the arrival of what is there in its place.
+    arrivals = {row[3] for row in rows + gone}
+    followed = {v.since for v in there if v.since != v.placed}
+    assert len([row for row in gone if row[5] in arrivals]) == len(followed)
+    if rows:
+        first = rows[len(rows) // 2][0]
+        assert rows_of(window, "removed", key, start=first) == [row for row in gone if row[0] >= first]
+
+
 def check(window: Window, model: KnownModel, rng: random.Random, keys: list[Any], newest: int) -> None:
     """Ask both about random pairs, lookbacks and numbers."""
     assert window.known is not None
@@ -73,6 +115,8 @@ def check(window: Window, model: KnownModel, rng: random.Random, keys: list[Any]
                 if v.key == key and model.through(key) < v.time <= time and v.since <= at < v.removed
             ]
             assert one.start == min(oldest, default=None)
+    for key in keys:
+        check_entries(window, model, key)
     (now,) = window.query(keys[0], as_of=2**40)
     assert shown(now) == answered(model.values(keys[0], 0, 2**40, model.applied))
     assert now.known_at == model.applied
@@ -142,6 +186,14 @@ def test_what_is_not_known_is_refused() -> None:
         window.query(as_of=5, keys=["a"], known_at=1)
     with pytest.raises(Unsupported, match="known"):
         plain.query("a", (), 5, known_at=0)
+    for known in ("kept", "removed"):
+        with pytest.raises(Unsupported, match="known"):
+            plain.reader.entries(EntriesQuery(key="a", known=known))
+        with pytest.raises(InvalidArgument, match="one key"):
+            window.reader.entries(EntriesQuery(keys=["a"], known=known))
+        assert rows_of(window, known, "nobody") == []
+    with pytest.raises(InvalidArgument, match="'all' is unknown"):
+        window.reader.entries(EntriesQuery(key="a", known="all"))
     assert window.query("a", (), 5, known_at=1)[0].entries == 1
     assert window.query("a", (), 5, known_at=0)[0].entries == 0
     assert window.query("nobody", (), 5, known_at=1)[0].known_at == 1
@@ -154,4 +206,7 @@ def test_what_was_removed_leaves_with_the_slide() -> None:
         window.retract(Batch.of(window.spec, [step * 10], {"id": [step]}, ["a"]))
     assert window.removed is not None
     assert window.removed.info().entries == 1
+    # What left since is not told, though it is still there.
+    window.insert(600, {"value": 0, "id": 0}, "a")
+    assert rows_of(window, "removed", "a") == []
     window.check_invariants()

@@ -30,23 +30,20 @@ from collections.abc import Sequence
 from hashlib import sha256
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from sash.access.caller import Caller
+from sash.access.documents import documents_of
 from sash.access.files import FromFiles, read_file
 from sash.access.quota import Bucket
 from sash.access.rights import Right
 from sash_engine.clock import Clock
-from sash_engine.errors import InvalidArgument
-from sash_engine.words import first_wrong
 
 __all__ = ["TokenEntry", "Tokens", "digest_of", "new_token", "parse_tokens", "yaml_line"]
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DEPTH_MAX = 32
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -153,77 +150,17 @@ def parse_tokens(text: bytes, path: Path) -> list[TokenEntry]:
     Raises:
         InvalidArgument: names the file, the line, and what is wrong.
     """
-    try:
-        _check_depth(text, path)
-        document = yaml.compose(text, _LOADER)
-        found = yaml.load(text, _LOADER)
-        _check_unique(document, path)
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = 1 if mark is None else mark.line + 1
-        raise _wrong(path, line, f"is not YAML: {getattr(error, 'problem', None) or error}") from None
-    except RecursionError:  # a list that contains itself
-        raise _wrong(path, 1, "is nested too deep") from None
-    try:
-        entries = _File.model_validate(found).tokens
-    except ValidationError as error:
-        location = error.errors(include_url=False)[0]["loc"]
-        where, wrong = first_wrong(error)
-        raise _wrong(path, _line_of(document, location), f"{where or 'the file'} {wrong}") from None
+    [document] = documents_of(text, path, "tokens", _File)
+    entries = document.value.tokens
     for i, entry in enumerate(entries):
         if (entry.sha256 is None) == (entry.certificate is None):
-            line = _line_of(document, ("tokens", i))
-            raise _wrong(path, line, f"tokens.{i} must have either sha256 or certificate")
+            raise document.wrong(("tokens", i), f"tokens.{i} must have either sha256 or certificate")
     for member in ("name", "sha256", "certificate"):
         seen = set[str]()
         for i, entry in enumerate(entries):
             value = getattr(entry, member)
             if value is not None and value in seen:
-                line = _line_of(document, ("tokens", i, member))
-                raise _wrong(path, line, f"tokens.{i}.{member} {value[:64]!r} is there twice")
+                wrong = f"tokens.{i}.{member} {value[:64]!r} is there twice"
+                raise document.wrong(("tokens", i, member), wrong)
             seen.add(value)
     return entries
-
-
-def _wrong(path: Path, line: int, wrong: str) -> InvalidArgument:
-    return InvalidArgument(f"SASH_TOKENS: {path}, line {line}: {wrong}", field="tokens")
-
-
-def _check_depth(text: bytes, path: Path) -> None:
-    """Refuse a file that is nested deep: libyaml would use up the stack, which ends the process."""
-    depth = 0
-    for event in yaml.parse(text, _LOADER):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEPTH_MAX:
-            mark: Any = event.start_mark
-            raise _wrong(path, mark.line + 1, "is nested too deep")
-
-
-def _check_unique(node: yaml.Node | None, path: Path) -> None:
-    """Refuse a mapping that has a name twice: YAML would silently take the last value."""
-    if isinstance(node, yaml.MappingNode):
-        seen = set[Any]()
-        for name, value in node.value:
-            if name.value in seen:
-                raise _wrong(path, name.start_mark.line + 1, f"{name.value!r} is there twice")
-            seen.add(name.value if isinstance(name, yaml.ScalarNode) else id(name))
-            _check_unique(value, path)
-    elif isinstance(node, yaml.SequenceNode):
-        for each in node.value:
-            _check_unique(each, path)
-
-
-def _line_of(node: yaml.Node | None, location: Sequence[int | str]) -> int:
-    """The line of a value, or of the nearest thing around it that is there."""
-    line = 1 if node is None else node.start_mark.line + 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            node = next((value for name, value in node.value if name.value == part), None)
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-        else:
-            node = None
-        if node is None:
-            return line
-        line = node.start_mark.line + 1
-    return line

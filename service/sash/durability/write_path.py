@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from sash.context import serving
 from sash.durability import formats as values
 from sash.durability.hosting import Applied
 from sash.durability.images.capacity import Capacity
@@ -291,6 +292,7 @@ class TieredWindow:
     async def settled(self, result: R, record: int) -> R:
         result.durability = self._stored.durability
         if self._stored.durability == "sync":
+            serving().applied()
             await self._path.durable(record)
         return result
 

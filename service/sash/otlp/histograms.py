@@ -15,6 +15,7 @@ Source: opentelemetry.io/docs/specs/otel/metrics/data-model, "Histogram" and "Ex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,10 +67,10 @@ def makers_of(spec: WindowSpec) -> Mapping[str, Maker]:
     if spec.time_unit not in NANOSECONDS_PER_TICK:
         raise InvalidArgument(f"window {name!r} counts in {spec.time_unit!r}, and points in nanoseconds")
     made = {}
-    for aggregate, (monoid, columns) in spec.monoids().items():
+    for aggregate, (monoid, _) in spec.monoids().items():
         if monoid.counts_entries:
             continue
-        if (maker := _maker_of(monoid)) is None or columns != tuple(spec.fields):
+        if (maker := _maker_of(monoid)) is None:
             raise InvalidArgument(
                 f"window {name!r} has an aggregate {monoid.function}, which a histogram does not tell; it tells count, "
                 "sum, mean, min, max, quantile and histogram"
@@ -86,13 +87,7 @@ def partials_of(makers: Mapping[str, Maker], kind: str, point: Any) -> dict[str,
     """
     if point.count > MAX_PANE_ENTRIES:
         raise InvalidArgument(f"a point has {point.count} values; {MAX_PANE_ENTRIES} are taken")
-    made: list[_Buckets] = []
-
-    def buckets() -> _Buckets:
-        if not made:
-            made.append(_buckets_of(kind, point))
-        return made[0]
-
+    buckets = cache(partial(_buckets_of, kind, point))
     return {name: maker(point, buckets) for name, maker in makers.items()}
 
 

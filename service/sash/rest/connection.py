@@ -7,9 +7,15 @@
     exchanges   [is answered] [waits] …                        what follows is parsed when one of them is answered
                  └ nothing read for a minute: closed
 
+    pipelined   [waits for the tier] [waits for the tier] [its answer is made] [begins] …      up to 64: one commit
+
 What arrives is parsed in small parts, and the rest of a body of known length in one: 256 KiB may have 10,000 requests,
 and each that waits takes kilobytes. A small request that has arrived whole is answered while it is parsed, if its app
 says that the answer may begin without a task. All others have a task from their heads on. It runs the same coroutine.
+
+A request begins when the one before it is answered; or when that one is applied, and waits only for the tier, or for
+the answers before its own. So requests are applied and answered in their order, and those that one client sends without
+waiting share a commit, as those of many clients do.
 
 A refusal of what arrives is sent behind the answers to the requests before it. Slow clients are looked for once a
 second, so that others pay for no timers. A client is not slow while the service itself does not read.
@@ -50,6 +56,9 @@ PART_BYTES = 4096
 BYTES_PER_S_MIN = 16_384
 UNREAD_S = 60.0
 """For so long a client may read nothing of an answer."""
+
+PIPELINED_MAX = 64
+"""So many requests of one connection are begun and not answered."""
 
 SMALL_BYTES = 65_536
 """Larger bodies need memory that is set aside: their requests have a task. So much of a body is held for an app."""
@@ -279,9 +288,7 @@ class Connection(asyncio.Protocol):
         """Parse what has arrived, until a request waits for the one before it."""
         data, at, size = self._waiting, 0, len(self._waiting)
         self._is_parsing = True
-        while (
-            at < size and len(self._exchanges) < 2 and self._receiving is not Receiving.DEAF and not self.is_closing()
-        ):
+        while at < size and self._may_parse() and self._receiving is not Receiving.DEAF and not self.is_closing():
             known = self._body_left if self._receiving is Receiving.BODY else 0
             end = min(at + max(known, PART_BYTES), size)
             self._parse_part(data if end - at == size else data[at:end])
@@ -289,6 +296,16 @@ class Connection(asyncio.Protocol):
         self._is_parsing = False
         self._waiting = b"" if self._receiving is Receiving.DEAF else data[at:]
         self._settle()
+
+    def _may_parse(self) -> bool:
+        """Whether there is room for what follows: one request may wait for the one before it."""
+        exchanges = self._exchanges
+        if len(exchanges) < 2:
+            return True
+        if len(exchanges) > PIPELINED_MAX:
+            return False
+        last = exchanges[-2] if self._receiving is Receiving.BODY else exchanges[-1]
+        return last.may_be_followed
 
     def _parse_part(self, part: bytes) -> None:
         before, self._has_content = self._receiving, False
@@ -324,7 +341,7 @@ class Connection(asyncio.Protocol):
         """Receive no more while what has arrived cannot be taken."""
         newest = self._newest
         is_full = newest is not None and newest.unread > SMALL_BYTES
-        pause = bool(self._waiting or self._last or is_full or len(self._exchanges) > 1)
+        pause = bool(self._waiting or self._last or is_full or not self._may_parse())
         if pause != self._read_paused and not self.is_closing():
             self._read_paused = pause
             assert self._transport is not None
@@ -412,10 +429,38 @@ class Connection(asyncio.Protocol):
         self._receiving = Receiving.IDLE
         exchange = self._newest
         exchange.complete()
-        if not exchange.begun and exchange is self._exchanges[0]:
-            self._begin(exchange)
+        if not exchange.begun:
+            self._begin_next()
 
     # ---------------------------------------------------------------- answering
+
+    def _begin_next(self) -> None:
+        """Begin the requests that have arrived and wait for nothing before them."""
+        may = True
+        for exchange in list(self._exchanges):
+            if not exchange.begun:
+                if not (may and exchange.whole):
+                    return
+                self._begin(exchange)
+            may = exchange.may_be_followed
+
+    def is_next(self, exchange: Exchange) -> bool:
+        """Whether all requests before this one are answered."""
+        return not self._exchanges or self._exchanges[0] is exchange
+
+    def go_on(self, exchange: Exchange) -> None:
+        """Note that the request behind this one may begin."""
+        if not self._is_parsing:
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self.is_closing() or self._is_parsing:
+            return
+        self._begin_next()
+        if self._waiting:
+            self._parse()
+        else:
+            self._settle()
 
     def _begin(self, exchange: Exchange) -> None:
         """Have a request answered that has arrived whole: now, as far as that needs no task."""
@@ -454,7 +499,11 @@ class Connection(asyncio.Protocol):
         if self.is_closing():
             return
         if self._exchanges:
-            self._begin_in_task(self._exchanges[0])
+            following = self._exchanges[0]
+            if following.begun:
+                following.be_next()
+            else:
+                self._begin_in_task(following)
         if self._waiting and not self._is_parsing:
             self._loop.call_soon(self._parse)
         elif not self._is_parsing:

@@ -116,7 +116,9 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of HTTP."""
-        CALL.set(CallContext(lambda: scope["headers"], lambda: _address(scope)))  # never that of the request before
+        applied = scope[ANSWERS].let_follow
+        # Never that of the request before.
+        CALL.set(CallContext(lambda: scope["headers"], lambda: _address(scope), applied=applied))
         path = scope["path"]
         if (limit := scope.get(LIMIT)) is not None and path not in ALWAYS:
             error = Unavailable("there are too many connections", limit=limit, retry_after_s=1.0)
@@ -157,6 +159,7 @@ class Entrance:
                 else:
                     receive = await self._body(lease, scope, receive)
                 lease.enter()
+                scope[ANSWERS].has_place = True
             except Unavailable as error:
                 await mount.refuse(scope, receive, send, error)
                 return

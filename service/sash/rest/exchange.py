@@ -86,6 +86,12 @@ class Answers(Protocol):
     def answered(self, exchange: Exchange) -> None:
         """Note that an answer is complete."""
 
+    def is_next(self, exchange: Exchange) -> bool:
+        """Whether all requests before this one are answered."""
+
+    def go_on(self, exchange: Exchange) -> None:
+        """Note that the request behind this one may begin."""
+
     @property
     def break_off(self) -> Callable[[], None]:
         """Closes the connection: an answer cannot be completed."""
@@ -116,11 +122,27 @@ class Exchange:
         gone: whether the client has gone.
         more: further headers of the answer, as lines.
         task: that answers it; None where nothing has waited.
+        has_place: whether the request is one of the calls in progress.
+        may_be_followed: whether the next request of the connection may begin: what this one changes is applied, or its
+            answer is made, and it waits for the tier, or for the answers before it.
     """
 
     __slots__ = (
-        *("_asks", "_chunked", "_connection", "_left", "_news", "_parts", "_taken"),
-        *("begun", "done", "gone", "keeps", "more", "scope", "started", "task", "unread", "whole"),
+        *("_asks", "_chunked", "_connection", "_left", "_news", "_parts", "_taken", "_turn"),
+        *(
+            "begun",
+            "done",
+            "gone",
+            "has_place",
+            "keeps",
+            "may_be_followed",
+            "more",
+            "scope",
+            "started",
+            "task",
+            "unread",
+            "whole",
+        ),
     )
 
     def __init__(self, connection: Answers, scope: dict[str, Any], keeps: bool, asks_to_continue: bool) -> None:
@@ -132,9 +154,11 @@ class Exchange:
         self._news: asyncio.Event | None = None
         self._chunked, self._left = False, 0
         self._taken = self.whole = self.begun = self.started = self.done = self.gone = False
+        self.has_place = self.may_be_followed = False
         self.unread = 0
         self.more = b""
         self.task: asyncio.Task[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
         scope[ANSWERS] = self
 
     # ---------------------------------------------------------------- the request
@@ -167,7 +191,7 @@ class Exchange:
     async def receive(self) -> Message:
         """The next part of the body; behind the last one, that the client has gone, or has its answer."""
         connection = self._connection
-        if self._asks and not connection.is_closing():
+        if self._asks and connection.is_next(self) and not connection.is_closing():
             self._asks = False
             connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not (self.gone or self.done):
@@ -183,6 +207,27 @@ class Exchange:
             await self._news.wait()
         return _GONE
 
+    # ---------------------------------------------------------------- the requests before and behind it
+
+    def let_follow(self) -> None:
+        """Let the next request of the connection begin."""
+        if self.keeps and not self.may_be_followed:
+            self.may_be_followed = True
+            self._connection.go_on(self)
+
+    async def _until_next(self) -> None:
+        """Wait until the answers to the requests before it are complete."""
+        if not self._connection.is_next(self) and not self.gone:
+            self._turn = asyncio.get_running_loop().create_future()
+            if self.has_place:  # of those without one, nobody bounds how many there are
+                self.let_follow()
+            await self._turn
+
+    def be_next(self) -> None:
+        """Note that the answers before it are complete."""
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
     # ---------------------------------------------------------------- the answer
 
     async def run(self, app: ASGIApp) -> None:
@@ -192,7 +237,9 @@ class Exchange:
             error = None if self.done or self.gone else RuntimeError("the answer is not complete")
         except BaseException as raised:
             error = None if self.gone and isinstance(raised, asyncio.CancelledError) else raised  # type: ignore[assignment]
-        del self.scope[ANSWERS]  # the collector of garbage, which would find the circle, does not look
+        # The collector of garbage, which would find these circles, does not look. A task's call knows its exchange.
+        del self.scope[ANSWERS]
+        self.task = None
         if error is None:
             return
         _log.error("%s %s failed", self.scope["method"], self.scope["path"], exc_info=error)
@@ -208,6 +255,7 @@ class Exchange:
     async def send(self, message: Any) -> None:
         """Send the head of the answer, or a part of its body."""
         connection = self._connection
+        await self._until_next()
         if connection.write_paused and not self.gone:
             await connection.drained()
         if self.gone:
@@ -269,6 +317,8 @@ class Exchange:
         """Answer in one piece; False where `answer_whole` must do it: it waits, or sends messages of ASGI."""
         if self._connection.write_paused or self.gone or len(answer.body) > PART_BYTES:
             return False
+        if not self._connection.is_next(self):
+            return False
         if traces.tracer is not None or self.scope["method"] == "HEAD":
             return False
         self._write_first(answer)
@@ -278,6 +328,7 @@ class Exchange:
     async def answer(self, answer: Whole) -> None:
         """Answer in large pieces, as the client reads them."""
         connection, body = self._connection, answer.body
+        await self._until_next()
         if connection.write_paused and not self.gone:
             await connection.drained()
         if self.gone:

@@ -8,6 +8,7 @@
     sash_operation_errors_total{operation, kind}           failed calls, by class of `sash_engine.errors`
     sash_requests_rejected_total{edge, code}               requests that an edge answered with an error
     sash_otlp_points_total{outcome}                        points of OTLP: taken, rejected, or repeated
+    sash_rate_limit_hits_total{domain, descriptor, kind}   hits that Envoy asked about, by rule of the file of limits
     sash_ready                                             1 if requests are welcome, as /readyz says
     sash_windows                                           number of windows
     sash_window_entries{window}  sash_window_keys{window}  size of each window now
@@ -171,13 +172,19 @@ class Metrics:
         self._points = _Counter(
             "sash_otlp_points", "Points of metrics that came by OTLP, by what became of them.", ("outcome",)
         )
+        self._hits = _Counter(
+            "sash_rate_limit_hits",
+            "Hits that Envoy asked about, by rule: `total`, and of these `within_limit`, `near_limit` (beyond four "
+            "fifths of it), `over_limit`, `shadow_mode` (over a limit that refuses nothing).",
+            ("domain", "descriptor", "kind"),
+        )
         self._ready = _Ready()
         self._storage = _Storage()
         self._memory = _Memory()
         self._watches = _Watches()
         for collector in (
             *(_Build(version, engine), self._ready, self._latencies, self._held, self._errors, self._rejected),
-            *(self._points, self._windows, self._storage, self._memory, self._watches),
+            *(self._points, self._hits, self._windows, self._storage, self._memory, self._watches),
         ):
             registry.register(collector)
 
@@ -201,6 +208,10 @@ class Metrics:
         """Count the points of one request of OTLP, by what became of them."""
         for outcome, points in (("taken", taken), ("rejected", rejected), ("repeated", repeated)):
             self._points.count(outcome, count=points)
+
+    def count_hits(self, domain: str, descriptor: str, kind: str, hits: int) -> None:
+        """Count hits of Envoy's requests, of one rule of the file of limits."""
+        self._hits.count(domain, descriptor, kind, count=hits)
 
     def watch(self, windows: Callable[[], Iterable[WatchedWindow]]) -> None:
         """Make each scrape call `windows` and report their sizes."""

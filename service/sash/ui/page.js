@@ -23,6 +23,7 @@ let timer = null;
 let turn = 0;
 let stopping = new AbortController();
 let caller = null;
+let meeting = null;
 
 address.onMove(async () => {
   const kind = address.has("window") ? "window" : address.has("create") ? "create" : "overview";
@@ -40,6 +41,7 @@ address.onMove(async () => {
   view = null;
   place.replaceChildren();
   refresh();
+  if (caller === null) meet().catch(() => {}); // while the view is on its way; `refresh` says what is wrong
   const { open } = await VIEWS[kind]().catch((error) => {
     viewName = null;
     showStatus(`no answer from the service: ${error.message}`, true);
@@ -92,11 +94,7 @@ async function refresh() {
     caller,
   };
   try {
-    const [notReady] = await Promise.all([whyNotReady(context), caller ?? meet(context)]);
-    context.caller = caller;
-    if (mine !== turn) return;
-    showLogin(false);
-    const found = await view.refresh(context);
+    const [notReady, found] = await Promise.all([whyNotReady(context), shown(context)]);
     if (mine !== turn) return;
     document.body.classList.remove("stale");
     const said = found?.status ?? "";
@@ -120,11 +118,24 @@ async function refresh() {
   if (every > 0 && !document.hidden) timer = setTimeout(refresh, Math.max(every, 3 * (performance.now() - began)));
 }
 
+async function shown(context) {
+  await (caller ?? meet());
+  if (!context.isCurrent()) return {};
+  context.caller = caller;
+  showLogin(false);
+  return view.refresh(context);
+}
+
 // Who asks, and what the service has.
-async function meet({ ask: get }) {
-  caller = await get("/ui/caller");
-  grpcPort.set(caller.grpc_port);
-  for (const name of caller.ordered) ORDERED.add(name);
+function meet() {
+  meeting ??= ask("/ui/caller")
+    .then((found) => {
+      caller = found;
+      grpcPort.set(caller.grpc_port);
+      for (const name of caller.ordered) ORDERED.add(name);
+    })
+    .finally(() => (meeting = null));
+  return meeting;
 }
 
 async function whyNotReady({ ask: get }) {

@@ -341,7 +341,8 @@ class Quantile(_Sketch):
         def at(ranks: Array) -> Array:
             bucket = np.searchsorted(ends, ranks, "left")
             share = (ranks - (ends - counts)[bucket]) / counts[bucket]
-            return lows[bucket] * (1 - share) + highs[bucket] * share  # type: ignore[no-any-return]
+            low, high = lows[bucket] / 2, highs[bucket] / 2  # their difference may be out of range
+            return np.minimum(2 * (low + (high - low) * share), highs[bucket])  # type: ignore[no-any-return]
 
         if total <= self.k:
             return self.encode(self._sketch_of(at(np.arange(total) + 0.5)))

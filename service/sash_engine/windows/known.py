@@ -45,7 +45,7 @@ from sash_engine.windows.keys.store import Same
 from sash_engine.windows.spec.policies import AggregateSpec, OrderPolicy, SlidePolicy
 from sash_engine.windows.spec.window import ARRIVAL, PLACED, REMOVED, TICK_MAX, TICK_MIN, WindowSpec
 
-__all__ = ["Known", "no_known", "removed_spec"]
+__all__ = ["Known", "no_known", "numbered_spec", "removed_spec"]
 
 _NEWEST = (Max("int64"), (ARRIVAL,))
 _ROWS = 65_536
@@ -67,6 +67,19 @@ def removed_spec(spec: WindowSpec) -> WindowSpec:
     others: dict[str, Any] = dict.fromkeys(("nullable", "history", "identity", "known", "durability"))
     others |= {"fields": fields, "aggregates": {REMOVED: newest}, "slide": SlidePolicy(), "order": OrderPolicy()}
     return spec.model_copy(update=others)
+
+
+def numbered_spec(spec: WindowSpec, known: str) -> WindowSpec:
+    """The spec by which entries are shown with their numbers; `known` as of `EntriesQuery`.
+
+    Raises:
+        InvalidArgument: `known` is neither "kept" nor "removed".
+    """
+    if known == "removed":
+        return removed_spec(spec)
+    if known != "kept":
+        raise InvalidArgument(f"known {known[:80]!r} is unknown", field="known", limit="kept or removed")
+    return spec.model_copy(update={"fields": spec.kept_columns, "nullable": None, "known": None})
 
 
 def no_known(name: str) -> Unsupported:
@@ -277,6 +290,14 @@ class Known:
             return 0, list(layout.identities)
         _, partials = out.partials()
         return out.rows.item(0), [m.unpack(each)[0] for m, each in zip(layout.monoids, partials, strict=True)]
+
+    def removed_from(self, number: int, start: int | None) -> tuple[Numbers, int]:
+        """Which key of `removed` has what was removed of a key, and where that begins, at `start` or later.
+
+        What the slide has evicted since is there until more of its key is removed.
+        """
+        found = self.removed.keys.find_each([self._keys.name(number)])
+        return found[found >= 0], max(self._keys.late_through_of[number] + 1, TICK_MIN if start is None else start)
 
     def oldest(self, number: int, known: int) -> int | None:
         """The time of a key's oldest entry as known at a number; None where there was none."""

@@ -319,6 +319,9 @@ class EntriesQuery(Question[Iterator[AnyBatch] | AsyncIterator[AnyBatch]]):
         where: conditions on the parts of keys, as of `Grouped`.
         limit: at most so many.
         reverse: in the other order: the newest of a key first. With `limit`, the newest.
+        known: of one key of a window with `known`: "kept", the entries with the number of their arrival; "removed", in
+            their place what was retracted or corrected, with the numbers of its arrival, of its first version and of
+            its end. The numbers are columns, by the names `ARRIVAL`, `PLACED` and `REMOVED`.
     """
 
     name: ClassVar[str] = "entries"
@@ -330,6 +333,7 @@ class EntriesQuery(Question[Iterator[AnyBatch] | AsyncIterator[AnyBatch]]):
     where: Sequence[Where] = ()
     limit: int | None = None
     reverse: bool = False
+    known: str = ""
 
     @property
     def is_short(self) -> bool:

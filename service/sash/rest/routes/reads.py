@@ -133,6 +133,10 @@ class Exporting(Selecting, Timed):
     """At most so many entries."""
     reverse: bool = False
     """In the other order: the newest of a key first. With `limit`, the newest."""
+    known: str = Field("", json_schema_extra={"enum": ["kept", "removed"]})
+    """Of one key of a window with `known`, as JSON. `kept`: each entry has `arrival!`, the number of its arrival.
+    `removed`: instead of the entries, what was retracted or corrected. `arrival!` and `removed!` say from when to when
+    it counted, and `placed!` is the number of its first version."""
 
 
 @ROUTER.get(
@@ -288,12 +292,20 @@ async def keys(call: Call, name: Name, asked: Annotated[Listing, Query()]) -> di
 async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) -> Response:
     one, several = asked.keys()
     question = EntriesQuery(
-        asked.start, asked.end, one, several, asked.end_exclusive, asked.conditions(), asked.limit, asked.reverse
+        asked.start,
+        asked.end,
+        one,
+        several,
+        asked.end_exclusive,
+        asked.conditions(),
+        asked.limit,
+        asked.reverse,
+        asked.known,
     )
     unit = await asked.iso_unit(call, name)
     bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)
-    if call.prefers(ARROW):
+    if call.prefers(ARROW) and not asked.known:
         await arrow_imported()
         from sash.rest import arrow
 

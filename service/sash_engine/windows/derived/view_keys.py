@@ -11,7 +11,7 @@ Each answer costs what the same range costs in the source. The number of filled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -255,8 +255,8 @@ class ViewKeys(ReadableKeys):
     def numbered(self) -> int:
         return self._keys.numbered
 
-    def name_of(self, number: int) -> str | None:
-        return self._keys.name_of(number)
+    def names_of(self, numbers: Iterable[int]) -> list[str | None]:
+        return self._keys.names_of(numbers)
 
     def names(self) -> list[str]:
         """The names of all keys."""

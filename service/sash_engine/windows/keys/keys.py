@@ -22,7 +22,7 @@ key. The window decides what the marks mean: it writes `late_through`, and inser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from typing import Any
 
@@ -131,9 +131,9 @@ class Keys:
         """All numbers of keys are below this one."""
         return len(self._names)
 
-    def name_of(self, number: int) -> str | None:
-        """The name of a key; None for a number that no key has."""
-        return self._names[number]
+    def names_of(self, numbers: Iterable[int]) -> list[str | None]:
+        """The names of some keys; None for a number that no key has."""
+        return list(map(self._names.__getitem__, numbers))
 
     def written(self) -> Numbers:
         """The numbers of all keys that were ever written, sorted: 1 ms for a million."""

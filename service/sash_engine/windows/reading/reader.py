@@ -29,7 +29,7 @@ from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series, par
 from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.readable import Now, ReadableKeys
 from sash_engine.windows.keys.totals import partials_of
-from sash_engine.windows.known import Known, no_known
+from sash_engine.windows.known import Known, no_known, numbered_spec
 from sash_engine.windows.questions import (
     AllKeys,
     AnswersAt,
@@ -429,8 +429,9 @@ class Reader:
         """The entries as of now, in bulks of up to `rows` rows.
 
         Raises:
-            InvalidArgument: start > end; or start >= end, where the end is exclusive; or limit < 1.
-            Unsupported: the window's algorithm keeps no values.
+            InvalidArgument: start > end; or start >= end, where the end is exclusive; or limit < 1; or `known` with
+                several keys.
+            Unsupported: the window's algorithm keeps no values; or it does not keep what was known when.
         """
         return finished(self.entries_steps(question, rows))
 
@@ -449,10 +450,18 @@ class Reader:
         else:
             number = self._asked.find(self._asked.name(key))
             numbers = np.array([] if number is None else [number], np.int64)
+        spec, of, cold = self._spec, self._keys, self._cold
+        if question.known:
+            spec = numbered_spec(spec, question.known)
+            known = self.known_of()
+            if keys or question.where:
+                raise InvalidArgument("known is for the entries of one key", field="known")
+            if question.known == "removed":
+                of, cold = known.removed.keys, known.removed.cold
+                if len(numbers):
+                    numbers, start = known.removed_from(numbers.item(), start)
         limit, reverse = question.limit, question.reverse
-        return (
-            yield from Entries.steps(self._spec, self._keys, numbers, start, last, self._cold, rows, limit, reverse)
-        )
+        return (yield from Entries.steps(spec, of, numbers, start, last, cold, rows, limit, reverse))
 
     def key_names_steps(
         self, prefix: str, limit: int, position: int, where: Sequence[Where]

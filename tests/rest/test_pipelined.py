@@ -1,0 +1,229 @@
+"""Requests that one client sends on one connection without waiting for answers.
+
+Commits are held by the tests: what is answered, begun and applied meanwhile does not depend on how fast a disk is.
+"""
+
+import socket
+import struct
+import threading
+from contextlib import contextmanager
+
+import orjson
+import pytest
+
+from sash import calls
+from sash.rest.connection import PIPELINED_MAX, Connection
+from sash.tiers.lmdb import LmdbTier
+from tests.support.servers import WAIT_S, running_service
+from tests.support.waiting import wait_until
+
+SPEC = {"name": "w", "aggregates": {"n": {"function": "count"}, "all": {"function": "collect"}}}
+KEEPS, CLOSES = b"", b"connection: close\r\n"
+
+
+def asked(path, body, more=KEEPS, method=b"POST"):
+    head = b"%b %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n%b" % (method, path, more)
+    return head + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def rest_insert(i, more=KEEPS):
+    return asked(b"/v1/windows/w/insert", orjson.dumps({"time": i, "value": i}), more)
+
+
+def connect_insert(i, more=KEEPS):
+    return asked(b"/sash.v1.Windows/Insert", orjson.dumps({"window": "w", "time": str(i), "value": i}), more)
+
+
+QUERY = b"GET /v1/windows/w/query HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Connections, as they are made."""
+    begin, found = Connection.connection_made, []
+
+    def noted(self, transport):
+        begin(self, transport)
+        found.append(self)
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    return found
+
+
+class Held:
+    """A service whose tier commits nothing until it is let."""
+
+    def __init__(self, running, let, commits):
+        self.running, self.let, self.commits = running, let, commits
+
+    @property
+    def entries(self):
+        return self.running.on_loop(lambda: self.running.plane._windows._storage.find("w").info().entries)
+
+
+@pytest.fixture
+def held(monkeypatch, tmp_path, made):
+    let, commits, commit = threading.Event(), [], LmdbTier.commit
+    let.set()
+
+    def waited(self, puts, deletes=()):
+        assert let.wait(WAIT_S)
+        commits.append(len(puts))
+        return commit(self, puts, deletes)
+
+    monkeypatch.setattr(LmdbTier, "commit", waited)
+    with running_service(data=str(tmp_path)) as running:
+        assert running.http().post("/v1/windows", json=SPEC).status_code == 201
+        let.clear()
+        made.clear()
+        try:
+            yield Held(running, let, commits)
+        finally:
+            let.set()
+
+
+@contextmanager
+def connected(running):
+    with socket.create_connection(("127.0.0.1", running.rest_port), WAIT_S) as client:
+        yield client
+
+
+def next_of(answers):
+    """The next answer: its status, and its document."""
+    status = int(answers.readline().split()[1])
+    size = 0
+    while (line := answers.readline()) != b"\r\n":
+        name, _, value = line.partition(b":")
+        size = int(value) if name.lower() == b"content-length" else size
+    return status, orjson.loads(answers.read(size) or b"null")
+
+
+@pytest.mark.parametrize("insert", [rest_insert, connect_insert])
+def test_inserts_of_one_connection_share_a_commit(held, insert):
+    """Each waited for the commit of the one before it."""
+    with connected(held.running) as client:
+        client.sendall(b"".join(map(insert, range(40))))
+        wait_until(lambda: held.entries == 40)
+        before = len(held.commits)
+        held.let.set()
+        with client.makefile("rb") as answers:
+            for _ in range(40):
+                status, answer = next_of(answers)
+                assert (status, int(answer["inserted"])) == (200, 1)
+        assert len(held.commits) - before <= 2  # the first insert alone, and all others
+
+
+def test_answers_come_in_the_order_of_requests(held):
+    """Whatever they ask: a question sees the writes before it, and none behind it."""
+    wrong = asked(b"/v1/windows/w/insert", b'{"time": "x"}')
+    sent = [rest_insert(0), QUERY, wrong, rest_insert(1), QUERY, b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n"]
+    with connected(held.running) as client:
+        client.sendall(b"".join([*sent, connect_insert(2), QUERY]))
+        wait_until(lambda: held.entries == 3)
+        held.let.set()
+        with client.makefile("rb") as answers:
+            found = [next_of(answers) for _ in range(8)]
+    assert [status for status, _ in found] == [200, 200, 400, 200, 200, 404, 200, 200]
+    assert [found[i][1]["answers"][0]["aggregates"]["all"] for i in (1, 4, 7)] == [[0.0], [0.0, 1.0], [0.0, 1.0, 2.0]]
+
+
+def test_what_follows_a_refused_request_waits_for_its_answer(held, made):
+    """Refusals have no place among the calls in progress, and would be without number."""
+    refused = QUERY.replace(b"localhost", b"example.org")
+    with connected(held.running) as client:
+        client.sendall(rest_insert(0) + refused + rest_insert(1) + rest_insert(2))
+        wait_until(lambda: made and len(made[0]._exchanges) == 4 and made[0]._exchanges[1].begun)
+        assert held.running.on_loop(lambda: [each.begun for each in made[0]._exchanges]) == [True, True, False, False]
+        held.let.set()
+        with client.makefile("rb") as answers:
+            assert [next_of(answers)[0] for _ in range(4)] == [200, 421, 200, 200]
+
+
+def test_nothing_is_answered_before_what_was_asked_first(held):
+    """A question is answered behind the write that it saw, which may not be durable yet."""
+    with connected(held.running) as client:
+        client.sendall(rest_insert(0) + QUERY)
+        wait_until(lambda: held.entries == 1)
+        client.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+
+
+def test_so_many_are_begun_and_no_more(held, made):
+    with connected(held.running) as client:
+        client.sendall(b"".join(map(rest_insert, range(3 * PIPELINED_MAX))))
+        wait_until(lambda: made and made[0]._read_paused and held.entries >= PIPELINED_MAX)
+        most = held.running.on_loop(lambda: len(made[0]._exchanges))
+        assert PIPELINED_MAX <= held.entries <= most < PIPELINED_MAX + 50  # those of one part, of 4 KiB
+        held.let.set()
+        with client.makefile("rb") as answers:
+            assert {next_of(answers)[0] for _ in range(3 * PIPELINED_MAX)} == {200}
+    assert held.entries == 3 * PIPELINED_MAX
+
+
+def test_what_follows_the_last_request_of_a_connection_does_not_begin(held, made):
+    with connected(held.running) as client:
+        client.sendall(rest_insert(0) + rest_insert(1, CLOSES) + rest_insert(2))
+        wait_until(lambda: held.entries == 2)
+        held.let.set()
+        with client.makefile("rb") as answers:
+            assert [next_of(answers)[0] for _ in range(2)] == [200, 200]
+            assert answers.read() == b""
+    assert held.entries == 2
+
+
+def test_a_body_that_arrives_in_parts_is_waited_for(held, made):
+    """Also where its head came behind a write that waits for the tier."""
+    second = rest_insert(1)
+    with connected(held.running) as client:
+        client.sendall(rest_insert(0) + second[:-5])
+        wait_until(lambda: made and len(made[0]._exchanges) == 2)
+        assert held.entries == 1
+        client.sendall(second[-5:] + rest_insert(2))
+        wait_until(lambda: held.entries == 3)
+        held.let.set()
+        with client.makefile("rb") as answers:
+            assert {next_of(answers)[0] for _ in range(3)} == {200}
+
+
+def test_a_request_that_waits_for_a_window_lets_none_overtake_it(held, made):
+    """It is not applied yet, so what follows must not be, either."""
+    lock = held.running.on_loop(lambda: held.running.plane._windows._storage.store.lock("w").exclusive())
+    held.let.set()
+    held.running.on_loop(lock.__enter__)
+    try:
+        with connected(held.running) as client:
+            client.sendall(b"".join(map(rest_insert, range(5))))
+            wait_until(lambda: made and len(made[0]._exchanges) == 5)
+            assert held.running.on_loop(lambda: [each.begun for each in made[0]._exchanges]) == [True] + 4 * [False]
+            held.running.on_loop(lambda: lock.__exit__(None, None, None))
+            with client.makefile("rb") as answers:
+                assert {next_of(answers)[0] for _ in range(5)} == {200}
+                client.sendall(QUERY)
+                assert next_of(answers)[1]["answers"][0]["aggregates"]["all"] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    finally:
+        if held.running.plane._windows._storage.store.lock("w").held_exclusively:
+            held.running.on_loop(lambda: lock.__exit__(None, None, None))
+
+
+def test_writes_go_on_when_their_client_goes(held, made):
+    with connected(held.running) as client:
+        client.sendall(b"".join(map(rest_insert, range(10))))
+        wait_until(lambda: held.entries == 10)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it is gone at once
+    wait_until(lambda: not made[0]._exchanges)
+    assert held.running.on_loop(lambda: len(calls._running)) == 10
+    held.let.set()
+    wait_until(lambda: held.running.on_loop(lambda: not calls._running))
+    assert held.entries == 10
+
+
+def test_a_client_that_says_no_more_gets_all_answers(held):
+    with connected(held.running) as client:
+        client.sendall(b"".join(map(rest_insert, range(10))))
+        client.shutdown(socket.SHUT_WR)
+        wait_until(lambda: held.entries == 10)
+        held.let.set()
+        with client.makefile("rb") as answers:
+            assert {next_of(answers)[0] for _ in range(10)} == {200}
+            assert answers.read() == b""
