@@ -393,10 +393,10 @@ def _row_ends(block: bytes) -> Array:
         return ends
     before = data[np.maximum(quotes[::2] - 1, 0)]
     before[quotes[::2] == 0] = _BREAK
-    if np.isin(
-        before, (_BREAK, _COMMA, _QUOTE)
-    ).all():  # every other quote opens a value, or is the second of two in one
-        return ends[np.searchsorted(quotes, ends) % 2 == 0]
+    # Where every other quote opens a value, or is the second of two in one, a break behind an even number ends a row.
+    if np.isin(before, (_BREAK, _COMMA, _QUOTE)).all():
+        outside: Array = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        return outside
     return np.array([found.end() for found in _VALUE.finditer(block) if found[0].endswith(b"\n")], np.int64)
 
 
