@@ -29,6 +29,10 @@ FILE = {
         {"key": "user", "value": "root", "rate_limit": {"unlimited": True}},
         {"key": "odd", "rate_limit": {"lookback": "1500ms", "requests_per_unit": 2}},
         {"key": "seen", "shadow_mode": True, "rate_limit": {"unit": "minute", "requests_per_unit": 1}},
+        {
+            "key": "batch",
+            "rate_limits": [{"unit": "second", "requests_per_unit": 30}, {"unit": "hour", "requests_per_unit": 111}],
+        },
         {"key": "none", "rate_limit": {"unit": "second", "requests_per_unit": 0}},
         {
             "key": "vip",
@@ -261,6 +265,10 @@ def test_metrics_count_hits_by_rule(limiter):
     assert limiter.hits("user") == {"total": 15, "within_limit": 10, "near_limit": 2, "over_limit": 5}
     limiter.ask({"user": "root"})
     assert limiter.hits("user_root") == {}
+    for _ in range(5):  # the last ones are near the limit of an hour, while that of a second has less left
+        limiter.ask({"batch": "a"}, hits=20)
+        limiter.advance(1)
+    assert limiter.hits("batch") == {"total": 100, "within_limit": 100, "near_limit": 12}
 
 
 def test_headers_are_for_the_limit_that_matters(made):
