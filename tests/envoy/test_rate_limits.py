@@ -409,6 +409,24 @@ def test_an_entry_that_is_there_twice_is_no_part_of_a_key(made):
         limiter.ask(twice, domain="llm")
 
 
+def test_an_error_of_one_descriptor_is_that_of_the_request(limiter):
+    request = pb.RateLimitRequest(
+        domain="shop", descriptors=[described({"user": "a" * 2000}), described({"user": "b"})]
+    )
+    refuse(limiter.stub.ShouldRateLimit, request, "INVALID_ARGUMENT", "key")
+
+
+def test_a_clock_that_is_behind_the_window_decides_nothing(made):
+    limiter = made(window={**WINDOW, "slide": {"max_age": "2m"}})
+    limiter.ask({"user": "ann"})
+    with Client(limiter.running.grpc_target) as client:
+        later = limiter.clock.now_ns() // 10**6 + 3_600_000
+        client.window("requests").insert(later, 1.0, key="shop|user|ann")
+    with pytest.raises(grpc.RpcError, match="the clock of the service is behind window 'requests'") as caught:
+        limiter.ask({"user": "ann"})
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
 def test_a_window_that_is_not_there_is_named(made):
     limiter = made(window=None)
     with pytest.raises(grpc.RpcError) as caught:
