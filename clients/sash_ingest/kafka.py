@@ -69,7 +69,6 @@ class Kafka:
         self._source, self._say = source, say
         self._beside = {name: BESIDE[name] for name in needs}
         options: dict[str, Any] = {
-            "isolation.level": "read_committed",
             "partition.assignment.strategy": "range",
             **source.options,
             "bootstrap.servers": source.servers,

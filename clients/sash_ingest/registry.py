@@ -77,9 +77,11 @@ class Registry:
             Unavailable: the registry cannot answer now.
             SourceError: it never will.
         """
-        headers = {"Accept": _ACCEPT} | ({} if self._login is None else {"Authorization": self._login()})
+        request = Request(self._url + path, headers={"Accept": _ACCEPT})
+        if self._login is not None:
+            request.add_unredirected_header("Authorization", self._login())
         try:
-            with urlopen(Request(self._url + path, headers=headers), timeout=_TIMEOUT_S, context=self._tls) as answer:
+            with urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as answer:
                 found = json.load(answer)
         except HTTPError as error:
             with error:

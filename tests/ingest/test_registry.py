@@ -331,6 +331,18 @@ def test_how_the_registry_is_asked(registry, tmp_path, login, header):
     assert registry.headers.get("Authorization") == header
 
 
+def test_a_login_is_for_the_registry_alone(registry, tmp_path):
+    (tmp_path / "s").write_text("s")
+    schema = fields(n="long")
+    with schema_registry() as other:
+        other.add("AVRO", schema)
+        registry.documents["/schemas/ids/1"] = f"{other.url}/schemas/ids/1"
+        form = _form(source(value="avro", registry={"url": registry.url, "token_file": str(tmp_path / "s")}))
+        assert lists(form.decode([framed(1, avro(schema, {"n": 1}))], wanted(n="int64"))) == [[1]]
+        assert registry.headers["Authorization"] == "Bearer s"
+        assert "Authorization" not in other.headers
+
+
 def test_which_form_a_document_asks_for():
     at = {"url": "http://h:1"}
     assert type(_form(source(value="protobuf", registry=at))) is Protobuf

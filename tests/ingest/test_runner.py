@@ -3,14 +3,14 @@
 import json
 import random
 from collections import Counter
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
-from sash_client import InvalidArgument, LastWrite, Unavailable, WriteResult
-from sash_ingest.connector import SourceError
+from sash_client import InvalidArgument, LastWrite, ResourceExhausted, Unavailable, WriteResult
+from sash_ingest.connector import Records, SourceError
 from sash_ingest.dead_letters import FileLetters, Letter
-from sash_ingest.runner import RejectedError
+from sash_ingest.runner import RejectedError, _AbandonedError, _Stream
 from sash_ingest.target import Target
 from tests.ingest.log import SPEC, Letters, Log, ids_of, ingest, record, target
 from tests.support.waiting import wait_until
@@ -138,6 +138,8 @@ def test_a_zombie_is_fenced_and_drops_what_it_has(client):
     wait_until(lambda: old._step() or old._streams["a"].back_s is not None)
     assert "another process has taken it over" in old.said[-1]
     assert not old._streams["a"].waiting.numbers
+    old._take(Records("a", [70], [record(70)]))
+    assert not old._streams["a"].waiting.numbers, "it is asked for again when the stream comes back"
     old._streams["a"].back_s = 0.0
     wait_until(lambda: old._step() or log.sought)
     assert log.sought == [("a", 60)]
@@ -156,6 +158,24 @@ def test_a_window_that_has_a_part_of_a_write_is_given_the_rest(client):
         old._take(records)
     wait_until(lambda: old._step() or old._streams["a"].at[0].number == 49)
     assert ids_of(window) == Counter(range(1, 50))
+
+
+def test_a_stream_that_is_lost_waits_for_no_answer(client):
+    to = target(client.create_window(SPEC))
+    run, asked = ingest([to]), Event()
+
+    def away(*_):
+        asked.set()
+        raise Unavailable("away")
+
+    run.begin("a")
+    to.write = away
+    run._take(Records("a", [1], [record(1)]))
+    run._step()
+    write = run._streams["a"].under_way
+    assert asked.wait(60)
+    run.end("a", drain=False)
+    assert type(write.exception(60)) is _AbandonedError
 
 
 def test_a_shard_that_lacks_a_write_is_given_it_again(client):
@@ -184,19 +204,20 @@ def test_records_that_do_not_fit_are_put_aside_and_the_others_go_on(client):
     records[6] = (7, record(7, id="x", dest="SFO"))
     records[7] = (8, record(8, carrier="x" * 600, dest="SFO"))
     records[8] = (9, record(9, at="now", dest="SFO"))
+    records[9] = (10, record(10, carrier=None, dest=None))
     letters = Letters()
     run = ingest([target(window) for window in windows], letters)
     run.run(Log({"a": records}))
     found = {(each.origin["number"], each.window, each.field) for each in letters}
     both = {
         (n, name, field)
-        for n, field in ((5, "carrier"), (7, "id"), (8, "carrier"), (9, "at"))
+        for n, field in ((5, "carrier"), (7, "id"), (8, "carrier"), (9, "at"), (10, "carrier"))
         for name in ("log", "strict")
     }
     both = {(n, w, "dest" if (n, w) == (8, "strict") else f) for n, w, f in both}
     assert found == both | {(4, None, None), (6, "strict", "dest")}
-    assert ids_of(windows[0]) == Counter({1, 2, 3, 6, *range(10, 20)})
-    assert ids_of(windows[1]) == Counter({1, 2, 3, *range(10, 20)})
+    assert ids_of(windows[0]) == Counter({1, 2, 3, 6, *range(11, 20)})
+    assert ids_of(windows[1]) == Counter({1, 2, 3, *range(11, 20)})
     assert run.meters.rejected == len(letters)
     with pytest.raises(RejectedError, match="stream b, number 2: is no JSON"):
         ingest([target(windows[0])]).run(Log({"b": [(1, record(1)), (2, b"{")]}))
@@ -248,6 +269,48 @@ def test_a_stream_that_gives_more_than_is_written_is_held(client):
     ingest([target(window)], records_per_write=50).run(log)
     assert held == [True, False]
     assert ids_of(window) == Counter(NUMBERS)
+
+
+def test_a_write_has_so_many_bytes_at_most(client, monkeypatch):
+    monkeypatch.setattr("sash_ingest.runner._BYTES_MAX", 5 * len(record(10)))
+    to = target(client.create_window(SPEC))
+    write, sizes = to.write, []
+    to.write = lambda rows, *of: (sizes.append(len(rows)), write(rows, *of))[1]
+    ingest([to]).run(Log({"a": [(n, record(n)) for n in range(10, 90)]}))
+    assert (sum(sizes), max(sizes)) == (80, 5)
+
+
+def test_a_write_that_is_too_large_is_halved_and_not_made_again(client, monkeypatch):
+    monkeypatch.setattr("sash_ingest.runner.pauses_s", lambda: iter([0.0]))
+    to, letters = target(client.create_window(SPEC)), Letters()
+    write = to.write
+
+    def small(rows, *of):
+        if len(rows) > 3 or 7 in rows.numbers:
+            raise ResourceExhausted("is too large", reason="TOO_LARGE")
+        return write(rows, *of)
+
+    to.write = small
+    ingest([to], letters).run(Log({"a": [(n, record(n)) for n in range(1, 30)]}))
+    assert ids_of(to.window) == Counter(set(range(1, 30)) - {7})
+    assert [(each.origin["number"], each.reason) for each in letters] == [(7, "is too large")]
+
+
+def test_the_service_says_when_to_come_again(client):
+    run, waited, answers = ingest([]), [], iter([Unavailable("away", retry_after_s=7.0), Unavailable("away"), 1])
+
+    class Never:
+        def wait(self, pause_s):
+            waited.append(pause_s)
+
+    def call():
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    assert run._asked(_Stream("a", "p/a", [], Records("a", [], [])), call, Never()) == 1
+    assert waited[0] == 7.0
+    assert waited[1] < 7.0
 
 
 def test_stop_writes_what_was_read(client):
@@ -310,7 +373,7 @@ def test_a_record_that_is_wrong_for_every_window_is_one_letter_also_where_they_s
 def test_a_file_of_letters_has_what_is_no_text_in_base64(tmp_path):
     letters = FileLetters(tmp_path / "bad.ndjson")
     letters.put([Letter({"n": n}, None, None, "is wrong", value) for n, value in enumerate((b"{", b"\xff", None))])
-    letters.close()
     found = [json.loads(line) for line in (tmp_path / "bad.ndjson").read_text().splitlines()]
     assert [(each.get("record", ""), each.get("record_base64")) for each in found] == [
-        ("{", None), ("", "/w=="), (None, None)]  # fmt: skip
+        ("{", None), ("", "/w=="), (None, None)], "they are stored before it is closed"  # fmt: skip
+    letters.close()

@@ -7,15 +7,19 @@ import numpy as np
 import pytest
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.sdk.metrics import Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 
 from sash_client import Client
-from tests.otlp.sending import put
+from tests.otlp.sending import post, put
 from tests.support.servers import running_service
+from tests.support.tokens import bearer, write_tokens
 
 T = 1_700_000_040 * 10**9  # the start of a minute
 MS = 10**6
@@ -127,11 +131,11 @@ def test_an_exponential_histogram(sash, send, scale):
 
 
 def test_an_exponential_histogram_has_zeros_and_values_below(sash, send):
-    to = window(sash, ALL | {"bins": {"function": "histogram", "bounds": [-2, 0.5, 4]}})
-    values = [-8.0, -3.0, 0.0, 0.0, 0.0, 1.0, 4.0, 16.0, 17.0]
+    to = window(sash, ALL | {"bins": {"function": "histogram", "bounds": [-4, 0.5, 4]}})
+    values = [-8.0, -3.0, -3.0, 0.0, 0.0, 0.0, 1.0, 4.0, 16.0, 17.0]
     assert not send(message((1, exponential(values, 0), {}), kind="exponential_histogram")).rejected_data_points
     found = answer(to).aggregates
-    assert found["bins"]["counts"] == [2, 3, 2, 2]
+    assert found["bins"]["counts"] == [1, 5, 2, 2]
     assert found["quantiles"][1] == 0.0
     assert -8 <= found["quantiles"][0] <= -4
     assert 16 <= found["quantiles"][2] <= 17
@@ -239,10 +243,20 @@ def test_the_order_of_attributes_tells_nothing(sash, send):
     assert answer(to).entries == 1
 
 
-def test_points_of_a_series_are_written_in_order(sash, send):
+def test_names_and_values_are_told_apart(sash, send):
     to = window(sash)
-    points = [(time, {"count": 1, "sum": float(time)}, {}) for time in (9, 5, 7)]
-    assert not send(message(*points)).rejected_data_points
+    for attributes in ({"": "", "a": "x"}, {"\n\0a": "x"}):
+        assert not send(message((5, {"count": 1, "sum": 1.0}, attributes))).rejected_data_points
+    assert answer(to).entries == 2
+
+
+@pytest.mark.parametrize("other", [(5, 7, 9), (7, 9, 5)])
+def test_points_of_a_series_are_written_in_order(sash, send, other):
+    """So a request that comes again has them by the same numbers, in whatever order they are in it."""
+    to = window(sash)
+    for times in ((9, 5, 7), other):
+        points = [(time, {"count": 1, "sum": float(time)}, {}) for time in times]
+        assert not send(message(*points)).rejected_data_points
     assert answer(to).aggregates == {"n": 3, "sum": 21.0}
 
 
@@ -259,6 +273,22 @@ def test_many_series_over_shards_and_a_restart(tmp_path, monkeypatch):
             for request in (message(*points[: 60 + 20 * again]), message(*points)):
                 assert not stub.Export(request).partial_success.rejected_data_points
             assert client.window("latency").describe().entries == len(points)
+
+
+def test_what_a_caller_may_not_write_is_rejected_beside_what_it_may(tmp_path):
+    roles = {"owner": {"role": "admin"}, "writer": {"role": "write", "windows": ["latency"]}}
+    tokens = write_tokens(tmp_path / "tokens.yaml", roles)
+    with running_service(tokens=tokens) as service, Client(service.grpc_target, token="owner-token") as owner:
+        to, hidden = window(owner), window(owner, name="hidden")
+        one = {"count": 1, "sum": 1.0}
+        request = message((1, one, {}), name="hidden")
+        assert post(service.http(), request.SerializeToString(), **bearer("writer")).status_code == 403
+        request.MergeFrom(message((1, one, {})))
+        found = post(service.http(), request.SerializeToString(), **bearer("writer"))
+        assert found.status_code == 200
+        answered = ExportMetricsServiceResponse.FromString(found.content)
+        assert answered.partial_success.rejected_data_points == 1
+        assert (to.describe().entries, hidden.describe().entries) == (1, 0)
 
 
 # ---------------------------------------------------------------- what does not fit

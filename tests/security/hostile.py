@@ -50,6 +50,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from jwt.algorithms import ECAlgorithm
 
+from sash_proto.envoy import ratelimit_pb2
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 from tests.support.certificates import Authority
@@ -77,6 +78,13 @@ TOKENS = {
     "owner": {"role": "admin", "windows": ["evil*"]},
 }
 _AGGREGATES = {name: {"function": name} for name in ("count", "sum", "mean", "max")}
+_LIMITS = """
+domain: evil
+window: evil-limited
+descriptors:
+  - key: user
+    rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 5000}]
+"""
 
 
 # ---------------------------------------------------------------- a hostile caller
@@ -728,6 +736,54 @@ def real_metadata(caller: Caller) -> None:
                 caller.outcomes[error.code().name] += 1
 
 
+@kind
+def real_limits(caller: Caller) -> None:
+    """Writes that decide: rows that are older than many, sixteen limits, groups of all keys that no rollup has."""
+    draw, rows = caller.draw, caller.draw.choice((1, 40, 4_000, 70_000))
+    times = np.random.default_rng(draw.randrange(1000)).integers(0, 10**6, rows)
+    keys = pb.Strings(dictionary=[f"{i}" for i in range(min(rows, 3000))])
+    keys.codes = (np.arange(rows) % len(keys.dictionary)).astype("<i4").tobytes()
+    entries = pb.BulkInsertRequest(time=times.astype("<i8").tobytes(), key=keys)
+    entries.fields["value"].float64 = times.astype("<f8").tobytes()
+    some = [("10", False), ("1h", False), ("1h", True), (f"{draw.randrange(1, 10**7)}", draw.random() < 0.5)] * 4
+    names = ("entries", "sum", "mean", "max")
+    limits = [pb.Limit(aggregate=draw.choice(names), lookback=at, value=1e9, all_keys=whole) for at, whole in some]
+    with _stub(caller) as stub:
+        for _ in range(3):
+            try:
+                asked = pb.AdmitRequest(window="evil-limited", entries=entries, limits=limits[: draw.choice((1, 16))])
+                stub.Admit(asked, metadata=_token("owner"), timeout=PATIENCE_S)
+                caller.outcomes["OK"] += 1
+            except grpc.RpcError as error:
+                caller.outcomes[error.code().name] += 1
+
+
+@kind
+def real_descriptors(caller: Caller) -> None:
+    """What Envoy asks: many descriptors, long ones, ones of no rule, and limits of their own."""
+    draw = caller.draw
+    request = ratelimit_pb2.RateLimitRequest(
+        domain=draw.choice(("evil", "evil", "none")), hits_addend=draw.choice((1, 1, 2**31))
+    )
+    for _ in range(draw.choice((1, 90, 90, 200))):
+        entry = {
+            "key": draw.choice(("user", "user", "x" * 1000)),
+            "value": f"{draw.random()}" * draw.choice((1, 1, 200)),
+        }
+        request.descriptors.add(entries=[entry] * draw.choice((1, 1, 30)))
+    credentials = grpc.ssl_channel_credentials(Path(caller.authority).read_bytes())
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.secure_channel(f"localhost:{caller.grpc_port}", credentials, options) as channel:
+        ask = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+        for _ in range(5):
+            try:
+                token = draw.choice(("owner", "owner", "blind"))
+                ask(request.SerializeToString(), metadata=_token(token), timeout=PATIENCE_S)
+                caller.outcomes["OK"] += 1
+            except grpc.RpcError as error:
+                caller.outcomes[error.code().name] += 1
+
+
 BOUNDED = [name for name in KINDS if name not in UNBOUNDED]
 
 # ---------------------------------------------------------------- a process of them
@@ -881,7 +937,9 @@ def under_attack(folder: Path) -> Iterator[Service]:
     (folder / "jwt.pem").write_bytes(identity.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     public = {**ECAlgorithm.to_jwk(identity.public_key(), as_dict=True), "kid": "mine"}
     (folder / "jwks.json").write_text(json.dumps({"keys": [public]}))
+    (folder / "limits.yaml").write_text(_LIMITS)
     environment = {
+        "SASH_RATE_LIMITS": str(folder / "limits.yaml"),
         "SASH_JWT_JWKS": str(folder / "jwks.json"),
         "SASH_JWT_ISSUER": "id",
         "SASH_JWT_AUDIENCE": "sash",
@@ -898,6 +956,7 @@ def under_attack(folder: Path) -> Iterator[Service]:
             ("calm", {}),
             ("big", {}),
             ("evil", {"slide": {"max_count": 100}, "order": {"equal_times": "last"}}),
+            ("evil-limited", {"slide": {"max_age": "2d"}}),
         ):
             status, answer = service.call("root", "POST", "/v1/windows", {"name": name, **spec, **more})
             assert status == 201, answer

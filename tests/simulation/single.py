@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 from sash_client.errors import NotFound
 from tests.simulation.callers import GATHERED, KEPT, PASSING, ROLLED, VIEW, compared
@@ -55,14 +56,32 @@ class Single(World):
         await self._emptied()
 
     async def _emptied(self) -> None:
-        """Nothing is left of windows that are deleted, but what a store always has."""
+        """Nothing is left of windows that are deleted, in memory and in the store, but what a store always has."""
         client = Caller(self, "last", 60.0)
         for name in [VIEW, *self.copies, *self.histories]:
             with contextlib.suppress(NotFound):
                 await client.delete_window(name)
         self.histories.clear()
         await asyncio.sleep(5.0)
-        await (await self.serving()).stop()
+        served = await self.serving()
+        if still := _in_memory(served.storage):
+            raise AssertionError(f"the windows are deleted, and memory has still {still}")
+        await served.stop()
         left = sorted(self.disk.values.keys() - ALWAYS)
         if left:
             raise AssertionError(f"the windows are deleted, and the store has still {left[:8]}")
+
+
+def _in_memory(storage: Any) -> dict[str, Any]:
+    """What the storage has of windows."""
+    store = storage.store
+    session, journal = store.session, store.session.journal
+    found = {
+        "windows": [*store.windows, *(each.spec.name for each in storage._catalogue.all())],
+        "bytes of blocks": session.cache.used_bytes,
+        "bytes that are not stored": session._unstored_bytes,
+        "what waits for a commit": len(journal._records) + len(journal._writes) + len(journal._waiting),
+        "readers": len(session._pins._pins),
+        "deletions": len(store.listing._discarded),
+    }
+    return {what: much for what, much in found.items() if much}

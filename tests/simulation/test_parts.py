@@ -4,10 +4,12 @@ nothing, and a check that never fails finds nothing; `planted.OWN` takes them aw
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextvars
 import random
 from collections import Counter
+from pathlib import Path
 
 import grpc
 import pytest
@@ -130,6 +132,23 @@ def test_who_stands_still_runs_nothing_and_then_all_of_it():
         assert said == [1.0]
         await asyncio.sleep(100.0)
         assert said == [1.0, 101.5, 102.5]
+
+    simulated(main)
+
+
+def test_what_was_ready_when_its_process_died_does_not_run():
+    async def main(loop):
+        said, process = [], Process(loop, 1)
+
+        async def works():
+            for word in ("one", "other"):
+                asyncio.get_running_loop().call_soon(said.append, word)
+            asyncio.get_running_loop().call_soon(process.kill)
+            asyncio.get_running_loop().call_soon(said.append, "after")
+
+        process.spawn(works())
+        await asyncio.sleep(1.0)
+        assert said == ["one", "other"]
 
     simulated(main)
 
@@ -733,6 +752,17 @@ def test_what_is_left_in_the_store_is_found(monkeypatch):
     assert "the store has still [b'block/99/1']" in outcome.failure
 
 
+def test_what_is_left_in_memory_is_found(monkeypatch):
+    from tests.simulation import single
+
+    async def leaves(world, what):
+        (await world.serving()).storage.store.session._unstored_bytes += 7
+
+    monkeypatch.setattr(single, "all_forms", leaves)
+    outcome = run(scenario_of(41, **NONE))
+    assert "memory has still {'bytes that are not stored': 7}" in outcome.failure
+
+
 def test_a_recovery_that_does_not_end_is_found(monkeypatch):
     from sash.durability.storage import Storage
 
@@ -771,3 +801,91 @@ def test_a_scenario_is_made_smaller_in_each_way_and_only_as_long_as_it_fails():
 
     small = shrunk(whole, breaks)
     assert (small.scenario.callers, small.scenario.steps, small.scenario.faults) == ((1,), 1, ())
+
+
+# ---------------------------------------------------------------- what the seed does not determine
+
+CLOCKS = {
+    "time": {"time", "time_ns", "monotonic", "perf_counter", "thread_time", "process_time", "sleep"},
+    "random": {"uniform", "random", "randrange", "choice", "randbytes"},
+    "secrets": {"token_bytes", "token_hex", "token_urlsafe"},
+    "os": {"urandom", "getpid"},
+    "uuid": {"uuid1", "uuid4"},
+    "datetime": {"now", "utcnow"},
+    "threading": {"Thread", "Timer", "Event", "Lock", "Semaphore", "Condition"},
+    "concurrent.futures": {"ThreadPoolExecutor"},
+    "socket": {"gethostname"},
+}
+SIMULATED = (
+    "service/sash/*.py",
+    "service/sash/durability",
+    "service/sash/shards",
+    "service/sash/tiers/redis*.py",
+    "service/sash/tiers/owner.py",
+    "service/sash/limits",
+    "service/sash/prometheus",
+    "service/sash_engine",
+    "clients/sash_client/aio.py",
+    "clients/sash_client/calls/plans.py",
+    "clients/sash_client/calls/owners.py",
+)
+GIVEN = {
+    # what a service is made with: the world gives another one
+    "service/sash/durability/storage.py": {"secrets.token_bytes", "time.sleep"},
+    "service/sash/durability/journal/session.py": {"secrets.token_bytes"},
+    "service/sash/limits/memory.py": {"time.monotonic"},
+    "clients/sash_client/aio.py": {"threading.Thread"},
+    "clients/sash_client/calls/plans.py": {"random.uniform", "time.monotonic"},
+    "clients/sash_client/calls/owners.py": {"time.monotonic"},
+    # what runs on the loop, which runs it as it wants
+    "service/sash/durability/journal/journal.py": {"concurrent.futures.ThreadPoolExecutor"},
+    # what `Cluster.installed` replaces in the module
+    "service/sash/context.py": {"os.urandom"},
+    "service/sash/shards/commands.py": {"secrets.token_hex"},
+    "service/sash/shards/heartbeat.py": {
+        *("concurrent.futures.ThreadPoolExecutor", "threading.Event", "threading.Lock", "threading.Thread"),
+        "time.monotonic",
+    },
+    "service/sash/shards/lease_table.py": {"secrets.token_hex", "threading.Lock", "time.monotonic"},
+    "service/sash/shards/leased_host.py": {"time.monotonic"},
+    "service/sash/shards/lifecycle.py": {"secrets.token_hex"},
+    "service/sash/shards/redis_layout.py": {"secrets.token_hex", "time.monotonic", "time.sleep"},
+    "service/sash/tiers/owner.py": {"os.getpid", "secrets.token_hex", "socket.gethostname"},
+    "service/sash/tiers/redis.py": {"random.uniform", "threading.Event", "threading.Thread", "time.monotonic"},
+    "service/sash/tiers/redis_link.py": {"threading.Lock", "threading.Semaphore", "time.monotonic"},
+    # what only measures: it changes no answer
+    "service/sash/limits/metered.py": {"time.perf_counter"},
+    "service/sash/limits/watches.py": {"time.perf_counter"},
+    # what is not simulated: the settings give an address; turns of calls that take long
+    "service/sash/shards/members.py": {"socket.gethostname"},
+    "service/sash/limits/turns.py": {"time.thread_time"},
+}
+"""Who gives a module what the seed does not determine."""
+
+
+def asked_of_the_machine(text):
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found |= {f"{node.value.id}.{node.attr}"} if node.attr in CLOCKS.get(node.value.id, ()) else set()
+        elif isinstance(node, ast.ImportFrom):
+            names = CLOCKS.get(node.module or "", set())
+            found |= {f"{node.module}.{each.name}" for each in node.names if each.name in names}
+    return found
+
+
+def test_who_asks_the_machine_for_its_clock_for_chance_or_for_a_thread_is_known():
+    """What is new here would not replay: give it to the service, or have the world replace it, and say so above."""
+    files = [
+        path
+        for place in SIMULATED
+        for path in (Path().glob(place) if place.endswith(".py") else Path(place).rglob("*.py"))
+        if str(path) != "service/sash/service.py"  # it gives what is real
+    ]
+    assert len(files) > 150
+    found = {str(path): asked for path in files if (asked := asked_of_the_machine(path.read_text()))}
+    assert found == GIVEN
+    assert asked_of_the_machine("import time\nfrom random import choice\nx = time.monotonic()") == {
+        "time.monotonic",
+        "random.choice",
+    }

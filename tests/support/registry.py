@@ -51,6 +51,11 @@ def schema_registry():
                 isinstance(document, dict) and document.get("schemaType") == "PROTOBUF" and query != "format=serialized"
             ):
                 code = 422
+            if isinstance(document, str):  # it is somewhere else
+                self.send_response(302)
+                self.send_header("Location", document)
+                self.end_headers()
+                return
             body = document if isinstance(document, bytes) else json.dumps(document).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
