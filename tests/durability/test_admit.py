@@ -168,3 +168,13 @@ def test_a_large_write_is_decided_in_slices_with_the_window_alone(cold):
         await server.storage.stop(5)
 
     asyncio.run(run())
+
+
+def test_the_last_decisions_of_an_epoch_are_kept():
+    write = ledger.LastWrite(0, 0)
+    for sequence in range(1, 5):
+        write = write.after(Origin("p", sequence), 0, 2, bytes([sequence]))
+    assert write.decided == ((3, b"\3"), (4, b"\4"))
+    write = write.after(Origin("p", 5), 0, 2, None)
+    assert write.decided == ((3, b"\3"), (4, b"\4")), "a write that decides nothing takes no place"
+    assert write.after(Origin("p", 1, 1), 0, 2, b"x").decided == ((1, b"x"),)

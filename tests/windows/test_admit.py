@@ -1,9 +1,14 @@
 """Writes that decide, against a plain model: every lookback folded from the list of entries, and every time tried."""
 
+from itertools import combinations_with_replacement, product
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sash_engine.errors import InvalidArgument
+from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit
 from sash_engine.windows.spec.window import WindowSpec
@@ -142,3 +147,53 @@ def retractions(w, taken):
             if entry in taken:
                 taken.remove(entry)
                 yield Batch(batch.times[i : i + 1], {"id": batch.columns["id"][i : i + 1]}, Coded.of([names[i]]))
+
+
+ENTRIES = [some for n in range(4) for some in combinations_with_replacement(range(6), n)]
+ASKED = list(product(range(7), (1, 2, 3, 4), ("<=", "<", ">=", ">"), ("n", "entries", "sum", "max"), (-1, 0, 1, 2, 3)))
+
+
+@pytest.mark.parametrize("block", [1, 1024])
+def test_all_short_histories_of_one_key(block):
+    """All entries of up to three times, and for each of them a share of all rows and limits."""
+    for at, times in enumerate(ENTRIES):
+        w = window(block, (2, 2) if block == 1 else (4, 64))
+        entries = [("a|x|m", time, value) for time, value in zip(times, (2, -1, 1), strict=False)]
+        w.bulk_insert(bulk(w, entries))
+        for time, span, op, aggregate, value in ASKED[at % 17 :: 17]:
+            row, limits = ("a|x|m", time, 1), [Limit(aggregate, span, op, value)]
+            (decision,) = decide(entries, [row], limits, PARTS, 12)
+            got, _ = finished(w.admitting.decide_steps(bulk(w, [row]), limits))
+            of_row = [(each.answers[0], each.remaining[0], each.holds[0]) for each in got.limits]
+            assert (got.admitted[0], got.retry_after[0], of_row) == (*decision[:2], decision.limits), (
+                times,
+                row,
+                limits,
+            )
+
+
+def test_late_rows_lookbacks_that_are_kept_and_several_rows():
+    w = window(slide={"max_age": 20})
+    w.bulk_insert(bulk(w, [("a|x|m", 40, 1)]))
+    for time, is_late in ((20, True), (21, False)):
+        assert check(w, [("a|x|m", time, 1)], [Limit("n", 5, "<=", 1)]).late == is_late
+    with pytest.raises(InvalidArgument) as told:
+        w.admit(bulk(w, [("a|x|m", 41, 1)]), [Limit("n", 21, "<=", 1)])
+    assert (told.value.field, told.value.limit) == ("limits.lookback", "slide.max_age 20")
+    w = window()
+    assert check(w, [("a|x|m", 5, 1), ("a|x|m", 6, 1)], [Limit("n", 5, "<=", 1)]).refused == 1
+    groups = [("a|x|m", 10, 1), ("b|x|m", 10, 1), ("a|y|m", 10, 1), ("b|x|m", 10, 1)]
+    assert check(w, groups, [Limit("n", 3, "<=", 1, ("tenant",))]).admitted == [True, True, False, False]
+    # One limit holds again later than the other, and no longer when that one does.
+    w.bulk_insert(bulk(w, [("a|x|l", time, value) for time, value in ((20, 5), (23, -4), (26, 3), (29, -4))]))
+    for value in range(-3, 6):
+        check(w, [("a|x|l", 30, 1)], [Limit("sum", 10, ">=", value), Limit("n", 7, "<=", 1), Limit("sum", 5, "<=", 0)])
+
+
+def test_rows_that_went_in_count_for_late_ones_and_behind_a_horizon():
+    w = window(**GROUPED, rollups=[["tenant"]], slide={"max_age": 30})
+    w.bulk_insert(bulk(w, [("a|x|m", 10, 1), ("a|y|m", 35, 1)]))
+    w.bulk_insert(bulk(w, [("a|y|m", 55, 1)]))  # the rollup has left 10 behind; the key has it still
+    rows = [("a|x|m", time, 2) for time in (12, 14, 16, 18, 20)]
+    got = check(w, rows, [Limit("sum", 20, "<=", 7, ("tenant",)), Limit("entries", 20, "<=", 4, ("tenant",))])
+    assert 0 < got.refused < 5

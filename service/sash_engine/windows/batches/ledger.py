@@ -221,9 +221,9 @@ class Ledger:
         _check_room(self._producers, origin.producer, now_ns, "producer")
 
     def decided(self, origin: Origin) -> bytes | None:
-        """What a producer's write that was applied decided, a bit for each row; None where that is not known."""
+        """What a write decided that `applied` says was applied, a bit for each row; None where that is not known."""
         known = self._producers.get(origin.producer, _UNKNOWN)
-        return dict(known.decided).get(origin.sequence) if origin.epoch == known.epoch else None
+        return dict(known.decided).get(origin.sequence)
 
     def note(self, origin: Origin, now_ns: int, decided: bytes | None = None) -> None:
         """Remember that a write was applied, and what it decided; None: it decided nothing.

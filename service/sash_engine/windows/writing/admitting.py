@@ -665,7 +665,6 @@ class Admitting:
                 *(oldest + span).tolist(),
                 *(later + span).tolist(),
                 *later.tolist(),
-                *(later + 1).tolist(),
             ]
             tried = sorted({-(-each // granule) * granule for each in changes if time <= each <= last})
             ends = later.tolist()
