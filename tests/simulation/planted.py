@@ -533,11 +533,6 @@ OWN: dict[str, tuple[str, str, str]] = {
         "return [1, self.replicas if there else 0]",
         "return [1, self.replicas]",
     ),
-    "a replica that takes over forgets nothing": (
-        _REDIS,
-        "        self.behind = False\n\n    def reachable",
-        "\n    def reachable",
-    ),
     "a Redis that loses writes loses none": (
         _REDIS,
         "            self.rows, mark = self.draw.choice(some)\n",
