@@ -91,6 +91,7 @@ bench: setup ## all benchmarks at real size, pinned to one core where they measu
 	taskset -c 1 $(BIN)/python -m bench.changes
 	taskset -c 1 $(BIN)/python -m bench.keys
 	$(BIN)/python -m bench.training
+	$(BIN)/python -m bench.known
 	$(BIN)/python -m bench.edges
 	$(BIN)/python -m bench.unary
 	$(BIN)/python -m bench.combine_counts

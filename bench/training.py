@@ -9,6 +9,10 @@ those that begin in the first 20 seconds, without what it takes to load the entr
 sketch, which is nearly exact up to some hundred values; the others count exactly. Counts and maxima must be equal, sums
 up to rounding, distinct counts for 99 of 100.
 
+With ``--served`` it measures a service instead, with the same entries: a pair of a key with a million entries (count,
+sum and maximum) by the processor time of the service; what one small query after the other waits beside ten times as
+many pairs, in tables of 500,000; and how much memory service and client take meanwhile, beyond what they had before.
+
 Run ``python -m bench.training``, with ``--share 0.1`` of it, with ``--only polars`` for some of them, or with
 ``--smoke`` (figures meaningless).
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -128,6 +133,70 @@ def run(name: str, answers: Callable[[], Table], ours: tuple[Table, float] | Non
     return found, seconds
 
 
+def served(data: Data, pairs: int) -> None:
+    """Ask a service about pairs in tables, one after the other, beside small queries, and print a line."""
+    from sash_client import Client
+    from tests.support.servers import service_process
+
+    names = np.array([f"card {i}" for i in range(data.keys)])
+    with service_process(SASH_MEMORY_BYTES="8GiB") as service, Client(service.grpc_target, timeout_s=600) as client:
+        assert service.process is not None
+        for spec, codes in ((SPEC, data.codes), ({**SPEC, "name": "hot"}, np.zeros_like(data.codes))):
+            own = {name: each for name, each in SPEC["aggregates"].items() if name != "distinct"}  # type: ignore[attr-defined]
+            window = client.create_window(spec if spec is SPEC else {**spec, "aggregates": own})
+            for a in range(0, len(codes) if spec is SPEC else min(len(codes), 1_000_000), BULK // 16):
+                some = slice(a, a + BULK // 16)
+                columns = {"amount": data.amounts[some], "shop": data.shops[some]}
+                window.bulk_insert(data.times[some], columns, keys=names[codes[some]].tolist())
+        size, lookbacks = min(500_000, pairs), [f"{seconds}s" for seconds in LOOKBACKS_S]
+        hot, used = client.window("hot"), _processor_of(service.process.pid)
+        hot.answers_at(np.sort(np.resize(data.asked, size)), keys="card 0", lookbacks=lookbacks)
+        hot_us = (_processor_of(service.process.pid) - used) / size * 1e6
+        before, peak, done = _resident(service.process.pid) + _resident(os.getpid()), 0, 0
+        asking, asked = multiprocessing.get_context("spawn").Event(), multiprocessing.get_context("spawn").Queue()
+        prober = multiprocessing.get_context("spawn").Process(
+            target=_small_queries, args=(service.grpc_target, asking, asked)
+        )
+        prober.start()
+        while done < pairs:
+            some = np.arange(done, done + size) % len(data.asked)
+            window = client.window(SPEC["name"])
+            window.answers_at(data.asked[some], keys=names[data.of[some]].tolist(), lookbacks=lookbacks)
+            peak, done = max(peak, _resident(service.process.pid) + _resident(os.getpid())), done + size
+        asking.set()
+        waits = np.array(asked.get()) * 1000
+        prober.join()
+    p50, p99 = np.percentile(waits, [50, 99])
+    print(
+        f"a pair of a hot key {hot_us:.1f} µs; {len(waits):,} small queries beside {done:,} pairs: p50 {p50:.1f}, "
+        f"p99 {p99:.1f} ms; {(peak - before) / 2**20:.0f} MiB more than before\ndigest none"
+    )
+
+
+def _small_queries(target: str, asking: Any, asked: Any) -> None:
+    from sash_client import Client
+
+    waits = list[float]()
+    with Client(target) as client:
+        window = client.window(SPEC["name"])
+        while not (asking.is_set() and waits):
+            begun = time.perf_counter()
+            window.query(key=f"card {len(waits) % 10}", lookbacks=["3600s"], as_of=YEAR_S)
+            waits.append(time.perf_counter() - begun)
+            time.sleep(0.005)
+    asked.put(waits)
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _processor_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _processor_s() -> float:
     """Seconds of the processor of this process and those that it started, of which Spark is one."""
     ticks = 0
@@ -144,10 +213,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=1.0, help="of the real sizes")
     parser.add_argument("--only", default="", help="those beside Sash whose names contain this")
+    parser.add_argument("--served", action="store_true", help="a service, beside small queries, and no others")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, without Spark")
     given = parser.parse_args()
     data = Data(SMOKE if given.smoke else given.share)
     print(f"{len(data.asked):,} pairs, {data.keys:,} keys, {len(data.times):,} entries; compiled: {compiled()}\n")
+    if given.served:
+        served(data, 10 * len(data.asked))
+        return
     print("| system | s | s of the processor | µs a pair | times as long as Sash |\n| --- | --- | --- | --- | --- |")
     ours = run("Sash", sash(data), None, len(data.asked))
     for name, (package, load) in PEERS.items():

@@ -29,11 +29,11 @@ class Lines:
 
     def __init__(self, file: BinaryIO, name: str | None = None) -> None:
         self._file, self._stream = file, name or f"- {uuid4().hex}"
-        self._number, self._from = 0, 0
+        self._number = 0
         self._rest, self._ended, self._held = b"", False, False
 
     def open(self, streams: Streams) -> None:
-        self._from = streams.begin(self._stream)
+        streams.begin(self._stream)  # lines that the windows have are read again, and not written
 
     def poll(self, timeout_s: float) -> Sequence[Records] | None:
         if self._ended:
@@ -48,9 +48,8 @@ class Lines:
         if self._ended and self._rest:
             lines.append(self._rest)
         first, self._number = self._number + 1, self._number + len(lines)
-        skip = min(max(self._from - first + 1, 0), len(lines))
-        values: list[bytes | None] = [line.removesuffix(b"\r") for line in lines[skip:]]
-        return [Records(self._stream, list(range(first + skip, first + len(lines))), values)] if values else ()
+        values: list[bytes | None] = [line.removesuffix(b"\r") for line in lines]
+        return [Records(self._stream, list(range(first, first + len(lines))), values)] if values else ()
 
     def applied(self, stream: str, number: int) -> None:
         pass

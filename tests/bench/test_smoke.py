@@ -41,6 +41,13 @@ def test_unary_calls_are_measured():
         assert (f"| {edge} | " in done.stdout) == (shutil.which(client) is not None)
 
 
+@pytest.mark.soak
+def test_logged_answers_are_given_again():
+    done = subprocess.run([sys.executable, "-m", "bench.known", "--smoke"], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "are the same, bit for bit" in done.stdout
+
+
 def test_storage_is_measured_on_both_tiers():
     command = [sys.executable, "-m", "bench.storage", "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)

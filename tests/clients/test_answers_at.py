@@ -313,11 +313,13 @@ def test_bulks_are_of_few_keys(monkeypatch):
     """Pairs of a key travel together, in their order, and the answers stand where the pairs stood."""
     monkeypatch.setattr(questions, "_PAIR_ANSWERS", 3)
     spec = pb.WindowSpec(name="w", keyed=True, aggregates={"n": pb.AggregateSpec(function="count")})
-    plan = questions.answers_at(Handle(None, "w", spec), np.array([5, 1, 9, 4, 2, 7, 8]), keys=[*"bacbacb"])
+    times = np.array([5, 1, 9, 4, 2, 7, 8])
+    plan = questions.answers_at(Handle(None, "w", spec), times, keys=[*"bacbacb"], known_at=times + 10)
     sent, ask, found = [], next(plan), None
     while found is None:
         rows = np.frombuffer(ask.request.time, "<i8")
         sent.append(rows.tolist())
+        assert np.frombuffer(ask.request.known_at, "<i8").tolist() == (rows + 10).tolist()
         column = pb.SeriesColumn(int64=(rows * 2).tobytes(), valid=bytes(int(row != 9) for row in rows))
         answers = pb.AnswerColumns(entries=rows.tobytes(), aggregates={"n": column})
         try:

@@ -1,5 +1,6 @@
 """A pipeline as a document, over lines of standard input."""
 
+import json
 import os
 import socket
 import subprocess
@@ -54,7 +55,7 @@ def test_strict_ends_at_the_first_record_that_does_not_fit(client, service, tmp_
             "bad_records": {"path": str(tmp_path / "bad")}, "records_per_write": 2,
         })
     )  # fmt: skip
-    lines = b"\n".join([record(1), record(2), record(3, id="x"), record(4)])
+    lines = b"\r\n".join([record(1), record(2), record(3, id="x"), record(4)])
     command = [sys.executable, "-m", "sash.main", "ingest", "-", str(tmp_path / "p.yaml"), "--name", "again"]
     for _ in range(2):
         done = subprocess.run([*command, *["--strict"] * strict], input=lines, capture_output=True)
@@ -63,3 +64,6 @@ def test_strict_ends_at_the_first_record_that_does_not_fit(client, service, tmp_
         assert ("line 3: id is 'x', a str, and no int64 (window log)" in told) == strict
     assert ids_of(client.window("log")) == Counter([1, 2] if strict else [1, 2, 4])
     assert (tmp_path / "bad").exists() is not strict
+    if not strict:
+        (letter,) = (tmp_path / "bad").read_text().splitlines()
+        assert json.loads(letter)["record"] == record(3, id="x").decode()

@@ -204,19 +204,20 @@ def test_records_that_do_not_fit_are_put_aside_and_the_others_go_on(client):
     records[6] = (7, record(7, id="x", dest="SFO"))
     records[7] = (8, record(8, carrier="x" * 600, dest="SFO"))
     records[8] = (9, record(9, at="now", dest="SFO"))
+    records[9] = (10, record(10, carrier=None, dest=None))
     letters = Letters()
     run = ingest([target(window) for window in windows], letters)
     run.run(Log({"a": records}))
     found = {(each.origin["number"], each.window, each.field) for each in letters}
     both = {
         (n, name, field)
-        for n, field in ((5, "carrier"), (7, "id"), (8, "carrier"), (9, "at"))
+        for n, field in ((5, "carrier"), (7, "id"), (8, "carrier"), (9, "at"), (10, "carrier"))
         for name in ("log", "strict")
     }
     both = {(n, w, "dest" if (n, w) == (8, "strict") else f) for n, w, f in both}
     assert found == both | {(4, None, None), (6, "strict", "dest")}
-    assert ids_of(windows[0]) == Counter({1, 2, 3, 6, *range(10, 20)})
-    assert ids_of(windows[1]) == Counter({1, 2, 3, *range(10, 20)})
+    assert ids_of(windows[0]) == Counter({1, 2, 3, 6, *range(11, 20)})
+    assert ids_of(windows[1]) == Counter({1, 2, 3, *range(11, 20)})
     assert run.meters.rejected == len(letters)
     with pytest.raises(RejectedError, match="stream b, number 2: is no JSON"):
         ingest([target(windows[0])]).run(Log({"b": [(1, record(1)), (2, b"{")]}))
@@ -280,7 +281,7 @@ def test_a_write_has_so_many_bytes_at_most(client, monkeypatch):
 
 
 def test_a_write_that_is_too_large_is_halved_and_not_made_again(client, monkeypatch):
-    monkeypatch.setattr("sash_ingest.runner.pauses_s", lambda: iter(()))
+    monkeypatch.setattr("sash_ingest.runner.pauses_s", lambda: iter([0.0]))
     to, letters = target(client.create_window(SPEC)), Letters()
     write = to.write
 

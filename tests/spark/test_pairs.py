@@ -203,6 +203,23 @@ def test_refused_of_the_windows(pairs, spark, target, client, flights):
         answers_at(spark.sql("SELECT 1L AS at, 2L AS at"), target, window="logical", time="at")
 
 
+def test_rows_say_what_they_are_known_at(spark, target, client):
+    fields, sums = {"v": "int64", "id": "int64"}, {"sum": {"function": "sum", "field": "v"}}
+    spec = {"name": "known", "time_unit": "s", "keyed": True, "fields": fields, "aggregates": sums}
+    window = client.create_window(spec | {"identity": "id", "known": "arrival"})
+    window.bulk_insert([5, 9], {"v": [1, 2], "id": [1, 2]}, keys="a")
+    window.retract([5], [1], keys="a")
+    window.insert(4, fields={"v": 40, "id": 3}, key="a")
+    frame = spark.createDataFrame([("a", 9, known) for known in range(5)], "k string, at long, known long")
+    found = answers_at(frame, target, window="known", key="k", time="at", known_at="known").collect()
+    assert sorted((row["known"], row["sum"]) for row in found) == [(0, 0), (1, 1), (2, 3), (3, 2), (4, 42)]
+    found = answers_at(frame, target, windows={"known": {"known_at": "known"}}, key="k", time="at").collect()
+    assert sum(row["known_sum"] for row in found) == 48
+    with pytest.raises(InvalidArgument) as refused:
+        answers_at(frame, target, window="known", key="k", time="at", known_at="none")
+    assert refused.value.field == "none"
+
+
 @pytest.mark.parametrize(("row", "says"), [((None, 5, 1), "key"), (("JFK", None, 1), "time")])
 def test_a_missing_key_or_time_fails_the_task(spark, target, flights, row, says):
     frame = spark.createDataFrame([*PAIRS, row], COLUMNS)
@@ -213,6 +230,7 @@ def test_a_missing_key_or_time_fails_the_task(spark, target, flights, row, says)
 def test_a_task_has_one_block_in_memory(pairs, target, client, flights):
     """It reads as many rows as a block has before it answers about them, and no more."""
     question = {"key": "airport", "parts": None, "lookbacks": ["1h"], "where": None, "aggregates": None}
+    question["known_at"] = None
     asked = [_Asked.of(client, pairs.schema, "flights", "at", question)]
     read = []
 

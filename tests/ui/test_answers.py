@@ -35,6 +35,9 @@ def row(page, name):
 def test_each_kind_is_drawn_as_what_it_is(service, page):
     page.goto(at(service, "window=delays&key=JFK%7CAA&lookbacks=1h"))
     expect(row(page, "flights").locator(".figure")).to_have_text("32")
+    mean = row(page, "mean").locator("td").last
+    assert float(mean.get_attribute("title")) == pytest.approx(float(mean.inner_text()), rel=1e-3)
+    assert len(mean.get_attribute("title")) > len(mean.inner_text())
     expect(row(page, "tail").locator("dt")).to_have_text(["p50", "p90", "p99"])
     expect(row(page, "tail").locator("svg circle")).to_have_count(3)
     bars = row(page, "spread").locator("svg rect.bar")

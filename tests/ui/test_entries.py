@@ -80,8 +80,11 @@ def test_what_is_known_of_entries(service, page):
     write("update", 155, 3.0, 2)
     write("update", 155, 4.0, 2)
     write("retract", 157, None, 157)
+    for time in (101, 110):  # 110 is the last time of the first page
+        write("bulk-insert", time, 5.0, 5)
+        write("retract", time, None, 5)
     page.goto(at(service, "window=known&tab=entries"))
-    expect(page.locator("#told")).to_have_text("50 entries, the newest first; 3 no more")
+    expect(page.locator("#told")).to_have_text("50 entries, the newest first, and 4 that were retracted or corrected")
     expect(page.locator("#entries thead th")).to_have_text(["Time", "x", "id", "Arrival", "Known"])
 
     def rows(count):
@@ -98,13 +101,13 @@ def test_what_is_known_of_entries(service, page):
         ["2", "2", "62", "until corrected, out of order"],
         ["154", "154", "55", ""],
     ]
-    expect(page.locator("#entries tr.gone")).to_have_count(3)
+    expect(page.locator("#entries tr.gone")).to_have_count(4)
     page.get_by_role("button", name="Older").click()
-    expect(page.locator("#told")).to_have_text("11 entries, the newest first")
+    expect(page.locator("#told")).to_have_text("11 entries, the newest first, and 1 that were retracted or corrected")
     # An earlier page had entries that came before this one.
     assert rows(1)[0] == ["1", "1", "61", "out of order"]
     page.reload()
-    expect(page.locator("#told")).to_have_text("11 entries, the newest first")
+    expect(page.locator("#told")).to_have_text("11 entries, the newest first, and 1 that were retracted or corrected")
     assert rows(1)[0] == ["1", "1", "61", "out of order"]
     page.get_by_role("button", name="Newest").click()
-    expect(page.locator("#told")).to_have_text("50 entries, the newest first; 3 no more")
+    expect(page.locator("#told")).to_have_text("50 entries, the newest first, and 4 that were retracted or corrected")

@@ -66,7 +66,14 @@ def test_aggregates_keys_and_lookbacks_side_by_side(service, page):
     page.get_by_role("combobox", name="carrier").fill("DL")
     page.get_by_role("button", name="Add the key").click()
     expect(page.locator("#charts figure").nth(0).locator(".legend li span")).to_have_text(["JFK · AA", "LGA · DL"])
-    expect(page.locator("#charts figure").nth(2).locator(".legend li")).to_have_count(6)
+    tails = page.locator("#charts figure").nth(2).locator(".legend li")
+    expect(tails).to_have_count(6)
+    # A key has a colour, and its lines differ by dashes.
+    drawn = tails.locator("i").evaluate_all("lines => lines.map(({ style }) => style.borderTop.split(' ').slice(1))")
+    assert drawn == [[kind, f"var(--c{i})"] for i in (1, 2) for kind in ("solid", "dashed", "dotted")]
+    figure = page.locator("#charts figure").nth(0).locator(".legend b").first
+    assert float(figure.get_attribute("title")) == pytest.approx(float(figure.inner_text()), rel=1e-3)
+    assert len(figure.get_attribute("title")) > len(figure.inner_text())
     assert inked(page) > 300
     page.get_by_text("Aggregates: mean, tail").click()
     page.get_by_role("checkbox", name="tail").uncheck()
@@ -142,11 +149,31 @@ def test_groups(service, page):
     page.goto(at(service, "window=delays&tab=explore&aggregate=mean&last=4h"))
     page.get_by_role("checkbox", name="carrier").check()
     expect(page.locator("#charts .legend li span")).to_have_text(["AA", "B6", "DL", "UA"])
+    page.get_by_role("checkbox", name="airport").check()
+    expect(page.locator("#charts .legend li")).to_have_count(12)
+    expect(page.locator("#charts .legend li span").first).to_have_text("EWR · AA")
+    page.get_by_role("checkbox", name="airport").uncheck()
+    expect(page.get_by_role("button", name="Add the key")).to_be_hidden()
     page.get_by_label("Where").fill("carrier in (AA, DL)")
     expect(page.locator("#charts .legend li span")).to_have_text(["AA", "DL"])
     page.get_by_label("The first by").select_option("mean")
     page.get_by_label("How many").fill("1")
     expect(page.locator("#charts .legend li")).to_have_count(1)
+
+
+def test_a_line_of_the_legend_is_seen_alone(service, browser):
+    with a_page(browser, allowed=("willReadFrequently",)) as page:
+        page.goto(at(service, "window=delays&tab=explore&by=carrier&aggregate=mean&last=4h&width=1h"))
+        expect(page.locator("#charts .legend li")).to_have_count(4)
+        expect(page.get_by_role("button", name="Add the key")).to_be_hidden()
+        page.get_by_label("Refresh").select_option("0")
+        whole = inked(page)
+        page.locator("#charts .legend li").first.hover()
+        while not 0 < inked(page) < whole / 2:
+            page.wait_for_timeout(50)
+        page.locator("#window").hover()
+        while inked(page) < whole * 0.9:
+            page.wait_for_timeout(50)
 
 
 def test_values_are_a_table_and_files(service, page):
@@ -199,12 +226,20 @@ def test_spans_to_choose(service, page):
     page.get_by_label("Step").focus()
     expect(page.locator("#from + .at-field")).to_contain_text("Write an instant")
     expect(start).to_have_attribute("aria-invalid", "true")
-    # What was shown stays, faded, until the question is right.
+    # What was shown stays, faded, until the question is right; and what is wrong is said once.
+    page.locator("#from + .at-field").evaluate("element => (element.dataset.mine = 'yes')")
+    with page.expect_response("**/v1/windows/delays"):
+        pass
+    with page.expect_response("**/v1/windows/delays"):
+        pass
     expect(page.locator("#charts.stale canvas")).to_be_visible()
+    expect(page.locator("#from + .at-field[data-mine]")).to_be_visible()
+    expect(page.get_by_label("Step")).to_be_focused()
     start.fill("")
     page.get_by_label("Step").focus()
     expect(page.get_by_role("button", name="Live")).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".at-field")).to_have_count(0)
+    expect(page.locator(".stale")).to_have_count(0)
 
 
 def test_groups_where_an_aggregate_needs_order(service, page):
@@ -224,7 +259,9 @@ def test_promql(service, browser):
         expect(box).to_have_value('delays:mean{airport="JFK", carrier="AA", __lookback__="1h"}')
         expect(page.locator("#values thead th")).to_have_text(["Up to", "value · delays:mean · JFK · AA"])
         box.fill("sum by (carrier) (")
-        expect(page.locator("#expr + .at-field")).to_contain_text("parse error")
+        expect(page.locator("#expr + .at-field")).to_have_text(re.compile("^parse error"))
+        expect(page.locator("#export-arrow")).to_be_hidden()
+        expect(page.locator("#export-csv")).to_be_visible()
         expect(box).to_have_attribute("aria-invalid", "true")
         box.press("End")
         box.press_sequentially("delays:fli")
@@ -235,7 +272,10 @@ def test_promql(service, browser):
         expect(box).to_have_value("sum by (carrier) (delays:flights)")
         page.reload()
         expect(box).to_have_value("sum by (carrier) (delays:flights)")
+        page.get_by_text("Copy this question").click()
         expect(page.locator("#copy-promql")).to_have_text("sum by (carrier) (delays:flights)")
+        expect(page.locator("#copy-curl")).to_be_visible()
+        expect(page.locator("#copy-python")).to_be_hidden()
 
 
 def test_without_the_package_values_are_tables(service, browser):
@@ -262,5 +302,8 @@ def test_what_cannot_be_drawn(service, browser):
         page.get_by_label("Step").fill("1s")
         expect(page.locator("#step + .at-field")).to_contain_text("a number of ticks")
         expect(page.get_by_label("Step")).to_have_attribute("aria-invalid", "true")
+        page.reload()
+        expect(page.locator("#step + .at-field")).to_contain_text("a number of ticks")
+        expect(page.get_by_label("Step")).not_to_be_focused()  # nobody was there
         page.goto(at(service, "window=empty&tab=explore"))
         expect(page.locator("#chart-told")).to_have_text("The window has no entries.")

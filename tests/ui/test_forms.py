@@ -40,6 +40,7 @@ def test_a_window_from_the_form(service, page):
     row.get_by_label("Function").fill("quantile")
     row.get_by_label("Field").fill("value")
     row.get_by_label("Options").fill("q: [0.5, 0.99], k: 400")
+    expect(page.locator("#functions option[value=time_weighted_mean]")).to_be_attached()
     page.get_by_label("Keep at most").fill("1000")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", name="from-form")).to_be_visible()

@@ -47,6 +47,7 @@ def test_keys_are_shown_by_their_parts(service, page):
     page.goto(at(service, "window=delays&tab=keys"))
     expect(page.locator("#keys thead th")).to_have_text(["airport", "carrier", "Entries", "flights", "mean", "Chart"])
     expect(page.locator("#told")).to_have_text("5 keys · 5 keys in the window")
+    assert page.locator("#keys thead th.number").all_inner_texts() == ["Entries", "flights", "mean"]
     assert ["JFK", "AA", "2", "2", "14.5"] in rows(page)
     assert ["(empty)", "x|y", "1", "1", "1"] in rows(page)
 

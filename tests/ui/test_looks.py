@@ -133,6 +133,8 @@ def test_each_view(service, browser, look):
                         service.http().post("/v1/windows/requests/bulk-insert", json=more)
                 expect(page.locator(".tile svg").first).to_be_visible()
             keep(page.screenshot(full_page=True), PICTURES / f"{name}-{look}.png")
+            if page.locator(".tabs").count():  # which scroll on a phone
+                expect(page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=1)
             # What is wider than the page scrolls in a place of its own.
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
             if look.startswith("phone"):

@@ -42,7 +42,7 @@ def test_rates_late_entries_and_latencies(page, tmp_path):
         row = page.locator("#windows li")
         expect(row.locator("dd.bad")).to_have_text(re.compile(r"^7 \([\d.]+/s\)$"))
         expect(row).to_contain_text("7")
-        expect(row.locator("svg.spark")).to_be_attached()
+        expect(row.locator("svg.spark polygon")).to_be_attached()
         expect(page.locator(".tile.bad", has_text="Late")).to_be_attached()
         expect(page.locator("#latencies")).to_contain_text("bulk_insert")
         expect(page.locator("#latencies td").nth(4)).to_have_text(re.compile(r"^[\d.]+ (µs|ms|s)$"))
@@ -62,6 +62,7 @@ def test_a_thousand_windows(browser):
         page.goto(at(service))
         expect(page.locator("#found")).to_have_text("50 of 1,000 windows")
         assert names(page)[0] == "w0000"
+        expect(page.locator("#windows li").first.locator("dl div", has_text="Newest")).to_have_text("Newest–")
         page.get_by_role("button", name="Show more windows").click()
         expect(page.locator("#found")).to_have_text("200 of 1,000 windows")
         page.get_by_label("Order by").select_option("entries")
@@ -190,3 +191,32 @@ def test_texts_from_the_service_are_no_markup(browser):
         assert http.delete("/v1/windows/w").status_code == 200
         expect(page.locator("#problem")).to_have_text("This window was deleted.")
         assert dialogs == []
+
+
+def test_processes_and_their_shards(page, tmp_path):
+    with running_service(data=str(tmp_path), shards=5) as service:
+        http = service.http()
+        http.post("/v1/windows", json={"name": "w", "keyed": True, "aggregates": COUNT})
+        http.post(
+            "/v1/windows/w/bulk-insert", json={"time": [1] * 40, "key": [str(i) for i in range(40)], "value": [1] * 40}
+        )
+        answer = http.get("/v1/topology").json()
+        page.goto(at(service))
+        page.get_by_label("Refresh").select_option("1000")
+        rows = page.locator("#processes tbody tr")
+        expect(rows.locator("th, td")).to_have_text(["0", "up", "–", "0–4", "40", "0 B"])
+        expect(page.locator(".tile", has_text="Shards")).to_contain_text("in 1 process")
+        expect(page.locator("#taken")).to_have_count(0)
+        # Another process takes two shards over, and the first one goes.
+        (one,) = answer["processes"]
+        two = {**one, "number": 1, "shards": [1, 3], "sizes": []}
+        answer["processes"] = [{**one, "shards": [0, 2, 4]}, two]
+        page.route("**/v1/topology", lambda route: route.fulfill(json=answer))
+        expect(page.locator("#taken li")).to_have_text(
+            [re.compile(r"^\d\d:\d\d:\d\dZ: shard 3 went from process 0 to 1$"), re.compile("shard 1 went")]
+        )
+        expect(rows.nth(1).locator("td").nth(2)).to_have_text("1, 3")
+        answer["processes"][0]["up"] = False
+        expect(page.locator(".tile.bad", has_text="Shards")).to_contain_text("3 without a process")
+        expect(rows.nth(0).locator("td.bad")).to_have_text("down")
+        expect(page.locator("#taken li")).to_have_count(2)

@@ -15,6 +15,7 @@ from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.known_model import NEVER_REMOVED, KnownModel, write
+from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
 
 AGGREGATES = {
     "n": {"function": "count"},
@@ -150,6 +151,73 @@ def test_times_that_blocks_share(seed: int, per_tick: int) -> None:
     check(window, model, rng, [None], next_id // per_tick)
 
 
+class Fields:
+    """A window to `write` to, whose entries have fields of all types in the place of the value.
+
+    Args:
+        window: gets the writes.
+    """
+
+    def __init__(self, window: Window) -> None:
+        self.window, self.spec = window, WindowSpec.parse(DOCUMENT)
+
+    def insert(self, time: int, values: Any, key: str | None) -> None:
+        self.bulk_insert(Batch.of(self.spec, [time], {name: [each] for name, each in values.items()}, [key]))
+
+    def bulk_insert(self, batch: Batch) -> None:
+        self.window.bulk_insert(self._filled(batch))
+
+    def update(self, batch: Batch) -> None:
+        self.window.update(self._filled(batch))
+
+    def retract(self, batch: Batch) -> None:
+        self.window.retract(batch)
+
+    def evict_range(self, start: int, end: int, key: str | None) -> None:
+        self.window.evict_range(start, end, key)
+
+    def _filled(self, batch: Batch) -> Batch:
+        columns = {**columns_of(batch.columns["value"].tolist()), "id": batch.columns["id"]}
+        return Batch.of(self.window.spec, batch.times, columns, batch.keys.decode().tolist())
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_every_aggregate_is_the_fold_of_what_had_arrived(part: int) -> None:
+    """A window without arrivals to which only that was written, in order."""
+    aggregates = dict(list(every_aggregate().items())[part::6])
+    document = {**DOCUMENT, "fields": {**FIELDS, "id": "int64"}, "aggregates": aggregates}
+    alone = WindowSpec.parse({**document, "known": None, "identity": None})
+    rng, model, next_id = random.Random(part), KnownModel(), 0
+    window = Window(WindowSpec.parse(document), block=8, pages=(2, 16))
+    for _ in range(40):
+        next_id = write(Fields(window), model, rng, ["a", "b"], rng.choice([2, 30, 300]), next_id)
+    pairs = [(rng.choice("abc"), rng.randrange(next_id // 3 + 2), rng.choice(model.tokens)) for _ in range(25)]
+    times, known = np.array([t for _, t, _ in pairs]), np.array([k for _, _, k in pairs])
+    (columns,) = window.answers_at(times, [key for key, _, _ in pairs], [60], known_at=known)
+    exact = {name: monoid.exact for name, (monoid, _) in alone.monoids().items()}
+    for i, (key, time, at) in enumerate(pairs):
+        there = [
+            version
+            for version in model.versions
+            if version.key == key and time - 60 < version.time <= time and version.since <= at < version.removed
+        ]
+        there.sort(key=lambda version: (version.time, version.placed))
+        fold = Window(alone, block=8)
+        if there:
+            columns_there = {**columns_of([each.value for each in there]), "id": [each.id for each in there]}
+            fold.bulk_insert(Batch.of(alone, [each.time for each in there], columns_there, [key] * len(there)))
+        (expected,) = fold.query(key, [60], time)
+        (one,) = window.query(key, [60], time, known_at=at)
+        assert columns.entries[i] == expected.entries == one.entries
+        for name, answer in expected.aggregates.items():
+            found = columns.aggregates[name].tolist()[i]
+            assert bits(found) == bits(one.aggregates[name]), name
+            if exact[name]:
+                assert bits(found) == bits(answer), name
+            elif isinstance(answer, float):  # a list of groups, or of clusters, has sums that round elsewhere
+                assert found == pytest.approx(answer, nan_ok=True), name
+
+
 @pytest.mark.parametrize("pages", [(2, 16), None])
 def test_pairs_and_queries_round_alike(pages: tuple[int, int] | None) -> None:
     aggregates = {"sum": {"function": "sum", "field": "x"}, "sd": {"function": "stddev", "field": "x"}}
@@ -197,6 +265,18 @@ def test_what_is_not_known_is_refused() -> None:
     assert window.query("a", (), 5, known_at=1)[0].entries == 1
     assert window.query("a", (), 5, known_at=0)[0].entries == 0
     assert window.query("nobody", (), 5, known_at=1)[0].known_at == 1
+
+
+def test_what_was_removed_and_has_left_opens_nothing_behind_it() -> None:
+    """A range begins before what has left, and all blocks of the rest of it are as they were known."""
+    window = Window(WindowSpec.parse({**DOCUMENT, "keyed": False, "slide": {"max_age": 100}}), block=8)
+    for time in range(100):
+        window.insert(time, {"value": time, "id": time})
+    window.retract(Batch.of(window.spec, [2], {"id": [2]}))
+    for time in range(100, 151):
+        window.insert(time, {"value": time, "id": time})
+    (answer,) = window.query(None, [80], 80, known_at=100)
+    assert shown(answer) == answered(list(range(51, 81)))
 
 
 def test_what_was_removed_leaves_with_the_slide() -> None:

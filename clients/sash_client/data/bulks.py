@@ -341,7 +341,8 @@ def by_key(pairs: Columns) -> tuple[Columns, npt.NDArray[np.intp] | None]:
     if pairs.keys is None:
         return pairs, None
     order = np.argsort(pairs.keys.codes, kind="stable")
-    return Columns(pairs.times[order], {}, Coded(pairs.keys.dictionary, pairs.keys.codes[order])), order
+    fields: dict[str, Column] = {name: np.asarray(column)[order] for name, column in pairs.fields.items()}
+    return Columns(pairs.times[order], fields, Coded(pairs.keys.dictionary, pairs.keys.codes[order])), order
 
 
 def keyed_times(request: pb.AnswersAtRequest, pairs: Columns, start: int, stop: int) -> None:

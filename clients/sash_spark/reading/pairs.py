@@ -45,6 +45,7 @@ class Joining(TypedDict, total=False):
     lookbacks: Sequence[Duration]
     where: Any
     aggregates: str | Sequence[str] | None
+    known_at: str | None
 
 
 def answers_at(
@@ -59,6 +60,7 @@ def answers_at(
     lookbacks: Sequence[Duration] = (),
     where: Any = None,
     aggregates: str | Sequence[str] | None = None,
+    known_at: str | None = None,
     rows_per_call: int = 65_536,
     timeout_s: float = 60.0,
     login: Login | None = None,
@@ -70,8 +72,8 @@ def answers_at(
         target: host and port of the gRPC edge, as the executors reach it.
         window: the name of a window that exists.
         windows: several windows in place of one: their names; or a mapping from a name to options of that window alone,
-            among key, parts, lookbacks, where and aggregates. Columns of answers have the window's name before their
-            own: `cards_sum_1h`.
+            among key, parts, lookbacks, where, aggregates and known_at. Columns of answers have the window's name
+            before their own: `cards_sum_1h`.
         time: the column with the times: timestamps, or integers (ticks).
         key: the column with the key, for a keyed window: strings, or integers.
         parts: columns for the parts of keys, for a window with `keys`: part -> column. Other parts are columns of their
@@ -80,6 +82,8 @@ def answers_at(
             everything up to the time.
         where: conditions on parts of keys: a row whose key does not meet them has no entries.
         aggregates: names: only these aggregates are computed and answered; all where omitted.
+        known_at: of a window with `known`: the column with `known_at` of earlier answers, integers. Each row is
+            answered from what had been applied then.
         rows_per_call: rows that a task has in memory at a time, with their answers.
         timeout_s: seconds that one call may take, retries included.
         login: the credentials for the service: token and TLS.
@@ -90,7 +94,8 @@ def answers_at(
         Answers have the types of their aggregates; null is no answer.
 
     Raises:
-        InvalidArgument: a column or an option that does not fit the windows. In a task: a time or a key that is null.
+        InvalidArgument: a column or an option that does not fit the windows. In a task: a time, a key or a known_at
+            that is null.
         NotFound: there is no such window.
     """
     if rows_per_call < 1:
@@ -99,6 +104,7 @@ def answers_at(
         raise InvalidArgument("give either window or windows", field="window")
     windows = [window] if window is not None else windows or ()
     common: Joining = {"key": key, "parts": parts, "lookbacks": lookbacks, "where": where, "aggregates": aggregates}
+    common["known_at"] = known_at
     named = options_of(windows, common, Joining.__annotations__)
     login = login or Login()
     with login.client(target, timeout_s) as client:
@@ -136,7 +142,7 @@ class _Asked:
     Args:
         window: its name.
         paths: the columns that are read -> where the rows have them.
-        time, key, parts: these columns.
+        time, key, parts, known_at: these columns.
         question: the other arguments of `Window.answers_at`.
         answers: name of a column of `Features` -> how it becomes an Arrow column.
     """
@@ -146,6 +152,7 @@ class _Asked:
     time: str
     key: str | None
     parts: Mapping[str, str]
+    known_at: str | None
     question: Mapping[str, Any]
     answers: Mapping[str, AnswerColumn]
 
@@ -156,7 +163,8 @@ class _Asked:
         key = options["key"]
         parts = fitted_parts(spec, window, key, options["parts"])
         keys = [key] if key is not None else list(parts.values())
-        paths = {name: find(schema, name)[0] for name in [time, *keys]}
+        known_at = options["known_at"]
+        paths = {name: find(schema, name)[0] for name in [time, *keys, *([] if known_at is None else [known_at])]}
         for name, (first, *_) in paths.items():
             if schema.names.count(first) > 1:
                 raise InvalidArgument(f"the frame has two columns {first!r}", field=name)
@@ -166,7 +174,10 @@ class _Asked:
         chosen = sorted(aggregates_of(window, spec["aggregates"], options["aggregates"]))
         question = {"lookbacks": lookbacks, "where": options["where"], "aggregates": chosen}
         nothing: Any = None if not spec["keyed"] else {name: [] for name in parts} or []
-        client.window(window).answers_at([], keys=nothing, **question)  # the service checks what remains
+        known: Any = None if known_at is None else []
+        client.window(window).answers_at(
+            [], keys=nothing, known_at=known, **question
+        )  # the service checks what remains
         answers: dict[str, AnswerColumn] = {}
         every: Sequence[str | None] = lookbacks or [None]
         for lookback in every:
@@ -174,11 +185,12 @@ class _Asked:
             for name in chosen:
                 column = AnswerColumn.of(name, spec["aggregates"][name], spec["fields"])
                 answers[feature(of_aggregate(name), lookback)] = column
-        return cls(window, paths, time, key, parts, question, answers)
+        return cls(window, paths, time, key, parts, known_at, question, answers)
 
     def columns(self, client: Client, block: pa.RecordBatch) -> list[Any]:
         """Return the answers about the rows of a block."""
         rows = flat(block, self.paths)
         keys = key_values(rows, self.key, self.parts)
-        found = client.window(self.window).answers_at(rows[self.time], keys=keys, **self.question)
+        known = None if self.known_at is None else rows[self.known_at]
+        found = client.window(self.window).answers_at(rows[self.time], keys=keys, known_at=known, **self.question)
         return [column.array(found.columns[name]) for name, column in self.answers.items()]

@@ -423,7 +423,7 @@ def _spread(monoid: Monoid, found: Sequence[Array], which: Array, k: int) -> Ste
     out: Array = np.empty(k, dtype)
     if none and not dtype.hasobject:
         out[:] = nothing
-    elif none:
+    elif none and nothing is not None:
         there = np.zeros(k, np.bool_)
         there[which] = True
         for i in np.flatnonzero(~there).tolist():

@@ -328,8 +328,7 @@ class Known:
             starts, stops, known: int64 (k,).
         """
         starts = np.maximum(starts, np.minimum(self._keys.late_through[keys[of]], TICK_MAX - 1) + 1)
-        stops, number = np.maximum(stops, starts), len(self._keys.layout.dtypes) - 1
-        used = sorted({0, number, *out.layout.used})
+        used = sorted({0, len(self._keys.layout.dtypes) - 1, *out.layout.used})
         begun = np.flatnonzero(np.diff(of, prepend=-1))  # one of each key
         distinct, lengths = keys[of[begun]], np.diff(begun, append=len(of))
         for a, b in _spans(lengths, _RANGES):
@@ -417,17 +416,25 @@ class _Blocks:
         np.maximum.at(newest, ragged(low, high - low + 1), np.repeat(gone[-1], high - low + 1))
         whole = np.zeros(len(newest), np.bool_)
         whole[slice(*self._sealed)] = True
-        together = np.zeros(
-            len(newest), np.bool_
-        )  # a block that has a time of what was removed in common with the next
+        together = np.zeros(len(newest), np.bool_)  # blocks of which the next one may have what was removed, too
         together[ragged(low, high - low)] = True
         begin, last = self._owners(starts)[0], self._owners(stops - 1)[1]
-        lengths = np.maximum(last + 1 - begin, 0)
+        # All blocks before `later` are as they were known; one piece are those that are whole.
+        later = np.maximum.accumulate(newest).searchsorted(known, "right")
+        later = np.maximum(np.minimum(later, last), begin + 1)
+        several = later > begin + 1
+        lengths = 1 + several + np.maximum(last + 1 - later, 0)
         at_once = _OPENED_LARGE if any(monoid.large for monoid in out.layout.monoids) else _OPENED
         for x, y in _spans(lengths, at_once):
-            block, at = ragged(begin[x:y], lengths[x:y]), np.repeat(np.arange(x, y), lengths[x:y])
+            at, place = np.repeat(np.arange(x, y), lengths[x:y]), np.cumsum(lengths[x:y]) - lengths[x:y]
+            block = ragged(later[x:y] - 1 - several[x:y], lengths[x:y])
+            block[place], piece = begin[x:y], place[several[x:y]] + 1
+            block[piece] = begin[x:y][several[x:y]] + 1
+            stop = block + 1
+            stop[piece] = later[x:y][several[x:y]]
             opens = (newest[block] > known[at]) | ~whole[block]
             opens |= (self._first[block] < starts[at]) | (self._last[block] >= stops[at])
+            opens[piece] = False
             yield
             opened = np.flatnonzero(opens)
             folds, fold = RangePartials(out.layout, len(opened)), np.empty(len(opened), np.int64)
@@ -445,12 +452,12 @@ class _Blocks:
                 yield
                 asked = at[mine]
                 bounds = versions.bounds(blocks.searchsorted(block[mine]), starts[asked], stops[asked])
-                (first, stop, seen), same = versions.distinct(*bounds, known[asked])
-                yield from versions.put(folds, np.arange(done, done + len(first)), first, stop, seen)
+                rows_asked, same = versions.distinct(*bounds, known[asked])
+                yield from versions.put(folds, np.arange(done, done + len(rows_asked[0])), *rows_asked)
                 fold[back[mine]] = done + same
-                done += len(first)
+                done += len(rows_asked[0])
                 self._known.trim()
-            yield from self._join(out, which, (block, at, opens), folds, fold)
+            yield from self._join(out, which, (block, stop, at, opens), folds, fold)
 
     def _owners(self, times: Array) -> tuple[Array, Array]:
         """The first block and the last that may have entries of a time, int64 (k,)."""
@@ -458,47 +465,52 @@ class _Blocks:
         return low, np.maximum(low, self._first.searchsorted(times, "right") - 1)
 
     def _join(
-        self, out: RangeAnswers, which: Array, found: tuple[Array, Array, Array], folds: RangePartials, fold: Array
+        self,
+        out: RangeAnswers,
+        which: Array,
+        pieces: tuple[Array, Array, Array, Array],
+        folds: RangePartials,
+        fold: Array,
     ) -> Steps[None]:
         """Combine the pieces of each range.
 
         Args:
             which: the numbers of the ranges.
-            found: blocks of the ranges, of which range each is, sorted, and whether it is opened.
+            pieces: blocks first..stop; of which range each is, sorted; and whether it is one that is opened.
             folds, fold: of each opened block the fold of its rows.
         """
-        block, at, opens = found
-        opened, same = np.flatnonzero(opens), np.diff(at, prepend=-1) == 0
-        begins = ~opens & ~(same & ~np.append(True, opens[:-1]))
-        firsts = np.flatnonzero(begins)
-        ends = ~opens & np.append(begins[1:] | opens[1:] | ~same[1:], True)
-        first, stop = block[firsts], block[ends] + 1
-        runs, run = np.unique(np.stack((first, stop), 1), axis=0, return_inverse=True)
+        block, stop, at, opens = pieces
+        opened, other = np.flatnonzero(opens), np.append(np.diff(at) != 0, True)
+        before = np.append(True, other[:-1])
+        begins = ~opens & (before | np.append(True, opens[:-1]))
+        firsts, ends = np.flatnonzero(begins), np.flatnonzero(~opens & (other | np.append(opens[1:], True)))
+        first, behind = block[firsts], stop[ends]
+        width = len(self._before)
+        runs, run = np.unique(first * width + behind, return_inverse=True)
+        of_runs = list[Partials]()
+        if len(runs):
+            of_runs = yield from self._forest.runs_steps(runs // width, runs % width, out.layout)
         put, partials = folds.partials()
         place = np.full(len(folds.rows), -1)
         place[put] = np.arange(len(put))
-        some = place[fold] >= 0
-        of_runs = list[Partials]()
-        if len(runs):
-            of_runs = yield from self._forest.runs_steps(runs[:, 0], runs[:, 1], out.layout)
-        rows = np.zeros(len(which), np.int64)
-        np.add.at(rows, at[opened], folds.rows[fold])
-        np.add.at(rows, at[firsts], self._before[stop] - self._before[first])
-        asked = np.unique(at)
-        out.rows[which[asked]] = rows[asked]
-        piece = np.concatenate([place[fold[some]], len(put) + run.reshape(-1)])
-        where = np.concatenate([opened[some], firsts])
-        order = np.argsort(where, kind="stable")
-        ranges = at[where[order]]
-        start = np.flatnonzero(np.diff(ranges, prepend=-1))
+        rows = np.zeros(len(block), np.int64)
+        rows[opened], rows[firsts] = folds.rows[fold], self._before[behind] - self._before[first]
+        begun = np.flatnonzero(before)
+        out.rows[which[at[begun]]] = np.add.reduceat(rows, begun)
+        piece = np.full(len(block), -1)
+        piece[opened] = place[fold]
+        piece[firsts] = len(put) + run.reshape(-1)
+        some = np.flatnonzero(piece >= 0)
+        yield
+        start = np.flatnonzero(np.diff(at[some], prepend=-1))
         if not len(start):
             return
         joined = list[Partials]()
         for slot, monoid in enumerate(out.layout.monoids):
             parts = [each[slot] for each in (partials, of_runs) if each]
-            each = tuple([np.concatenate(columns)[piece[order]] for columns in zip(*parts, strict=True)])
-            joined.append((yield from combined_steps(monoid, each, start, np.diff(start, append=len(ranges)))))
-        yield from out.put_partials(which[ranges[start]], joined)
+            each = tuple([np.concatenate(columns)[piece[some]] for columns in zip(*parts, strict=True)])
+            joined.append((yield from combined_steps(monoid, each, start, np.diff(start, append=len(some)))))
+        yield from out.put_partials(which[at[some[start]]], joined)
 
 
 class _Versions:

@@ -134,7 +134,10 @@ export function entries({ name }) {
     else {
       told.classList.remove("bad");
       const count = spec.granularity ? plural(rows.length, "pane", "panes") : plural(rows.length, "entry", "entries");
-      say(told, `${count}, the newest first${gone.length > 0 ? `; ${counts.format(gone.length)} no more` : ""}`);
+      say(
+        told,
+        `${count}, the newest first${gone.length > 0 ? `, and ${counts.format(gone.length)} that were retracted or corrected` : ""}`,
+      );
       const heads = [
         "Time",
         ...columns().map((text) => ({ text, class: isNumber(text) ? "number" : null })),

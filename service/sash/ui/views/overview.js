@@ -367,7 +367,7 @@ export function open() {
       el(
         "p",
         { class: "faint" },
-        lines.length === 0 ? "No shard was taken over since this view is open." : "Taken over:",
+        lines.length === 0 ? "No shard was taken over since this view was opened." : "Taken over:",
       ),
       ...(lines.length === 0 ? [] : [el("ul", { id: "taken" }, lines)]),
     ]);

@@ -54,6 +54,7 @@ export function open() {
       problem,
       place,
     );
+    links.find((link) => link.hasAttribute("aria-current")).scrollIntoView({ block: "nearest", inline: "center" });
   }
 
   // The key goes along from tab to tab.

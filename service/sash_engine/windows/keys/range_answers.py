@@ -101,16 +101,21 @@ class Places:
         self.sources, self.of = [pages.all_columns], np.zeros(len(numbers), np.int64)
         self.first, self.stop = pages.places_each(numbers)
         self.forests, self.others = dict[int, Forest](), dict[int, KeyStore]()
+        opened, bounds = list[int](), list[tuple[int, int]]()
         for i, store in enumerate(map(own, numbers.tolist())):
             if store is None:
                 continue
             if isinstance(store, Forest) and (rows := store.open_rows()) is not None:
                 self.sources.append(rows[0])
-                self.of[i], self.first[i], self.stop[i] = len(self.sources) - 1, rows[1], rows[2]
+                opened.append(i)
+                bounds.append(rows[1:])
                 if folded:
                     self.forests[i] = store
-                continue
-            self.of[i], self.others[i] = _ELSEWHERE, store
+            else:
+                self.of[i], self.others[i] = _ELSEWHERE, store
+        if opened:
+            self.of[opened] = np.arange(1, len(self.sources))
+            self.first[opened], self.stop[opened] = np.array(bounds).T
 
     def rows(self, some: Array, starts: Array, stops: Array) -> tuple[Array, Array]:
         """The rows of some keys, int64 (k,), that are not elsewhere, with start <= time < stop: first, and behind."""

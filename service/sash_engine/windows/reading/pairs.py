@@ -70,7 +70,7 @@ class Pairs:
         self._check(question, len(spans))
         n, lookbacks = len(question.times), max(len(spans), 1)
         numbers = yield from self._numbers(question)
-        order = np.lexsort((question.times, numbers))
+        order = _by_key_and_time(numbers, question.times)
         yield
         found, values = list[tuple[Array, list[Array]]](), 0
         for a, b in spans_of(n, max((_SIZED_PAIRS if self._costs.sized else _PAIRS) // lookbacks, 1)):
@@ -146,6 +146,16 @@ class Pairs:
             at = np.repeat(known_at, lookbacks)
             return self._known.answers_steps(keys, lengths, starts.reshape(-1), stops, at, self._wide, self._layout)
         return self._keys.answers_steps(keys, lengths, starts.reshape(-1), stops, self._layout)
+
+
+def _by_key_and_time(numbers: Numbers, times: Array) -> Array:
+    """The order of pairs by key, then time. As single integers they are sorted in a tenth of the time."""
+    if not len(times):
+        return np.empty(0, np.int64)
+    oldest, newest, most = int(times.min()), int(times.max()), int(numbers.max()) + 2
+    if (newest - oldest + 1) * most > TICK_MAX:
+        return np.lexsort((times, numbers))
+    return np.argsort((numbers + 1) * (newest - oldest + 1) + (times - oldest), kind="stable")
 
 
 def _values_in(answers: Array) -> int:
