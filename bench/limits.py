@@ -218,8 +218,9 @@ HEAD = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--smoke", action="store_true", help="few requests; figures mean nothing")
-    smoke = parser.parse_args().smoke
-    requests, callers = (400, 4) if smoke else (20_000, 32)
+    parser.add_argument("--requests", type=int, help="for each of three passes: to warm up, flat out, at half the rate")
+    given = parser.parse_args()
+    requests, callers = (400, 4) if given.smoke else (given.requests or 20_000, 32)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     print(f"{3 * requests:,} requests, {USERS:,} users, {callers} callers, load {os.getloadavg()[0]:.1f}\n\n{HEAD}")
     for kind in KINDS:

@@ -36,7 +36,7 @@ HEADINGS = {
 
 GROUPS = {
     "window": "Windows: create, list, describe, delete, export, import.",
-    "data": "Entries: insert, load, ingest, retract, update, evict, punctuate.",
+    "data": "Entries: insert, admit, load, ingest, retract, update, evict, punctuate.",
     "admin": "What is stored, and who serves it: backup, restore, reshard, topology, move, check, token.",
 }
 """Commands that have commands. Each of these is one of `sash`, too, as it was before there were groups."""
@@ -141,6 +141,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "data": {
         "insert": writes.insert,
+        "admit": writes.admit,
         "load": load,
         "ingest": ingest,
         "retract": writes.retract,

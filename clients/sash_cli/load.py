@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected, one_of
-from sash_cli.output import fail, interrupts, rows_progress
+from sash_cli.output import fail, files_named, interrupts, rows_progress
 
 __all__ = ["load"]
 
@@ -56,6 +58,13 @@ def load(
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out rows in which a column has no value, and count them.")
     ] = False,
+    bad_rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="skip|FILE",
+            help="Leave out all wrong rows, and count them; with a FILE, write them there, a JSON object a line.",
+        ),
+    ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="Load into the window's history: all rows are older than its slide.")
     ] = False,
@@ -67,7 +76,7 @@ def load(
 ) -> None:
     """Load files into a window, each row once: a second run goes on where the first was stopped."""
     try:
-        from sash_cli import load_files, loading
+        from sash_cli import load_files, loading, wrong_rows
     except ModuleNotFoundError as error:
         fail(missing(error, "load"))
     kinds = [kind or load_files.format_of(file) for file in files]
@@ -82,21 +91,35 @@ def load(
     )
     from sash_client import SashClientError  # as in `options`
 
-    with connected(target) as sash, interrupts() as interrupted:
+    with connected(target) as sash, interrupts() as interrupted, _kept(bad_rows) as out:
         window = sash.window(name)
         mapped = loading.mapped_of(window, mapping, time_column, key_column, field or [], part or [])
         past = loading.past_of(window, before) if history else None
+        bad = wrong_rows.BadRows(skip_missing, bad_rows is not None, out)
         for writer, some in loads:
-            loaded = loading.Load(window, writer, mapped, skip_missing, past)
+            loaded = loading.Load(window, writer, mapped, bad, past)
             try:
                 with rows_progress() as progress:
                     for done, file in loaded.chunks(some):
                         if interrupted.is_set():
                             raise KeyboardInterrupt
                         progress(file, loaded.rows, done)
-            except (SashClientError, load_files.WrongFile, OSError) as error:
+            except (SashClientError, wrong_rows.WrongFile, OSError) as error:
                 if loaded.rows:
                     typer.echo(loaded.summary())
                 text = error.message if isinstance(error, SashClientError) else str(error)
                 fail(f"{loaded.file}: {text}")
             typer.echo(loaded.summary())
+
+
+@contextmanager
+def _kept(bad_rows: str | None) -> Iterator[TextIO | None]:
+    """Open the file for wrong rows, where there is one."""
+    if bad_rows in (None, "skip"):
+        yield None
+        return
+    path = Path(str(bad_rows))
+    with files_named(path):
+        file = path.open("w", encoding="utf-8")
+    with file:
+        yield file

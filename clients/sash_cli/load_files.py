@@ -11,25 +11,34 @@ with each chunk: 10 M rows of 2,000 keys came in at 340,000 rows a second of pro
 
 from __future__ import annotations
 
+import csv
 import io
+import json
+import re
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pa_parquet
 
+from sash_cli.wrong_rows import MISSING, BadRows, Part, WrongFile, WrongRow, right_rows
+from sash_client import InvalidArgument
+from sash_client.data.times import to_ticks
 from sash_wire.file_formats import Unquoted, csv_values
-from sash_wire.rows import instants
+from sash_wire.rows import Columns, faults, instants
 
 __all__ = ["CHUNK_BYTES", "CHUNK_ROWS", "FORMATS", "Chunk", "Mapped", "WrongFile", "by_key", "chunks", "format_of"]
 
@@ -43,6 +52,8 @@ _SORTED_BYTES = 256 * 2**20
 """So many bytes of such a file are sorted at once."""
 
 _BLOCK_BYTES = 4 * 2**20
+_ROW_BYTES_MAX = 64 * 2**20
+Array = npt.NDArray[Any]
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_(), "string": pa.string()}
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 FORMATS = {
@@ -59,10 +70,6 @@ FORMATS = {
 """Formats by the ends of names."""
 
 
-class WrongFile(Exception):
-    """A file is not what it should be; the message says why."""
-
-
 @dataclass(frozen=True)
 class Mapped:
     """Where the columns of a window come from.
@@ -72,12 +79,24 @@ class Mapped:
         columns: for ``time`` and each of them, the name of the column in the file.
         nullable: the fields that may be null.
         time_unit: what the time counts since 1970, or texts in it are; None: ticks of the window, or instants.
+        unit: of the window's ticks.
+        keys: those of the columns of the window that are its key, or parts of it.
     """
 
     types: Mapping[str, str]
     columns: Mapping[str, str]
     nullable: Collection[str] = ()
     time_unit: str | None = None
+    unit: str = "us"
+    keys: Collection[str] = ("key",)
+
+    @property
+    def looked_at(self) -> Columns:
+        """What `faults` looks at, in a table with the names of the window."""
+        keys = [name for name in self.types if name in self.keys]
+        parts = {name: name for name in keys if name != "key"}
+        fields = {name: name for name in self.types if name not in keys}
+        return Columns("time", "key" if "key" in keys else None, parts, fields, self.unit, {}, self.nullable)
 
 
 @dataclass(frozen=True)
@@ -101,30 +120,38 @@ def format_of(name: str) -> str | None:
     return FORMATS.get(path.with_suffix("").suffix if path.suffix in _COMPRESSIONS else path.suffix)
 
 
-def chunks(name: str, kind: str, mapped: Mapped, skip_missing: bool) -> Iterator[Chunk]:
-    """Yield the chunks of a file.
+def chunks(name: str, kind: str, mapped: Mapped, bad: BadRows) -> Iterator[Chunk]:
+    """Yield the chunks of a file; their times are ticks.
 
     Args:
         name: the path; ``-`` is standard input.
         kind: one of the values of `FORMATS`.
-        skip_missing: whether to leave out rows in which a column has no value.
+        bad: what becomes of wrong rows.
 
     Raises:
-        WrongFile: the file is not of this format, lacks a column, or has a value that does not fit.
+        WrongFile: the file is not of this format, lacks a column, or has a wrong row that is not left out.
         OSError: it cannot be read.
     """
-    first_row = 1
+    bad.begin(name)
     with ExitStack() as opened:
         try:
-            batches, done = _OPENERS[kind](opened, name, mapped)
-            for table in _cut(_selected(batch, mapped) for batch in batches):
-                whole = _without_missing(table, mapped) if skip_missing else table
-                if whole.num_rows == table.num_rows:
-                    _check_missing(table, mapped, first_row)
-                yield Chunk(whole, table.num_rows, done())
-                first_row += table.num_rows
+            numbered, done = _OPENERS[kind](opened, name, mapped, bad)
+            if bad.every:  # else they are found in the chunks, which are cut where they always were
+                numbered = (each for at, some in numbered for each in right_rows(_Rows(some, mapped), at, bad))
+            row = 0
+            for table in _cut(batch for _, some in numbered for batch in some.to_batches()):
+                if bad.every:
+                    yield Chunk(table, table.num_rows + bad.taken(), done())
+                    continue
+                places = _places(table, mapped) if bad.missing else None
+                whole = _Rows(table if places is None else table.take(places), mapped)
+                [(_, right)] = list(right_rows(whole, row, bad if places is None else _Among(bad, row, places)))
+                yield Chunk(right, table.num_rows, done())
+                row += table.num_rows
+            if left_out := bad.taken():
+                yield Chunk(_Rows(_nothing(mapped), mapped).table(), left_out, done())
         except (pa.ArrowException, KeyError) as error:
-            raise WrongFile(f"row {first_row} or one behind it: {_line(error)}") from None
+            raise WrongFile(_line(error)) from None
 
 
 def by_key(found: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -199,20 +226,29 @@ def _by_key(parts: list[Any]) -> list[Any]:
     return table.take(np.argsort(codes, kind="stable")).to_batches(max_chunksize=CHUNK_ROWS)  # type: ignore[no-any-return]
 
 
-def _selected(batch: Any, mapped: Mapped) -> Any:
-    """The window's columns of a batch, in the window's types."""
-    names = batch.schema.names
+def _selected(given: Any, mapped: Mapped) -> Any:
+    """The window's columns of a batch or a table, in the window's types, as a table."""
+    names = given.schema.names
     columns = {}
     for name, source in mapped.columns.items():
-        if names.count(source) != 1:
-            several = "has several columns" if source in names else "has no column"
-            raise WrongFile(f"the file {several} {source!r}; its columns are {', '.join(names)}")
-        column = batch.column(names.index(source))
+        _check_column(names, source)
+        column = given.column(names.index(source))
         if name == "time":
             columns[name] = column if mapped.time_unit is None else instants(column, mapped.time_unit)
         else:
             columns[name] = _cast(column, mapped.types[name], source)
-    return pa.record_batch(columns)
+    return pa.table(columns)
+
+
+def _check_column(names: Sequence[str], wanted: str) -> None:
+    if names.count(wanted) != 1:
+        several = "has several columns" if wanted in names else "has no column"
+        raise WrongFile(f"the file {several} {wanted!r}; its columns are {', '.join(names)}")
+
+
+def _nothing(mapped: Mapped) -> Any:
+    """A table without rows."""
+    return pa.table({name: pa.array([], _TYPES[mapped.types.get(name, "int64")]) for name in mapped.columns})
 
 
 def _cast(column: Any, kind: str, name: str) -> Any:
@@ -226,8 +262,8 @@ def _cast(column: Any, kind: str, name: str) -> Any:
         raise WrongFile(f"column {name!r} is {found}, which is no {kind}")
     try:
         return pc.cast(column, wanted)
-    except pa.ArrowInvalid as error:
-        raise WrongFile(f"column {name!r}: {_line(error)}") from None
+    except pa.ArrowInvalid:
+        raise WrongRow(name, f"is no {kind}", column[0].as_py()) from None  # the value, where it is the only one
 
 
 def _is_text(found: Any) -> bool:
@@ -260,25 +296,63 @@ def _halved(table: Any) -> Iterator[Any]:
     yield from _halved(table.slice(middle))
 
 
-def _without_missing(table: Any, mapped: Mapped) -> Any:
-    """The rows that have a value in every column that may not be null."""
-    for name in mapped.columns:
-        if name not in mapped.nullable and table[name].null_count:
-            table = table.filter(pc.is_valid(table[name]))
-    return table
+def _places(table: Any, mapped: Mapped) -> Array | None:
+    """Where the rows are that have a value in every column that may not be null; None: all have."""
+    lacking = [name for name in mapped.columns if name not in mapped.nullable and table[name].null_count]
+    valid = [pc.is_valid(table[name]).to_numpy() for name in lacking]
+    return np.flatnonzero(np.logical_and.reduce(valid)) if valid else None
 
 
-def _check_missing(table: Any, mapped: Mapped, first_row: int) -> None:
-    for name, source in mapped.columns.items():
-        if table[name].null_count and name not in mapped.nullable:
-            row = first_row + pc.index(pc.is_null(table[name]), True).as_py()
-            raise WrongFile(f"column {source!r} has no value in row {row}; --skip-missing leaves such rows out")
+class _Among(BadRows):
+    """Knows rows by their places among more rows."""
 
+    def __init__(self, bad: BadRows, row: int, places: Array) -> None:
+        super().__init__()
+        self._bad, self._row, self._places = bad, row, places
+
+    def refuse(self, row: int, wrong: WrongRow, record: Any) -> None:
+        self._bad.refuse(self._row + self._places.item(row - self._row - 1) + 1, wrong, record)
+
+
+class _Rows:
+    """The rows of a table that has the columns of the window: their values are looked at, and times become ticks."""
+
+    def __init__(self, rows: Any, mapped: Mapped) -> None:
+        self._rows, self._mapped = rows, mapped
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows)
+
+    def table(self, start: int = 0, stop: int | None = None) -> Any:
+        mapped = self._mapped
+        table = self._rows if stop is None else self._rows.slice(start, stop - start)
+        for name, source in mapped.columns.items():
+            if table[name].null_count and name not in mapped.nullable:
+                raise WrongRow(source, MISSING)
+        ticks = pa.array(to_ticks(table["time"], mapped.unit))
+        table = table.set_column(table.column_names.index("time"), "time", ticks)
+        for name, reason, _ in faults(table, mapped.looked_at):
+            raise WrongRow(mapped.columns[name], reason, str(table[name][0]))  # as in `_cast`
+        return table
+
+    def wrong(self, row: int, error: Exception) -> WrongRow:
+        if isinstance(error, WrongRow):
+            return error
+        time = self._rows["time"][row].as_py()
+        said = error.message if isinstance(error, InvalidArgument) else _line(error)
+        return WrongRow(self._mapped.columns["time"], _OF_TIME.sub("", said), time)
+
+    def record(self, row: int) -> Any:
+        return self._rows.slice(row, 1).to_pylist()[0]
+
+
+_OF_TIME = re.compile(r"^time(\[\d+\])?:? ?('[^']*' )?")
+"""Where an error about a time begins; the row and the value are told otherwise."""
 
 # ---------------------------------------------------------------- formats
 
-Opened = tuple[Iterable[Any], Callable[[], float | None]]
-"""The batches of a file, and how much of it has been read."""
+Opened = tuple[Iterable[tuple[int, Any]], Callable[[], float | None]]
+"""Tables of the rows of a file that can be read, each with how many rows are before it; how much has been read."""
 
 
 def _source(opened: ExitStack, name: str) -> tuple[Any, Callable[[], float | None]]:
@@ -293,33 +367,207 @@ def _source(opened: ExitStack, name: str) -> tuple[Any, Callable[[], float | Non
     return source, lambda: file.tell() / size
 
 
-def _csv(opened: ExitStack, name: str, mapped: Mapped) -> Opened:
-    source, done = _source(opened, name)
-    types = {column: _TYPES[mapped.types[name]] for name, column in mapped.columns.items() if name != "time"}
-    reader = pa_csv.open_csv(
-        source,
-        pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
-        pa_csv.ParseOptions(newlines_in_values=True),
-        csv_values(types, missing=True, columns=dict.fromkeys(mapped.columns.values())),
-    )
-    return opened.enter_context(reader), done
+def _blocks(source: Any, ends_of: Callable[[bytes], Array]) -> Iterator[bytes]:
+    """Yield the lines of a source, in blocks of whole rows; `ends_of`: where the rows of some bytes end."""
+    rest = b""
+    while block := bytes(source.read(_BLOCK_BYTES)):
+        rest += block
+        if len(ends := ends_of(rest)):
+            yield rest[: ends[-1]]
+            rest = rest[ends[-1] :]
+        elif len(rest) > _ROW_BYTES_MAX:
+            raise WrongFile(f"a row has more than {_ROW_BYTES_MAX // 2**20} MiB: is a quote left open?")
+    if rest:
+        yield rest
 
 
-def _ndjson(opened: ExitStack, name: str, mapped: Mapped) -> Opened:
+def _line_ends(block: bytes) -> Array:
+    return np.flatnonzero(np.frombuffer(block, np.uint8) == _BREAK) + 1
+
+
+def _row_ends(block: bytes) -> Array:
+    """Where rows of CSV end: behind line breaks that are in no quotes."""
+    data, ends = np.frombuffer(block, np.uint8), _line_ends(block)
+    quotes = np.flatnonzero(data == _QUOTE)
+    if not len(quotes):
+        return ends
+    before = data[np.maximum(quotes[::2] - 1, 0)]
+    before[quotes[::2] == 0] = _BREAK
+    # Where every other quote opens a value, or is the second of two in one, a break behind an even number ends a row.
+    if np.isin(before, (_BREAK, _COMMA, _QUOTE)).all():
+        outside: Array = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        return outside
+    return np.array([found.end() for found in _VALUE.finditer(block) if found[0].endswith(b"\n")], np.int64)
+
+
+_BREAK, _QUOTE, _COMMA = b'\n",'
+_VALUE = re.compile(rb'(?:"(?:[^"]|"")*+"?)?[^,\n]*(?:,|\n|\Z)')
+"""A value of CSV, and what is behind it. Quotes that do not begin a value are part of it."""
+
+
+class _Lines:
+    """Lines of a file that are rows.
+
+    Args:
+        block: the lines.
+        ends_of: where rows end in it.
+        read: makes a table of some lines.
+        wrong: says what is wrong with a line, by the error of reading it alone.
+    """
+
+    def __init__(
+        self,
+        block: bytes,
+        ends_of: Callable[[bytes], Array],
+        read: Callable[[bytes], Any],
+        wrong: Callable[[str, Exception], WrongRow],
+    ) -> None:
+        self._block, self._ends_of, self._read, self._wrong = block, ends_of, read, wrong
+
+    @cached_property
+    def _bounds(self) -> list[int]:
+        ends = self._ends_of(self._block).tolist()
+        whole = bool(ends) and ends[-1] == len(self._block)
+        return [0, *ends, *([] if whole else [len(self._block)])]
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def table(self, start: int = 0, stop: int | None = None) -> Any:
+        return self._read(self._block if stop is None else self._block[self._bounds[start] : self._bounds[stop]])
+
+    def wrong(self, row: int, error: Exception) -> WrongRow:
+        return error if isinstance(error, WrongRow) else self._wrong(self.record(row), error)
+
+    def record(self, row: int) -> str:
+        return self._block[self._bounds[row] : self._bounds[row + 1]].decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _csv(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
     source, done = _source(opened, name)
+    blocks = _blocks(source, _row_ends)
+    first = next(blocks, b"")
+    ends = _row_ends(first)
+    head, first = (first[: ends[0]], first[ends[0] :]) if len(ends) else (first, b"")
+    try:
+        names = next(csv.reader([head.decode("utf-8-sig").rstrip("\r\n")], strict=True), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise WrongFile(f"its first line names no columns: {error}") from None
+    if not names:
+        raise WrongFile("it is empty: the first line names the columns")
+    for column in mapped.columns.values():
+        _check_column(names, column)
+    types = {column: _TYPES[mapped.types[of]] for of, column in mapped.columns.items() if of != "time"}
+    time = mapped.columns["time"]
+
+    def read(lines: bytes) -> Any:
+        if not lines.strip():
+            return _nothing(mapped)
+        table = pa_csv.read_csv(
+            pa.BufferReader(lines),
+            pa_csv.ReadOptions(use_threads=False, column_names=names, block_size=len(lines) + 1),
+            pa_csv.ParseOptions(newlines_in_values=True),
+            csv_values(types, missing=True, columns=dict.fromkeys(mapped.columns.values())),
+        )
+        return _selected(table, mapped) if _remembered(types, time, table) else read(lines)
+
+    def wrong(line: str, error: Exception) -> WrongRow:
+        values = next(csv.reader([line]), [])
+        if len(values) != len(names):
+            return WrongRow(None, f"has {len(values)} values, and the first line names {len(names)} columns", line)
+        if not (found := _CSV_COLUMN.search(str(error))):
+            return WrongRow(None, f"is wrong: {_line(error)}", line)
+        column = names[int(found[1])]
+        read_as = next((kind for kind, each in _TYPES.items() if each == types.get(column)), "time")
+        kind = "UTF-8" if "UTF8" in str(error) else read_as
+        return WrongRow(column, f"is no {kind}", values[int(found[1])])
+
+    return _numbered((_Lines(block, _row_ends, read, wrong) for block in chain([first], blocks)), bad), done
+
+
+_CSV_COLUMN = re.compile(r"In CSV column #(\d+)")
+
+
+def _numbered(parts: Iterable[Part], bad: BadRows) -> Iterator[tuple[int, Any]]:
+    row = 0
+    for part in parts:
+        row = yield from right_rows(part, row, bad)
+
+
+def _remembered(types: dict[str, Any], time: str, table: Any) -> bool:
+    """Note that later times are to be read as the first ones; return False if these are to be read again.
+
+    Ticks are integers: with one that is none, pyarrow makes floats of all.
+    """
+    found = table.schema.field(time).type if time in table.schema.names else pa.null()
+    if time in types or pa.types.is_null(found):
+        return True
+    is_float = pa.types.is_floating(found)
+    types[time] = pa.int64() if is_float else found
+    return not is_float
+
+
+def _ndjson(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
+    source, done = _source(opened, name)
+    time = mapped.columns["time"]
     floats = [column for field, column in mapped.columns.items() if mapped.types.get(field) == "float64"]
-    schema = pa.schema(
-        {column: _TYPES[mapped.types[name]] for name, column in mapped.columns.items() if name != "time"}
-    )
-    reader = pa_json.open_json(
-        opened.enter_context(pa.PythonFile(io.BufferedReader(Unquoted(source, floats, _BLOCK_BYTES)), mode="r")),
-        pa_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
-        pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer"),
-    )
-    return reader, done
+    types = {column: _TYPES[mapped.types[of]] for of, column in mapped.columns.items() if of != "time"}
+
+    def read(lines: bytes) -> Any:
+        if not lines.strip():
+            return _nothing(mapped)
+        bare = io.BufferedReader(Unquoted(io.BytesIO(lines), floats, len(lines))).read()
+        table = pa_json.read_json(
+            pa.BufferReader(bare),
+            pa_json.ReadOptions(use_threads=False, block_size=len(bare) + 1),
+            pa_json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="infer"),
+        )
+        return _selected(table, mapped) if _remembered(types, time, table) else read(lines)
+
+    def wrong(line: str, error: Exception) -> WrongRow:
+        try:
+            row = json.loads(line)
+        except ValueError as found:
+            return WrongRow(None, f"is no JSON: {found}", line)
+        if not isinstance(row, dict):
+            return WrongRow(None, "is no object", line)
+        for of, column in mapped.columns.items():
+            kind, value = mapped.types.get(of), row.get(column)
+            if value is not None and kind is not None and not _JSON_IS[kind](value):
+                return WrongRow(column, f"is no {kind}", value)
+        return WrongRow(None, f"is wrong: {_line(error)}", line)
+
+    return _numbered((_Lines(block, _line_ends, read, wrong) for block in _blocks(source, _line_ends)), bad), done
 
 
-def _parquet(opened: ExitStack, name: str, mapped: Mapped) -> Opened:
+_JSON_IS: Mapping[str, Callable[[Any], bool]] = {
+    "float64": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "int64": lambda value: type(value) is int and -(2**63) <= value < 2**63,
+    "bool": lambda value: isinstance(value, bool),
+    "string": lambda value: isinstance(value, str),
+}
+
+
+class _Batch:
+    """A batch of Arrow."""
+
+    def __init__(self, batch: Any, mapped: Mapped) -> None:
+        self._batch, self._mapped = batch, mapped
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def table(self, start: int = 0, stop: int | None = None) -> Any:
+        return _selected(self._batch if stop is None else self._batch.slice(start, stop - start), self._mapped)
+
+    def wrong(self, row: int, error: Exception) -> WrongRow:
+        return error if isinstance(error, WrongRow) else WrongRow(None, f"is wrong: {_line(error)}")
+
+    def record(self, row: int) -> Any:
+        return self._batch.slice(row, 1).to_pylist()[0]
+
+
+def _parquet(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
     if name == "-":
         raise WrongFile("a Parquet file is read from its end; save standard input to a file first")
     file = opened.enter_context(pa_parquet.ParquetFile(name))
@@ -331,12 +579,12 @@ def _parquet(opened: ExitStack, name: str, mapped: Mapped) -> Opened:
         wanted = [column for column in there if column in mapped.columns.values()]
         for batch in file.iter_batches(CHUNK_ROWS, columns=wanted if len(wanted) else None):
             read += batch.num_rows
-            yield batch
+            yield _Batch(batch, mapped)
 
-    return batches(), lambda: read / rows
+    return _numbered(batches(), bad), lambda: read / rows
 
 
-def _arrow(opened: ExitStack, name: str, mapped: Mapped) -> Opened:
+def _arrow(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
     source, done = _source(opened, name)
     if name != "-" and source.read(6) == b"ARROW1":
         file = opened.enter_context(pa.ipc.open_file(pa.memory_map(name)))
@@ -345,15 +593,16 @@ def _arrow(opened: ExitStack, name: str, mapped: Mapped) -> Opened:
         def batches() -> Iterator[Any]:
             nonlocal read
             for read in range(1, count + 1):
-                yield file.get_batch(read - 1)
+                yield _Batch(file.get_batch(read - 1), mapped)
 
-        return batches() if file.num_record_batches else (), lambda: read / count
+        return _numbered(batches() if file.num_record_batches else (), bad), lambda: read / count
     if name != "-":
         source.seek(0)
-    return opened.enter_context(pa.ipc.open_stream(source)), done
+    reader = opened.enter_context(pa.ipc.open_stream(source))
+    return _numbered((_Batch(batch, mapped) for batch in reader), bad), done
 
 
-_OPENERS: Mapping[str, Callable[[ExitStack, str, Mapped], Opened]] = {
+_OPENERS: Mapping[str, Callable[[ExitStack, str, Mapped, BadRows], Opened]] = {
     "csv": _csv,
     "ndjson": _ndjson,
     "parquet": _parquet,

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sash_cli.load_files import Chunk, Mapped, WrongFile
+from sash_cli.load_files import Chunk, Mapped
 from sash_cli.output import fail
+from sash_cli.wrong_rows import BadRows, WrongFile
 from sash_client import FailedPrecondition, Window, WriteResult
 from sash_client.data.times import TimeLike, to_tick, to_ticks
 from sash_wire.documents import read_yaml
@@ -76,14 +77,12 @@ class Load:
         window: where they go.
         producer: the name.
         mapped: where the window's columns come from.
-        skip_missing: whether to leave out rows in which a column has no value.
+        bad: what becomes of wrong rows.
         past: which rows are taken; None: all.
     """
 
-    def __init__(
-        self, window: Window, producer: str, mapped: Mapped, skip_missing: bool, past: Past | None = None
-    ) -> None:
-        self._window, self._producer, self._mapped, self._skip_missing = window, producer, mapped, skip_missing
+    def __init__(self, window: Window, producer: str, mapped: Mapped, bad: BadRows, past: Past | None = None) -> None:
+        self._window, self._producer, self._mapped, self._bad = window, producer, mapped, bad
         self._past = past
         self.file = ""
         """The file that is being read."""
@@ -104,13 +103,13 @@ class Load:
             SashClientError: a chunk is refused.
             WrongFile: a file cannot be read, or is not the one that was loaded before.
         """
-        from sash_cli.load_files import WrongFile, by_key, chunks
+        from sash_cli.load_files import by_key, chunks
 
         self.file = files[0][0]
         next_ = self._next()
         number = 0
         for self.file, kind in files:
-            found = chunks(self.file, kind, self._mapped, self._skip_missing)
+            found = chunks(self.file, kind, self._mapped, self._bad)
             for chunk in by_key(found) if self._past is not None and "key" in self._mapped.types else found:
                 if not chunk.rows:
                     yield chunk.done, self.file
@@ -238,6 +237,8 @@ def mapped_of(
         {name: source.path[0] for name, source in columns.items()},
         frozenset(spec.get("nullable") or ()),
         columns["time"].unit,
+        spec["time_unit"],
+        frozenset(columns) - {"time", *spec["fields"]},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -9,8 +10,9 @@ import typer
 
 from sash_cli.options import LOCAL, TIMES, Json, Key, Name, Target, connected
 from sash_cli.output import cell, fail, json_line
+from sash_client.answers import Limit
 
-__all__ = ["evict", "insert", "punctuate", "retract", "update"]
+__all__ = ["admit", "evict", "insert", "punctuate", "retract", "update"]
 
 Time = Annotated[
     str | None,
@@ -21,15 +23,19 @@ Time = Annotated[
 ]
 
 
+Values = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FIELD=VALUE…", help="The entry's fields, and the parts of its key. VALUE alone: of the only field."
+    ),
+]
+InsertTime = Annotated[str | None, typer.Option("--time", metavar="TIME", help=f"{TIMES[0].upper()}{TIMES[1:]}. [now]")]
+
+
 def insert(
     name: Name,
-    values: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FIELD=VALUE…", help="The entry's fields, and the parts of its key. VALUE alone: of the only field."
-        ),
-    ],
-    time: Annotated[str | None, typer.Option(metavar="TIME", help=f"{TIMES[0].upper()}{TIMES[1:]}. [now]")] = None,
+    values: Values,
+    time: InsertTime = None,
     key: Key = None,
     target: Target = LOCAL,
     as_json: Json = False,
@@ -37,10 +43,7 @@ def insert(
     """Insert one entry."""
     with connected(target) as sash:
         window = sash.window(name)
-        spec = window.spec
-        if time is None and spec["time_unit"] == "none":
-            fail("give --time: the window counts logical ticks")
-        fields, parts = entry_of(values, spec)
+        fields, parts = _given(values, window.spec, time)
         done = window.insert(time or "now", fields=fields, key=key_of(key, parts))
     if as_json:
         counts = ["inserted", "late", "evicted", "duplicates", "ahead", "durability", *["history"] * bool(done.history)]
@@ -52,6 +55,64 @@ def insert(
     old = "the entry is inserted into the history: it is too old for the slide" * done.history
     left = f"; {done.evicted} {'entry' if done.evicted == 1 else 'entries'} left the window" * bool(done.evicted)
     typer.echo((late or ahead or duplicate or old or "the entry is inserted") + left)
+
+
+_LIMIT = re.compile(r"\s*(\S+)\s+(\S+)\s*(<=|<|>=|>)\s*(\S+?)(?:\s+by\s+(\S+))?\s*")
+
+
+def admit(
+    name: Name,
+    values: Values,
+    limits: Annotated[
+        list[str],
+        typer.Option(
+            "--limit",
+            metavar="LIMIT",
+            help="What must hold with the entry, as 'AGGREGATE LOOKBACK <= NUMBER': 'requests 1m <= 100'. "
+            "'… by tenant': over all keys that agree in these parts; '… by *': over all keys. May be repeated.",
+        ),
+    ],
+    time: InsertTime = None,
+    key: Key = None,
+    target: Target = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Insert one entry if limits hold with it; the status is 1 if it is refused."""
+    asked = [_limit(each) for each in limits]
+    with connected(target) as sash:
+        window = sash.window(name)
+        fields, parts = _given(values, window.spec, time)
+        done = window.admit(time or "now", fields=fields, key=key_of(key, parts), limits=asked)
+    if as_json:
+        told: dict[str, Any] = {"admitted": done.admitted[0], "retry_after": done.retry_after[0]}
+        told["limits"] = [
+            {"limit": text, "answer": each.answers[0], "remaining": each.remaining[0], "holds": each.holds[0]}
+            for text, each in zip(limits, done.limits, strict=True)
+        ]
+        counts = ("refused", "late", "ahead", "evicted", "durability")
+        typer.echo(json_line(told | {each: getattr(done, each) for each in counts}))
+    else:
+        dropped = (
+            "the entry is dropped: it is late" * done.late or "the entry is dropped: it is too far ahead" * done.ahead
+        )
+        refused = "the entry is refused" * done.refused
+        typer.echo(dropped or refused or "the entry is inserted")
+        for text, each in zip(limits, done.limits, strict=True) if not dropped else ():
+            typer.echo(f"  {cell(text)}: {each.answers[0]}, {each.remaining[0]} left{' (!)' * (not each.holds[0])}")
+        if done.refused:
+            again = done.retry_after[0]
+            typer.echo("it would never go in" if again is None else f"it would go in {again} ticks later")
+    if not done:
+        raise typer.Exit(1)
+
+
+def _limit(text: str) -> Limit:
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        fail(f"{cell(text)} is no limit: write 'AGGREGATE LOOKBACK <= NUMBER', such as 'requests 1m <= 100'")
+    aggregate, lookback, op, number, by = found.groups()
+    value = _value("a limit", number, "int64" if number.lstrip("+-").isdecimal() else "float64")
+    return Limit(aggregate, lookback, value, op, None if by is None else [] if by == "*" else by.split(","))
 
 
 def retract(
@@ -123,6 +184,13 @@ def punctuate(
     """Say what is final, in a window with slide.until."""
     with connected(target) as sash:
         typer.echo(f"{time} is final; {sash.window(name).punctuate(time).evicted} entries have left")
+
+
+def _given(values: Sequence[str], spec: Mapping[str, Any], time: str | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """As `entry_of`; exit with a message where there is no time to be had."""
+    if time is None and spec["time_unit"] == "none":
+        fail("give --time: the window counts logical ticks")
+    return entry_of(values, spec)
 
 
 def _times(time: str | None) -> list[str] | None:

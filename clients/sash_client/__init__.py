@@ -11,7 +11,17 @@ Arrays and data frames go in (NumPy, pandas, Polars, Arrow), answers and data fr
 `sash_client.errors`. `sash_client.aio` is the client for asyncio.
 """
 
-from sash_client.answers import Answer, Counts, LastWrite, Staged, WindowInfo, WriteResult
+from sash_client.answers import (
+    Admission,
+    Answer,
+    Counts,
+    LastWrite,
+    Limit,
+    LimitAnswers,
+    Staged,
+    WindowInfo,
+    WriteResult,
+)
 from sash_client.backups.archive import backup, restore
 from sash_client.calls.credentials import TLS
 from sash_client.calls.metadata import request_id, trace_calls
@@ -54,6 +64,7 @@ def __getattr__(name: str) -> str:
 
 __all__ = [
     "ALL_KEYS",
+    "Admission",
     "AlreadyExists",
     "Answer",
     "Answers",
@@ -69,6 +80,8 @@ __all__ = [
     "Features",
     "InvalidArgument",
     "LastWrite",
+    "Limit",
+    "LimitAnswers",
     "NaiveBayes",
     "NotFound",
     "PermissionDenied",

@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 
 __all__ = [
+    "Admission",
     "Answer",
     "Counts",
     "LastWrite",
+    "Limit",
+    "LimitAnswers",
     "Page",
     "PartialColumn",
     "ServingProcess",
@@ -128,6 +131,76 @@ class WriteResult:
         already_applied = self.already_applied or other.already_applied
         durability = min(self.durability, other.durability, key=lambda given: _STRENGTHS.get(given, 0))
         return WriteResult(**both, already_applied=already_applied, durability=durability)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What must hold for an entry to go in: an aggregate over a trailing lookback that has the entry.
+
+        Limit("requests", "1m", 100)                         at most 100 of the key in every minute
+        Limit("tokens", "1d", 5_000_000, by=["tenant"])      over all keys of the tenant together
+
+    Args:
+        aggregate: the name of an aggregate that answers a number, or `entries`.
+        lookback: a duration ("1m") or ticks, as of `query`.
+        value: what it is compared with.
+        op: how: "<=", "<", ">=" or ">". No answer, and NaN, never compare.
+        by: names of parts of keys: over all keys that agree with the entry's key in these; none: over all keys. None:
+            over the entry's own key.
+    """
+
+    aggregate: str
+    lookback: Any
+    value: float
+    op: str = "<="
+    by: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitAnswers:
+    """What one limit answered about n entries; None where an entry was not decided, or there is no answer.
+
+    Args:
+        answers: of the lookbacks that have the entry, the answer over the one that is nearest to the limit: with the
+            entry where it went in, and without it where it did not.
+        remaining: how far that is from the limit, at least 0.
+        holds: whether the limit holds with the entry.
+    """
+
+    answers: tuple[Any, ...]
+    remaining: tuple[Any, ...]
+    holds: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What became of n entries of a write that decides. It is true if all of them went in.
+
+    Args:
+        admitted: whether each entry went in.
+        retry_after: in how many ticks from its own time a refused entry would go in, if nothing else came. None: never;
+            or it went in, or no limit refused it. Where that takes more than 1,024 changes, it would not go in before.
+        limits: the answers of each limit, in the order of the call.
+        refused: how many entries a limit refused.
+        inserted, late, evicted, ahead, history, already_applied, durability, sequences: as of `WriteResult`. If it was
+            applied already, `admitted` is what was decided then, and `limits` and `retry_after` are empty.
+    """
+
+    admitted: tuple[bool, ...]
+    retry_after: tuple[int | None, ...] = ()
+    limits: tuple[LimitAnswers, ...] = ()
+    refused: int = 0
+    inserted: int = 0
+    late: int = 0
+    evicted: int = 0
+    ahead: int = 0
+    history: int = 0
+    already_applied: bool = False
+    durability: str = "memory"
+    sequences: int = 0
+
+    def __bool__(self) -> bool:
+        return all(self.admitted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from sash.rest.server import RestServer
 from sash.rpc.operations import Operations
 from sash.rpc.server import RpcServer
 from sash.runtime.clock import SystemClock
-from sash.runtime.memory import GarbageSearch, give_back, keep_free, keep_together, settle
+from sash.runtime.memory import GarbageSearch, give_back, keep_free, keep_together, settle, unsettle
 from sash.runtime.metrics import Metrics
 from sash.runtime.preparation import RELOAD, budget, prepared, started, told_to_reload
 from sash.settings import Settings
@@ -402,3 +402,4 @@ async def _serve(settings: Settings) -> None:
     _log.info("shutting down")
     await service.stop()
     _log.info("stopped")
+    unsettle()

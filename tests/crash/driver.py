@@ -48,6 +48,7 @@ class Report:
     during_recovery: int = 0
     retries: int = 0
     applied_before: int = 0
+    refused: int = 0
     seconds: float = 0.0
     restarts_s: list[float] = field(default_factory=list)
 
@@ -55,7 +56,8 @@ class Report:
         ordered = sorted(self.restarts_s) or [0.0]
         return (
             f"{self.kills} kills of the service ({self.during_recovery} while it recovered), {self.tier_kills} of the "
-            f"tier, {self.retries} retries, {self.applied_before} of them found their write applied; restart "
+            f"tier, {self.retries} retries, {self.applied_before} of them found their write applied, {self.refused} "
+            f"entries refused by a limit; restart "
             f"{ordered[len(ordered) // 2]:.2f} s median, {ordered[-1]:.2f} s at most; {self.seconds:.0f} s in all"
         )
 
@@ -103,6 +105,7 @@ class Driver:
                 for writer in writers:
                     writer.stop()
             self.report.retries = sum(writer.retries for writer in writers)
+            self.report.refused = sum(writer.refused for writer in writers)
             self.report.applied_before = sum(writer.applied_before for writer in writers)
         self.report.seconds = time.monotonic() - began
         return self.report

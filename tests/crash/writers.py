@@ -1,7 +1,8 @@
 """Writers that never give up, and know what the window must hold: everything they were ever answered for, once.
 
     Writer "a" ──▶ producer writes, one after the other ──▶ key "a" of one window ─┐
-               ──▶ batches: staged in parts, committed  ──▶ key "a" of another    ─┴─ beside each a slow model
+               ──▶ batches: staged in parts, committed  ──▶ key "a" of another    ─┼─ beside each a slow model
+               ──▶ writes that decide, by a limit       ──▶ key "a" of a third    ─┘
 
 Each writer has keys of its own, so what it must find there depends on nobody else. What it does next follows from its
 name and how far it came, not from when the service died.
@@ -14,7 +15,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from sash_client import Client, SashClientError, Unavailable
+from sash_client import Client, Limit, SashClientError, Unavailable
+from sash_engine.windows import questions
+from tests.support.admit_model import decide
 from tests.support.model import Slow
 from tests.support.waiting import wait_until
 
@@ -34,8 +37,13 @@ SPECS: dict[str, dict[str, Any]] = {
         "aggregates": _AGGREGATES,
         "slide": slide,
     }
-    for name, slide in (("written", {"max_age": MAX_AGE, "max_count": MAX_COUNT}), ("batched", {"max_age": MAX_AGE}))
+    for name, slide in (
+        ("written", {"max_age": MAX_AGE, "max_count": MAX_COUNT}),
+        ("batched", {"max_age": MAX_AGE}),
+        ("limited", {"max_age": MAX_AGE}),
+    )
 }
+LIMIT = Limit("n", 100, 8)
 
 
 class Writer(threading.Thread):
@@ -53,7 +61,12 @@ class Writer(threading.Thread):
         self._target = target
         self._sizes = sizes
         self._random = random.Random(name)
-        self._models = {"written": Slow(MAX_AGE, MAX_COUNT), "batched": Slow(MAX_AGE, None)}
+        self._models = {
+            "written": Slow(MAX_AGE, MAX_COUNT),
+            "batched": Slow(MAX_AGE, None),
+            "limited": Slow(MAX_AGE, None),
+        }
+        self._limited = 0
         self._now = self._value = self._sequence = self._batch = 0
         self._client: Client | None = None
         self._stop_asked = threading.Event()
@@ -62,6 +75,8 @@ class Writer(threading.Thread):
         self._resting = threading.Event()
         self.failed: BaseException | None = None
         self.retries = 0
+        self.refused = 0
+        """Entries that a limit refused."""
         self.applied_before = 0
         """Retries that found their write applied."""
 
@@ -102,7 +117,10 @@ class Writer(threading.Thread):
     # ---------------------------------------------------------------- writing
 
     def _step(self) -> None:
-        kind = self._random.choices(("insert", "bulk", "large", "evict", "batch"), (6, 10, 2, 2, 8))[0]
+        kind = self._random.choices(("insert", "bulk", "large", "evict", "batch", "admit"), (6, 10, 2, 2, 8, 20))[0]
+        if kind == "admit":
+            self._admit()
+            return
         if kind == "batch":
             self._write_batch()
             return
@@ -123,6 +141,26 @@ class Writer(threading.Thread):
             through = self._now - self._random.randint(0, MAX_AGE)
             self._until_answered(lambda window: window.bulk_evict(through, **numbers), "written")
             model.evict(through)
+
+    def _admit(self) -> None:
+        """A write that decides, some of it late; whenever it is answered, the answer is that of the model."""
+        rows = [(max(time - self._random.choice((0, 0, 0, 60)), 0), value) for time, value in self._entries(1)]
+        rows *= self._random.choice((1, 1, 12))
+        self._limited += 1
+        numbers = {"producer": self.key, "sequence": self._limited}
+        times, values = [time for time, _ in rows], [value for _, value in rows]
+        model = self._models["limited"]
+        there = [(self.key, time, value) for time, value in model.entries if time > max(times) - 300]
+        limit = questions.Limit(LIMIT.aggregate, LIMIT.lookback, "<=", LIMIT.value)
+        wanted = [each.admitted for each in decide(there, [(self.key, *row) for row in rows], [limit], (), 0)]
+        done = self._until_answered(
+            lambda window: window.bulk_admit(times, {"value": values}, keys=self.key, limits=[LIMIT], **numbers),
+            "limited",
+        )
+        assert [*done.admitted] == wanted, f"key {self.key}, {rows}: {done}, not {wanted}"
+        self.refused += wanted.count(False)
+        if any(wanted):
+            model.write([row for row, admitted in zip(rows, wanted, strict=True) if admitted])
 
     def _write_batch(self) -> None:
         """One micro-batch in parts; now and then a part twice, and a commit that is sent again."""

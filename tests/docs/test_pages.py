@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from sash_client import Client
 from sash_client.local import local_service
 from tests.support.mqtt import mqtt_broker
 from tests.support.pages import ROOT, Reader, blocks_of, needs_spark, pages
@@ -36,13 +37,23 @@ def service(tmp_path_factory):
             yield service
 
 
+@pytest.fixture(scope="module")
+def client(service):
+    with Client(service.target) as client:
+        yield client
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_page_runs(page, service, tmp_path):
+def test_a_page_runs(page, service, client, tmp_path):
+    """And leaves the windows of other pages as they are: so pages may be read in any order."""
     text, reader = page.read_text(), Reader(page, service, tmp_path)
+    before = client.list_windows()
     with mqtt_broker() if MQTT in text else nullcontext() as broker:
         for block in blocks_of(text):
             block.code = block.code.replace(MQTT, broker or MQTT)
             reader.run(block)
+    after = {window.name: window for window in client.list_windows()}
+    assert not [window.name for window in before if after.get(window.name) != window], "windows of another page"
 
 
 @pytest.mark.parametrize(

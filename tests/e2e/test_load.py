@@ -3,6 +3,7 @@
 import gzip
 import io
 import itertools
+import json
 import os
 import pty
 import re
@@ -23,6 +24,7 @@ import pytest
 import sash_cli.output
 from sash.main import run
 from sash_cli import load_files
+from sash_cli.wrong_rows import BadRows
 from sash_wire.file_formats import Unquoted
 from tests.support.clients import client_of
 from tests.support.servers import WAIT_S, service_process
@@ -178,7 +180,7 @@ def test_timestamps_and_missing_values(load, client, tmp_path):
     client.create_window({"name": "w", "time_unit": "ms", "aggregates": {"n": {"function": "sum"}}})
     path = tmp_path / "a.csv"
     path.write_text("time,value\n2013-01-01T00:00:01Z,5\n2013-01-01T00:00:02Z,\n2013-01-01T00:00:03Z,7\n")
-    assert "column 'value' has no value in row 2; --skip-missing" in load("w", path, expect=1)
+    assert "row 2: column 'value' has no value; --skip-missing" in load("w", path, expect=1)
     assert client.window("w").describe().entries == 0
     assert load("w", path, "--skip-missing") == f"{path}: " + counted(3, inserted=2, rejected=1)
     newest = datetime.fromtimestamp(client.window("w").describe().newest / 1000, UTC)
@@ -312,7 +314,10 @@ def test_standard_input(service, window, tmp_path):
         (("flights", "a.parquet", "--time", "nothing"), "no column 'nothing'; its columns are"),
         (("flights", "a.parquet", *COLUMNS, "--field", "delay=origin"), "'origin' is string, which is no float64"),
         (("flights", "a.parquet", *COLUMNS, "--field", "seats=jet"), "'jet' is bool, which is no int64"),
-        (("flights", "a.csv", *COLUMNS, "--field", "delay=origin"), "row 1 or one behind it"),
+        (
+            ("flights", "a.csv", *COLUMNS, "--field", "delay=origin"),
+            "row 1: column 'origin': 'LGA' is no float64; --bad-rows",
+        ),
         (("flights", "a.csv", *COLUMNS, "--field", "speed=seats"), "--field speed=seats"),
         (("flights", "a.csv", *COLUMNS, "--format", "parquet"), "Parquet"),
         (("flights", "a.csv", *COLUMNS, "--format", "arrow"), "a.csv: "),
@@ -381,11 +386,11 @@ def test_chunks_are_cut_by_bytes(tmp_path, monkeypatch):
     pa.parquet.write_table(pa.table({"time": range(1000), "s": ["x" * 1000 + str(i) for i in range(1000)]}), path)
     mapped = load_files.Mapped({"s": "string"}, {"time": "time", "s": "s"})
     monkeypatch.setattr(load_files, "CHUNK_BYTES", 100_000)
-    found = list(load_files.chunks(str(path), "parquet", mapped, False))
+    found = list(load_files.chunks(str(path), "parquet", mapped, BadRows()))
     assert sum(chunk.rows for chunk in found) == 1000
     assert max(chunk.table.nbytes for chunk in found) <= 100_000
     assert found[-1].done == 1
-    again = list(load_files.chunks(str(path), "parquet", mapped, False))
+    again = list(load_files.chunks(str(path), "parquet", mapped, BadRows()))
     assert [chunk.rows for chunk in again] == [chunk.rows for chunk in found]
 
 
@@ -524,7 +529,7 @@ def test_a_history_of_many_keys_is_loaded_key_by_key(client, load, tmp_path, mon
     mapped = load_files.Mapped(
         {"key": "string", "seats": "int64"}, {"time": "same", "key": "origin", "seats": "seats"}, frozenset()
     )
-    found = list(load_files.by_key(load_files.chunks(str(file), "parquet", mapped, False)))
+    found = list(load_files.by_key(load_files.chunks(str(file), "parquet", mapped, BadRows())))
     sent = [chunk for chunk in found if chunk.rows]
     assert [chunk.rows for chunk in sent] == [700] * 7 + [100]
     assert [chunk.done for chunk in found] == sorted(chunk.done for chunk in found)
@@ -582,3 +587,169 @@ def test_one_mapping_names_key_parts_and_the_unit_of_times(client, load, tmp_pat
         mapping.write_text(text)
         assert told in load("parted", file, "--mapping", mapping, expect=1)
     assert "--part nope=c: write PART=COLUMN" in load("parted", file, "--part", "nope=c", expect=1)
+
+
+# ---------------------------------------------------------------- rows that are wrong
+
+TYPED = {
+    "name": "typed",
+    "time_unit": "s",
+    "fields": {"x": "float64", "n": "int64", "s": "string", "b": "bool"},
+    "aggregates": {"c": {"function": "count"}},
+}
+GOOD = 400
+
+
+def lines_of(kind, wrong, at):
+    """A file of right rows, and one that is wrong in front of row `at`, from 0 on."""
+    rows = [{"time": i, "x": i / 2, "n": i, "s": "w", "b": True} for i in range(GOOD)]
+    if kind == "csv":
+        lines = [",".join(str(value).lower() for value in row.values()) for row in rows]
+        return "\n".join(["time,x,n,s,b", *lines[:at], wrong, *lines[at:]]) + "\n"
+    lines = [json.dumps(row) for row in rows]
+    return "\n".join([*lines[:at], wrong, *lines[at:]]) + "\n"
+
+
+WRONG = [
+    ("csv", "5,abc,1,w,true", "column 'x': 'abc' is no float64"),
+    ("csv", "5,1,zz,w,true", "column 'n': 'zz' is no int64"),
+    ("csv", "5,1,99999999999999999999,w,true", "column 'n': '99999999999999999999' is no int64"),
+    ("csv", "5,1,1,w,maybe", "column 'b': 'maybe' is no bool"),
+    ("csv", "5,1,1,\udcff,true", "column 's': '\ufffd' is no UTF-8"),
+    ("csv", "5,1", "'5,1' has 2 values, and the first line names 5 columns"),
+    ("csv", '5,1,1,"w, w",true,7', "has 6 values"),
+    ("csv", "5,,1,w,true", "column 'x' has no value; --skip-missing"),
+    ("csv", "soon,1,1,w,true", "column 'time': 'soon' is no"),
+    ("csv", "9999999999999999999,1,1,w,true", "column 'time': '9999999999999999999' is no"),
+    ("csv", "-9223372036854775808,1,1,w,true", "column 'time': '-9223372036854775808' is out of range"),
+    ("ndjson", '{"time": 5, "x": "abc", "n": 1, "s": "w", "b": true}', "column 'x': 'abc' is no float64"),
+    ("ndjson", '{"time": 5, "x": 1, "n": 1.5, "s": "w", "b": true}', "column 'n': '1.5' is no int64"),
+    ("ndjson", '{"time": 5, "x": 1, "n": 1, "s": 7, "b": true}', "column 's': '7' is no string"),
+    ("ndjson", '{"time": 5, "x": 1, "n": 1, "s": "w", "b": 1}', "column 'b': '1' is no bool"),
+    ("ndjson", '{"time": 5, "x": 1, "n": 1, "s": "w"}', "column 'b' has no value"),
+    ("ndjson", '{"time": null, "x": 1, "n": 1, "s": "w", "b": true}', "column 'time' has no value"),
+    ("ndjson", '{"time": 5, "x"', "is no JSON"),
+    ("ndjson", "[1, 2]", "is no object"),
+    ("ndjson", "hello", "is no JSON"),
+]
+
+
+@pytest.mark.parametrize(("kind", "wrong", "says"), WRONG)
+@pytest.mark.parametrize("at", [0, 37, GOOD])
+def test_the_first_wrong_row_is_named_or_left_out(load, client, tmp_path, monkeypatch, kind, wrong, says, at):
+    monkeypatch.setattr(load_files, "CHUNK_ROWS", 90)
+    monkeypatch.setattr(load_files, "_BLOCK_BYTES", 1024)
+    window = client.create_window(TYPED)
+    path, kept = tmp_path / f"a.{kind}", tmp_path / "kept"
+    path.write_bytes(lines_of(kind, wrong, at).encode("utf-8", "surrogateescape"))
+    said = load("typed", path, expect=1)
+    assert f"row {at + 1}: " in said, said
+    assert says in said, said
+    assert window.describe().entries == at // 90 * 90, "what is before its chunk"
+    assert load("typed", path, "--bad-rows", "skip", "--producer", "skip") == f"{path}: " + counted(
+        GOOD + 1, inserted=GOOD, rejected=1
+    )
+    before = window.describe().entries
+    for _ in range(2):
+        load("typed", path, "--bad-rows", kept, "--producer", "skip")
+        told = [json.loads(line) for line in kept.read_text().splitlines()]
+        assert [(each["file"], each["row"]) for each in told] == [(str(path), at + 1)]
+        assert says.partition(";")[0] in told[0]["reason"]
+        assert told[0]["record"]
+    assert window.describe().entries == before
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson"])
+def test_several_wrong_rows(load, client, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(load_files, "_BLOCK_BYTES", 512)
+    client.create_window(TYPED)
+    wrong = [each for each, text, _ in WRONG if each == kind]
+    texts = [text for each, text, _ in WRONG if each == kind]
+    path, kept = tmp_path / f"a.{kind}", tmp_path / "kept"
+    good = lines_of(kind, "", 0).encode().split(b"\n")[:-1]
+    head, rows = ([good[0]], good[2:]) if kind == "csv" else ([], good[1:])
+    for i, text in enumerate(texts):
+        rows.insert(i * 31, text.encode("utf-8", "surrogateescape"))
+    path.write_bytes(b"\n".join([*head, *rows]))  # no line break at the end
+    said = load("typed", path, "--bad-rows", kept)
+    assert said == f"{path}: " + counted(GOOD + len(wrong), inserted=GOOD, rejected=len(wrong))
+    assert [json.loads(line)["row"] for line in kept.read_text().splitlines()] == [
+        i * 31 + 1 for i in range(len(wrong))
+    ]
+
+
+def test_wrong_values_of_arrow(load, client, tmp_path):
+    client.create_window(TYPED)
+    path = tmp_path / "a.parquet"
+    columns = {"time": [1, 2, None], "x": [1.0, 2.0, 3.0], "n": [1.0, 2.5, 3.0], "s": ["a"] * 3, "b": [True] * 3}
+    pa.parquet.write_table(pa.table(columns), path)
+    assert "row 2: column 'n': '2.5' is no int64" in load("typed", path, expect=1)
+    assert load("typed", path, "--bad-rows", "skip").endswith(counted(3, inserted=1, rejected=2))
+
+
+def test_a_row_behind_those_that_are_left_out_has_its_number(load, client, tmp_path):
+    client.create_window(TYPED)
+    path = tmp_path / "a.csv"
+    path.write_text("time,x,n,s,b\n1,,1,w,true\n2,1,1,w,true\n3,1,,w,true\n-9223372036854775808,1,1,w,true\n")
+    assert "row 4: column 'time'" in load("typed", path, "--skip-missing", expect=1)
+
+
+def test_keys_that_no_window_takes(load, client, tmp_path):
+    client.create_window({"name": "w", "time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}}})
+    path = tmp_path / "a.csv"
+    path.write_text(f"time,key,value\n1,a,1\n2,,1\n3,{'x' * 513},1\n")
+    assert "row 2: column 'key': '' is empty" in load("w", path, expect=1)
+    assert load("w", path, "--bad-rows", "skip").endswith(counted(3, inserted=1, rejected=2))
+
+
+def test_rows_with_line_breaks_in_quotes(load, client, tmp_path, monkeypatch):
+    client.create_window({"name": "w", "time_unit": "s", "fields": {"s": "string"}, "aggregates": {
+        "all": {"function": "collect", "field": "s"}}})  # fmt: skip
+    texts = ["a\nb", 'say "hi"', "", ",", "\n", '5" pipe', "end"]
+    path = tmp_path / "a.csv"
+    rows = [f'{i},"{text.replace(chr(34), chr(34) * 2)}"' if '5"' not in text else f"{i},{text}"
+            for i, text in enumerate(texts)]  # fmt: skip
+    path.write_text("time,s\n" + "\n".join(rows) + "\n")
+    for size in (1, 7, 16, 1000):
+        monkeypatch.setattr(load_files, "_BLOCK_BYTES", size)
+        load("w", path, "--producer", f"p{size}")
+        (answer,) = client.window("w").query()
+        assert sorted(answer.aggregates["all"][-1:]) == ["end"]
+        assert len(answer.aggregates["all"]) % len(texts) == 0
+        assert set(answer.aggregates["all"]) == set(texts)
+
+
+def test_a_quote_that_is_left_open(load, client, tmp_path, monkeypatch):
+    client.create_window(TYPED)
+    path = tmp_path / "a.csv"
+    path.write_text(lines_of("csv", '1,2,3,"open,true', 9))
+    assert "row 10: " in load("typed", path, expect=1)
+    monkeypatch.setattr(load_files, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(load_files, "_ROW_BYTES_MAX", 2**10)
+    assert "is a quote left open?" in load("typed", path, "--producer", "again", expect=1)
+
+
+def test_a_file_for_wrong_rows_that_cannot_be_written(load, window, tmp_path):
+    path = write(tmp_path / "a.csv", table())
+    assert "No such file" in load("flights", path, *COLUMNS, "--bad-rows", tmp_path / "no" / "kept", expect=1)
+    assert window.describe().entries == 0
+
+
+def test_a_load_that_fails_ends_by_itself(service, client, tmp_path):
+    """Thirty processes that stop at a wrong row: none is aborted, whatever its threads do."""
+    client.create_window(TYPED)
+    path = tmp_path / "a.csv"
+    path.write_text(lines_of("csv", "5,abc,1,w,true", 3) * 200)
+    script = f"""
+import os, sys
+from sash.main import run
+for i in range(15):
+    if not os.fork():
+        sys.argv = ["sash", "data", "load", "typed", {str(path)!r}, "-t", {service.grpc_target!r}]
+        run()
+    _, status = os.wait()
+    print(os.waitstatus_to_exitcode(status))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT_S)
+    assert done.stdout.split() == ["1"] * 15, done.stderr
+    assert "terminate" not in done.stderr

@@ -39,6 +39,23 @@ def test_signals_end_it_gracefully(number):
         assert "Traceback" not in running.process.stderr.read()
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_clean_end_says_nothing_of_what_was_left(processes, tmp_path):
+    """The module of the sketches lists each object that outlives it, in hundreds of lines."""
+    sketches = {"d": {"function": "distinct_count"}, "q": {"function": "quantile", "q": 0.5}}
+    with service_process("--processes", processes, SASH_DATA=str(tmp_path)) as running:
+        http = running.http()
+        http.post("/v1/windows", json={"name": "w", "keyed": True, "aggregates": sketches}).raise_for_status()
+        for key in "abcdef":
+            http.post("/v1/windows/w/insert", json={"time": 1, "key": key, "value": 2}).raise_for_status()
+        http.get("/v1/windows/w/query", params={"all_keys": True}).raise_for_status()
+        running.process.send_signal(signal.SIGTERM)
+        _, said = running.process.communicate(timeout=WAIT_S)
+        assert running.process.returncode == 0
+        assert "stopped" in said or processes == "2"
+        assert "leaked" not in said
+
+
 RECOVERING = """
 import sys, threading
 from sash.main import run

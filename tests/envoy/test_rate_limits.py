@@ -29,6 +29,10 @@ FILE = {
         {"key": "user", "value": "root", "rate_limit": {"unlimited": True}},
         {"key": "odd", "rate_limit": {"lookback": "1500ms", "requests_per_unit": 2}},
         {"key": "seen", "shadow_mode": True, "rate_limit": {"unit": "minute", "requests_per_unit": 1}},
+        {
+            "key": "batch",
+            "rate_limits": [{"unit": "second", "requests_per_unit": 30}, {"unit": "hour", "requests_per_unit": 111}],
+        },
         {"key": "none", "rate_limit": {"unit": "second", "requests_per_unit": 0}},
         {
             "key": "vip",
@@ -261,6 +265,10 @@ def test_metrics_count_hits_by_rule(limiter):
     assert limiter.hits("user") == {"total": 15, "within_limit": 10, "near_limit": 2, "over_limit": 5}
     limiter.ask({"user": "root"})
     assert limiter.hits("user_root") == {}
+    for _ in range(5):  # the last ones are near the limit of an hour, while that of a second has less left
+        limiter.ask({"batch": "a"}, hits=20)
+        limiter.advance(1)
+    assert limiter.hits("batch") == {"total": 100, "within_limit": 100, "near_limit": 12}
 
 
 def test_headers_are_for_the_limit_that_matters(made):
@@ -399,6 +407,24 @@ def test_an_entry_that_is_there_twice_is_no_part_of_a_key(made):
     twice = pb.RateLimitDescriptor(entries=[{"key": "model", "value": "a"}, {"key": "model", "value": "b"}])
     with pytest.raises(grpc.RpcError, match="entry 'model' is there twice"):
         limiter.ask(twice, domain="llm")
+
+
+def test_an_error_of_one_descriptor_is_that_of_the_request(limiter):
+    request = pb.RateLimitRequest(
+        domain="shop", descriptors=[described({"user": "a" * 2000}), described({"user": "b"})]
+    )
+    refuse(limiter.stub.ShouldRateLimit, request, "INVALID_ARGUMENT", "key")
+
+
+def test_a_clock_that_is_behind_the_window_decides_nothing(made):
+    limiter = made(window={**WINDOW, "slide": {"max_age": "2m"}})
+    limiter.ask({"user": "ann"})
+    with Client(limiter.running.grpc_target) as client:
+        later = limiter.clock.now_ns() // 10**6 + 3_600_000
+        client.window("requests").insert(later, 1.0, key="shop|user|ann")
+    with pytest.raises(grpc.RpcError, match="the clock of the service is behind window 'requests'") as caught:
+        limiter.ask({"user": "ann"})
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_a_window_that_is_not_there_is_named(made):

@@ -27,6 +27,7 @@ BODIES = {
     "add_aggregates": b'{"total": {"function": "sum"}}',
     "insert": b'{"time": 2, "value": 2}',
     "bulk_insert": b'{"time": [2, 3], "value": [2, 3]}',
+    "admit": b'{"time": 2, "value": 2, "limits": [{"aggregate": "n", "lookback": "1s", "value": 9}]}',
     "bulk_evict": b'{"time": 1}',
     "retract": b'{"time": [1], "value": [1]}',
     "punctuate": b'{"time": 1}',

@@ -24,6 +24,7 @@ def spec(name):
     return pb.WindowSpec(name=name, time_unit="s", aggregates={"n": pb.AggregateSpec(function="count")})
 
 
+LIMIT = {"aggregate": "entries", "lookback": "1s", "value": 9}
 # What each method needs, and a request of it for a window. A method that is not here fails the first test.
 METHODS = {
     "CreateWindow": (ADMIN, lambda name: pb.CreateWindowRequest(spec=spec(name))),
@@ -69,6 +70,10 @@ ROUTES = {
     ("POST", "/v1/windows/{name}/bulk-insert"): (
         WRITE,
         lambda _: {"json": {"time": [1], "key": ["k"], "value": [1.0]}},
+    ),
+    ("POST", "/v1/windows/{name}/admit"): (
+        WRITE,
+        lambda _: {"json": {"time": 1, "key": "k", "value": 1.0, "limits": [LIMIT]}},
     ),
     ("POST", "/v1/windows/{name}/bulk-evict"): (WRITE, lambda _: {"json": {"time": -100}}),
     ("POST", "/v1/windows/{name}/retract"): (WRITE, lambda _: {"json": {"time": [1], "key": ["k"], "id": [1]}}),

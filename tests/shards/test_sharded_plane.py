@@ -289,7 +289,7 @@ def test_same_over_two_processes(shards: int, slide: dict[str, Any], steps: list
 def test_a_limit_about_keys_of_several_shards_is_refused():
     async def run() -> None:
         plane = in_process(4)
-        await plane.create(spec(keyed=None, keys=["tenant", "user"]))
+        await plane.create(spec(keys=["tenant", "user"]))
         row = Batch(np.array([1]), {"v": np.array([1])}, Coded.of(["a|x"]))
         for by in ((), ("tenant",)):
             with pytest.raises(Unsupported, match="4 shards") as told:

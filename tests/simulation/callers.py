@@ -12,11 +12,13 @@ import random
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any
 
+import sash_client
 from sash_client.aio import AsyncWindow
 from sash_client.errors import DataLoss, DeadlineExceeded, NotFound, SashClientError, Unavailable
-from sash_engine.windows.questions import RangeQuery
+from sash_engine.windows.questions import Limit, RangeQuery
 from tests.simulation.history import ANY, GONE, Applied, Entries, Entry, Op, State
 from tests.simulation.world import Caller, World
+from tests.support.admit_model import decide
 
 __all__ = [
     "GATHERED",
@@ -95,6 +97,39 @@ def inserting(entries: Sequence[Entry]) -> Op:
         return _on_window(lambda state: (state | new, len(entries)))
 
     return Op(f"insert {list(entries)}", bound, _split(inserting, entries), adds=added)
+
+
+def admitting(entries: Sequence[Entry], limit: Limit) -> Op:
+    """Entries of one key arrive, as far as a limit holds with them; the answer says which they are."""
+    (key,) = {key for key, _, _ in entries}
+    group = dict(zip(PARTS, key.split("|"), strict=False))
+
+    def counts(entry: Entry) -> bool:
+        if limit.by is None:
+            return entry[0] == key
+        other = dict(zip(PARTS, entry[0].split("|"), strict=True))
+        return all(other[part] == group[part] for part in limit.by)
+
+    def bound(known: Entries) -> Applied:
+        bits, among = [known.bits([entry]) for entry in entries], known.where(counts)
+        found: dict[int, tuple[int, Hashable]] = {}
+
+        def change(state: int) -> tuple[State, Hashable]:
+            there = state & among()
+            if there not in found:
+                admitted = [each.admitted for each in decide(known.of(there), entries, [limit], PARTS, 0)]
+                went_in = sum(bit for bit, each in zip(bits, admitted, strict=True) if each)
+                found[there] = went_in, str(admitted)
+            return state | found[there][0], found[there][1]
+
+        return _on_window(change)
+
+    return Op(
+        f"admit {list(entries)} by {limit}",
+        bound,
+        lambda one: admitting(entries, limit) if one == key else None,
+        decides=True,
+    )
 
 
 def _split(op: Callable[[Sequence[Entry]], Op], entries: Sequence[Entry]) -> Callable[[str], Op | None]:
@@ -253,6 +288,8 @@ class _Calls:
             ["insert", "bulk", "evict", "range", "retract", "read", "life"],
             [30, 25, 6, 4, 8 * (name != ROLLED), 22, 25 * (name == PASSING and not self.world.left_alone)],
         )[0]
+        if self.world.scenario.limited and what in ("insert", "bulk") and draw.random() < 0.5:
+            what = "admit"
         if draw.random() < self.world.scenario.others:
             await (self._copy() if draw.random() < 0.5 else self._add())
         elif name == KEPT and draw.random() < self.world.scenario.batches:
@@ -288,6 +325,8 @@ class _Calls:
                 lambda **numbers: window.bulk_insert(times, {"value": values}, keys=keys, **numbers),
                 lambda done: done.inserted,
             )
+        if what == "admit":
+            return self._admitting(window, name)
         if what == "retract":
             mine = self.mine[name]
             some = draw.sample(mine, min(len(mine), draw.choice([1, 1, 4]))) or self.entries(name, 1)
@@ -311,6 +350,22 @@ class _Calls:
             lambda **numbers: window.bulk_evict(start=start, end=end, key=key, **numbers),
             lambda done: done.evicted,
         )
+
+    def _admitting(self, window: AsyncWindow, name: str) -> tuple[Op, Callable[..., Coroutine[Any, Any, Any]], Any]:
+        draw = self.draw
+        key = draw.choice(self.keys(name))
+        entries = [(key, time, value) for _, time, value in self.entries(name, draw.choice([1, 1, 3]))]
+        self.mine[name][-len(entries) :] = entries
+        self.world.knows(name, entries)
+        by_team = name == ROLLED and self.world.scenario.cluster is None
+        limit = Limit("n", draw.choice([30, 200]) * 10**6, "<=", draw.choice([1, 2, 4]), PARTS[:1] if by_team else None)
+        asked = [sash_client.Limit(limit.aggregate, limit.lookback, limit.value, limit.op, limit.by)]
+        keys, times, values = _columns(entries)
+        if len(entries) == 1:
+            call = functools.partial(window.admit, times[0], fields={"value": values[0]}, key=key or None, limits=asked)
+        else:
+            call = functools.partial(window.bulk_admit, times, {"value": values}, keys=keys, limits=asked)
+        return admitting(entries, limit), call, lambda done: str([*done.admitted])
 
     async def _numbered(self, history: Any, op: Op, call: Any, result: Any, numbers_: _Numbers) -> None:
         """Send a write with the next number until it is answered."""
@@ -344,7 +399,8 @@ class _Calls:
             else:
                 self.client.delay_s = 0.0
                 # The client may have sent it twice: shards that have applied it before count nothing then.
-                self._end(history, op, ANY if done.already_applied or world.moves else result(done))
+                unknown = (done.already_applied or world.moves) and not op.decides
+                self._end(history, op, ANY if unknown else result(done))
                 for old in numbers_.given_up:
                     world.checked(history.fenced, old)
                 numbers_.given_up = []

@@ -117,6 +117,7 @@ class Op:
         answered: False once the answer is lost for good.
         closed: it has taken effect by now, or never will; it need not be durable.
         soon: it is answered before it is durable.
+        decides: its answer is the same however often it is sent.
     """
 
     what: str
@@ -128,6 +129,7 @@ class Op:
     answered: bool = True
     closed: bool = False
     soon: bool = False
+    decides: bool = False
     number: int = 0
     apply: Applied = lambda state: (state, None)
 

@@ -76,6 +76,7 @@ class Scenario:
         others: how often it adds an aggregate, or copies a window.
         rolled: whether there is a window with rollups.
         gathered: whether there is a window that answers before a write is durable; of one service.
+        limited: whether callers write what goes in only if a limit holds with it.
     """
 
     seed: int
@@ -95,6 +96,7 @@ class Scenario:
     others: float = 0.03
     rolled: bool = False
     gathered: bool = False
+    limited: bool = False
     cluster: ClusterPart | None = None
 
 
@@ -197,6 +199,7 @@ def of_seed(seed: int) -> Scenario:
         draw.choice([1000, 5000, 16 * 2**20]),
         theme=name,
         gathered=random.Random(f"{seed} gathered").random() < 0.2,
+        limited=random.Random(f"{seed} limited").random() < 0.4,
     )
     return replace(scenario, **drawn)
 

@@ -62,8 +62,16 @@ class Block:
 
 
 def pages():
-    """README and every page of docs, in order."""
-    return [README, *sorted(DOCS.glob("**/*.md"))]
+    """README and every page of docs, in the order in which the site lists them."""
+    listed = [DOCS / name for name in _listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])]
+    return [README, *listed, *sorted(set(DOCS.glob("**/*.md")) - set(listed))]
+
+
+def _listed(nav):
+    """The pages of a navigation: texts, mappings and lists of them."""
+    if isinstance(nav, str):
+        return [nav]
+    return [name for each in (nav.values() if isinstance(nav, dict) else nav) for name in _listed(each)]
 
 
 def blocks_of(text):

@@ -153,11 +153,27 @@ def test_groups(service, page):
     expect(page.locator("#charts .legend li")).to_have_count(12)
     expect(page.locator("#charts .legend li span").first).to_have_text("EWR · AA")
     page.get_by_role("checkbox", name="airport").uncheck()
+    expect(page.get_by_role("button", name="Add the key")).to_be_hidden()
     page.get_by_label("Where").fill("carrier in (AA, DL)")
     expect(page.locator("#charts .legend li span")).to_have_text(["AA", "DL"])
     page.get_by_label("The first by").select_option("mean")
     page.get_by_label("How many").fill("1")
     expect(page.locator("#charts .legend li")).to_have_count(1)
+
+
+def test_a_line_of_the_legend_is_seen_alone(service, browser):
+    with a_page(browser, allowed=("willReadFrequently",)) as page:
+        page.goto(at(service, "window=delays&tab=explore&by=carrier&aggregate=mean&last=4h&width=1h"))
+        expect(page.locator("#charts .legend li")).to_have_count(4)
+        expect(page.get_by_role("button", name="Add the key")).to_be_hidden()
+        page.get_by_label("Refresh").select_option("0")
+        whole = inked(page)
+        page.locator("#charts .legend li").first.hover()
+        while not 0 < inked(page) < whole / 2:
+            page.wait_for_timeout(50)
+        page.locator("#window").hover()
+        while inked(page) < whole * 0.9:
+            page.wait_for_timeout(50)
 
 
 def test_values_are_a_table_and_files(service, page):

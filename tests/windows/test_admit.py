@@ -86,9 +86,8 @@ limit = st.builds(
     st.integers(-4, 9) | st.floats(-4, 9).map(lambda x: round(x, 1)),
     st.sampled_from([None, ("tenant",), ("model", "tenant"), ("user",), (), ("user", "tenant", "model")]),
 )
-own = st.builds(Limit, st.just("last"), st.integers(1, 15), st.sampled_from(["<=", ">="]), st.integers(-2, 4))
 N = Limit("n", 10, "<=", 3)
-limits = st.lists(limit | own, min_size=1, max_size=3)
+limits = st.lists(limit, min_size=1, max_size=3)
 usual = st.lists(
     st.builds(
         Limit,

@@ -44,7 +44,7 @@ _AWAY_S = 10.0
 """So long calls that may go elsewhere avoid a process that cannot be reached."""
 _MAP_S = 5.0
 """So long one process may take to answer with the map."""
-_ONE_KEY = frozenset({"Insert", "BulkEvict", "Query", "RangeQuery", "Series"})
+_ONE_KEY = frozenset({"Insert", "Admit", "BulkEvict", "Query", "RangeQuery", "Series"})
 _READS = frozenset({*READS, "GetTopology"})
 
 R = TypeVar("R")

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_client.answers import Answer, Counts, ServingProcess, ShardSize, Topology, WindowInfo, WriteResult
+from sash_client.answers import (
+    Admission,
+    Answer,
+    Counts,
+    Limit,
+    LimitAnswers,
+    ServingProcess,
+    ShardSize,
+    Topology,
+    WindowInfo,
+    WriteResult,
+)
 from sash_client.data.bulks import from_partials
 from sash_client.data.tables import Series
 from sash_client.errors import InvalidArgument, refusing
@@ -19,7 +30,9 @@ from sash_wire.values import fill_value, from_value
 
 __all__ = [
     "answers_in",
+    "fill_limit",
     "fill_scalar",
+    "from_admission",
     "from_answer",
     "from_info",
     "from_series",
@@ -137,6 +150,42 @@ def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
         message.ahead,
         history=message.history,
     )
+
+
+def from_admission(message: pb.AdmitResponse, sequences: int = 0) -> Admission:
+    """Return the result of a write that decides."""
+    admitted = tuple(message.admitted)
+    after = tuple(None if each < 0 else each for each in message.retry_after)
+    return Admission(
+        admitted,
+        () if message.already_applied else after or (None,) * len(admitted),
+        tuple(
+            LimitAnswers(
+                tuple(map(from_value, each.answers)), tuple(map(from_value, each.remaining)), tuple(each.holds)
+            )
+            for each in message.limits
+        ),
+        **{name: getattr(message, name) for name in ("refused", "inserted", "late", "evicted", "ahead", "history")},
+        already_applied=message.already_applied,
+        durability=message.durability or "memory",
+        sequences=sequences,
+    )
+
+
+@refusing
+def fill_limit(message: pb.Limit, limit: Limit, lookback: str) -> None:
+    """Write a limit into an empty message; raises InvalidArgument for what the message cannot carry."""
+    try:
+        message.aggregate, message.lookback, message.op = limit.aggregate, lookback, limit.op
+        if isinstance(limit.value, int):
+            message.integer = limit.value
+        else:
+            message.value = limit.value
+        if limit.by is not None:
+            message.by.extend([limit.by] if isinstance(limit.by, str) else limit.by)
+            message.all_keys = not message.by
+    except (TypeError, ValueError, AttributeError, UnicodeEncodeError) as error:
+        raise InvalidArgument(f"{limit!r:.120} is no limit: {error}", field="limits") from None
 
 
 def from_series(

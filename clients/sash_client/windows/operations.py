@@ -147,6 +147,8 @@ class Operations(Handle):
 
     insert = _performed(writes.insert)
     bulk_insert = _performed(writes.bulk_insert)
+    admit = _performed(writes.admit)
+    bulk_admit = _performed(writes.bulk_admit)
     bulk_evict = _performed(writes.bulk_evict)
     last_write = _performed(writes.last_write)
     retract = _performed(writes.retract)

@@ -11,12 +11,12 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from sash_client.answers import LastWrite, Staged, WriteResult
+from sash_client.answers import Admission, LastWrite, Limit, Staged, WriteResult
 from sash_client.calls.plans import Plan, Together, asked_again
 from sash_client.calls.streams import Patience
 from sash_client.data.bulks import Bulk, Columns, Rows, bulk_of, checked
 from sash_client.data.times import Duration, TimeLike
-from sash_client.data.wire import fill_scalar, from_write
+from sash_client.data.wire import fill_limit, fill_scalar, from_admission, from_write
 from sash_client.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, SashClientError
 from sash_client.windows.handle import Handle, key_text, known, tick_of
 from sash_client.windows.keys import Key, text
@@ -25,6 +25,8 @@ from sash_proto.v1 import windows_pb2 as pb
 
 __all__ = [
     "BulkStream",
+    "admit",
+    "bulk_admit",
     "bulk_evict",
     "bulk_insert",
     "commit",
@@ -161,6 +163,86 @@ def bulk_insert(
         errors[0].applied = total
         raise errors[0]
     return total
+
+
+def admit(
+    window: Handle,
+    time: TimeLike,
+    value: float | None = None,
+    *,
+    limits: Sequence[Limit],
+    fields: Mapping[str, Any] | None = None,
+    key: Key | None = None,
+    producer: str | None = None,
+    sequence: int | None = None,
+    epoch: int = 0,
+) -> Plan[Admission]:
+    """Insert one entry if all limits hold with it, and say so; nothing is written in between.
+
+        if window.admit(now, fields={"tokens": 800}, key="acme|ada", limits=[Limit("tokens", "1d", 1_000_000)]):
+            ...
+
+    A limit holds if it does in every trailing lookback that has the entry and ends with it or with a later entry. So no
+    lookback that ends with an entry passes a limit, in whatever order entries arrive, if all of them are written so.
+
+    Args:
+        time, value, fields, key: as in `insert`.
+        limits: 1 to 16. Limits about groups of keys need a service of one shard.
+        producer, sequence, epoch: as in `insert`. The same number has the same decision for ever.
+
+    Raises:
+        FailedPrecondition: as in `insert`; or a retry came after so many other writes of the producer that what was
+            decided is not remembered.
+    """
+    if (value is None) == (fields is None):
+        raise InvalidArgument("give either a value or fields", field="value")
+    request = pb.AdmitRequest(
+        window=window.name, key=(yield from key_text(window, key)), time=(yield from tick_of(window, time, "time"))
+    )
+    if fields is None:
+        try:
+            request.value = value  # type: ignore[assignment]
+        except TypeError:
+            raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
+    for name, item in (fields or {}).items():
+        fill_scalar(request.fields[name], item, name)
+    return (yield from _decided(window, request, limits, _Numbers(producer, sequence, epoch)))
+
+
+def bulk_admit(
+    window: Handle,
+    times: Any,
+    columns: Any = None,
+    *,
+    limits: Sequence[Limit],
+    keys: Any = None,
+    time: str | None = None,
+    key: str | None = None,
+    producer: str | None = None,
+    sequence: int | None = None,
+    epoch: int = 0,
+) -> Plan[Admission]:
+    """As `admit`, of n entries at once: they are decided in order of time, and those that go in count for the others.
+
+    Args:
+        times, columns, keys, time, key: as in `bulk_insert`. The bulk has to fit one message, and 65,536 entries.
+        limits, producer, sequence, epoch: as in `admit`.
+    """
+    spec = yield from known(window)
+    messages = list(messages_of(window, checked(bulk_of(times, columns, keys, None, None, time, key), spec)))
+    if len(messages) > 1:
+        raise ResourceExhausted("the entries do not fit one message, and are decided together", reason="TOO_LARGE")
+    request = pb.AdmitRequest(window=window.name, entries=messages[0])
+    return (yield from _decided(window, request, limits, _Numbers(producer, sequence, epoch)))
+
+
+def _decided(window: Handle, request: pb.AdmitRequest, limits: Sequence[Limit], numbers: _Numbers) -> Plan[Admission]:
+    for limit in limits:
+        (lookback,) = to_lookbacks([limit.lookback])
+        fill_limit(request.limits.add(), limit, lookback)
+    numbered = numbers.give(request)
+    done = yield from asked_again(window._client, "Admit", request, idempotent=numbered)
+    return from_admission(done, int(numbered))
 
 
 def last_write(window: Handle, producer: str) -> Plan[LastWrite]:

@@ -42,7 +42,6 @@ DESCRIPTORS_MAX = 32
 _BYTES_MAX = 1 << 18
 _NEAR = 0.8
 """From this share of a limit on, hits are near it, as envoyproxy/ratelimit counts them."""
-_UINT32_MAX = 2**32 - 1
 
 _OK, _OVER_LIMIT = pb.RateLimitResponse.OK, pb.RateLimitResponse.OVER_LIMIT
 _UNITS: Mapping[str, Any] = {unit: pb.RateLimitResponse.RateLimit.Unit.Value(unit.upper()) for unit in UNITS_S}
@@ -330,7 +329,7 @@ def _tell(status: pb.RateLimitResponse.DescriptorStatus, told: _Told) -> None:
         current.unit = _UNITS[limit.unit]
     if limit.multiplier > 1:
         current.unit_multiplier.value = limit.multiplier
-    status.limit_remaining = min(told.remaining, _UINT32_MAX)
+    status.limit_remaining = told.remaining
     if told.reset_ns is not None:
         status.duration_until_reset.FromNanoseconds(told.reset_ns)
 

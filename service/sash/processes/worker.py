@@ -17,7 +17,7 @@ import uvloop
 
 from sash.limits.files import raise_limit
 from sash.runtime import logs
-from sash.runtime.memory import keep_free, keep_together, settle
+from sash.runtime.memory import keep_free, keep_together, settle, unsettle
 from sash.runtime.preparation import RELOAD
 from sash.service import Service, tracing
 from sash.settings import Settings
@@ -69,6 +69,7 @@ async def _serve(settings: Settings, share: Share) -> None:
     _say(grpc=service.grpc_port, rest=service.rest_port, own=service.own_grpc_port)
     await stop.wait()
     await service.stop(at_once=orphaned.done())  # who is started next in its place waits for the store
+    unsettle()
 
 
 def _say(**told: Any) -> None:

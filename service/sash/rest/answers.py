@@ -19,13 +19,14 @@ from starlette.responses import Response
 from sash.rest.columns import BLOB
 from sash_engine.monoids.base import Array, Partials
 from sash_engine.monoids.pane import part_names
-from sash_engine.windows.answers import Answer, Series, Staged, WindowInfo, WriteResult
+from sash_engine.windows.answers import Admission, Answer, Series, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Coded, PartialBatch
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.key_parts import key_columns
 from sash_wire.nulls import is_mark, mark_of, with_nulls
 
 __all__ = [
+    "admission_document",
     "answer_document",
     "bulk_document",
     "change_document",
@@ -180,6 +181,20 @@ def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any
     if answered:
         document["answers"] = [answer_document(answer) for answer in result.answers]
     return document | _given(result)
+
+
+def admission_document(result: Admission) -> dict[str, Any]:
+    """Return the result of a write that decides as JSON values: columns with a value for each row."""
+    document: dict[str, Any] = {"admitted": result.admitted}
+    if not result.already_applied:
+        document["retry_after"] = result.retry_after
+        document["limits"] = [
+            {"answers": plain(each.answers), "remaining": plain(each.remaining), "holds": each.holds}
+            for each in result.limits
+        ]
+    counts = write_document(result)
+    del counts["duplicates"]
+    return document | {"refused": result.refused} | counts
 
 
 def eviction_document(result: WriteResult) -> dict[str, Any]:

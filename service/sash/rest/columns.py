@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
+from sash_engine.windows.questions import Comparison, Limit
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import times_of
 from sash_wire.key_parts import check_named, joined, key_of_parts
@@ -30,6 +31,7 @@ __all__ = [
     "key_of",
     "member",
     "pairs_steps",
+    "taken_limits",
     "taken_origin",
     "taken_question",
     "texts",
@@ -134,6 +136,29 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
     producer = text(taken["producer"], "producer") if "producer" in taken else None
     numbers = (integer(taken[name], name) if name in taken else None for name in ORIGIN[1:])
     return origin_of(producer, *numbers)
+
+
+def taken_limits(document: dict[str, Any], spec: WindowSpec) -> Sequence[Limit]:
+    """Take ``"limits"`` out of the document of a write that decides; raises InvalidArgument as `member`."""
+    given = _plain_list(member(_taken(document, spec, ("limits",)), "limits"), "limits")
+    return tuple([_limit(_object(each, f"limits[{i}]"), f"limits[{i}]") for i, each in enumerate(given)])
+
+
+def _limit(given: Mapping[str, Any], path: str) -> Limit:
+    for name in given:
+        if name not in ("aggregate", "lookback", "op", "value", "by"):
+            raise InvalidArgument(f"{path}.{name[:80]} is unknown", field=f"{path}.{name}")
+    for name in ("aggregate", "lookback", "value"):
+        if name not in given:
+            raise InvalidArgument(f"{path}.{name} is missing", field=f"{path}.{name}")
+    lookback, value = given["lookback"], given["value"]
+    if type(lookback) is not int:
+        lookback = text(lookback, f"{path}.lookback")
+    if type(value) is not int:
+        value = number(value, f"{path}.value")
+    by = tuple(texts(given["by"], f"{path}.by")) if "by" in given else None
+    op = text(given.get("op", "<="), f"{path}.op")
+    return Limit(text(given["aggregate"], f"{path}.aggregate"), lookback, cast(Comparison, op), value, by)
 
 
 def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> dict[str, Any]:

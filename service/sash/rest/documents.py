@@ -33,6 +33,8 @@ from sash_engine.windows.spec.window import WindowSpec
 __all__ = [
     "NAMED",
     "WRITER",
+    "Admit",
+    "Admitted",
     "Aggregates",
     "Answer",
     "Answers",
@@ -81,6 +83,7 @@ _VALUE: dict[str, Any] = {
     "type": ["number", "string", "boolean", "null"],
 }
 _VALUES: dict[str, Any] = {"type": "array", "items": _VALUE}
+_TIME: list[Any] = [INT64, {"type": "string"}]
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 Value = Annotated[Any, WithJsonSchema(_VALUE)]
 Key = Annotated[
@@ -199,6 +202,35 @@ class Columns(_Columns):
     """
 
     time: list[Time]
+
+
+class Limit(Described):
+    """What must hold with a row for it to go in, in every trailing lookback that has the row and ends with it or with a
+    later entry. No answer, and NaN, never do."""
+
+    aggregate: str
+    """The name of an aggregate that answers a number, or `entries`."""
+    lookback: Annotated[str | int, WithJsonSchema({"type": ["string", "integer"]})]
+    op: Literal["<=", "<", ">=", ">"] = "<="
+    value: Annotated[float, WithJsonSchema({"type": ["number", "string"]})]
+    by: list[str] = ABSENT
+    """Names of parts of keys: over all keys that agree with the row's key in these; none: over all keys. Left out: over
+    the row's own key."""
+
+
+class Admit(Origin):
+    """One entry, or entries as columns of one length, and limits. The entries are as of insert, or of bulk-insert."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": {"anyOf": [_VALUE, _VALUES]}})
+
+    limits: list[Limit]
+    """1 to 16."""
+    time: Annotated[Any, WithJsonSchema({"anyOf": [*_TIME, {"type": "array", "items": {"anyOf": _TIME}}]})]
+    key: Annotated[
+        Any,
+        WithJsonSchema({"anyOf": [{"type": "string"}, _TEXTS, {"type": "object"}]}),
+    ] = None
+    fields: dict[str, Annotated[Any, WithJsonSchema({"anyOf": [_VALUE, _VALUES]})]] = ABSENT
 
 
 class Named(_Columns):
@@ -402,6 +434,38 @@ class Written(_Given):
     history: Int64 = ABSENT
     """How many of the inserted ones were too old for the slide: they are only in the window's history."""
     answers: list[Answer] = ABSENT
+
+
+class LimitAnswers(Answered):
+    """What one limit answers about each row. Of the lookbacks that have the row, the answer is over the one that is
+    nearest to the limit: with the row where it went in, and without it where it did not. Null: it was not decided, or
+    there is no answer."""
+
+    answers: list[Value]
+    remaining: list[Value]
+    """How far each answer is from the limit, at least 0."""
+    holds: list[bool]
+    """Whether the limit holds with the row."""
+
+
+class Admitted(_Given):
+    """What became of each row, and how many were inserted, refused, late, too far ahead and evicted. A retry is
+    answered with `admitted` as it was decided, and without `retry_after` and `limits`."""
+
+    model_config = shown(examples.ADMITTED)
+
+    admitted: list[bool]
+    retry_after: list[Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]})]] = ABSENT
+    """In how many ticks from its own time each refused row would go in, if nothing else came. Null: never; or it went
+    in, or no limit refused it. Where that takes more than 1,024 changes, it would not go in before."""
+    limits: list[LimitAnswers] = ABSENT
+    """In the order of the request."""
+    refused: Int64
+    inserted: Int64
+    late: Int64
+    evicted: Int64
+    ahead: Int64
+    history: Int64 = ABSENT
 
 
 class Bulks(Answered):

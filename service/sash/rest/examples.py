@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "ADMIT",
+    "ADMITTED",
     "AGGREGATES",
     "ANSWER",
     "COUNTS",
@@ -69,6 +71,26 @@ AGGREGATES = {
 }
 
 COUNTS = {"inserted": 3, "late": 0, "evicted": 0, "duplicates": 0, "ahead": 0, "durability": "sync"}
+ADMITTED = {
+    "admitted": [False],
+    "retry_after": [23],
+    "limits": [{"answers": [100], "remaining": [0], "holds": [False]}],
+    "refused": 1,
+    **dict.fromkeys(("inserted", "late", "evicted", "ahead"), 0),
+    "durability": "sync",
+}
+ADMIT: dict[str, Any] = {
+    "one entry": {
+        "value": {"time": 17, "value": 4, "limits": [{"aggregate": "requests", "lookback": "1m", "value": 100}]}
+    },
+    "columns": {
+        "value": {
+            "time": [17, 18],
+            "value": [4, 5],
+            "limits": [{"aggregate": "requests", "lookback": "1m", "op": "<", "value": 100}],
+        }
+    },
+}
 ENTRIES: dict[str, Any] = {
     "one field": {"value": {"time": 17, "value": 4}},
     "several fields, keyed": {

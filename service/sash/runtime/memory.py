@@ -10,7 +10,7 @@ import ctypes
 import gc
 from collections.abc import Callable
 
-__all__ = ["GarbageSearch", "give_back", "grow_old", "keep_free", "keep_together", "look_again", "settle"]
+__all__ = ["GarbageSearch", "give_back", "grow_old", "keep_free", "keep_together", "look_again", "settle", "unsettle"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _KEPT_BYTES = 64 << 20
@@ -79,6 +79,16 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*gc.get_threshold()[:2], _OLD_AFTER)
+
+
+def unsettle() -> None:
+    """Have the collector look at everything again: at the end of a process, so that nothing outlives its module.
+
+    The module of the sketches says so of each of its objects that does, in hundreds of lines.
+    """
+    global _settled
+    _settled = False
+    gc.unfreeze()
 
 
 def grow_old() -> None:

@@ -186,6 +186,7 @@ class Window:
             self._panes,
             self.labels,
             self.derived,
+            self.cold,
             writer.checked_columns,
         )
 

@@ -19,7 +19,7 @@ TAGS = [
 
 ROUTES = [cast(Route, each) for module in (windows, writes, reads, service) for each in module.ROUTER.routes]
 
-QUICK = [route for route in ROUTES if route.endpoint in (writes.insert, reads.query, reads.range_query)]
+QUICK = [route for route in ROUTES if route.endpoint in (writes.insert, writes.admit, reads.query, reads.range_query)]
 """Routes whose small requests are answered while they are read. Their handlers need no task of their own until they
 wait for the first time.
 """

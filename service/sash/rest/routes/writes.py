@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from sash.calls import unbroken
 from sash.durability.records.commands import (
+    Admit,
     BulkInsert,
     Commit,
     Insert,
@@ -20,10 +21,11 @@ from sash.durability.records.commands import (
     eviction_of,
 )
 from sash.rest import columns, documents, examples
-from sash.rest.answers import change_document, eviction_document, staged_document, write_document
+from sash.rest.answers import admission_document, change_document, eviction_document, staged_document, write_document
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
 from sash.rest.lines import LineError, LineReader, Lines
+from sash.rest.long_json import LongList
 from sash.rest.models import Int64, Parameters
 from sash.rest.ndjson import NdjsonReader
 from sash.rest.problems import of_error
@@ -31,6 +33,7 @@ from sash.rest.route import Problems, Route, content, needs, told
 from sash.rest.routes.common import BINARY, NO_VALUES, NUMBERED, Name, arrow_imported
 from sash_engine.errors import SashError
 from sash_engine.windows.batches.batch import AnyBatch, Origin
+from sash_engine.windows.batches.batch import Batch as Rows
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
 
@@ -102,6 +105,29 @@ async def bulk_insert(call: Call, name: Name, beside: Annotated[Beside, Query()]
         return await _lines(call, name, lines, beside.origin())
     batch, origin = await _numbered(call, spec, beside)
     return write_document(await unbroken(call.plane.write(name, BulkInsert(batch), origin)))
+
+
+@ROUTER.post(
+    "/v1/windows/{name}/admit",
+    summary="Insert the entries with which all limits hold, and say which these are",
+    response_model=documents.Admitted,
+    response_description="Which entries went in; and of those that did not, when they would",
+    responses=told(_REJECTED, NUMBERED, {422: "The window cannot decide so: limits are for windows that keep entries"}),
+    openapi_extra=needs("write", {JSON: {"schema": documents.reference(documents.Admit), "examples": examples.ADMIT}}),
+)
+async def admit(call: Call, name: Name) -> dict[str, Any]:
+    """Entries are decided in order of time, then as they are sent, in one step: nothing is written in between, and an
+    entry that went in counts for the others. A `time` that is a list makes it columns of entries, as of bulk-insert.
+    """
+    spec = await call.plane.look_up(name, "admit")
+    document = await call.json(columns=True)
+    origin, limits = columns.taken_origin(document, spec), columns.taken_limits(document, spec)
+    if type(document.get("time")) in (list, LongList):
+        entries_max = call.edge.settings.max_entries_per_write
+        batch = await call.plane.in_slices(columns.batch_steps(document, spec, entries_max, call.plane.now_ns))
+    else:
+        batch = Rows.of_row(spec, *columns.entry_of(document, spec, call.plane.now_ns))
+    return admission_document(await unbroken(call.plane.write(name, Admit(batch, limits), origin)))
 
 
 async def _lines(call: Call, name: str, lines: Lines, origin: Origin | None) -> dict[str, Any] | Response:

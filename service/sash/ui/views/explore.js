@@ -121,7 +121,7 @@ export function explore({ name }) {
           : text("width", "Each point over", null, {
               placeholder: spec.time_unit === "none" ? "as the step" : "as the step, or 5m 1h",
               title: "A lookback, such as 1h. Several lookbacks give charts side by side.",
-              size: 16,
+              size: 19,
             }),
         text("step", "Step", null, { placeholder: "by the span", size: 9 }),
         isPromql()

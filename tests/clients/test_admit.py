@@ -1,0 +1,113 @@
+"""Writes that decide, of both clients."""
+
+import datetime as dt
+
+import pytest
+
+from sash_client import Admission, FailedPrecondition, InvalidArgument, Limit, LimitAnswers, ResourceExhausted
+from tests.support.either_client import CLIENTS, opened
+from tests.support.servers import running_service
+
+SPEC = {
+    "name": "llm",
+    "time_unit": "s",
+    "keys": ["tenant", "user"],
+    "fields": {"id": "string", "tokens": "int64"},
+    "identity": "id",
+    "aggregates": {"requests": {"function": "count"}, "tokens": {"function": "sum", "field": "tokens"}},
+    "slide": {"max_age": "1d"},
+}
+TWO = Limit("requests", "1m", 2)
+BUDGET = Limit("tokens", dt.timedelta(days=1), 1000, by=["tenant"])
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running_service() as running:
+        yield running
+
+
+@pytest.fixture(params=CLIENTS)
+def llm(request, service):
+    with opened(request.param, service.grpc_target) as client:
+        yield client.create_window(SPEC)
+        client.delete_window("llm")
+
+
+def row(id_, tokens=100):
+    return {"id": id_, "tokens": tokens}
+
+
+def test_one_entry(llm):
+    first = llm.admit(100, fields=row("a"), key="acme|ada", limits=[TWO, BUDGET])
+    assert first == Admission(
+        (True,), (None,), (LimitAnswers((1,), (1,), (True,)), LimitAnswers((100,), (900,), (True,))), inserted=1
+    )
+    llm.admit("1970-01-01T00:01:41Z", fields=row("b"), key={"tenant": "acme", "user": "ada"}, limits=[TWO])
+    refused = llm.admit(102, fields=row("c"), key="acme|ada", limits=[TWO, BUDGET])
+    assert (bool(first), bool(refused), refused.refused, refused.retry_after) == (True, False, 1, (58,))
+    assert refused.limits[1].remaining == (800,)
+    never = llm.admit(102, fields=row("d", 1001), key="acme|bob", limits=[BUDGET])
+    assert (never.admitted, never.retry_after) == ((False,), (None,))
+    assert llm.describe().entries == 2
+
+
+def test_reserve_and_settle(llm):
+    assert llm.admit(100, fields=row("a", 900), key="acme|ada", limits=[BUDGET])
+    assert not llm.admit(101, fields=row("b", 900), key="acme|bob", limits=[BUDGET])
+    assert llm.update([100], {"id": ["a"], "tokens": [50]}, keys="acme|ada").corrected == 1
+    reserved = llm.admit(101, fields=row("b", 900), key="acme|bob", limits=[BUDGET])
+    assert reserved.limits[0].remaining == (50,)
+    assert llm.retract([101], ["b"], keys="acme|bob").retracted == 1
+    assert llm.admit(102, fields=row("c", 950), key="acme|eve", limits=[BUDGET])
+
+
+def test_many_entries(llm):
+    columns = {"id": list("abcd"), "tokens": [600, 600, 300, 100]}
+    keys = {"tenant": ["a", "a", "a", "b"], "user": list("xyzx")}
+    done = llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[BUDGET], producer="p", sequence=1)
+    assert done.admitted == (False, True, True, True)
+    assert (done.inserted, done.refused, done.sequences) == (3, 1, 1)
+    assert done.retry_after == (101 + 86_400 - 103, None, None, None)
+    again = llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[BUDGET], producer="p", sequence=1)
+    assert (again.admitted, again.already_applied, again.limits, again.retry_after) == (done.admitted, True, (), ())
+    with pytest.raises(FailedPrecondition):
+        llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[TWO], producer="p", sequence=1)
+
+
+def test_limits_of_every_form(llm):
+    for limit in (
+        Limit("entries", 60, 2**60, by=[]),
+        Limit("tokens", "1m", float("inf"), "<"),
+        Limit("tokens", "1m", -(2**60), ">="),
+        Limit("requests", "90s", 0, ">", by="tenant"),
+    ):
+        assert llm.admit(100, fields=row("a"), key="a|x", limits=[limit])
+
+
+@pytest.mark.parametrize(
+    ("limit", "field"),
+    [
+        (Limit("requests", "1m", "many"), "limits"),
+        (Limit(7, "1m", 2), "limits"),
+        (Limit("requests", "1m", 2**70), "limits"),
+        (Limit("requests", None, 2), "lookbacks"),
+        (Limit("requests", "2d", 2), "limits.lookback"),
+        (Limit("nobody", "1m", 2), "limits.aggregate"),
+        (Limit("requests", "1m", 2, "=="), "limits.op"),
+    ],
+)
+def test_limits_that_are_none(llm, limit, field):
+    with pytest.raises(InvalidArgument) as told:
+        llm.admit(100, fields=row("a"), key="a|x", limits=[limit])
+    assert told.value.field == field
+
+
+def test_what_does_not_fit_one_message(llm):
+    n = 400_000
+    with pytest.raises((ResourceExhausted, InvalidArgument)):
+        llm.bulk_admit(range(n), {"id": ["x"] * n, "tokens": [1] * n}, keys={"tenant": ["a"] * n, "user": ["b"] * n},
+                       limits=[TWO])  # fmt: skip
+    assert llm.describe().entries == 0
+    with pytest.raises(InvalidArgument):
+        llm.admit(100, key="a|x", limits=[TWO])
