@@ -392,7 +392,6 @@ def _row_ends(block: bytes) -> Array:
     if not len(quotes):
         return ends
     before = data[np.maximum(quotes[::2] - 1, 0)]
-    before[quotes[::2] == 0] = _BREAK
     # Where every other quote opens a value, or is the second of two in one, a break behind an even number ends a row.
     if np.isin(before, (_BREAK, _COMMA, _QUOTE)).all():
         outside: Array = ends[np.searchsorted(quotes, ends) % 2 == 0]

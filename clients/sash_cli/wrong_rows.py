@@ -130,8 +130,7 @@ def _halves(part: Part, start: int, stop: int, row: int, bad: BadRows) -> Genera
         middle = (start + stop) // 2
         row = yield from _halves(part, start, middle, row, bad)
         return (yield from _halves(part, middle, stop, row, bad))
-    if table.num_rows:
-        yield row, table
+    yield row, table
     return row + int(table.num_rows)
 
 

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -351,7 +352,7 @@ LISTS: Mapping[str, Callable[[], str]] = {
         *(aggregates, aggregate_details, partials, algorithm_details, error_table, limits, metrics),
     )
 } | {
-    "rest_operations": rest_calls.operations,
+    **{f"rest_{tag}": partial(rest_calls.operations, tag) for tag in ("windows", "writes", "reads", "service")},
     "rest_schemas": rest_calls.schemas,
     "grpc_methods": grpc_calls.methods,
     "grpc_messages": grpc_calls.messages,

@@ -12,21 +12,19 @@ from docs.generate.text import anchor, code, table
 __all__ = ["default_of", "operations", "schemas", "type_of"]
 
 
-def operations() -> str:
-    """Every path and method: parameters, body, answers and errors."""
-    document = ask().openapi
-    parts = []
-    for tag in document["tags"]:
-        parts.append(f"## {tag['description'].rstrip('.')}\n")
-        for path, methods in document["paths"].items():
-            for method, operation in methods.items():
-                if operation["tags"] == [tag["name"]]:
-                    parts.append(_operation(f"{method.upper()} {path}", operation))
-    return "\n".join(parts)
+def operations(tag: str) -> str:
+    """The paths and methods with a tag: parameters, body, answers and errors. Their documents are on the page REST."""
+    calls = (
+        _operation(f"{method.upper()} {path}", operation)
+        for path, methods in ask().openapi["paths"].items()
+        for method, operation in methods.items()
+        if operation["tags"] == [tag]
+    )
+    return "\n".join(calls).replace("](#", "](rest.md#")
 
 
 def _operation(call: str, operation: dict[str, Any]) -> str:
-    parts = [f"### {call}\n", f"{operation['summary']}.\n"]
+    parts = [f"## {call}\n", f"{operation['summary']}.\n"]
     parameters = [parameter for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
     if parameters:
         rows = [

@@ -132,10 +132,11 @@ def test_a_list_that_is_not_there_is_an_error():
 
 
 def test_paths_of_a_service_are_described():
-    text = reference("rest")
+    pages = {tag["name"]: reference(f"rest-{tag['name']}") for tag in ask().openapi["tags"]}
     for path, methods in ask().openapi["paths"].items():
-        for method in methods:
-            assert f"### {method.upper()} {path}\n" in text
+        for method, operation in methods.items():
+            (tag,) = operation["tags"]
+            assert f"## {method.upper()} {path}\n" in pages[tag]
 
 
 # -------------------------------------------------------------------- names that text mentions

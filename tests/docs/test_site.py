@@ -1,5 +1,6 @@
 """The site is built without a warning: every link leads somewhere. It loads nothing from other servers."""
 
+import json
 import re
 import subprocess
 import sys
@@ -66,6 +67,12 @@ def test_lists_and_drawings_are_in_the_pages(site):
         drawings += page.drawings
         assert all(image["alt"] for image in page.images), file
     assert drawings >= 7
+
+
+@pytest.mark.parametrize("word", ["ttl", "timezone", "rename", "sliding window", "retention", "upsert"])
+def test_search_finds_words_of_other_systems(site, word):
+    documents = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    assert [each["location"] for each in documents if word in each["text"].lower()]
 
 
 def test_images_are_small():

@@ -301,23 +301,23 @@ async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_i
 
 
 async def test_entries_for_stored_blocks_wait_for_up_to_four_times_as_many():
-    """1,000 entries in 250 blocks of 4, each of which gets one entry of every later bulk."""
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=100, cache_bytes=10**6)
+    """8,000 entries in 250 blocks of 32; each later bulk brings one entry to each of 40 blocks."""
+    server = StorageServer(checkpoint_bytes=10**9, store_entries=100, cache_bytes=10**6, block=32)
     storage = await server.start()
     await storage.create(spec(aggregates=SMALL))
     cold = storage.store.windows["w"].cold
-    await storage.write("w", BulkInsert(batch([("a", 10 * time) for time in range(1000)], 0)))
+    await storage.write("w", BulkInsert(batch([("a", 10 * time) for time in range(8000)], 0)))
     gathered, sent = [], 0
-    for i in range(40):  # each 40 times one every 25 blocks: 40 different blocks of 250, of 4 to 8 rows
-        late = [("a", 250 * j + 10 * (i % 25) + 1 + i // 25) for j in range(40)]
+    for i in range(40):
+        late = [("a", 2000 * j + 320 * (i % 6) + 1 + i // 6) for j in range(40)]
         sent += len(late)
         await storage.write("w", BulkInsert(batch(late, 0)))
         gathered.append(cold.dirty_entries)
         await server.settled()
-    assert 100 < max(gathered) <= 400
-    assert entries(storage) == 1000 + sent
+    assert 360 <= max(gathered) < 400
+    assert entries(storage) == 8000 + sent
     storage = await server.crash()
-    assert entries(storage) == 1000 + sent
+    assert entries(storage) == 8000 + sent
     await storage.stop()
 
 

@@ -129,9 +129,11 @@ def test_rows_are_merged(plain):
                         expected = np.insert(old[:stop], before, newer)
                         assert len(column) == stop + k + spare
                         assert (column.dtype, column[: stop + k].tolist()) == (old.dtype, expected.tolist())
-    odd = [np.arange(6), np.ones(6)], [np.array([4, 1]), np.zeros(2)]
+    odd = [np.arange(6), np.ones(6)], [np.array([1, 4]), np.zeros(2)]
     for (held, values), (new, theirs) in (
-        (odd[0], odd[1]),
+        (odd[0], (np.array([4, 1]), np.zeros(2))),
+        ((np.array([-2.5, -1.5, 3.0]), np.ones(3)), (np.array([-2.0, 1.0]), np.zeros(2))),
+        ((odd[0][0], np.arange(12.0)[::2]), odd[1]),
         ((odd[0][0][::2], odd[0][1][:3]), odd[1]),
         (odd[0], (np.array([1, 4]), np.zeros(3))),
         (odd[0], (np.array([1, 4]), np.zeros(2, np.float32))),
@@ -158,6 +160,15 @@ def test_names_are_looked_up(plain):
             assert (found.dtype, found.tolist()) == (np.int64, expected)
             assert module.find_each(numbers, tuple(names)).tolist() == expected
     many = {i: i for i in range(100_000)}  # no key is a text
+
+    class Odd(str):
+        """A name that empties the dictionary when it is looked up."""
+
+        def __hash__(self):
+            numbers.clear()
+            return 7
+
+    assert kernels.find_each(numbers, [Odd("key-1"), "key-1"]).tolist() == [-1, -1]
     odd = [({"a": 1, 5: 2}, [5, "a", None]), ({"a": "b"}, ["a"]), ({"a": 2**70}, ["a"]), ({}, [[]])]
     for given in (*odd, (many, ["a"]), (many, [7])):
         found, expected = (

@@ -161,9 +161,13 @@ def test_so_many_are_begun_and_no_more(held, made):
     assert held.entries == 3 * PIPELINED_MAX
 
 
-def test_what_follows_the_last_request_of_a_connection_does_not_begin(held, made):
+OLD = rest_insert(1, b"connection: keep-alive\r\n").replace(b"HTTP/1.1", b"HTTP/1.0")
+
+
+@pytest.mark.parametrize("last", [rest_insert(1, CLOSES), OLD], ids=["close", "HTTP/1.0"])
+def test_what_follows_the_last_request_of_a_connection_does_not_begin(held, made, last):
     with connected(held.running) as client:
-        client.sendall(rest_insert(0) + rest_insert(1, CLOSES) + rest_insert(2))
+        client.sendall(rest_insert(0) + last + rest_insert(2))
         wait_until(lambda: held.entries == 2)
         held.let.set()
         with client.makefile("rb") as answers:
@@ -178,6 +182,7 @@ def test_a_body_that_arrives_in_parts_is_waited_for(held, made):
     with connected(held.running) as client:
         client.sendall(rest_insert(0) + second[:-5])
         wait_until(lambda: made and len(made[0]._exchanges) == 2)
+        assert not made[0]._exchanges[1].begun
         assert held.entries == 1
         client.sendall(second[-5:] + rest_insert(2))
         wait_until(lambda: held.entries == 3)
@@ -204,6 +209,27 @@ def test_a_request_that_waits_for_a_window_lets_none_overtake_it(held, made):
     finally:
         if held.running.plane._windows._storage.store.lock("w").held_exclusively:
             held.running.on_loop(lambda: lock.__exit__(None, None, None))
+
+
+def test_a_client_that_waits_to_be_told_to_continue_is_told_so_in_its_turn(held, made):
+    """Its request does not begin before: it would wait for a body that the client does not send."""
+    lock = held.running.on_loop(lambda: held.running.plane._windows._storage.store.lock("w").exclusive())
+    held.running.on_loop(lock.__enter__)
+    second = rest_insert(1, b"expect: 100-continue\r\n")
+    head, body = second.split(b"\r\n\r\n")
+    with connected(held.running) as client:
+        client.sendall(rest_insert(0) + head + b"\r\n\r\n")
+        wait_until(lambda: made and len(made[0]._exchanges) == 2)
+        held.running.on_loop(lambda: lock.__exit__(None, None, None))
+        wait_until(lambda: held.entries == 1)
+        wait_until(lambda: made[0]._exchanges[0].may_be_followed)
+        assert not held.running.on_loop(lambda: made[0]._exchanges[1].begun)
+        held.let.set()
+        with client.makefile("rb") as answers:
+            assert next_of(answers)[0] == 200
+            assert (answers.readline(), answers.readline()) == (b"HTTP/1.1 100 Continue\r\n", b"\r\n")
+            client.sendall(body)
+            assert next_of(answers)[0] == 200
 
 
 def test_writes_go_on_when_their_client_goes(held, made):

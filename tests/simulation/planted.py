@@ -194,6 +194,52 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "                    numbers_.sequence += 1\n"
         "                    done = await call(**(numbers | {'sequence': numbers_.sequence}))\n",
     ),
+    "what was decided is not kept": (
+        "sash_engine.windows.batches.ledger",
+        "kept = earlier if decided is None else (*earlier, (origin.sequence, decided))",
+        "kept = earlier",
+    ),
+    "a record does not say what was decided": (
+        "sash.durability.records.commands",
+        "return [batch_to(self.batch), self.decided]",
+        "return [batch_to(self.batch), None]",
+    ),
+    "a record has the rows that were refused": (
+        "sash.durability.records.commands",
+        "        self.batch, self.decided = batch, np",
+        "        self.decided = np",
+    ),
+    "a retry is decided again": (
+        "sash.durability.storage",
+        "if origin is not None and applied(hosted.window.ledger):\n            again",
+        "if origin is not None and applied(hosted.window.ledger) and not isinstance(operation, records.Admit):\n"
+        "            again",
+    ),
+    "a limit may be passed by one": (
+        "sash_engine.windows.writing.admitting",
+        '    "<=": operator.le,\n',
+        '    "<=": lambda answer, bound: answer <= bound + 1,\n',
+    ),
+    "the rows of one write do not count for each other": (
+        "sash_engine.windows.writing.admitting",
+        "trial.take(row.time, row.values)",
+        "id(row)",
+    ),
+    "a lookback of a limit is shorter": (
+        "sash_engine.windows.writing.admitting",
+        "return max(end - self.span + 1, TICK_MIN)",
+        "return max(end - self.span // 2 + 1, TICK_MIN)",
+    ),
+    "what a limit refuses goes in": (
+        "sash_engine.windows.writing.admitting",
+        "admission.admitted[i] = inserted[i] = held",
+        "admission.admitted[i], inserted[i] = held, True",
+    ),
+    "a limit over a group is about another group": (
+        "sash_engine.windows.writing.admitting",
+        "if rollup.parts == set(by):",
+        "if rollup.parts != set(by):",
+    ),
     "the pointer is written before the blocks": (
         "sash.durability.images.checkpoint",
         "        self._go_on(self._writer)\n\n",
@@ -532,11 +578,6 @@ OWN: dict[str, tuple[str, str, str]] = {
         _REDIS,
         "return [1, self.replicas if there else 0]",
         "return [1, self.replicas]",
-    ),
-    "a replica that takes over forgets nothing": (
-        _REDIS,
-        "        self.behind = False\n\n    def reachable",
-        "\n    def reachable",
     ),
     "a Redis that loses writes loses none": (
         _REDIS,

@@ -587,7 +587,7 @@ def test_messages_arrive_in_order_also_where_one_is_late():
         peers.network.faults = {3: "late"}
         peers.says(*[b"%d" % number for number in range(20)])
         await asyncio.sleep(0.4)
-        assert len(peers.got) < 20
+        assert len(peers.got) < 5
         await asyncio.sleep(60.0)
         assert peers.got == peers.heard == [b"%d" % number for number in range(20)]
 
@@ -796,11 +796,11 @@ def test_a_scenario_is_made_smaller_in_each_way_and_only_as_long_as_it_fails():
     assert {len(each.faults) for each in steps} == {2, 1}
 
     def breaks(world):
-        if world.scenario.callers == (1,) or len(world.scenario.callers) == 2:
+        if 0 in world.scenario.callers:
             world.fail(AssertionError("as planted"))
 
     small = shrunk(whole, breaks)
-    assert (small.scenario.callers, small.scenario.steps, small.scenario.faults) == ((1,), 1, ())
+    assert (small.scenario.callers, small.scenario.steps, small.scenario.faults) == ((0,), 1, ())
 
 
 # ---------------------------------------------------------------- what the seed does not determine

@@ -83,16 +83,18 @@ def test_what_is_known_of_entries(service, page):
     for time in (101, 110):  # 110 is the last time of the first page
         write("bulk-insert", time, 5.0, 5)
         write("retract", time, None, 5)
+    write("update", 158, 158.5, 158)
     page.goto(at(service, "window=known&tab=entries"))
-    expect(page.locator("#told")).to_have_text("50 entries, the newest first, and 4 that were retracted or corrected")
+    expect(page.locator("#told")).to_have_text("50 entries, the newest first, and 5 that were retracted or corrected")
     expect(page.locator("#entries thead th")).to_have_text(["Time", "x", "id", "Arrival", "Known"])
 
     def rows(count):
         return [row.split("\t")[1:] for row in page.locator("#entries tbody tr").all_inner_texts()[:count]]
 
-    assert rows(9) == [
+    assert rows(10) == [
         ["159", "159", "60", ""],
-        ["158", "158", "59", ""],
+        ["158.5", "158", "70", "corrected"],  # as late as it is, it corrects what came in order
+        ["158", "158", "59", "until corrected"],
         ["157", "157", "58", "retracted"],
         ["156", "156", "57", ""],
         ["4", "2", "64", "corrected, out of order"],
@@ -101,7 +103,7 @@ def test_what_is_known_of_entries(service, page):
         ["2", "2", "62", "until corrected, out of order"],
         ["154", "154", "55", ""],
     ]
-    expect(page.locator("#entries tr.gone")).to_have_count(4)
+    expect(page.locator("#entries tr.gone")).to_have_count(5)
     page.get_by_role("button", name="Older").click()
     expect(page.locator("#told")).to_have_text("11 entries, the newest first, and 1 that were retracted or corrected")
     # An earlier page had entries that came before this one.
@@ -110,4 +112,4 @@ def test_what_is_known_of_entries(service, page):
     expect(page.locator("#told")).to_have_text("11 entries, the newest first, and 1 that were retracted or corrected")
     assert rows(1)[0] == ["1", "1", "61", "out of order"]
     page.get_by_role("button", name="Newest").click()
-    expect(page.locator("#told")).to_have_text("50 entries, the newest first, and 4 that were retracted or corrected")
+    expect(page.locator("#told")).to_have_text("50 entries, the newest first, and 5 that were retracted or corrected")

@@ -45,6 +45,7 @@ def test_rates_late_entries_and_latencies(page, tmp_path):
         expect(row.locator("svg.spark polygon")).to_be_attached()
         expect(page.locator(".tile.bad", has_text="Late")).to_be_attached()
         expect(page.locator("#latencies")).to_contain_text("bulk_insert")
+        expect(page.get_by_role("heading", name="Processes")).to_have_count(0)  # one shard has one process
         expect(page.locator("#latencies td").nth(4)).to_have_text(re.compile(r"^[\d.]+ (µs|ms|s)$"))
 
 

@@ -11,6 +11,7 @@ from sash_engine.errors import FailedPrecondition, ResourceExhausted
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.keys.keys import NEVER, Keys
+from sash_engine.windows.keys.label_table import LabelTable
 from sash_engine.windows.keys.ragged import ragged
 from sash_engine.windows.reading.conditions import names_steps
 from sash_engine.windows.spec.window import WindowSpec
@@ -213,6 +214,29 @@ def keys_with(sizes, counts):
         for time in range(count):
             keys.insert(number, time, (100 * number + time,))
     return keys, numbers
+
+
+def test_names_and_numbers_come_in_chunks_in_the_order_of_their_creation():
+    keys = Keys(layout())
+    keys.create(["a", "b", "c", "d"])
+    keys.forget(np.array([1]))
+    keys.create(["e"])
+    found = [(names, numbers.tolist()) for names, numbers in keys.chunks(2)]
+    assert found == [(["a", "c"], [0, 2]), (["d", "e"], [3, 1])]
+    assert keys.names_of(range(4)) == ["a", "e", "c", "d"]
+
+
+def test_labels_are_those_of_the_keys_that_are_left():
+    keys = Keys(layout())
+    keys.create([f"{i % 3}|host-{i}" for i in range(10)])
+    keys.forget(np.array([2, 7]))
+    table = LabelTable(keys, 2)
+    region, _ = finished(table.current())
+    table.check_invariants()
+    assert (region.values, len(region.index)) == (["0", "1", "2"], 3)
+    keys.create(["0|host-new", "9|host-new"])
+    finished(table.current())
+    table.check_invariants()
 
 
 def test_a_key_is_given_its_own_store_when_asked_for():

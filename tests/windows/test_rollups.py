@@ -286,6 +286,16 @@ def test_a_group_that_has_older_entries_only_is_listed():
     assert (c0.parts, c0.entries) == ({"carrier": "c0"}, 0)
 
 
+def test_a_group_goes_back_to_the_marks_of_its_keys():
+    window = window_of("none")
+    window.insert(10, {"v": 1}, "a0|c0|x")
+    window.insert(30, {"v": 2}, "a1|c0|x")
+    assert window.evict_range(25, 35, reset_mark=True) == 1
+    (c0,) = window.reader.query(Query(lookbacks=[15], selection=Grouped(by=["carrier"])))
+    assert (c0.end, c0.entries) == (10, 1)
+    window.check_invariants()
+
+
 def test_a_lookback_may_begin_before_all_time():
     window = window_of("none")
     for time, key in ((TICK_MIN + 2, "b"), (TICK_MIN + 3, "a"), (TICK_MIN + 4, "b")):

@@ -118,8 +118,9 @@ class Order:
         if self.rejects_ahead:
             through = self._through()
             read_as = {unit: newest * ns // self._tick_ns for unit, ns in NANOSECONDS_PER_TICK.items()}
-            likely = [unit for unit, time in read_as.items() if through // 10 <= time <= through]  # since the seventies
-            hint = f"; is {newest} in {likely[-1]}? Its times are in {self._unit}" if likely else ""
+            # Since the seventies: units are a thousand apart, so one is likely, or none.
+            likely = next((unit for unit, time in read_as.items() if through // 10 <= time <= through), None)
+            hint = f"; is {newest} in {likely}? Its times are in {self._unit}" if likely else ""
             raise FailedPrecondition(
                 f"window {self._name!r} rejects entries too far ahead of wall time, and {entries} of this write are"
                 + hint,
