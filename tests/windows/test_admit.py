@@ -197,3 +197,11 @@ def test_rows_that_went_in_count_for_late_ones_and_behind_a_horizon():
     rows = [("a|x|m", time, 2) for time in (12, 14, 16, 18, 20)]
     got = check(w, rows, [Limit("sum", 20, "<=", 7, ("tenant",)), Limit("entries", 20, "<=", 4, ("tenant",))])
     assert 0 < got.refused < 5
+
+
+@pytest.mark.parametrize("aggregate", ["n", "entries", "sum"])
+def test_rows_that_went_in_count_in_many_later_lookbacks(aggregate):
+    w = window()
+    w.bulk_insert(bulk(w, [("a|x|m", time, 1) for time in (20, 21, 22, 23, 24)]))
+    got = check(w, [("a|x|m", time, 1) for time in (17, 18, 18, 19, 19)], [Limit(aggregate, 10, "<=", 7)])
+    assert got.refused == 3
