@@ -197,9 +197,15 @@ def test_rows_that_are_compared_in_too_many_lookbacks_are_refused():
     limits = [Limit("n", 10_000, "<=", 5_000)]
     with pytest.raises(ResourceExhausted, match="send fewer") as told:
         w.admit(bulk(w, [(KEYS[0], 0, 1)] * 66, first=4000), limits)
-    assert (told.value.field, told.value.limit) == ("entries", "262144 lookbacks that are compared")
+    assert (told.value.field, told.value.limit) == ("entries", "262144 lookbacks and keys")
     assert w.info().entries == 4000
     assert w.admit(bulk(w, [(KEYS[0], 0, 1)] * 60, first=4000), limits).admitted == [True] * 60
+    keys = [f"a|{user}|m" for user in range(5_000)]
+    w.bulk_insert(bulk(w, [(key, 9_000, 1) for key in keys], first=5000))
+    rows = bulk(w, [(KEYS[0], 9_000, 1)] * 60, first=10_000)
+    with pytest.raises(ResourceExhausted, match="rollup"):
+        w.admit(rows, [Limit("n", 10, "<=", 9_000, by=["tenant"])])
+    assert w.info().entries == 9_060
 
 
 def test_rows_that_went_in_count_for_late_ones_and_behind_a_horizon():

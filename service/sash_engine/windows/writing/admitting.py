@@ -66,8 +66,9 @@ MAX_ROWS = 65_536
 MAX_LATER = 4_096
 """A row is compared in so many lookbacks that end with later entries: 10 ms."""
 MAX_COMPARED = 1 << 18
-"""The rows of one write are compared in so many lookbacks of one length: half a second to some seconds. Rows that are
-older than thousands of entries have thousands each, and a write that has begun is not given up."""
+"""The rows of one write are compared in so many lookbacks of one length, and those of a group are counted once for each
+of its keys, too: half a second to some seconds. Rows that are older than thousands of entries have thousands each, and
+a write that has begun is not given up."""
 _LEAVING = (1, 16, 1_024)
 """So many entries are looked at, the oldest first, until one has left early enough for a row to go in. Mostly it is the
 first."""
@@ -126,7 +127,7 @@ class _Fold:
         span: of the lookback, in ticks.
         part: what is folded.
         limits: that are compared.
-        compared: in how many lookbacks this write has compared them.
+        compared: in how many lookbacks this write has compared them, and over how many keys.
     """
 
     by: tuple[str, ...] | None
@@ -150,6 +151,7 @@ class _Scope:
 
     def __init__(self, keys: Keys, numbers: Numbers, slide: Slide, cold: Cold | None) -> None:
         self._keys, self._numbers, self._cold = keys, numbers, cold
+        self.size = len(numbers)
         self._number = numbers.item() if len(numbers) == 1 else -1
         """The only key; -1 where there are none, or several."""
         if slide.wall:
@@ -593,13 +595,13 @@ class Admitting:
         Raises:
             ResourceExhausted: the rows of this write are compared in too many.
         """
-        fold.compared += len(ends)
+        fold.compared += len(ends) + trial.scope.size
         if fold.compared > MAX_COMPARED:
             raise ResourceExhausted(
-                "the rows are older than so many entries, or are refused by so many, that they cannot be decided in "
-                "one write: send fewer",
+                "the rows are older than too many entries, or in groups of too many keys, to be decided in one write: "
+                "send fewer, or keep a rollup of the groups",
                 field="entries",
-                limit=f"{MAX_COMPARED} lookbacks that are compared",
+                limit=f"{MAX_COMPARED} lookbacks and keys",
             )
         part, own = fold.part, list(fold.part.identities)
         part.extend(own, row.columns, row.at, row.at + 1)
