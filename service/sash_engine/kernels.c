@@ -13,7 +13,8 @@
 #include <numpy/arrayobject.h>
 #include <stdlib.h>
 #include <string.h>
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED) \
+    && __has_include(<internal/pycore_dict.h>)
 #define Py_BUILD_CORE
 #undef _PyGC_FINALIZED /* which the headers of CPython 3.12 define both for and against this */
 #include <internal/pycore_dict.h> /* for `prefetch_each` alone, which changes nothing */

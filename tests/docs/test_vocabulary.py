@@ -35,6 +35,7 @@ ELSEWHERE = {
     "as_of": "watch asks about now",
     "known_at": "watch asks about now",
     "position": "Python asks for the next page by itself",
+    "value": "of a single row with limits, which REST has as columns",
     "progress": "of a library",
     "timeout_s": "of a library",
     "file": "the stream of the other edges",

@@ -30,6 +30,7 @@ ROUTES = {
     ("post", "/v1/windows/{name}/answers-at"),
     ("post", "/v1/windows/{name}/insert"),
     ("post", "/v1/windows/{name}/bulk-insert"),
+    ("post", "/v1/windows/{name}/admit"),
     ("post", "/v1/windows/{name}/bulk-evict"),
     ("post", "/v1/windows/{name}/retract"),
     ("post", "/v1/windows/{name}/update"),
@@ -87,7 +88,7 @@ def test_the_document_is_valid_openapi(openapi):
         assert any(status.startswith("2") for status in operation["responses"])
         if "422" in operation["responses"]:  # FastAPI's own, of a validation that is not used here, has no place
             ours = {"query", "answers-at", "range", "series", "watch", "entries", "aggregates", "export"}
-            assert path.rsplit("/")[-1] in ours | {"bulk-evict", "retract", "update", "punctuate", "move"}
+            assert path.rsplit("/")[-1] in ours | {"admit", "bulk-evict", "retract", "update", "punctuate", "move"}
     for reference in references(openapi):
         assert reference.removeprefix("#/components/schemas/") in openapi["components"]["schemas"]
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.spark
 
 COLLECT = {"n": {"function": "count"}, "all": {"function": "collect", "field": "v"}}
 KEYED = {"name": "w", "keyed": True, "fields": {"v": "int64", "s": "string"}, "aggregates": COLLECT}
+UNBOUNDED = {"order": {"ahead": "none"}}  # any time is one of the window
 PLAIN = {"name": "w", "time_unit": "none", "fields": {"v": "int64"}, "aggregates": COLLECT}
 
 
@@ -122,7 +123,7 @@ BAD = [
 
 
 def test_bad_rows_are_left_out_and_counted(spark, client, target):
-    window = client.create_window(KEYED)
+    window = client.create_window(KEYED | UNBOUNDED)
     frame = spark.createDataFrame(BAD, "`odd t` long, k string, v long, s string").coalesce(1)
     sink = sash_sink(target, window="w", time="odd t", key="k", query="q", bad_rows="drop", rows_per_call=4)
     sink(frame, 0)
@@ -145,7 +146,7 @@ def test_a_bad_row_is_named_by_the_columns_of_the_frame(spark, client, target, r
 
 @pytest.mark.parametrize("unit", ["ns", "ms", "s"])
 def test_times_that_are_no_ticks_of_the_window_are_bad_rows(spark, client, target, unit):
-    window = client.create_window(PLAIN | {"time_unit": unit})
+    window = client.create_window(PLAIN | {"time_unit": unit} | UNBOUNDED)
     times = [dt.datetime(1970, 1, 1, 0, 0, 1), dt.datetime(9999, 1, 1), dt.datetime(1970, 1, 1, 0, 0, 1, 500_000)]
     times.append(dt.datetime(1970, 1, 1, 0, 0, 1, 1))
     frame = spark.createDataFrame([(time, n) for n, time in enumerate(times)], "t timestamp_ntz, v long")
@@ -156,7 +157,7 @@ def test_times_that_are_no_ticks_of_the_window_are_bad_rows(spark, client, targe
 
 
 def test_a_function_gets_the_bad_rows_before_the_others_are_there(spark, client, target):
-    window = client.create_window(KEYED)
+    window = client.create_window(KEYED | UNBOUNDED)
     frame = spark.createDataFrame([(*row, 0.5) for row in BAD], "t long, k string, v long, s string, other double")
     seen = []
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, ResourceExhausted
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit
@@ -188,6 +188,18 @@ def test_late_rows_lookbacks_that_are_kept_and_several_rows():
     w.bulk_insert(bulk(w, [("a|x|l", time, value) for time, value in ((20, 5), (23, -4), (26, 3), (29, -4))]))
     for value in range(-3, 6):
         check(w, [("a|x|l", 30, 1)], [Limit("sum", 10, ">=", value), Limit("n", 7, "<=", 1), Limit("sum", 5, "<=", 0)])
+
+
+def test_rows_that_are_compared_in_too_many_lookbacks_are_refused():
+    """A bulk of 4,000 rows that are older than 4,000 entries took minutes, in which nobody else could write."""
+    w = window(block=1024, pages=(16, 32))
+    w.bulk_insert(bulk(w, [(KEYS[0], time, 1) for time in range(1, 4001)]))
+    limits = [Limit("n", 10_000, "<=", 5_000)]
+    with pytest.raises(ResourceExhausted, match="send fewer") as told:
+        w.admit(bulk(w, [(KEYS[0], 0, 1)] * 66, first=4000), limits)
+    assert (told.value.field, told.value.limit) == ("entries", "262144 lookbacks that are compared")
+    assert w.info().entries == 4000
+    assert w.admit(bulk(w, [(KEYS[0], 0, 1)] * 60, first=4000), limits).admitted == [True] * 60
 
 
 def test_rows_that_went_in_count_for_late_ones_and_behind_a_horizon():

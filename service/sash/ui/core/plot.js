@@ -2,7 +2,8 @@
 //
 //   a point stands where its bucket ends        drag: zoom        ← → Home End: read the points by keyboard
 //
-// All charts of a view share one cursor. Colours come from the style sheet; pointing at a legend's line leaves it alone.
+// All charts of a view share one cursor. Colours come from the style sheet. Pointing at a line of a legend shows that
+// line alone.
 
 import { el, say } from "./dom.js";
 import { FULL, compact, counts, instant, numeral } from "./words.js";

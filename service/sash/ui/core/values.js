@@ -327,10 +327,10 @@ export function sparkline(values, { width = 120, height = 28, label, of = null }
   const runs = [[]];
   values.forEach((each, i) => {
     if (typeof each !== "number" || !Number.isFinite(each)) runs.push([]);
-    else
-      runs[runs.length - 1].push(
-        `${(first + i * step).toFixed(1)},${(height - 3 - ((each - low) / (high - low || 1)) * (height - 6)).toFixed(1)}`,
-      );
+    else {
+      const y = height - 3 - ((each - low) / (high - low || 1)) * (height - 6);
+      runs[runs.length - 1].push(`${(first + i * step).toFixed(1)},${y.toFixed(1)}`);
+    }
   });
   const lines = runs
     .filter((run) => run.length > 0)

@@ -134,10 +134,8 @@ export function entries({ name }) {
     else {
       told.classList.remove("bad");
       const count = spec.granularity ? plural(rows.length, "pane", "panes") : plural(rows.length, "entry", "entries");
-      say(
-        told,
-        `${count}, the newest first${gone.length > 0 ? `, and ${counts.format(gone.length)} that were retracted or corrected` : ""}`,
-      );
+      const more = gone.length > 0 ? `, and ${counts.format(gone.length)} that were retracted or corrected` : "";
+      say(told, `${count}, the newest first${more}`);
       const heads = [
         "Time",
         ...columns().map((text) => ({ text, class: isNumber(text) ? "number" : null })),

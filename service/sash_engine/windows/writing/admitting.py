@@ -65,6 +65,9 @@ MAX_ROWS = 65_536
 """Of one write that decides."""
 MAX_LATER = 4_096
 """A row is compared in so many lookbacks that end with later entries: 10 ms."""
+MAX_COMPARED = 1 << 18
+"""The rows of one write are compared in so many lookbacks of one length: half a second to some seconds. Rows that are
+older than thousands of entries have thousands each, and a write that has begun is not given up."""
 _LEAVING = (1, 16, 1_024)
 """So many entries are looked at, the oldest first, until one has left early enough for a row to go in. Mostly it is the
 first."""
@@ -123,12 +126,14 @@ class _Fold:
         span: of the lookback, in ticks.
         part: what is folded.
         limits: that are compared.
+        compared: in how many lookbacks this write has compared them.
     """
 
     by: tuple[str, ...] | None
     span: int
     part: Layout
     limits: list[_Compared] = field(default_factory=list)
+    compared: int = 0
 
     def start(self, end: int) -> int:
         """The first time of the lookback that ends with a time."""
@@ -462,8 +467,11 @@ class Admitting:
         Raises:
             InvalidArgument, Unsupported: names the field and the limit.
             FailedPrecondition: the order policy rejects a row.
+            ResourceExhausted: rows are compared in more than `MAX_LATER` lookbacks, or `MAX_COMPARED` together.
         """
         folds, columns = self._folds(limits), self._columns(batch)
+        for fold in folds:
+            fold.compared = 0
         n = len(batch.times)
         admission = Admission(limits=[LimitAnswers([None] * n, [None] * n, [False] * n) for _ in limits])
         admission.admitted, admission.retry_after = [False] * n, [None] * n
@@ -581,7 +589,18 @@ class Admitting:
         """What the limits of a fold compare, with a row, in the lookbacks that end with some times.
 
         By the places of `_Compared.at`.
+
+        Raises:
+            ResourceExhausted: the rows of this write are compared in too many.
         """
+        fold.compared += len(ends)
+        if fold.compared > MAX_COMPARED:
+            raise ResourceExhausted(
+                "the rows are older than so many entries, or are refused by so many, that they cannot be decided in "
+                "one write: send fewer",
+                field="entries",
+                limit=f"{MAX_COMPARED} lookbacks that are compared",
+            )
         part, own = fold.part, list(fold.part.identities)
         part.extend(own, row.columns, row.at, row.at + 1)
         counts, lowered = list[int](), list[list[Any]]()
