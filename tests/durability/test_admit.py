@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash.durability.records.commands import Admit, BulkEvict, BulkInsert, Insert
+from sash.runtime import slices
 from sash_engine.errors import FailedPrecondition, SequenceReused
 from sash_engine.windows.batches import ledger
 from sash_engine.windows.batches.batch import Batch, Coded, Origin
@@ -168,6 +169,48 @@ def test_a_large_write_is_decided_in_slices_with_the_window_alone(cold):
         await server.storage.stop(5)
 
     asyncio.run(run())
+
+
+def test_a_caller_who_is_cancelled_leaves_the_whole_write_or_nothing_and_no_work(monkeypatch):
+    """While it is decided, it has changed nothing: the rest is not decided at once, with all others waiting."""
+    taken, steps = [0], Admit.steps
+
+    def counted(self, window, now_ns):
+        made = steps(self, window, now_ns)
+        while True:
+            try:
+                next(made)
+            except StopIteration as end:
+                return end.value
+            taken[0] += 1
+            yield
+
+    monkeypatch.setattr(Admit, "steps", counted)
+    monkeypatch.setattr(slices, "_SLICE_S", 0.0)
+    rows, limits, outcomes = [("a", i // 7, 1) for i in range(700)], (Limit("n", 10, "<=", 30),), set()
+
+    async def run(at):
+        server, storage = await served()
+        taken[0] = 0
+        write = asyncio.create_task(storage.write("w", Admit(bulk(*rows), limits), Origin("p", 1)))
+        while taken[0] < at and not write.done():
+            await asyncio.sleep(0)
+        before = taken[0]
+        write.cancel()
+        await asyncio.gather(write, return_exceptions=True)
+        held = len(entries(storage))
+        assert held or taken[0] == before
+        again = await storage.write("w", Admit(bulk(*rows), limits), Origin("p", 1))
+        assert again.already_applied is (held > 0)
+        assert len(entries(storage)) == sum(again.admitted)
+        outcomes.add(held > 0)
+        was = entries(storage)
+        assert entries(await server.crash()) == was
+        await server.storage.stop(5)
+
+    for at in (1, 2, 7, 20, 10**9):
+        asyncio.run(run(at))
+    assert outcomes == {False, True}
 
 
 def test_the_last_decisions_of_an_epoch_are_kept():

@@ -509,7 +509,7 @@ class Storage:
     ) -> tuple[WriteResult, int]:
         """As `HostedWindow.apply`, with turns for other calls. Users of the window see all of the write or nothing.
 
-        If the caller is cancelled, the write is applied at once: it has begun.
+        If the caller is cancelled, the write is applied at once: it has begun. One that is still deciding is given up.
 
         Args:
             needed: about how many bytes of memory it adds. They are promised until it is applied: others are checked
@@ -523,7 +523,8 @@ class Storage:
             try:
                 result = await self.slices.run(_shielded(steps), lambda: self.check_same(name, window))
             except asyncio.CancelledError as error:
-                if not self._is_served(window):
+                if not self._is_served(window) or (isinstance(operation, records.Admit) and operation.deciding):
+                    steps.close()
                     raise
                 result, cancelled = finished(steps), error
         record = hosted.log(write)

@@ -273,6 +273,8 @@ class Admit(_OfBatch[Admission]):
     kind: ClassVar[str] = "admit"
     limits: Sequence[Limit] = ()
     decided: bytes | None = None
+    deciding: bool = field(default=False, compare=False)
+    """Whether nothing is changed yet by the steps that are being taken."""
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         return finished(self.steps(window, now_ns))
@@ -281,7 +283,9 @@ class Admit(_OfBatch[Admission]):
         """As `apply`, in steps."""
         if self.decided is not None:
             return (yield from window.insert_rows_steps(self.batch))
+        self.deciding = True
         admission, rows = yield from window.admitting.decide_steps(self.batch, self.limits)
+        self.deciding = False
         assert isinstance(self.batch, Batch), "limits are for entries"
         batch = self.batch.rows(rows)
         if len(rows):
