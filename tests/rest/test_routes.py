@@ -221,7 +221,7 @@ def test_each_route_says_which_right_it_needs():
     rights = {right: {route.name for route in ROUTES if route.right == right} for right in ("admin", "write", None)}
     assert rights == {
         "admin": {"create_window", "delete_window", "add_aggregates", "import_window", "move_shard"},
-        "write": {"insert", "bulk_insert", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"},
+        "write": {"insert", "bulk_insert", "admit", "bulk_evict", "retract", "update", "punctuate", "stage", "commit"},
         None: {"healthz", "readyz"},
     }
     assert all(route.right == "read" for route in ROUTES if route.method == "GET" and route.right is not None)
