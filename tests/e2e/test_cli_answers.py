@@ -29,7 +29,12 @@ def service():
 )
 def test_times_are_shown_in_the_unit_of_the_window(sash, service, unit, tick, shown):
     with Client(service.grpc_target) as client:
-        spec = {"name": "units", "time_unit": unit, "aggregates": {"n": {"function": "count"}}}
+        spec = {
+            "name": "units",
+            "time_unit": unit,
+            "order": {"ahead": "none"},
+            "aggregates": {"n": {"function": "count"}},
+        }
         client.create_window(spec).insert(tick, 1.0)
         assert sash("list", service=service).out.splitlines()[1].split()[8:10] == [shown, shown]
         asked = ("series", "units", "--start", str(tick), "--end", str(tick + 1), "--step", "1")

@@ -43,7 +43,8 @@ def read(path):
 def series():
     """The names of all series of a service, and of the one that only a service of several processes has."""
     families = list(text_string_to_metric_families(ask().metrics))
-    return {sample.name for family in families for sample in family.samples} | {"sash_process_up"}
+    counted = {f"{family.name}_total" for family in families if family.type == "counter"}  # also what has no labels yet
+    return {sample.name for family in families for sample in family.samples} | counted | {"sash_process_up"}
 
 
 def names_in(expression):
