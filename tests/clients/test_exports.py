@@ -15,6 +15,7 @@ import sash_spark
 def test_the_client_exports():
     assert sash_client.__all__ == [
         "ALL_KEYS",
+        "Admission",
         "AlreadyExists",
         "Answer",
         "Answers",
@@ -30,6 +31,8 @@ def test_the_client_exports():
         "Features",
         "InvalidArgument",
         "LastWrite",
+        "Limit",
+        "LimitAnswers",
         "NaiveBayes",
         "NotFound",
         "PermissionDenied",
@@ -83,7 +86,9 @@ def test_spark_exports():
             [
                 *(
                     "add_aggregates",
+                    "admit",
                     "answers_at",
+                    "bulk_admit",
                     "bulk_evict",
                     "bulk_insert",
                     "commit",
