@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sash_cli.options import LOCAL, TIMES, Json, Key, Name, Target, connected
 from sash_cli.output import cell, fail, json_line
-from sash_client.answers import Limit
+
+if TYPE_CHECKING:
+    from sash_client.answers import Limit
 
 __all__ = ["admit", "evict", "insert", "punctuate", "retract", "update"]
 
@@ -112,6 +114,8 @@ def _limit(text: str) -> Limit:
         fail(f"{cell(text)} is no limit: write 'AGGREGATE LOOKBACK <= NUMBER', such as 'requests 1m <= 100'")
     aggregate, lookback, op, number, by = found.groups()
     value = _value("a limit", number, "int64" if number.lstrip("+-").isdecimal() else "float64")
+    from sash_client.answers import Limit  # as in `options`
+
     return Limit(aggregate, lookback, value, op, None if by is None else [] if by == "*" else by.split(","))
 
 
