@@ -48,6 +48,14 @@ def test_any_history_equals_the_fold(store, wall, history, max_age, max_count, a
     TimesLockstep(store, max_age, max_count, ahead, wall).run(history)
 
 
+@pytest.mark.parametrize("wall", [False, True], ids=["event", "wall"])
+@pytest.mark.parametrize("store", STORES)
+def test_without_entries_and_marks_there_is_no_now(store, wall):
+    """The mark of the only entry is taken back: lookbacks began with the least of all times."""
+    TimesLockstep(store, None, None, None, wall).run([("insert", ("c", 0)), ("evict_wrong", ("c", -1, 0))])
+    TimesLockstep(store, None, None, None, wall).run([("insert", ("c", 0)), ("evict_wrong", ("c", 0, 9))])
+
+
 # ---------------------------------------------------------------- the mark, and keys without entries
 
 

@@ -86,7 +86,8 @@ def trailing(slide: Now, as_of: int | None, mark: int | None) -> tuple[int, int]
     """Now, from which lookbacks go back, and their newer end; None where there is no now yet.
 
     Args:
-        mark: the newest time that was ever inserted into the keys that are asked about; None before.
+        mark: the newest time that was ever inserted into the keys that are asked about; None or `NEVER` before, and
+            again once it was taken back behind the last entry.
     """
     if as_of is not None:
         return as_of, as_of
@@ -96,7 +97,7 @@ def trailing(slide: Now, as_of: int | None, mark: int | None) -> tuple[int, int]
     if slide.wall:
         now = slide.now()
         return now, now if mark is None else max(now, mark)
-    return None if mark is None else (mark, mark)
+    return None if mark is None or mark == NEVER else (mark, mark)
 
 
 def trailing_each(slide: Now, as_of: int | None, marks: Numbers) -> tuple[Numbers, Numbers] | None:

@@ -388,7 +388,7 @@ class GroupReader:
                 answer.start = start if answer.entries else None
         elif not spans and found.is_one and not answers[0][0].entries:
             answers[0][0].start = answers[0][0].end = None
-        elif spans and trailing(self._slide, as_of, NEVER if len(found.numbers) else None) is None:
+        elif spans and trailing(self._slide, as_of, int(self._keys.now[found.numbers].max(initial=NEVER))) is None:
             for answer in chain.from_iterable(answers):
                 answer.start = answer.end = None
         for group in np.flatnonzero(np.isin(found.names, list(found.empty))).tolist() if found.empty else ():
