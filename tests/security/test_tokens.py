@@ -16,7 +16,7 @@ from sash.access.quota import Bucket
 from sash.access.rights import RIGHTS, Right
 from sash.access.tokens import TokenEntry, Tokens, digest_of, new_token, parse_tokens, yaml_line
 from sash.context import CALL, CallContext
-from sash.durability.records.commands import Command, EvictRange, EvictWrong
+from sash.durability.records.commands import Command, EvictAndReset, EvictRange
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated
@@ -297,6 +297,6 @@ def test_every_operation_of_the_plane_has_a_right():
     rightless = {"tidy", "parsed", "of", "learn", "now_ns"}
     # They require the right of the named operation, or of the command or question.
     of_another = {"spec", "look_up", "check_may", "window", "windows", "export_together", "write", "ask"}
-    asked = kinds(Command, "kind") - {EvictRange.kind, EvictWrong.kind} | kinds(Question, "name") - {RangeQuery.name}
+    asked = kinds(Command, "kind") - {EvictRange.kind, EvictAndReset.kind} | kinds(Question, "name") - {RangeQuery.name}
     asked |= {"describe", "range_query", "range_groups", "series_groups"}
     assert public - rightless - of_another | asked == set(RIGHTS)

@@ -81,6 +81,13 @@ def insert(
     request = pb.InsertRequest(window=window.name, key=(yield from key_text(window, key)), time=tick, answer=answer)
     if lookbacks:
         request.lookbacks.extend(to_lookbacks(lookbacks))
+    _fill_entry(request, value, fields)
+    return (yield from _sent(window, "Insert", [request], _Numbers(producer, sequence, epoch), from_write))
+
+
+def _fill_entry(
+    request: pb.InsertRequest | pb.AdmitRequest, value: float | None, fields: Mapping[str, Any] | None
+) -> None:
     if fields is None:
         try:
             request.value = value  # type: ignore[assignment]
@@ -88,7 +95,6 @@ def insert(
             raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
     for name, item in (fields or {}).items():
         fill_scalar(request.fields[name], item, name)
-    return (yield from _sent(window, "Insert", [request], _Numbers(producer, sequence, epoch), from_write))
 
 
 def bulk_insert(
@@ -199,13 +205,7 @@ def admit(
     request = pb.AdmitRequest(
         window=window.name, key=(yield from key_text(window, key)), time=(yield from tick_of(window, time, "time"))
     )
-    if fields is None:
-        try:
-            request.value = value  # type: ignore[assignment]
-        except TypeError:
-            raise InvalidArgument(f"value {value!r:.80} is not a number", field="value") from None
-    for name, item in (fields or {}).items():
-        fill_scalar(request.fields[name], item, name)
+    _fill_entry(request, value, fields)
     return (yield from _decided(window, request, limits, _Numbers(producer, sequence, epoch)))
 
 

@@ -184,12 +184,10 @@ def row_of(request: pb.AdmitRequest, spec: WindowSpec) -> Batch:
 
 def check_alone(request: pb.AdmitRequest) -> None:
     """Check that a write that decides has several rows only; raises InvalidArgument."""
-    for name in ("key", "time", "value"):
-        if request.HasField(name):
-            raise InvalidArgument(f"give either entries or {name}", field=name)
-    if request.fields or request.parts:
-        name = "fields" if request.fields else "parts"
-        raise InvalidArgument(f"give either entries or {name}", field=name)
+    given = [name for name in ("key", "time", "value") if request.HasField(name)]
+    given += [name for name in ("fields", "parts") if getattr(request, name)]
+    if given:
+        raise InvalidArgument(f"give either entries or {given[0]}", field=given[0])
     entries = request.entries
     if entries.window not in ("", request.window):
         raise InvalidArgument("the entries are for another window than the request", field="entries.window")

@@ -44,9 +44,8 @@ def merged_writes(found: Mapping[int, WriteResult]) -> WriteResult:
 def merged_admissions(name: str, batch: AnyBatch, shards: int, found: Mapping[int, WriteResult]) -> Admission:
     """Return the outcome of a write that decides, whose rows went to several shards; others got its number only."""
     n, decided = len(batch.times), {shard: each for shard, each in found.items() if isinstance(each, Admission)}
-    limits = max([len(each.limits) for each in decided.values()])
-    merged = Admission(admitted=[False] * n, retry_after=[None] * n, refused=sum(e.refused for e in decided.values()))
-    merged.limits = [LimitAnswers([None] * n, [None] * n, [False] * n) for _ in range(limits)]
+    merged = Admission.undecided(n, max([len(each.limits) for each in decided.values()]))
+    merged.refused = sum([each.refused for each in decided.values()])
     merged.count(merged_writes(decided))
     assert batch.keys is not None, "else one shard has all rows"
     of = shards_of(name, batch.keys.dictionary, shards)[batch.keys.codes]

@@ -128,6 +128,15 @@ class Admission(WriteResult):
     limits: list[LimitAnswers] = field(default_factory=list)
     refused: int = 0
 
+    @classmethod
+    def undecided(cls, rows: int, limits: int) -> Admission:
+        """What became of so many rows by so many limits, before the first is decided."""
+        return cls(
+            admitted=[False] * rows,
+            retry_after=[None] * rows,
+            limits=[LimitAnswers([None] * rows, [None] * rows, [False] * rows) for _ in range(limits)],
+        )
+
     def count(self, result: WriteResult) -> None:
         """Take over the counts of the insert of the rows."""
         for name in WriteResult.__slots__:

@@ -55,9 +55,9 @@ __all__ = ["State", "StoredWindow", "spec_as_known"]
 _PARTS_PER_TRIP = 16
 _RETRY_AFTER_S = 1.0
 _WRITTEN_FOR_EACH, _MORE = 8, 4
-"""Entries out of order come to blocks that are stored, which are written again for them. Where that was more than so
-many entries for each that came, the next store waits for more, up to so many times the usual number. A million entries
-in random order over ten keys, in bulks of 10,000: 10,800 blocks are written, and 17,700 without this."""
+"""An entry out of order belongs into a stored block, which is then written again as a whole. If a store wrote more than
+8 entries for each that had come, the next store waits until more have come, up to 4 times the usual number. A million
+entries in random order over ten keys, in bulks of 10,000: 10,800 blocks are written, and 17,700 without this."""
 
 
 class State(enum.Enum):

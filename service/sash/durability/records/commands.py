@@ -390,10 +390,10 @@ class EvictRange(_OfKey):
 
 
 @dataclass(slots=True)
-class EvictWrong(EvictRange):
+class EvictAndReset(EvictRange):
     """Evict all entries of a range of time, and take back the high-water marks that they have set."""
 
-    kind: ClassVar[str] = "evict_wrong"
+    kind: ClassVar[str] = "evict_and_reset"
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         return WriteResult(evicted=window.evict_range(self.start, self.end, self.key, reset_mark=True))
@@ -490,7 +490,7 @@ def eviction_of(
     if start > last:
         wrong = "is not before" if end_exclusive else "is after"
         raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
-    return (EvictWrong if reset_mark else EvictRange)(start, last, key)
+    return (EvictAndReset if reset_mark else EvictRange)(start, last, key)
 
 
 Long = BulkInsert | Retract | Update | Admit
@@ -650,7 +650,7 @@ class Expire:
 
 _KINDS: dict[str, Callable[..., Operation]] = {
     cls.kind: cls
-    for cls in (Insert, BulkEvict, EvictRange, EvictWrong, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
+    for cls in (Insert, BulkEvict, EvictRange, EvictAndReset, Punctuate, AddAggregates, Tidy, Stage, Commit, Expire)
 }
 _KINDS["add_cascade"] = _KINDS["add_view"] = Derive
 _KINDS.update({kind: partial(Drop, kind) for kind in DROPS})

@@ -31,6 +31,7 @@ from sash_engine.windows.questions import Grouped, Having, Top
 from sash_engine.windows.reading.costs import MAX_ANSWERS
 
 __all__ = [
+    "COMPARISONS",
     "Column",
     "Compared",
     "check_choice",
@@ -49,7 +50,7 @@ _VALUES = 65_536
 _OBJECTS = 2_048
 """Objects that one step compares or sorts: 2 ms."""
 
-_COMPARE = {
+COMPARISONS = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -71,9 +72,9 @@ def check_choice(selection: Grouped, monoids: Mapping[str, Monoid]) -> None:
         )
     for having in selection.having:
         check_compared(having.aggregate, monoids, "having.aggregate")
-        if having.op not in _COMPARE:
+        if having.op not in COMPARISONS:
             raise InvalidArgument(
-                f"having.op {str(having.op)[:40]!r} is none", field="having.op", limit=", ".join(_COMPARE)
+                f"having.op {str(having.op)[:40]!r} is none", field="having.op", limit=", ".join(COMPARISONS)
             )
         if having.value != having.value:
             raise InvalidArgument("having.value is NaN, with which nothing compares", field="having.value")
@@ -213,7 +214,7 @@ def passing(having: Sequence[Having], columns: Mapping[str, Column], n: int) -> 
 
 def _holds(having: Having, values: Array) -> npt.NDArray[np.bool_]:
     """Whether a comparison holds for each of some numbers, exactly: as Python compares an integer with a float."""
-    value, compare = having.value, _COMPARE[having.op]
+    value, compare = having.value, COMPARISONS[having.op]
     if values.dtype == object:
         return np.array([compare(each, value) for each in values.tolist()], np.bool_)
     near: float

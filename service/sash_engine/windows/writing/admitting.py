@@ -29,10 +29,9 @@ a group without a rollup O(its keys).
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,14 +41,14 @@ from sash_engine.forest import Cold, Forest, Layout
 from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
-from sash_engine.windows.answers import Admission, LimitAnswers
+from sash_engine.windows.answers import Admission
 from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.batches.panes import Panes
 from sash_engine.windows.derived.derived import Derived
 from sash_engine.windows.keys.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.questions import Limit, Where
-from sash_engine.windows.reading.choosing import check_compared
+from sash_engine.windows.reading.choosing import COMPARISONS, check_compared
 from sash_engine.windows.reading.group_folds import fold_groups
 from sash_engine.windows.reading.group_series import series_steps
 from sash_engine.windows.reading.labels import Labels
@@ -68,7 +67,7 @@ MAX_LATER = 4_096
 MAX_COMPARED = 1 << 18
 """The rows of one write are compared in so many lookbacks of one length, and those of a group are counted once for each
 of its keys, too: half a second to some seconds. Rows that are older than thousands of entries have thousands each, and
-a write that has begun is not given up."""
+nobody else uses the window meanwhile."""
 _LEAVING = (1, 16, 1_024)
 """So many entries are looked at, the oldest first, until one has left early enough for a row to go in. Mostly it is the
 first."""
@@ -84,12 +83,7 @@ _KEYS = 4_096
 _KEPT = 64
 """Sets of limits that are kept, checked: some KiB each."""
 
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "<=": operator.le,
-    "<": operator.lt,
-    ">=": operator.ge,
-    ">": operator.gt,
-}
+_OPS = ("<=", "<", ">=", ">")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +103,7 @@ class _Compared:
 
     def holds(self, answer: Any) -> bool:
         """Whether it holds; of no answer, and of NaN, it does not."""
-        return answer is not None and _COMPARE[self.op](answer, self.value)
+        return answer is not None and COMPARISONS[self.op](answer, self.value)
 
     def left(self, answer: Any) -> Any:
         """How far an answer is from the limit, negative where it is beyond; None where there is none."""
@@ -231,27 +225,28 @@ class _OfRollup(_Scope):
         numbers = np.array([] if number is None else [number], np.int64)
         super().__init__(rollup.keys, numbers, rollup.slide_policy, rollup.cold)
         self._horizon = NEVER if number is None else rollup.keys.late_through_of[number]
-        self._make, self._older = of_keys, dict[str, _Scope]()
+        self._make = of_keys
+        self._keys_of_group: _Scope | None = None
 
-    def _all(self) -> Steps[_Scope]:
-        if "" not in self._older:
-            self._older[""] = yield from self._make()
-        return self._older[""]
+    def _of_keys(self) -> Steps[_Scope]:
+        if self._keys_of_group is None:
+            self._keys_of_group = yield from self._make()
+        return self._keys_of_group
 
     def totals_steps(self, start: int, end: int, part: Layout) -> Steps[tuple[int, list[Partial]]]:
         if start > self._horizon:
             return (yield from super().totals_steps(start, end, part))
-        return (yield from (yield from self._all()).totals_steps(start, end, part))
+        return (yield from (yield from self._of_keys()).totals_steps(start, end, part))
 
     def series_steps(self, starts: Array, stops: Array, part: Layout) -> Steps[tuple[list[int], list[list[Partial]]]]:
         if int(starts.min()) > self._horizon:
             return (yield from super().series_steps(starts, stops, part))
-        return (yield from (yield from self._all()).series_steps(starts, stops, part))
+        return (yield from (yield from self._of_keys()).series_steps(starts, stops, part))
 
     def times(self, start: int, end: int, most: int) -> tuple[Array, int]:
         if start > self._horizon:
             return super().times(start, end, most)
-        return finished(self._all()).times(start, end, most)
+        return finished(self._of_keys()).times(start, end, most)
 
 
 class _Trial:
@@ -350,7 +345,7 @@ class Admitting:
     ) -> None:
         self._spec, self._layout, self._keys, self._slide, self._order = spec, layout, keys, slide, order
         self._panes, self._labels, self._derived, self._cold, self._checked = panes, labels, derived, cold, checked
-        self._known: dict[tuple[Limit, ...], list[_Fold]] = {}
+        self._folds_of: dict[tuple[Limit, ...], list[_Fold]] = {}
 
     # ---------------------------------------------------------------- checking
 
@@ -369,15 +364,15 @@ class Admitting:
     def _folds(self, limits: Sequence[Limit]) -> list[_Fold]:
         key = tuple(limits)
         try:
-            found = self._known.get(key)
+            found = self._folds_of.get(key)
         except TypeError:  # `by` is a list
             key = tuple([Limit(e.aggregate, e.lookback, e.op, e.value, e.by and tuple(e.by)) for e in limits])
-            found = self._known.get(key)
+            found = self._folds_of.get(key)
         if found is None:
             found = self._made(key)
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            self._known[key] = found
+            if len(self._folds_of) >= _KEPT:
+                self._folds_of.clear()
+            self._folds_of[key] = found
         return found
 
     def _made(self, limits: Sequence[Limit]) -> list[_Fold]:
@@ -400,9 +395,9 @@ class Admitting:
         wanted: dict[tuple[Any, int], list[tuple[int, Limit]]] = {}
         for place, limit in enumerate(limits):
             check_compared(limit.aggregate, monoids, "limits.aggregate")
-            if limit.op not in _COMPARE:
+            if limit.op not in _OPS:
                 raise InvalidArgument(
-                    f"limits.op {str(limit.op)[:40]!r} is none", field="limits.op", limit=", ".join(_COMPARE)
+                    f"limits.op {str(limit.op)[:40]!r} is none", field="limits.op", limit=", ".join(_OPS)
                 )
             if isinstance(limit.value, bool) or not isinstance(limit.value, int | float) or limit.value != limit.value:
                 raise InvalidArgument("limits.value is a number, and not NaN", field="limits.value")
@@ -471,12 +466,10 @@ class Admitting:
             FailedPrecondition: the order policy rejects a row.
             ResourceExhausted: rows are compared in more than `MAX_LATER` lookbacks, or `MAX_COMPARED` together.
         """
-        folds, columns = self._folds(limits), self._columns(batch)
-        for fold in folds:
-            fold.compared = 0
+        # What is kept of the limits serves many writes; each write counts for itself.
+        folds, columns = [replace(fold) for fold in self._folds(limits)], self._columns(batch)
         n = len(batch.times)
-        admission = Admission(limits=[LimitAnswers([None] * n, [None] * n, [False] * n) for _ in limits])
-        admission.admitted, admission.retry_after = [False] * n, [None] * n
+        admission = Admission.undecided(n, len(limits))
         if not n:
             return admission, np.empty(0, np.int64)
         names = [UNKEYED] if batch.keys is None else batch.keys.dictionary
