@@ -217,8 +217,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a limit may be passed by one": (
         "sash_engine.windows.writing.admitting",
-        '    "<=": operator.le,\n',
-        '    "<=": lambda answer, bound: answer <= bound + 1,\n',
+        "COMPARISONS[self.op](answer, self.value)",
+        "COMPARISONS[self.op](answer, self.value + (self.op == '<='))",
     ),
     "the rows of one write do not count for each other": (
         "sash_engine.windows.writing.admitting",
