@@ -255,8 +255,7 @@ class Window:
     def admit(self, batch: AnyBatch, limits: Sequence[Limit]) -> Admission:
         """Insert the rows of a bulk with which all limits hold, and slide; see `Plane.admit`."""
         admission, rows = finished(self.admitting.decide_steps(batch, limits))
-        assert isinstance(batch, Batch), "limits are for entries"
-        admission.count(finished(self.insert_rows_steps(batch.rows(rows))))
+        admission.count(finished(self.insert_rows_steps(rows)))
         return admission
 
     def insert_rows_steps(self, batch: AnyBatch) -> Steps[WriteResult]:

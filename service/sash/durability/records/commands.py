@@ -24,7 +24,7 @@ from sash.durability.records.splitting import split
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Admission, Answer, Staged, WriteResult
-from sash_engine.windows.batches.batch import AnyBatch, Batch, Origin
+from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.ledger import Ledger, Part
 from sash_engine.windows.batches.values import Fields
 from sash_engine.windows.questions import Limit
@@ -286,11 +286,9 @@ class Admit(_OfBatch[Admission]):
         self.deciding = True
         admission, rows = yield from window.admitting.decide_steps(self.batch, self.limits)
         self.deciding = False
-        assert isinstance(self.batch, Batch), "limits are for entries"
-        batch = self.batch.rows(rows)
-        if len(rows):
-            admission.count((yield from window.insert_rows_steps(batch)))
-        self.batch, self.decided = batch, np.packbits(np.array(admission.admitted, np.bool_)).tobytes()
+        if len(rows.times):
+            admission.count((yield from window.insert_rows_steps(rows)))
+        self.batch, self.decided = rows, np.packbits(admission.admitted).tobytes()
         return admission
 
     def again(self, ledger: Ledger, origin: Origin) -> Admission:

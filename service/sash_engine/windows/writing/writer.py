@@ -377,8 +377,8 @@ class Writer:
         """The times of a bulk and its columns, as of a spec; with panes, what `Panes.rows` makes of them."""
         times, columns = batch.checked(spec or self._spec)
         if len(times):
-            check_time(int(times.min()), "time")
-            check_time(int(times.max()), "time")
+            for time in {times.item(0)} if len(times) == 1 else (int(times.min()), int(times.max())):
+                check_time(time, "time")
             if self._panes is not None:
                 return self._panes.rows(times, columns, batch.of_partials)
         return [times, *columns]
