@@ -136,7 +136,7 @@ class AsyncClient(Connection):
         windows: Sequence[str] | Mapping[str, Pairing],
         *,
         time: str | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: bool | Callable[[int, int], None] | None = None,
         **asked: Unpack[Pairing],
     ) -> Any:
         """Answer about pairs of several windows; see `sash_client.Client.answers_at`."""

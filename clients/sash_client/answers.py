@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from html import escape
 from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 __all__ = [
@@ -53,12 +54,24 @@ def page_of(answers: Sequence[T], message: Any) -> Page[T]:
     return page
 
 
+class _Short:
+    """What is shown in Python without the members that have their defaults."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        shown = [each for each in fields(self) if each.repr]  # type: ignore[arg-type]
+        members = [(each.name, getattr(self, each.name), each.default) for each in shown]
+        texts = [f"{name}={value!r}" for name, value, default in members if default is MISSING or value != default]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+
 _NOT_ADDED = ("already_applied", "durability")
 _STRENGTHS = {"memory": 0, "interval": 1, "sync": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+@dataclass(frozen=True, slots=True, repr=False)
+class Answer(_Short):
     """The aggregates of the entries with `start <= time <= end`.
 
     Args:
@@ -89,8 +102,8 @@ class Answer:
     known_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class WriteResult(_Short):
     """The outcome of a write. It carried `inserted + late + duplicates + ahead` entries.
 
     Args:
@@ -133,8 +146,8 @@ class WriteResult:
         return WriteResult(**both, already_applied=already_applied, durability=durability)
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+@dataclass(frozen=True, slots=True, repr=False)
+class Limit(_Short):
     """What must hold for an entry to go in: an aggregate over a trailing lookback that has the entry.
 
         Limit("requests", "1m", 100)                         at most 100 of the key in every minute
@@ -172,8 +185,8 @@ class LimitAnswers:
     holds: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+@dataclass(frozen=True, slots=True, repr=False)
+class Admission(_Short):
     """What became of n entries of a write that decides. It is true if all of them went in.
 
     Args:
@@ -231,8 +244,8 @@ class Staged:
     durability: str = "memory"
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+@dataclass(frozen=True, slots=True, repr=False)
+class Counts(_Short):
     """What happened to all entries that were ever sent to a window: `inserted - evicted - retracted` are in it."""
 
     inserted: int
@@ -244,8 +257,8 @@ class Counts:
     corrected: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WindowInfo:
+@dataclass(frozen=True, slots=True, repr=False)
+class WindowInfo(_Short):
     """A window as the service shows it.
 
     Args:
@@ -264,7 +277,7 @@ class WindowInfo:
     """
 
     name: str
-    spec: Mapping[str, Any]
+    spec: Mapping[str, Any] = field(repr=False)
     entries: int
     keys: int
     oldest: int | None
@@ -280,6 +293,10 @@ class WindowInfo:
         """Return the window as HTML, which notebooks show."""
         shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("spec", "counts")}
         shown |= {each.name: getattr(self.counts, each.name) for each in fields(self.counts)}
+        unit = self.spec.get("time_unit", "us")
+        for name in ("oldest", "newest", "high_water_mark", "punctuated", "evicted_through") if unit != "none" else ():
+            if (tick := shown[name]) is not None:
+                shown[name] = f"{np.datetime64(tick, unit)}Z"
         shown["aggregates"] = ", ".join(self.spec.get("aggregates", {}))
         rows = [
             f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"

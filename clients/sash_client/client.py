@@ -164,7 +164,7 @@ class Client(Connection):
         windows: Sequence[str] | Mapping[str, Pairing],
         *,
         time: str | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: bool | Callable[[int, int], None] | None = None,
         **asked: Unpack[Pairing],
     ) -> Any:
         """Answer as `Window.answers_at` of several windows at once: a set of features.
@@ -178,7 +178,7 @@ class Client(Connection):
         Args:
             pairs, time: as of `Window.answers_at`.
             windows: their names; or a mapping from a name to options of that window alone.
-            progress: called after each bulk with how many pairs of all windows are answered, and how many there are.
+            progress: as of `Window.answers_at`, about the pairs of all windows.
             asked: options of all windows: `keys`, `key`, `lookbacks`, `where`, `aggregates`, `partial` and
                 `known_at` of `Window.answers_at`.
 

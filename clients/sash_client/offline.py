@@ -96,7 +96,7 @@ def answers_at(
     lookbacks: Sequence[Duration] = (),
     where: Any = None,
     aggregates: str | Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
 ) -> Any:
     """Answer about many pairs of a key and a time from a table of history, as a window with these entries answers.
 

@@ -2,7 +2,10 @@
 
 import inspect
 import pickle
+import sys
+import types
 
+import polars as pl
 import pytest
 
 import sash_client
@@ -124,6 +127,75 @@ def test_wrong_dicts(window):
 
 def test_notebooks_show_windows(window):
     shown = window._repr_html_()
-    assert "<th>newest</th><td>20</td>" in shown
+    assert "<th>newest</th><td>1970-01-01T00:00:20Z</td>" in shown
     assert "<th>aggregates</th><td>all, n</td>" in shown
     assert "there is no window" in window._client.window("gone")._repr_html_()
+
+
+def test_what_has_its_default_is_not_shown(window):
+    found = window.insert(50, fields={"delay": 1.0, "carrier": None}, key="c")
+    assert repr(found) == "WriteResult(inserted=1)"
+    (answer,) = window.query(key="c", aggregates="n")
+    assert repr(answer) == "Answer(key='c', start=50, end=50, entries=1, aggregates={'n': 1})"
+    assert repr(window.range_query(50, 50, key="c", aggregates="n")) == repr(answer)
+    assert repr(window.describe()).startswith("WindowInfo(name='shown', entries=3, keys=2, oldest=None, newest=50, ")
+    window.bulk_evict(50, key="c")
+
+
+def test_a_lazy_frame_is_a_bulk_and_has_pairs(window):
+    rows = {"time": [30, 40], "key": ["b", "b"], "delay": [3.0, 4.0], "carrier": ["AA", "DL"]}
+    lazy = pl.DataFrame(rows).lazy().filter(pl.col("delay") > 3)
+    assert window.bulk_insert(lazy).inserted == 1
+    assert len(Bulk.from_frame(lazy).times) == 1
+    pairs = lazy.select("time", "key")
+    assert window.answers_at(pairs, aggregates="n")["n"].to_list() == [1]
+    found = window._client.answers_at(pairs, ["shown"], aggregates="n")
+    assert found["shown_n"].to_list() == [1]
+    window.bulk_evict(40, key="b")
+
+
+def test_progress(window, monkeypatch, capsys):
+    """A bar of tqdm, lines where it is not installed, or whatever function somebody gives."""
+    rows = {"time": [30] * 5, "key": ["b"] * 5, "delay": [1.0] * 5, "carrier": ["AA"] * 5}
+    monkeypatch.setattr(window._client, "bulk_entries_max", 2)
+    seen = []
+    window.bulk_insert(rows, progress=lambda *done: seen.append(done))
+    assert seen == [(2, 5), (4, 5), (5, 5)]
+    window.bulk_insert(rows)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    window.bulk_insert(rows, progress=True)
+    window.answers_at([30, 40], keys="b", aggregates="n", progress=True)
+    assert capsys.readouterr().err.splitlines() == [
+        "2 of 5 entries",
+        "4 of 5 entries",
+        "5 of 5 entries",
+        "2 of 2 pairs",
+    ]
+    bars = []
+
+    class Bar:
+        def __init__(self, **options):
+            self.options, self.n, self.total, self.closed = options, 0, None, False
+            bars.append(self)
+
+        def update(self, more):
+            assert not self.closed
+            self.n += more
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
+    window.bulk_insert(rows, progress=True)
+    (bar,) = bars
+    assert (bar.n, bar.total, bar.closed, bar.options["unit"]) == (5, 5, True, " entries")
+    window.bulk_evict(40, key="b")
+
+
+def test_notebooks_show_logical_times_as_they_are(window):
+    logical = window._client.create_window(
+        {"name": "logical", "time_unit": "none", "aggregates": {"n": {"function": "count"}}}
+    )
+    logical.insert(17, 1.0)
+    assert "<th>newest</th><td>17</td>" in logical._repr_html_()

@@ -3,6 +3,7 @@
 Pages with Spark in them run with the other tests of Spark.
 """
 
+import json
 import os
 import random
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ import pytest
 from sash_client import Client
 from sash_client.local import local_service
 from tests.support.mqtt import mqtt_broker
+from tests.support.notebooks import outputs_of, run
 from tests.support.pages import ROOT, Reader, blocks_of, needs_spark, pages
 
 PAGES = [page for page in pages() if not any(map(needs_spark, blocks_of(page.read_text())))]
@@ -54,6 +56,13 @@ def test_a_page_runs(page, service, client, tmp_path):
             reader.run(block)
     after = {window.name: window for window in client.list_windows()}
     assert not [window.name for window in before if after.get(window.name) != window], "windows of another page"
+
+
+def test_the_notebook_shows_what_its_cells_answer(service):
+    notebook = json.loads((ROOT / "docs" / "howto" / "notebook.ipynb").read_text())
+    shown = run(notebook, lambda code: code.replace("127.0.0.1:7070", service.target))
+    assert shown == outputs_of(notebook)
+    assert sum(any("text/html" in each.get("data", ()) for each in outputs) for outputs in shown) >= 4
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sash_client.answers import PartialColumn
 from sash_client.data.columns import to_coded, to_column, to_nullable, to_part
-from sash_client.data.libraries import is_pandas
+from sash_client.data.libraries import eager, is_pandas
 from sash_client.data.times import Ticks, to_ticks
 from sash_client.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
@@ -85,8 +85,8 @@ class Bulk:
         """Return the rows of a data frame as a bulk; nothing is copied.
 
         Args:
-            frame: a DataFrame of pandas or Polars, or a Table or RecordBatch of Arrow. Every column besides the two
-                below is the field of its name.
+            frame: a DataFrame of pandas or Polars, a LazyFrame, a Table or RecordBatch of Arrow. Every column besides
+                the two below is the field of its name.
             time: the column with the times, ticks or instants; "time" if None. With pandas, it may be a level of the
                 index; a `DatetimeIndex` is the time of a frame without such a column.
             key: the column with the keys; if None, "key", if the frame has it.
@@ -131,6 +131,7 @@ def is_frame(values: Any) -> bool:
 
 def from_frame(frame: Any, time: str | None = None, key: str | None = None, timeless: bool = False) -> Bulk:
     """Return the rows of a frame as a bulk; see `Bulk.from_frame`. `timeless`: it may have no times."""
+    frame = eager(frame)
     columns = _columns(frame)
     times = _taken(columns, frame, time, TIME)
     if times is None and time is None and is_pandas(frame) and type(frame.index).__name__ == "DatetimeIndex":
@@ -176,6 +177,7 @@ def bulk_of(
     Raises:
         InvalidArgument: arguments for a frame without a frame, or for columns with one.
     """
+    times = eager(times)
     if isinstance(times, Mapping) or (isinstance(times, list) and times and isinstance(times[0], Mapping)):
         times = _Columned(times)
     if not is_frame(times) and not isinstance(times, _Columned):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy.typing as npt
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["imported", "is_arrow", "is_pandas", "is_polars", "refuse_missing"]
+__all__ = ["eager", "imported", "is_arrow", "is_pandas", "is_polars", "refuse_missing", "shown"]
 
 
 def is_pandas(values: Any) -> bool:
@@ -21,6 +23,11 @@ def is_pandas(values: Any) -> bool:
 def is_polars(values: Any) -> bool:
     """Whether an object is one of Polars. This imports nothing."""
     return _package(values) == "polars"
+
+
+def eager(values: Any) -> Any:
+    """Return a LazyFrame of Polars as the DataFrame that it stands for, and any other object as it is."""
+    return values.collect() if is_polars(values) and type(values).__name__ == "LazyFrame" else values
 
 
 def is_arrow(values: Any) -> bool:
@@ -40,6 +47,31 @@ def imported(package: str, needed_by: str) -> Any:
         if error.name != package:
             raise
         raise ModuleNotFoundError(f"{needed_by} needs {package}: pip install {package}", name=package) from None
+
+
+def shown(progress: bool | Callable[[int, int], None] | None, what: str) -> Callable[[int, int], None]:
+    """Return what is told how many are done, and how many there are.
+
+    Args:
+        progress: that function itself; or whether to show a bar of tqdm, or lines on stderr where it is not installed.
+        what: is counted.
+    """
+    if callable(progress):
+        return progress
+    if not progress:
+        return lambda done, total: None
+    try:
+        bar = importlib.import_module("tqdm.auto").tqdm(unit=f" {what}", unit_scale=True)
+    except ModuleNotFoundError:
+        return lambda done, total: print(f"{done:,} of {total:,} {what}", file=sys.stderr)
+
+    def told(done: int, total: int) -> None:
+        bar.total = total
+        bar.update(done - bar.n)
+        if done == total:
+            bar.close()
+
+    return told
 
 
 def refuse_missing(missing: npt.NDArray[np.bool_], name: str) -> None:

@@ -399,7 +399,7 @@ class RangeAnswer(Answer):
         return Answer, tuple([getattr(self, each.name) for each in fields(Answer)])
 
     def __repr__(self) -> str:
-        return super().__repr__().replace(type(self).__qualname__, Answer.__qualname__, 1)
+        return super().__repr__().removeprefix("Range")
 
     def _repr_html_(self) -> Any:
         return self._answers._repr_html_()

@@ -11,6 +11,7 @@ from sash_client.answers import Answer, page_of
 from sash_client.calls.plans import Ask, AskStream, Plan
 from sash_client.data.bulks import Bulk, bulk_of, by_key, from_bulk, pairs_of
 from sash_client.data.features import Features, Gathered, beside, requests_of
+from sash_client.data.libraries import eager, shown
 from sash_client.data.tables import Series
 from sash_client.data.times import Duration, TimeLike, to_duration
 from sash_client.data.wire import answers_in, from_answer, from_series
@@ -354,7 +355,7 @@ def answers_at(
     aggregates: str | Sequence[str] | None = None,
     partial: str = "",
     known_at: Any = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
 ) -> Plan[Any]:
     """Answer about many pairs of a key and a time: of each what `query` answers as of that time, to the last bit.
 
@@ -364,7 +365,7 @@ def answers_at(
     The pairs travel in bulks, each of them a call of its own that is made again while the service is away.
 
     Args:
-        pairs: a DataFrame of pandas or Polars, or a Table of Arrow; or n times: int64, datetime64, a column.
+        pairs: a DataFrame of pandas or Polars, a LazyFrame, a Table of Arrow; or n times: int64, datetime64, a column.
         keys: with times: n keys, or one for all; where keys have parts a mapping with n values of each.
         time, key: with a frame: the columns that hold the times and the keys; by default "time" and "key", or, where
             keys have parts, those by the names of the parts.
@@ -375,14 +376,16 @@ def answers_at(
             "entries"; `missing_shards` of `Features` says which shards.
         known_at: of a window with `known`: with a frame the column that holds `known_at` of earlier answers, with times
             n of them, or one for all. Each pair is answered from what had been applied then, as of `query`.
-        progress: called after each bulk with how many pairs are answered, and how many there are.
+        progress: True shows a bar of tqdm, or lines on stderr where it is not installed. Or a function, called after
+            each bulk with how many pairs are answered, and how many there are.
 
     Returns:
         the frame with a column for each aggregate and lookback, see `Features`; of times the `Features` alone.
     """
     asked: Pairing = {"keys": keys, "key": key, "lookbacks": lookbacks, "where": where, "aggregates": aggregates}
     asked["partial"], asked["known_at"] = partial, known_at
-    return beside(pairs, (yield from _features(window, pairs, time, progress, asked)))
+    pairs = eager(pairs)
+    return beside(pairs, (yield from _features(window, pairs, time, shown(progress, "pairs"), asked)))
 
 
 def answers_of(
@@ -390,15 +393,15 @@ def answers_of(
     pairs: Any,
     windows: Sequence[str] | Mapping[str, Pairing],
     time: str | None,
-    progress: Callable[[int, int], None] | None,
+    progress: bool | Callable[[int, int], None] | None,
     asked: Pairing,
 ) -> Plan[Any]:
     """Answer as `answers_at` of several windows; see `Client.answers_at`."""
+    pairs, told = eager(pairs), shown(progress, "pairs")
     columns, missing = dict[str, Any](), set[int]()
     named = options_of(windows, asked, Pairing.__annotations__)
     for i, (name, options) in enumerate(named.items()):
-        told = None if progress is None else _of_all(progress, i, len(named))
-        found = yield from _features(Handle(client, name), pairs, time, told, options)
+        found = yield from _features(Handle(client, name), pairs, time, _of_all(told, i, len(named)), options)
         missing.update(found.missing_shards)
         for column, values in found.columns.items():
             prefixed = of_window(name, column)
@@ -428,13 +431,13 @@ def options_of(
     return {name: cast("Options", {**asked, **options}) for name, options in own.items()}
 
 
-def _of_all(progress: Callable[[int, int], None], at: int, count: int) -> Callable[[int, int], None]:
+def _of_all(told: Callable[[int, int], None], at: int, count: int) -> Callable[[int, int], None]:
     """Tell of the pairs of one window among those of all windows."""
-    return lambda done, pairs: progress(at * pairs + done, count * pairs)
+    return lambda done, pairs: told(at * pairs + done, count * pairs)
 
 
 def _features(
-    window: Handle, pairs: Any, time: str | None, progress: Callable[[int, int], None] | None, asked: Pairing
+    window: Handle, pairs: Any, time: str | None, told: Callable[[int, int], None], asked: Pairing
 ) -> Plan[Features]:
     """Ask bulk after bulk: one is in memory at a time, beside the answers."""
     spec = yield from known(window)
@@ -456,8 +459,7 @@ def _features(
     for request in requests_of(columns, question, most):
         found.add((yield Ask("AnswersAt", request)))
         done += len(request.time) // 8
-        if progress is not None:
-            progress(done, len(columns.times))
+        told(done, len(columns.times))
     return found.features(order)
 
 

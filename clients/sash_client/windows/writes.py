@@ -15,6 +15,7 @@ from sash_client.answers import Admission, LastWrite, Limit, Staged, WriteResult
 from sash_client.calls.plans import Plan, Together, asked_again
 from sash_client.calls.streams import Patience
 from sash_client.data.bulks import Bulk, Columns, Rows, bulk_of, checked
+from sash_client.data.libraries import shown
 from sash_client.data.times import Duration, TimeLike
 from sash_client.data.wire import fill_limit, fill_scalar, from_admission, from_write
 from sash_client.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, SashClientError
@@ -111,6 +112,7 @@ def bulk_insert(
     sequence: int | None = None,
     epoch: int = 0,
     after: int | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
 ) -> Plan[WriteResult]:
     """Insert n entries, in any order.
 
@@ -123,8 +125,8 @@ def bulk_insert(
 
     Args:
         times: n ticks or instants: int64, datetime64, a column of pandas, Polars or Arrow. Or a frame with everything:
-            a DataFrame of pandas or Polars, a Table of Arrow (see `Bulk.from_frame`), a dict of columns, or a list of
-            dicts, one for each entry.
+            a DataFrame of pandas or Polars, a LazyFrame, a Table of Arrow (see `Bulk.from_frame`), a dict of columns,
+            or a list of dicts, one for each entry.
         columns: n values for each field, by name; or n values alone if the window has one field. NumPy, pandas,
             Polars, Arrow, or a sequence. No value may be missing, except NaN in a float64 field, which is a value.
         keys: n keys in a keyed window; or one string, for all entries. Where keys have parts also a mapping with n
@@ -140,6 +142,7 @@ def bulk_insert(
             call again is safe: the same arrays are cut in the same places, if the client has the same limits.
         after: for numbers with gaps, such as offsets of a log: the number of the producer's write before this one, 0 if
             there is none. The numbers go on under a higher epoch. The bulk has to fit one message.
+        progress: as of `answers_at`, about the entries.
 
     Returns:
         what became of the entries, all messages together.
@@ -156,9 +159,17 @@ def bulk_insert(
         return (
             yield from _sent(window, "BulkInsert", messages, _Numbers(producer, sequence, epoch, after), from_write)
         )
+    told, sent, rows = shown(progress, "entries"), [0] * len(parts), len(bulk.times)
+
+    def telling(at: int, part: Columns) -> Iterator[pb.BulkInsertRequest]:
+        for message in messages_of(window, part):
+            yield message
+            sent[at] += len(message.time) // 8
+            told(sum(sent), rows)
+
     plans = [
-        _sent(window, "BulkInsert", messages_of(window, part), _Numbers(producer, sequence, epoch), from_write, owner)
-        for owner, part in parts
+        _sent(window, "BulkInsert", telling(at, part), _Numbers(producer, sequence, epoch), from_write, owner)
+        for at, (owner, part) in enumerate(parts)
     ]
     if len(plans) == 1:
         return (yield from plans[0])

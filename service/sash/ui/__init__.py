@@ -2,7 +2,9 @@
 
     page.html ──▶ page.js ──▶ views/*.js ──▶ core/*.js ──▶ packages/uPlot.esm.js
 
-The files are served as they are: there is nothing to build. uPlot is not in the repository; `deploy/page/hook.py` puts
+The files are served as they are, but that page.html is sent with page.css and page.js in it: there is nothing to build.
+The first view takes three round trips: the page; the modules, beside who calls; and the answers. A browser asks for six
+files at once, so these modules are five. uPlot is not in the repository; `deploy/page/hook.py` puts
 it into `packages/` when the wheel is built or `make setup` runs. The Content-Security-Policy lets the page load from
 and call this service only. The page writes answers as text, never as markup.
 """
@@ -10,7 +12,10 @@ and call this service only. The page writes answers as text, never as markup.
 from __future__ import annotations
 
 import gzip
+import re
+from base64 import b64encode
 from collections.abc import Callable
+from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -24,8 +29,10 @@ from sash_engine.monoids import catalogue
 __all__ = ["PATHS", "routes"]
 
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}
+_POLICY = "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'"
+_INLINE = re.compile(r"<(script|style)(?: type=\"module\")?>(.*?)</\1>", re.DOTALL)
 _HEADERS = {
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
+    "content-security-policy": _POLICY,
     "cache-control": "no-cache",
     "vary": "accept-encoding",
 }
@@ -72,12 +79,27 @@ def routes(grpc_port: Callable[[], int]) -> list[Route]:
 
 
 def _route(path: str, file: Traversable) -> Route:
-    content, kind = file.read_bytes(), _kind(file.name)
+    content, kind, headers = file.read_bytes(), _kind(file.name), _HEADERS
+    if path == "/":
+        content, policy = _whole(content.decode())
+        headers = _HEADERS | {"content-security-policy": policy}
     small = gzip.compress(content, mtime=0)
 
     async def endpoint(request: Request) -> Response:
         if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(small, media_type=kind, headers=_HEADERS | {"content-encoding": "gzip"})
-        return Response(content, media_type=kind, headers=_HEADERS)
+            return Response(small, media_type=kind, headers=headers | {"content-encoding": "gzip"})
+        return Response(content, media_type=kind, headers=headers)
 
     return Route(path, endpoint, include_in_schema=False)
+
+
+def _whole(page: str) -> tuple[bytes, str]:
+    """The page with its style and its script in it, and the policy that allows these by their digests."""
+    css, script = (_FILES[f"/ui/page.{kind}"].read_text() for kind in ("css", "js"))
+    page = page.replace('<link rel="stylesheet" href="/ui/page.css">', f"<style>{css}</style>")
+    page = page.replace(' src="/ui/page.js"></script>', f">{script}</script>")
+    allowed: dict[str, str] = {"script": "", "style": ""}
+    for tag, text in _INLINE.findall(page):
+        allowed[tag] += f" 'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+    policy = "".join(f"; {tag}-src 'self'{digests}" for tag, digests in allowed.items())
+    return page.encode(), _POLICY + policy

@@ -2,18 +2,20 @@
 //
 //   core/    calls, elements, the address, numbers, charts       views/    one module for each view, with `open`
 //
+// It is sent within page.html, so it imports by whole paths.
+//
 // A view is { mount(place, windows), refresh(context), unmount() }. Everything that comes from the service is written
 // as text, never as markup.
 
-import * as address from "./core/address.js";
-import { ORDERED, Problem, Unauthenticated, Unreachable, ask, grpcPort, token } from "./core/ask.js";
-import { byId, say } from "./core/dom.js";
+import * as address from "/ui/core/address.js";
+import { ORDERED, Problem, Unauthenticated, Unreachable, ask, grpcPort, token } from "/ui/core/ask.js";
+import { byId, say } from "/ui/core/dom.js";
 
 // Each view comes when it is asked for, so that the first one is there soon.
 const VIEWS = {
-  overview: () => import("./views/overview.js"),
-  window: () => import("./views/window.js"),
-  create: () => import("./views/create.js"),
+  overview: () => import("/ui/views/overview.js"),
+  window: () => import("/ui/views/window.js"),
+  create: () => import("/ui/views/create.js"),
 };
 const SLOW_MS = 1000;
 const place = byId("view");
@@ -128,7 +130,7 @@ async function shown(context) {
 
 // Who asks, and what the service has.
 function meet() {
-  meeting ??= ask("/ui/caller")
+  meeting ??= ask("/ui/caller", { asked: begun() })
     .then((found) => {
       caller = found;
       grpcPort.set(caller.grpc_port);
@@ -136,6 +138,13 @@ function meet() {
     })
     .finally(() => (meeting = null));
   return meeting;
+}
+
+// page.html asks this while these scripts are on their way.
+function begun() {
+  const found = window.early;
+  window.early = null;
+  return found;
 }
 
 async function whyNotReady({ ask: get }) {

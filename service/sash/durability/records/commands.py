@@ -25,7 +25,7 @@ from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Un
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Admission, Answer, Staged, WriteResult
-from sash_engine.windows.batches.batch import AnyBatch, Batch, Origin
+from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.ledger import Ledger, Part
 from sash_engine.windows.batches.values import Fields
 from sash_engine.windows.questions import Limit
@@ -297,13 +297,11 @@ class Admit(_OfBatch[Admission]):
         self.deciding = True
         admission, rows = yield from window.admitting.decide_steps(self.batch, self.limits)
         self.deciding = False
-        assert isinstance(self.batch, Batch), "limits are for entries"
-        batch = self.batch.rows(rows)
-        if len(rows):
-            admission.count((yield from window.insert_rows_steps(batch)))
+        if len(rows.times):
+            admission.count((yield from window.insert_rows_steps(rows)))
         whole = np.zeros(self.entries if self.mine is None else len(self.mine), np.bool_)
         whole[self.rows] = admission.admitted
-        self.batch, self.decided = batch, np.packbits(whole).tobytes()
+        self.batch, self.decided = rows, np.packbits(whole).tobytes()
         return admission
 
     def again(self, ledger: Ledger, origin: Origin) -> Admission:

@@ -29,8 +29,9 @@ export const grpcPort = { get: () => port, set: (found) => (port = found) };
 // The functions whose answers depend on the order of entries, as the service says.
 export const ORDERED = new Set();
 
-// Returns JSON, or a text where the answer is none. `body` is sent as JSON unless `type` says otherwise.
-export async function ask(path, { method = "GET", body, type = "application/json", signal, accept } = {}) {
+// Returns JSON, or a text where the answer is none. `body` is sent as JSON unless `type` says otherwise. `asked` is the
+// promise of fetch where this was asked already.
+export async function ask(path, { method = "GET", body, type = "application/json", signal, accept, asked } = {}) {
   const headers = { accept: accept ?? "application/json, text/plain;q=0.9" };
   const known = token.get();
   if (known !== null) {
@@ -40,7 +41,7 @@ export async function ask(path, { method = "GET", body, type = "application/json
   }
   if (body !== undefined) headers["content-type"] = type;
   const sent = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
-  const [response, isJson, found] = await answered(path, { method, headers, body: sent, signal });
+  const [response, isJson, found] = await answered(asked, path, { method, headers, body: sent, signal });
   if (response.ok) return found;
   // PromQL has `error`.
   const { error, detail = error ?? response.statusText, limit, field = null } = isJson ? found : {};
@@ -49,9 +50,9 @@ export async function ask(path, { method = "GET", body, type = "application/json
   throw new Problem(message, { field, status: response.status });
 }
 
-async function answered(path, options) {
+async function answered(asked, path, options) {
   try {
-    const response = await fetch(path, options);
+    const response = await (asked ?? fetch(path, options));
     const isJson = /json/.test(response.headers.get("content-type") ?? "");
     return [
       response,

@@ -107,3 +107,33 @@ export function wait(callback, ms = 250) {
     timer = setTimeout(() => callback(...given), ms);
   };
 }
+
+// A line without axes; null is a gap. One `of` so many values begins at 0 and ends at the right: the newest are there.
+export function sparkline(values, { width = 120, height = 28, label, of = null } = {}) {
+  const there = values.filter((each) => typeof each === "number" && Number.isFinite(each));
+  const low = there.reduce((a, b) => Math.min(a, b), of === null ? Infinity : 0);
+  const high = there.reduce((a, b) => Math.max(a, b), -Infinity);
+  const step = (width - 4) / Math.max(1, (of ?? values.length) - 1);
+  const first = of === null ? 2 : width - 2 - (values.length - 1) * step;
+  const runs = [[]];
+  values.forEach((each, i) => {
+    if (typeof each !== "number" || !Number.isFinite(each)) runs.push([]);
+    else {
+      const y = height - 3 - ((each - low) / (high - low || 1)) * (height - 6);
+      runs[runs.length - 1].push(`${(first + i * step).toFixed(1)},${y.toFixed(1)}`);
+    }
+  });
+  const lines = runs
+    .filter((run) => run.length > 0)
+    .flatMap((run) => {
+      const points = run.length === 1 ? `${run[0]} ${run[0]}` : run.join(" ");
+      const line = svg("polyline", { class: "line", points });
+      if (of === null) return [line];
+      return [
+        svg("polygon", { class: "area", points: `${first},${height - 3} ${points} ${width - 2},${height - 3}` }),
+        line,
+      ];
+    });
+  const about = label === undefined ? { "aria-hidden": "true" } : { role: "img", "aria-label": label };
+  return svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, ...about }, lines);
+}
