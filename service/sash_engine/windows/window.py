@@ -367,14 +367,20 @@ class Window:
             self.removed.tidy()
         self.derived.tidy()
 
-    def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
-        """Go on from what another window had counted, from its high-water mark, and from what is final there."""
+    def resume(self, counts: Counts, mark: int, punctuated: int = NEVER, arrivals: int | None = None) -> None:
+        """Go on from what another window had counted, from its high-water mark, and from what is final there.
+
+        Args:
+            arrivals: the number of its newest arrival, with `known`; None: what the counts say.
+        """
         self.slide_policy.punctuated = punctuated
         for rollup in self.derived.rollups:
             rollup.window.resume(rollup.window.counts, rollup.window.mark, punctuated)
         for name in Counts.__slots__:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
         self.mark = mark
+        if self.known is not None and arrivals is not None:
+            self.known.resume(arrivals)
 
     def load(self, batch: AnyBatch) -> None:
         """Take in entries of existing keys as another window had them; see `Writer.load`."""
