@@ -138,8 +138,10 @@ class Batch:
         for (name, kind), value in zip(spec.columns.items(), Fields(spec).checked(fields), strict=True):
             values.append(np.array([value], NUMPY_TYPES[kind]))
             columns[name] = Coded([value], _FIRST) if kind == "string" else values[-1]
-        keys = None if key is None else Coded([key], _FIRST)
-        _check_keys(keys, spec, 1)
+        keys = None
+        if _is_keyed(spec, key is not None) and key is not None:
+            _check_names([key], spec)
+            keys = Coded([key], _FIRST)
         return cls(np.array([time], np.int64), columns, keys, (spec, tuple(values)))
 
     @property
@@ -284,15 +286,21 @@ def _check_times(times: Array) -> None:
 
 
 def _check_keys(keys: Coded | None, spec: WindowSpec, n: int) -> None:
-    if not spec.keyed:
-        if keys is not None:
-            raise InvalidArgument(f"window {spec.name!r} is not keyed", field="key")
-        return
-    if keys is None:
-        raise InvalidArgument(f"window {spec.name!r} is keyed: every entry needs a key", field="key")
-    _check_length(len(keys.codes), n, "key")
-    _check_codes(keys, "key")
-    dictionary = keys.dictionary
+    if _is_keyed(spec, keys is not None) and keys is not None:
+        _check_length(len(keys.codes), n, "key")
+        _check_codes(keys, "key")
+        _check_names(keys.dictionary, spec)
+
+
+def _is_keyed(spec: WindowSpec, given: bool) -> bool:
+    """Whether a window is keyed; raises InvalidArgument unless keys are given just then."""
+    if spec.keyed != given:
+        wrong = "is keyed: every entry needs a key" if spec.keyed else "is not keyed"
+        raise InvalidArgument(f"window {spec.name!r} {wrong}", field="key")
+    return given
+
+
+def _check_names(dictionary: Sequence[str], spec: WindowSpec) -> None:
     # A character takes at most four bytes: two passes in C show that most dictionaries need no closer look.
     if not all(dictionary) or max(map(len, dictionary), default=0) * 4 > MAX_KEY_BYTES:
         for key in dictionary:
