@@ -86,6 +86,7 @@ def merged_infos(infos: Sequence[WindowInfo], labels: Sequence[int]) -> WindowIn
         punctuated=_final([info.punctuated for info in infos]),
         high_water_mark=max((info.high_water_mark for info in infos if info.high_water_mark is not None), default=None),
         evicted_through=max((info.evicted_through for info in infos if info.evicted_through is not None), default=None),
+        refused=sum(info.refused for info in infos),
     )
 
 

@@ -299,6 +299,7 @@ class Admit(_OfBatch[Admission]):
         self.deciding = False
         if len(rows.times):
             admission.count((yield from window.insert_rows_steps(rows)))
+        window.refused += admission.refused
         whole = np.zeros(self.entries if self.mine is None else len(self.mine), np.bool_)
         whole[self.rows] = admission.admitted
         self.batch, self.decided = rows, np.packbits(whole).tobytes()
