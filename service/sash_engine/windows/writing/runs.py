@@ -32,8 +32,11 @@ _ADDED = ("count", "sum")
 
 
 def can_add(part: Layout) -> bool:
-    """Whether the answers of a layout over entries and over rows are added to those over both."""
-    return all(monoid.function in _ADDED for monoid in part.monoids)
+    """Whether the answers of a layout over entries and over rows are added to those over both.
+
+    Over nothing they have to be 0: the sum of a field that may be null is null.
+    """
+    return all(monoid.function in _ADDED and monoid.lower(monoid.identity) == 0 for monoid in part.monoids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +134,5 @@ def ranges_steps(
     out.rows[:] = own + 1 - first
     yield from out.put_rows(own, [column[found.rows] for column in columns], first, own + 1)
     more, newer = yield from out.answers_steps()
-    return entries + more, [older + each for older, each in zip(answers, newer, strict=True)]
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of floats may overflow
+        return entries + more, [older + each for older, each in zip(answers, newer, strict=True)]
