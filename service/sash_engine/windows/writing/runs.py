@@ -131,4 +131,14 @@ def ranges_steps(
     out.rows[:] = own + 1 - first
     yield from out.put_rows(own, [column[found.rows] for column in columns], first, own + 1)
     more, newer = yield from out.answers_steps()
-    return entries + more, [older + each for older, each in zip(answers, newer, strict=True)]
+    return entries + more, [_added(older, each) for older, each in zip(answers, newer, strict=True)]
+
+
+def _added(older: Array, newer: Array) -> Array:
+    """The answers over two parts of ranges as those over both; None where no part has one: all values are null."""
+    if older.dtype != object and newer.dtype != object:
+        return older + newer
+    out = np.empty(len(older), object)
+    for i, (a, b) in enumerate(zip(older.tolist(), newer.tolist(), strict=True)):
+        out[i] = b if a is None else a if b is None else a + b
+    return out
