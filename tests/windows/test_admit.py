@@ -236,6 +236,13 @@ def test_rows_that_went_in_count_in_many_later_lookbacks(aggregate):
     assert got.refused == 3
 
 
+def test_the_only_row_may_be_of_any_key_of_a_dictionary():
+    w = window()
+    columns = {"value": np.array([1]), "id": np.array([1])}
+    assert w.admit(Batch(np.array([5]), columns, Coded(KEYS, np.array([2], np.uint32))), [N]).admitted == [True]
+    assert there(w) == [(KEYS[2], 5, 1)]
+
+
 shapes_of_runs = [
     {},
     {"keys": None, "rollups": None},
