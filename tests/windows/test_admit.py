@@ -13,6 +13,7 @@ from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from sash_engine.windows.writing import admitting
 from tests.support.admit_model import decide
 
 PARTS = ("tenant", "user", "model")
@@ -120,8 +121,16 @@ GROUPED = {
 shapes = [{}, {"rollups": [["tenant"]], **GROUPED}, {"rollups": [["model", "tenant"], []], **GROUPED}]
 
 
+@pytest.fixture(params=[0, 8], ids=["in runs", "as it comes"], scope="module")
+def rows_single(request):
+    """So many rows of a write are decided one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admitting, "_SINGLE", request.param)
+        yield
+
+
 @given(st.lists(steps, min_size=1, max_size=8), st.sampled_from(slides), st.sampled_from(shapes), st.booleans())
-def test_any_history_is_decided_as_the_model_does(history, slide, shape, small):
+def test_any_history_is_decided_as_the_model_does(rows_single, history, slide, shape, small):
     if "rollups" in shape and ("history" in slide or "max_count" in slide.get("slide", {})):
         slide = {}  # such windows have no rollups
     w = window(*((4, (2, 4)) if small else (1024, (4, 64))), **shape, **slide)

@@ -40,7 +40,7 @@ from sash_engine.windows.derived.derived import Derived
 from sash_engine.windows.derived.view_keys import ViewSlide
 from sash_engine.windows.keys.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.keys.pages import Numbers
-from sash_engine.windows.known import Known
+from sash_engine.windows.known import Known, kept_spec
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.order import Order
@@ -179,11 +179,11 @@ class Writer:
         Raises:
             InvalidArgument: they do not fit the window.
         """
-        if self._known is not None:
-            raise InvalidArgument("known: the entries do not say when they arrived", field="known")
-        columns = self.checked_columns(batch)
+        columns = self.checked_columns(batch, kept_spec(self._spec))
         if not len(columns[0]):
             return
+        if self._known is not None:
+            self._known.check_loaded(columns)
         rows = finished(self._rows(batch.keys, columns))
         if self._panes is not None:
             rows.lengths, rows.columns = self._panes.folded(rows.columns, rows.lengths, batch.of_partials)
@@ -397,12 +397,12 @@ class Writer:
 
     # ---------------------------------------------------------------- rows
 
-    def checked_columns(self, batch: AnyBatch) -> list[Array]:
-        """The times of a bulk and its columns; with panes, what `Panes.rows` makes of them."""
-        times, columns = batch.checked(self._spec)
+    def checked_columns(self, batch: AnyBatch, spec: WindowSpec | None = None) -> list[Array]:
+        """The times of a bulk and its columns, as of a spec; with panes, what `Panes.rows` makes of them."""
+        times, columns = batch.checked(spec or self._spec)
         if len(times):
-            check_time(int(times.min()), "time")
-            check_time(int(times.max()), "time")
+            for time in {times.item(0)} if len(times) == 1 else (int(times.min()), int(times.max())):
+                check_time(time, "time")
             if self._panes is not None:
                 return self._panes.rows(times, columns, batch.of_partials)
         return [times, *columns]
