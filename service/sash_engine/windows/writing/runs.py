@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sash_engine.forest import Layout, RangeAnswers
+from sash_engine.kernels import quiet
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.keys.keys import Keys
@@ -32,11 +33,8 @@ _ADDED = ("count", "sum")
 
 
 def can_add(part: Layout) -> bool:
-    """Whether the answers of a layout over entries and over rows are added to those over both.
-
-    Over nothing they have to be 0: the sum of a field that may be null is null.
-    """
-    return all(monoid.function in _ADDED and monoid.lower(monoid.identity) == 0 for monoid in part.monoids)
+    """Whether the answers of a layout over entries and over rows are added to those over both."""
+    return all(monoid.function in _ADDED for monoid in part.monoids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +132,15 @@ def ranges_steps(
     out.rows[:] = own + 1 - first
     yield from out.put_rows(own, [column[found.rows] for column in columns], first, own + 1)
     more, newer = yield from out.answers_steps()
-    with np.errstate(over="ignore", invalid="ignore"):  # sums of floats may overflow
-        return entries + more, [older + each for older, each in zip(answers, newer, strict=True)]
+    return entries + more, [_added(older, each) for older, each in zip(answers, newer, strict=True)]
+
+
+@quiet
+def _added(older: Array, newer: Array) -> Array:
+    """The answers over two parts of ranges as those over both; None where no part has one: all values are null."""
+    if older.dtype != object and newer.dtype != object:
+        return older + newer
+    out = np.empty(len(older), object)
+    for i, (a, b) in enumerate(zip(older.tolist(), newer.tolist(), strict=True)):
+        out[i] = b if a is None else a if b is None else a + b
+    return out
