@@ -21,6 +21,7 @@ import typer
 from sash_cli.options import Shown
 from sash_cli.output import cell, fail, instant, instants, json_line, table
 from sash_wire.labels import split
+from sash_wire.meant import instead
 
 if TYPE_CHECKING:  # as in `options`
     from sash_client import Answer, Bulk, Series, Window
@@ -74,7 +75,7 @@ def view_of(window: Window, shown: Shown) -> View:
     known = window.spec["aggregates"]
     for name in only or []:
         if name not in known:
-            fail(f"--aggregate {cell(name)}: window {window.name} has {', '.join(sorted(known))}")
+            fail(f"--aggregate {cell(name)} is none of window {window.name}{instead(name, sorted(known), 'it has')}")
     returned = {
         name
         for name, aggregate in known.items()

@@ -193,7 +193,8 @@ def test_only_the_aggregates_that_are_asked_for(sash, service, shapes):
         said = sash(*asked, "-a", "mean", service=service, expect=1).err
         assert (
             said
-            == "sash: --aggregate mean: window shapes has all, bars, chart, items, largest, least, n, run, seen, when\n"
+            == "sash: --aggregate mean is none of window shapes; it has all, bars, chart, items, largest, least, n, "
+            "run, seen, when\n"
         )
 
 

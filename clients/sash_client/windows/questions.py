@@ -30,6 +30,7 @@ from sash_client.windows.keys import (
 )
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.features import of_window
+from sash_wire.meant import instead
 
 __all__ = [
     "answers_at",
@@ -427,7 +428,9 @@ def options_of(
     own: Mapping[str, Any] = windows if isinstance(windows, Mapping) else {name: {} for name in windows}
     for option in [*asked, *(option for options in own.values() for option in options)]:
         if option not in known:
-            raise InvalidArgument(f"no option {option!r} of a window; there are {', '.join(known)}", field=option)
+            raise InvalidArgument(
+                f"no option {option!r} of a window{instead(option, known, 'there are')}", field=option
+            )
     return {name: cast("Options", {**asked, **options}) for name, options in own.items()}
 
 
