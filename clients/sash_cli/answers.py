@@ -129,7 +129,8 @@ def show_entries(bulk: Bulk, spec: Mapping[str, Any], unit: str, as_json: bool, 
     elif spec["keyed"]:
         columns["key"] = bulk.keys.tolist()
     if bulk.partials is None:
-        columns |= {name: bulk.columns[name].tolist() for name in spec["fields"]}
+        names = [*spec["fields"], *sorted(bulk.columns.keys() - spec["fields"].keys())]  # with the numbers of `known`
+        columns |= {name: bulk.columns[name].tolist() for name in names}
     else:
         columns["entries"] = bulk.entries.tolist()
         columns |= {name: list(zip(*found, strict=True)) for name, found in bulk.partials.items()}
