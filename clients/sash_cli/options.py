@@ -13,6 +13,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -281,6 +282,12 @@ class Login:
         return found
 
 
+@cache
+def _hints(group: Any) -> dict[str, Any]:
+    """The annotations of a class of options: one for all commands, as they take a millisecond to evaluate."""
+    return get_type_hints(group, include_extras=True)
+
+
 def spelled(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command with an option for each field of a parameter that is a class of options, in its place."""
     kinds: dict[str, Any] = get_type_hints(command, include_extras=True)
@@ -296,7 +303,7 @@ def spelled(command: Callable[..., None]) -> Callable[..., None]:
     for name, one in inspect.signature(command).parameters.items():
         group = groups.get(name)
         for each in inspect.signature(group).parameters.values() if group else [one]:
-            kind = get_type_hints(group or command, include_extras=True)[each.name]
+            kind = _hints(group)[each.name] if group else kinds[name]
             parameters.append(each.replace(annotation=kind, kind=each.KEYWORD_ONLY))
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -66,7 +66,7 @@ def serve(
     # itself, and waits where nobody reads them.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     # Here, as all other commands are clients, which need nothing of it and should not wait for it. And without the
-    # collector: what is imported stays, and to look through it again and again takes a tenth of a start.
+    # collector: what is imported stays, and to look through it again and again takes a fifth of a start.
     gc.disable()
     try:
         from sash import service
@@ -76,6 +76,7 @@ def serve(
     except ModuleNotFoundError as error:
         fail(missing(error, "server"))
     finally:
+        gc.freeze()
         gc.enable()
     try:
         settings = load_settings(

@@ -97,8 +97,10 @@ def test_a_refused_write_without_a_number_leaves_no_record():
         await storage.write("w", Insert(5000, {"value": 0}, "a"))
         assert (await storage.write("w", late)).late == 1
         assert journal.last == last + 3, "what is late is counted, and so it is logged"
+        assert storage.find("w").refused == 3
         storage = await server.crash()
         assert storage.find("w").counts.late == 1
+        assert storage.find("w").refused == 0, "what a limit refused is in no record"
         await storage.stop(5)
 
     asyncio.run(run())

@@ -5,13 +5,18 @@ import random
 import numpy as np
 import pytest
 
+from sash.durability.formats import unseal
+from sash.durability.images import export as exports
 from sash.durability.images.export import export
-from sash.durability.records.commands import BulkInsert, Commit, EvictRange, Insert, StageBatch, Update
+from sash.durability.records.commands import BulkInsert, Commit, EvictRange, StageBatch, Update
+from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import Query
 from sash_engine.windows.spec.window import WindowSpec
-from tests.support.exports import imported
+from sash_engine.windows.window import Window
+from tests.support.exports import GONE, changed, imported, put
 from tests.support.known_model import Commands, KnownModel, write
+from tests.support.salvaged import Salvaged
 from tests.support.stored import StorageServer
 from tests.support.tiers import KINDS
 from tests.windows.test_known import DOCUMENT, check
@@ -71,15 +76,109 @@ def reproduced(window, logged):
         assert {name: column[i] for name, column in columns.aggregates.items()} == answer.aggregates
 
 
-async def test_an_export_is_of_a_window_without_arrivals():
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("keyed", [True, False])
+def test_an_export_has_what_was_known(seed, keyed, monkeypatch):
+    """A window that is imported answers as the model does, also about what is written to it later."""
+    monkeypatch.setattr(exports, "_ROWS", 50)
+    rng, model, next_id = random.Random(seed), KnownModel(120), 0
+    keys = ["a", "b", "c"] if keyed else [None]
+    window = Window(WindowSpec.parse({**DOCUMENT, "keyed": keyed, "slide": {"max_age": 120}}), block=8)
+    for _ in range(4):
+        for _ in range(25):
+            next_id = write(window, model, rng, keys, rng.choice([2, 30, 300]), next_id)
+        frames = list(export(window))
+        window = imported(b"".join(frames))
+        assert list(export(window)) == frames
+        window.check_invariants()
+        check(window, model, rng, keys, next_id // 3)
+
+
+def test_what_was_removed_has_keys_of_fields_that_may_be_null():
+    document = {**DOCUMENT, "fields": {"value": "int64", "id": "string"}, "nullable": ["value"]}
+    window = Window(WindowSpec.parse(document))
+    window.bulk_insert(Batch.of(window.spec, [1, 1], {"value": [None, 4], "id": ["x", "y"]}, ["a", "b"]))
+    window.update(Batch.of(window.spec, [1], {"value": [5], "id": ["x"]}, ["a"]))
+    window.retract(Batch.of(window.spec, [1], {"id": ["y"]}, ["b"]))
+    found = imported(b"".join(export(window)))
+    for key in ("a", "b"):
+        for number in range(5):
+            assert found.query(key, [9], 1, known_at=number) == window.query(key, [9], 1, known_at=number)
+
+
+def known_frames():
+    """The export of a window: "a" has one that was corrected, "b" one that was retracted."""
+    window = Window(WindowSpec.parse(DOCUMENT))
+    window.bulk_insert(Batch.of(window.spec, [1, 2], {"value": [3, 4], "id": [5, 6]}, ["a", "b"]))
+    window.update(Batch.of(window.spec, [1], {"value": [9], "id": [5]}, ["a"]))
+    window.retract(Batch.of(window.spec, [2], {"id": [6]}, ["b"]))
+    return list(export(window))
+
+
+def numbers(*those):
+    return ["<i8", np.array(those, np.int64).tobytes()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "field"),
+    [
+        ("header", put(2, "arrivals", GONE), "header.arrivals"),
+        ("header", put(2, "arrivals", -1), "header.arrivals"),
+        ("header", put(2, "arrivals", 2**63 - 1), "header.arrivals"),
+        ("header", put(2, "arrivals", 2), "arrival!"),  # the correction has the number 3
+        ("header", put(2, "arrivals", 3), "removed!"),  # the retraction has the number 4
+        ("header", put(2, "spec", "known", GONE), "entries.columns.arrival!"),
+        ("entries", put(2, 1, "arrival!", GONE), "arrival!"),
+        ("entries", put(2, 1, "arrival!", numbers(0)), "arrival!"),
+        ("removed", put(2, 1, "arrival!", GONE), "arrival!"),
+        ("removed", put(2, 1, "placed!", numbers(0, 2)), "placed!"),
+        ("removed", put(2, 1, "placed!", numbers(1, 3)), "placed!"),
+        ("removed", put(2, 1, "removed!", numbers(1, 4)), "arrival!"),
+        ("removed", put(2, 1, "removed!", numbers(3, 5)), "removed!"),
+        ("removed", put(2, 0, numbers(1, 2**63 - 1)), "time"),
+        ("removed", put(2, 0, numbers(-(2**63), 2)), "time"),
+        ("removed", put(2, 2, [["a", "nobody"], b"\0\1"]), "key"),
+        ("end", put(2, "rows", 1), "end"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(kind, change, field):
+    frames = known_frames()
+    kinds = [unseal("export", frame[4:], "frame")[1] for frame in frames]
+    with pytest.raises(InvalidArgument) as caught:
+        imported(changed(frames, kinds.index(kind), change))
+    assert caught.value.field == field
+
+
+def test_a_window_without_known_has_nothing_that_was_removed():
+    frames, plain = known_frames(), Window(WindowSpec.parse({**DOCUMENT, "known": None}))
+    removed = unseal("export", frames[3][4:], "frame")
+    assert removed[1] == "removed"
+    plain.keys.create(["a", "b"])
+    others = list(export(plain))
+    with pytest.raises(InvalidArgument, match="does not keep what was removed"):
+        imported(changed(others, 2, lambda payload: payload.__setitem__(slice(None), [2, *removed[1:]])))
+
+
+def test_a_key_may_be_there_twice_in_a_bulk_of_what_was_removed():
+    frames = known_frames()
+    found = imported(changed(frames, 3, put(2, 2, [["a", "b", "b"], b"\0\2"])))
+    assert [found.query("b", (), 5, known_at=number)[0].entries for number in (1, 2, 3, 4)] == [0, 1, 1, 0]
+    found.check_invariants()
+
+
+async def test_salvage_keeps_what_was_known():
+    rng, model, next_id = random.Random(5), KnownModel(), 0
     server = StorageServer()
     storage = await server.start()
     await storage.create(SPEC)
-    await storage.write("w", Insert(7, {"value": 1, "id": 2}, "a"))
-    found = imported(b"".join(export(storage.find("w"))))
-    assert found.spec.known is None
-    assert found.query("a")[0].entries == 1
+    for _ in range(40):
+        commands = Commands(SPEC)
+        next_id = write(commands, model, rng, ["a", "b"], 30, next_id)
+        for command in commands.made:
+            await storage.write("w", command)
     await storage.stop(5)
+    async with Salvaged(dict(server.store.values)) as salvaged:
+        check(salvaged.storage.find("w"), model, rng, ["a", "b"], next_id // 3)
 
 
 async def test_entries_are_read_without_their_arrivals():

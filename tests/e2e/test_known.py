@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from sash_client import Client, InvalidArgument, Unsupported
+from sash_client import Client, InvalidArgument, Unsupported, backup, restore
 from tests.support.servers import running_service, service_process
 
 KEYS = [f"card{i}" for i in range(12)]
@@ -131,6 +131,15 @@ def test_logged_answers_are_given_again_by_two_processes(tmp_path):
             live(window, rng, 60, part * 60, logged)
             reproduced(window, logged)
             numbered(service, window)
+            assert backup(client, tmp_path / f"backup{part}") == ["cards"]
+    with running_service() as other, Client(other.grpc_target) as client:
+        assert restore(client, tmp_path / "backup1") == {"cards": None}
+        restored = client.window("cards")
+        reproduced(restored, logged)
+        numbered(other, restored)
+        live(restored, rng, 60, 120, logged)
+        reproduced(restored, logged)
+        numbered(other, restored)
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,12 @@ from sash.durability.images.forms import batch_of, names_of, states_of
 from sash.durability.records.columns import batch_to, columns_to
 from sash.durability.records.splitting import split
 from sash.shard import Parts
-from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import LATER_COUNTS
-from sash_engine.windows.batches.batch import PartialBatch
-from sash_engine.windows.batches.ledger import DIGEST_BYTES, MAX_SEQUENCE
+from sash_engine.windows.batches.batch import AnyBatch, PartialBatch
+from sash_engine.windows.batches.ledger import DIGEST_BYTES, MAX_SEQUENCE, LastWrite
+from sash_engine.windows.known import kept_spec, removed_spec
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.placement import shards_of
 
@@ -52,7 +53,7 @@ async def merged_file(files: Sequence[Parts[bytes]]) -> AsyncIterator[bytes]:
         return _LENGTH.pack(len(value)) + value
 
     yield framed("header", _merged_header([header for header in headers if header is not None]))
-    for kind in ("keys", "entries", "states"):
+    for kind in ("keys", "entries", "removed", "states"):
         for reader in readers:
             while (content := await reader.take(kind)) is not None:
                 yield framed(kind, content)
@@ -64,7 +65,11 @@ def _merged_header(headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     counts = {name: sum(header["counts"].get(name, 0) for header in headers) for name in _COUNTS}
     counts = {name: count for name, count in counts.items() if count or name not in LATER_COUNTS}
     final = [header["punctuated"] for header in headers if "punctuated" in header]
+    known = [header["arrivals"] for header in headers if "arrivals" in header]
+    if known and len(known) < len(headers):
+        raise FailedPrecondition("a shard runs on an earlier version, which exports no arrivals: wait until none does")
     return {
+        **({"arrivals": max(known)} if known else {}),
         **({"punctuated": min(final)} if len(final) == len(headers) else {}),
         "spec": headers[0]["spec"],
         "counts": counts,
@@ -100,6 +105,11 @@ def _merged_ledger(ledgers: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]
     return {
         "producers": {name: [number, at_ns] for name, (_, number, at_ns) in producers.items()},
         "queries": queries,
+        "decided": {
+            name: decided
+            for name, (epoch, number, at_ns) in producers.items()
+            if (decided := _merged_decisions(ledgers, name, LastWrite(number, at_ns, epoch, *digests[name])))
+        },
         "fences": {
             name: [epoch, *digests[name]]
             for name, (epoch, _, _) in producers.items()
@@ -108,6 +118,18 @@ def _merged_ledger(ledgers: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]
         "next_part": 1,
         "parts": {},
     }
+
+
+def _merged_decisions(ledgers: Sequence[Mapping[str, Any]], name: str, agreed: LastWrite) -> list[tuple[int, bytes]]:
+    """What all shards that know a producer remember of what its writes decided: each has the bits of its own rows."""
+    every = [dict(ledger.get("decided", {}).get(name, ())) for ledger in ledgers if name in ledger["producers"]]
+    merged = []
+    for number in every[0]:
+        bits = [decided.get(number, b"") for decided in every]
+        if agreed.digest(number) and len({len(each) for each in bits}) == 1:
+            rows = np.bitwise_or.reduce([np.frombuffer(each, np.uint8) for each in bits])
+            merged.append((number, rows.tobytes()))
+    return merged
 
 
 def _common_end(some: bytes, others: bytes) -> bytes:
@@ -241,6 +263,7 @@ class Splitter:
                 "header": self._header,
                 "keys": self._take_keys,
                 "entries": self._take_entries,
+                "removed": self._take_removed,
                 "states": self._take_states,
                 "end": self._end,
             }[kind]
@@ -287,17 +310,27 @@ class Splitter:
 
     def _take_entries(self, content: Any) -> Iterator[tuple[int, bytes]]:
         spec = self._window
-        batch = batch_of(content, spec, "entries")
-        batch.checked(spec)
+        batch = batch_of(content, kept_spec(spec), "entries")
+        batch.checked(kept_spec(spec))
         entries = float(batch.entries.sum(dtype=np.float64)) if isinstance(batch, PartialBatch) else len(batch.times)
         self._expected -= entries
         if self._expected < 0:
             raise InvalidArgument("there are more entries than the counts say", field="header.counts")
-        alone = int(shards_of(spec.name, [""], self._shards)[0])
-        parts = {alone: batch} if batch.keys is None else split(spec.name, batch, self._shards)
+        yield from self._split("entries", batch)
+
+    def _take_removed(self, content: Any) -> Iterator[tuple[int, bytes]]:
+        spec = removed_spec(self._window)
+        batch = batch_of(content, spec, "removed")
+        batch.checked(spec)
+        yield from self._split("removed", batch)
+
+    def _split(self, kind: str, batch: AnyBatch) -> Iterator[tuple[int, bytes]]:
+        name = self._window.name
+        alone = int(shards_of(name, [""], self._shards)[0])
+        parts = {alone: batch} if batch.keys is None else split(name, batch, self._shards)
         for shard, part in parts.items():
             self._rows[shard] += len(part.times)
-            yield self._framed(shard, "entries", batch_to(part))
+            yield self._framed(shard, kind, batch_to(part))
 
     def _take_states(self, content: Any) -> Iterator[tuple[int, bytes]]:
         columns = states_of(content, "states")

@@ -38,14 +38,15 @@ from sash_engine.monoids import Max, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Counts
-from sash_engine.windows.keys.keys import Keys
+from sash_engine.windows.batches.batch import Batch
+from sash_engine.windows.keys.keys import UNKEYED, Keys
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.ragged import ragged
 from sash_engine.windows.keys.store import Same
 from sash_engine.windows.spec.policies import AggregateSpec, OrderPolicy, SlidePolicy
-from sash_engine.windows.spec.window import ARRIVAL, PLACED, REMOVED, TICK_MAX, TICK_MIN, WindowSpec
+from sash_engine.windows.spec.window import ARRIVAL, PLACED, REMOVED, TICK_MAX, TICK_MIN, WindowSpec, check_time
 
-__all__ = ["Known", "no_known", "numbered_spec", "removed_spec"]
+__all__ = ["Known", "kept_spec", "no_known", "numbered_spec", "removed_spec"]
 
 _NEWEST = (Max("int64"), (ARRIVAL,))
 _ROWS = 65_536
@@ -79,6 +80,13 @@ def numbered_spec(spec: WindowSpec, known: str) -> WindowSpec:
         return removed_spec(spec)
     if known != "kept":
         raise InvalidArgument(f"known {known[:80]!r} is unknown", field="known", limit="kept or removed")
+    return kept_spec(spec)
+
+
+def kept_spec(spec: WindowSpec) -> WindowSpec:
+    """The spec by which a window keeps its entries: with the numbers of their arrivals, where it has `known`."""
+    if spec.known is None:
+        return spec
     return spec.model_copy(update={"fields": spec.kept_columns, "nullable": None, "known": None})
 
 
@@ -119,6 +127,7 @@ class Known:
     def __init__(self, spec: WindowSpec, keys: Keys, counts: Counts, removed: Removed, cold: Cold | None) -> None:
         self.removed, self._cold = removed, cold
         self._spec, self._keys, self._counts = spec, keys, counts
+        self._ahead = 0  # of the counts: a window of fewer shards was imported, or of more
 
     @property
     def layout(self) -> Layout:
@@ -129,7 +138,11 @@ class Known:
     def number(self) -> int:
         """The number of the newest arrival, retraction or correction; 0 before the first."""
         counts = self._counts
-        return counts.inserted + counts.retracted + counts.corrected
+        return counts.inserted + counts.retracted + counts.corrected + self._ahead
+
+    def resume(self, number: int) -> None:
+        """Go on from the number of another window's newest arrival, retraction or correction."""
+        self._ahead += number - self.number
 
     def numbers(self, applied: int, n: int) -> Array:
         """The numbers of n more, int64 (n,), of a write that has applied so many, which are not counted yet."""
@@ -155,6 +168,40 @@ class Known:
             assert ((placed <= arrived) & (arrived < removed) & (removed <= self.number)).all(), "what was, has left"
 
     # ---------------------------------------------------------------- writing
+
+    def check_loaded(self, columns: Sequence[Array]) -> None:
+        """Check the numbers of entries that another window had, with the columns of this one; see `Writer.load`."""
+        self._check_order(ARRIVAL, columns[-1], 1, self.number)
+
+    def load(self, batch: Batch) -> None:
+        """Take in what was removed of keys of the window, as another window had it.
+
+        Args:
+            batch: as of `removed_spec`.
+
+        Raises:
+            InvalidArgument: it does not fit the window.
+        """
+        times, columns = batch.checked(removed_spec(self._spec))
+        *_, arrived, placed, removed = columns
+        self._check_order(PLACED, placed, 1, arrived)
+        self._check_order(ARRIVAL, arrived, 1, removed - 1)
+        self._check_order(REMOVED, removed, 1, self.number)
+        for time in (times.min(initial=0), times.max(initial=0)):
+            check_time(int(time), "time")
+        names = [UNKEYED] if batch.keys is None else batch.keys.dictionary
+        if (self._keys.find_each(names) < 0).any():
+            raise InvalidArgument("what was removed is of a key that is not there", field="key")
+        keys = self.removed.keys
+        new = np.flatnonzero(keys.find_each(names) < 0)
+        keys.create(list(dict.fromkeys([names[i] for i in new.tolist()])))
+        codes = np.zeros(len(times), np.int64) if batch.keys is None else batch.keys.codes
+        finished(self.removed.feed_steps(keys.find_each(names)[codes], [times, *columns]))
+
+    def _check_order(self, name: str, numbers: Array, least: int, most: Array | int) -> None:
+        """Raise InvalidArgument unless least <= numbers <= most."""
+        if ((numbers < least) | (numbers > most)).any():
+            raise InvalidArgument(f"{name} has a number that cannot be", field=name, limit=f"1 to {self.number}")
 
     def keep(
         self, number: int, times: Array, column: int, identities: Sequence[Any], once: bool, applied: int
@@ -213,7 +260,7 @@ class Known:
         removed.cut(there, self._keys.late_through_of[number])
         placed = rows[-1].copy()
         earlier = _rows(removed.keys, there, int(rows[0].min()), int(rows[0].max()), removed.cold)
-        _follow(placed, earlier)
+        _follow(placed, np.zeros(len(placed), np.int64), earlier, np.zeros(len(earlier[0]), np.int64))
         finished(removed.feed_steps(np.full(len(changes), there), [*rows, placed, changes]))
 
     def evict(self, start: int, end: int, name: str | None) -> None:
@@ -536,7 +583,7 @@ class _Versions:
             order = np.lexsort((gone[-2], gone[0], segment))
             gone, low, high, segment = [each[order] for each in gone], low[order], high[order], segment[order]
             placed, times, here = rows[-1].copy(), gone[0], np.zeros(len(order), np.int64)
-            _follow(placed, gone)
+            _follow(placed, np.repeat(np.arange(len(begin)), end - begin), gone, segment)
             first = rows_at([rows[0]], here, begin[segment], end[segment], times)
             behind = rows_at([rows[0]], here, first, end[segment], times + 1)
             at = rows_at([placed], here, first, behind, gone[-2])
@@ -624,20 +671,26 @@ def _rows(keys: Keys, number: int, start: int, end: int, cold: Cold | None) -> l
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
-def _follow(placed: Array, gone: list[Array]) -> None:
+def _follow(placed: Array, of: Array, gone: list[Array], of_gone: Array) -> None:
     """Give entries that follow earlier versions the place of these, in place.
 
     Args:
         placed: int64 (n,), the numbers of their arrivals.
+        of: int64 (n,), the key of each. Two keys have the same number where several shards became one.
         gone: removed entries, among them the earlier versions.
+        of_gone: the key of each.
     """
     *_, places, removed = gone
     if not len(removed):
         return
-    order = np.argsort(removed)
-    at = np.minimum(removed[order].searchsorted(placed), len(order) - 1)
-    follows = removed[order][at] == placed
-    placed[follows] = places[order][at[follows]]
+    numbers, rank = np.unique(removed, return_inverse=True)
+    at = np.minimum(numbers.searchsorted(placed), len(numbers) - 1)
+    some = np.flatnonzero(numbers[at] == placed)
+    names, wanted = of_gone * len(numbers) + rank.reshape(-1), of[some] * len(numbers) + at[some]
+    order = np.argsort(names)
+    found = np.minimum(names[order].searchsorted(wanted), len(order) - 1)
+    same = names[order][found] == wanted
+    placed[some[same]] = places[order[found[same]]]
 
 
 def _or_0(newest: Array) -> Array:

@@ -121,6 +121,7 @@ class Window:
         self.spec = spec
         self.block, self.pages = block, pages_of(block) if pages is PAGES else pages
         self.counts = Counts()
+        self.refused = 0
         self.ledger = Ledger()
         if clock is None and (asks := spec.goes_by_wall_time) is not None:
             raise InvalidArgument(f"window {spec.name!r} goes by wall time: pass a clock", field=asks)
@@ -255,8 +256,8 @@ class Window:
     def admit(self, batch: AnyBatch, limits: Sequence[Limit]) -> Admission:
         """Insert the rows of a bulk with which all limits hold, and slide; see `Plane.admit`."""
         admission, rows = finished(self.admitting.decide_steps(batch, limits))
-        assert isinstance(batch, Batch), "limits are for entries"
-        admission.count(finished(self.insert_rows_steps(batch.rows(rows))))
+        admission.count(finished(self.insert_rows_steps(rows)))
+        self.refused += admission.refused
         return admission
 
     def insert_rows_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
@@ -368,14 +369,20 @@ class Window:
             self.removed.tidy()
         self.derived.tidy()
 
-    def resume(self, counts: Counts, mark: int, punctuated: int = NEVER) -> None:
-        """Go on from what another window had counted, from its high-water mark, and from what is final there."""
+    def resume(self, counts: Counts, mark: int, punctuated: int = NEVER, arrivals: int | None = None) -> None:
+        """Go on from what another window had counted, from its high-water mark, and from what is final there.
+
+        Args:
+            arrivals: the number of its newest arrival, with `known`; None: what the counts say.
+        """
         self.slide_policy.punctuated = punctuated
         for rollup in self.derived.rollups:
             rollup.window.resume(rollup.window.counts, rollup.window.mark, punctuated)
         for name in Counts.__slots__:
             setattr(self.counts, name, getattr(counts, name))  # in place: others hold on to it
         self.mark = mark
+        if self.known is not None and arrivals is not None:
+            self.known.resume(arrivals)
 
     def load(self, batch: AnyBatch) -> None:
         """Take in entries of existing keys as another window had them; see `Writer.load`."""
@@ -655,6 +662,7 @@ class Window:
             high_water_mark=None if self.mark == NEVER else self.mark,
             punctuated=None if self.slide_policy.punctuated == NEVER else self.slide_policy.punctuated,
             evicted_through=self.slide_policy.evicted_through(),
+            refused=self.refused,
         )
 
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:

@@ -4,6 +4,7 @@
     header    spec, counts, newest (the high-water mark), ledger
     keys      names, in the order in which they were created
     entries   a bulk, as it could be written again             (times, fields, keys; with panes partials)
+    removed   a bulk of what was retracted or corrected, with `known`      (entries have the numbers of their arrivals)
     states    of the keys, in the same order: now, late_through, touched
     end       how much there was
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from sash.durability.formats import seal, unseal
 from sash.durability.images.forms import Header, Totals, batch_of, checked, names_of, states_of
-from sash.durability.images.image import punctuated
+from sash.durability.images.image import reached
 from sash.durability.records.columns import batch_to, columns_to, size_of
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
@@ -38,6 +39,7 @@ from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.batches.batch import MAX_COUNTED, AnyBatch, Batch, Coded, PartialBatch
 from sash_engine.windows.derived.views import View
 from sash_engine.windows.keys.keys import NEVER
+from sash_engine.windows.known import kept_spec, removed_spec
 from sash_engine.windows.reading.entries import Entries
 from sash_engine.windows.spec.window import WindowSpec, check_name
 from sash_engine.windows.window import Window
@@ -66,35 +68,37 @@ def export(window: Window | View) -> Iterator[bytes]:
     window = window.at_rest() if isinstance(window, View) else window
     keys = window.keys
     numbers = keys.numbers()
-    entries = Entries(window.spec, keys, numbers, None, None, window.cold, _ROWS)
+    bulks = {"entries": Entries(kept_spec(window.spec), keys, numbers, None, None, window.cold, _ROWS)}
+    if isinstance(window, Window) and (removed := window.removed) is not None:
+        of = removed.keys.numbers()
+        bulks["removed"] = Entries(removed.spec, removed.keys, of, None, None, removed.cold, _ROWS)
     header = {
         "spec": _alone(window.spec),
         **({} if window.spec.source is None else {"from": window.spec.document()["from"]}),
         "counts": window.counts.document(),
-        "newest": window.mark,
-        **punctuated(window),
+        **reached(window),
         "extra": {"ledger": window.ledger.document(parts=False)},
     }
     states = [keys.now[numbers], keys.late_through[numbers], keys.touched[numbers]]
-    return _framed(_records(header, keys.names(), entries, states))
+    return _framed(_records(header, keys.names(), bulks, states))
 
 
 def _alone(spec: WindowSpec) -> dict[str, Any]:
-    """A spec that needs no other window: an imported cascade, or view, is a window that is written to.
-
-    Nor does it say `known`: the file has no arrivals.
-    """
-    return {name: value for name, value in spec.document().items() if name not in ("from", "of", "known")}
+    """A spec that needs no other window: an imported cascade, or view, is a window that is written to."""
+    return {name: value for name, value in spec.document().items() if name not in ("from", "of")}
 
 
-def _records(header: dict[str, Any], names: list[str], entries: Entries, states: list[Array]) -> Iterator[list[Any]]:
-    rows = entries.rows
+def _records(
+    header: dict[str, Any], names: list[str], bulks: Mapping[str, Entries], states: list[Array]
+) -> Iterator[list[Any]]:
+    rows = sum(each.rows for each in bulks.values())
     yield ["header", header]
     for a in range(0, len(names), _KEYS):
         yield ["keys", names[a : a + _KEYS]]
-    for bulk in entries:
-        for batch in _small_enough(bulk):
-            yield ["entries", batch_to(batch)]
+    for kind, entries in bulks.items():
+        for bulk in entries:
+            for batch in _small_enough(bulk):
+                yield [kind, batch_to(batch)]
     for a in range(0, len(names), _KEYS):
         yield ["states", columns_to([state[a : a + _KEYS] for state in states])]
     yield ["end", {"keys": len(names), "rows": rows}]
@@ -174,6 +178,7 @@ class Importer:
         self._rows = 0
         self._expected = 0  # entries of the window that were not read yet
         self._uncounted = False
+        self._arrivals: int | None = None
         self._states: list[list[Array]] = []
         self._ended = False
 
@@ -258,7 +263,10 @@ class Importer:
         self._expected = MAX_COUNTED if header.uncounted else counts.present
         self._uncounted = header.uncounted
         self._reading = window = self._make(spec)
-        window.resume(counts, header.newest, header.punctuated)
+        self._arrivals = header.arrivals
+        if window.known is not None and self._arrivals is None:
+            raise InvalidArgument("a window with known has a newest arrival", field="header.arrivals")
+        window.resume(counts, header.newest, header.punctuated, self._arrivals)
         if self.window is None:
             self.window = window
             window.ledger = header.extra.ledger.ledger()
@@ -296,7 +304,7 @@ class Importer:
 
     def _take_entries(self, payload: Any) -> Steps[None]:
         window = self._window
-        batch = batch_of(payload, window.spec, "entries")
+        batch = batch_of(payload, kept_spec(window.spec), "entries")
         entries = float(batch.entries.sum(dtype=np.float64)) if isinstance(batch, PartialBatch) else len(batch.times)
         if entries > self._expected:
             raise InvalidArgument(
@@ -311,6 +319,15 @@ class Importer:
         self._rows += len(batch.times)
         self._expected -= int(batch.entries.sum()) if isinstance(batch, PartialBatch) else len(batch.times)
 
+    def _take_removed(self, payload: Any) -> None:
+        known = self._window.known
+        if known is None:
+            raise InvalidArgument("the window does not keep what was removed", field="known")
+        batch = batch_of(payload, removed_spec(self._window.spec), "removed")
+        assert isinstance(batch, Batch), "panes have no known"
+        known.load(batch)
+        self._rows += len(batch.times)
+
     def _take_states(self, payload: Any) -> None:
         self._states.append(states_of(payload, "states"))
 
@@ -323,6 +340,7 @@ class Importer:
             )
         if self._uncounted:
             window.counts.inserted += MAX_COUNTED - self._expected
+            window.resume(window.counts, window.mark, window.punctuated, self._arrivals)
         elif self._expected:
             raise InvalidArgument(f"{self._expected} entries less are there than counted", field="header.counts")
         if keys != sum(len(now) for now, *_ in self._states):
@@ -362,6 +380,7 @@ class Importer:
         "header": _take_header,
         "keys": _take_keys,
         "entries": _take_entries,
+        "removed": _take_removed,
         "states": _take_states,
         "end": _take_end,
     }

@@ -89,6 +89,7 @@ _Sequence = Annotated[int, Field(ge=1, le=MAX_SEQUENCE)]
 _First = Annotated[bytes, AfterValidator(_digests(1))]
 _Recent = Annotated[bytes, AfterValidator(_digests(DIGESTS_MAX))]
 _Newest = Annotated[int, Field(ge=NEVER, le=TICK_MAX - 1)]
+_Arrivals = Annotated[int, Field(ge=0, le=MAX_COUNTED)]
 _Listed = Field(strict=False)
 """MessagePack has lists where there were tuples."""
 
@@ -167,6 +168,7 @@ class Head(_Form):
     counts: CountsForm
     newest: _Newest
     punctuated: _Newest = NEVER
+    arrivals: _Arrivals | None = None
     large: list[Annotated[int, Field(ge=0)]] | None = None
 
 
@@ -182,6 +184,7 @@ class Header(_Form):
     counts: _RoomyCounts
     newest: _Newest
     punctuated: _Newest = NEVER
+    arrivals: _Arrivals | None = None
     extra: _Extra
     uncounted: bool = False
 

@@ -49,7 +49,7 @@ from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.window import Window
 
-__all__ = ["PART_BYTES", "Image", "PartKey", "dump", "no_key", "punctuated"]
+__all__ = ["PART_BYTES", "Image", "PartKey", "dump", "no_key", "reached"]
 
 PART_BYTES = 4 << 20
 """A part has no more bytes, unless a single entry, key or block is larger."""
@@ -78,9 +78,13 @@ def no_key(number: int) -> None:
     return
 
 
-def punctuated(window: Window | View) -> dict[str, int]:
-    """The time up to which entries are final, as a member of a document; nothing if there is none."""
-    return {} if window.punctuated == NEVER else {"punctuated": window.punctuated}
+def reached(window: Window | View) -> dict[str, int]:
+    """How far a window has come, as members of a document: what is final, and the newest arrival, where it has them."""
+    return {
+        "newest": window.mark,
+        **({} if window.punctuated == NEVER else {"punctuated": window.punctuated}),
+        **({} if isinstance(window, View) or window.known is None else {"arrivals": window.known.number}),
+    }
 
 
 def dump(window: Window) -> Image:
@@ -134,8 +138,7 @@ class Image:
             "block": window.block,
             "pages": window.pages,
             "counts": window.counts.document(),
-            "newest": window.mark,
-            **punctuated(window),
+            **reached(window),
             "large": [slot for slot, monoid in enumerate(self._layout.monoids) if monoid.external],
         }
         self._take(lambda: ["head", head])

@@ -151,7 +151,7 @@ class _Reader:
         assert kind == "head", f"an image begins with its head, not with {kind}"
         window = self._empty or self._made(head)
         said = _sound(checked, Head, head, "head")
-        window.resume(said.counts.counts(), said.newest, said.punctuated)
+        window.resume(said.counts.counts(), said.newest, said.punctuated, said.arrivals)
         self._large = said.large
         if self._large is None:
             self._large = [slot for slot, monoid in enumerate(window.layout.monoids) if _was_large(monoid)]

@@ -7,7 +7,7 @@ PartialBatch    partials: a row stands for several entries, with a partial of ea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, ClassVar
 
@@ -81,6 +81,7 @@ class Batch:
         columns: for each field of the window, n values: float64, int64, bool, or `Coded` for strings. A field that
             may be null also has a mark, see `sash_wire.nulls`; without it, no value is null.
         keys: n keys where the window is keyed, else None.
+        row_of: the spec that its only row was checked against, and what `checked` returns then: see `of_row`.
 
     The arrays are handed over: the window keeps them, and nobody writes to them later.
     """
@@ -90,6 +91,7 @@ class Batch:
     times: npt.NDArray[np.int64]
     columns: Mapping[str, Array | Coded]
     keys: Coded | None = None
+    row_of: tuple[WindowSpec, tuple[Array, ...]] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -127,12 +129,21 @@ class Batch:
 
     @classmethod
     def of_row(cls, spec: WindowSpec, time: int, fields: Mapping[str, Any], key: str | None = None) -> Batch:
-        """Make a batch of one entry; raises InvalidArgument for a field that is missing, unknown or of another type."""
+        """Make a batch of one entry, checked.
+
+        Raises:
+            InvalidArgument: a field is missing, unknown or of another type; or the key is, or is none.
+        """
         check_time(time, "time")
-        columns: dict[str, Array | Coded] = {}
+        columns, values = dict[str, Array | Coded](), list[Array]()
         for (name, kind), value in zip(spec.columns.items(), Fields(spec).checked(fields), strict=True):
-            columns[name] = Coded([value], _FIRST) if kind == "string" else np.array([value], NUMPY_TYPES[kind])
-        return cls(np.array([time], np.int64), columns, None if key is None else Coded([key], _FIRST))
+            values.append(np.array([value], NUMPY_TYPES[kind]))
+            columns[name] = Coded([value], _FIRST) if kind == "string" else values[-1]
+        keys = None
+        if _is_keyed(spec, key is not None) and key is not None:
+            _check_names([key], spec)
+            keys = Coded([key], _FIRST)
+        return cls(np.array([time], np.int64), columns, keys, (spec, tuple(values)))
 
     @property
     def is_untimed(self) -> bool:
@@ -159,6 +170,8 @@ class Batch:
         Raises:
             InvalidArgument: names the field and, where one was passed, the limit.
         """
+        if self.row_of is not None and self.row_of[0] is spec:
+            return self.times, self.row_of[1]
         n = len(self.times)
         _check_times(self.times)
         wanted = spec.columns
@@ -274,15 +287,21 @@ def _check_times(times: Array) -> None:
 
 
 def _check_keys(keys: Coded | None, spec: WindowSpec, n: int) -> None:
-    if not spec.keyed:
-        if keys is not None:
-            raise InvalidArgument(f"window {spec.name!r} is not keyed", field="key")
-        return
-    if keys is None:
-        raise InvalidArgument(f"window {spec.name!r} is keyed: every entry needs a key", field="key")
-    _check_length(len(keys.codes), n, "key")
-    _check_codes(keys, "key")
-    dictionary = keys.dictionary
+    if _is_keyed(spec, keys is not None) and keys is not None:
+        _check_length(len(keys.codes), n, "key")
+        _check_codes(keys, "key")
+        _check_names(keys.dictionary, spec)
+
+
+def _is_keyed(spec: WindowSpec, given: bool) -> bool:
+    """Whether a window is keyed; raises InvalidArgument unless keys are given just then."""
+    if spec.keyed != given:
+        wrong = "is keyed: every entry needs a key" if spec.keyed else "is not keyed"
+        raise InvalidArgument(f"window {spec.name!r} {wrong}", field="key")
+    return given
+
+
+def _check_names(dictionary: Sequence[str], spec: WindowSpec) -> None:
     # A character takes at most four bytes: two passes in C show that most dictionaries need no closer look.
     if not all(dictionary) or max(map(len, dictionary), default=0) * 4 > MAX_KEY_BYTES:
         for key in dictionary:

@@ -24,14 +24,14 @@ the row passes a later one. The answers at all these times are one series.
     count 10 <= 2     entries 1, 3, 4    row 5: three are in (-5, 5]     leave at 11, 13, 14: at 13 there is room again
 
 A row and limit: O(log n) where it is the newest of its key, as a query; with m later times a series over these; and for
-a group without a rollup O(its keys).
+a group without a rollup O(its keys). Rows that are newest are decided together where they can be, see `runs`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ from sash_engine.monoids import Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Admission
-from sash_engine.windows.batches.batch import AnyBatch
+from sash_engine.windows.batches.batch import AnyBatch, Batch
 from sash_engine.windows.batches.panes import Panes
 from sash_engine.windows.derived.derived import Derived
 from sash_engine.windows.keys.keys import NEVER, UNKEYED, Keys
@@ -55,6 +55,7 @@ from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec, parse_duration
 from sash_engine.windows.writing.order import Order
+from sash_engine.windows.writing.runs import can_add, candidates, ranges_steps
 from sash_wire.labels import split
 
 __all__ = ["Admitting"]
@@ -76,6 +77,8 @@ _ROUNDS = 16
 _FEW = 3
 """So many lookbacks are folded one by one: 15 us each. A series costs 0.3 ms more, and little for each."""
 
+_SINGLE = 8
+"""So many rows are decided one by one: 20 us each. A run costs 0.2 ms more, and 1 to 3 us a row."""
 _ROWS = 32
 """Rows that one step decides: 1 to 2 ms."""
 _KEYS = 4_096
@@ -83,6 +86,8 @@ _KEYS = 4_096
 _KEPT = 64
 """Sets of limits that are kept, checked: some KiB each."""
 
+_FIRST, _NONE = np.zeros(1, np.int64), np.empty(0, np.int64)
+"""The rows that are decided of a write of one row."""
 _OPS = ("<=", "<", ">=", ">")
 
 
@@ -92,7 +97,7 @@ class _Compared:
 
     Args:
         place: among the limits.
-        at: the place of its answer among those of the fold; -1: the number of entries.
+        at: the place of its answer among those of the fold; -1: the last, the number of entries.
         op, value: how it compares, and with what.
     """
 
@@ -146,11 +151,11 @@ class _Scope:
     def __init__(self, keys: Keys, numbers: Numbers, slide: Slide, cold: Cold | None) -> None:
         self._keys, self._numbers, self._cold = keys, numbers, cold
         self.size = len(numbers)
-        self._number = numbers.item() if len(numbers) == 1 else -1
+        self._number = numbers.item() if self.size == 1 else -1
         """The only key; -1 where there are none, or several."""
         if slide.wall:
             slide.by_age_each(numbers)
-        self.mark = NEVER if not len(numbers) else int(keys.now[numbers].max())
+        self.mark = keys.now_of[self._number] if self.size == 1 else int(keys.now[numbers].max(initial=NEVER))
         """No entry is newer."""
 
     def totals_steps(self, start: int, end: int, part: Layout) -> Steps[tuple[int, list[Partial]]]:
@@ -250,33 +255,39 @@ class _OfRollup(_Scope):
 
 
 class _Trial:
-    """A scope, and the rows of this write that have gone in."""
+    """A scope, and the rows of this write that have gone in.
+
+    Attributes:
+        taken: how many have.
+    """
 
     def __init__(self, scope: _Scope, layout: Layout) -> None:
         self.scope, self._layout = scope, layout
-        self._taken: Forest | None = None
+        self.taken = 0
+        self._rows: Forest | None = None
 
     def take(self, time: int, values: Sequence[Any]) -> None:
         """Take in a row; none that was taken is newer."""
-        if self._taken is None:
-            self._taken = Forest(self._layout)
+        if self._rows is None:
+            self._rows = Forest(self._layout)
         if len(self._layout.dtypes) > 1 + len(values):  # the number of its arrival, which no aggregate of a spec reads
             values = (*values, 0)
-        self._taken.insert(time, values)
+        self._rows.insert(time, values)
+        self.taken += 1
 
     def totals_steps(self, start: int, end: int, part: Layout) -> Steps[tuple[int, list[Partial]]]:
         """The number of entries with start <= time <= end, and their partials."""
         entries, totals = yield from self.scope.totals_steps(start, end, part)
-        if self._taken is None:
+        if self._rows is None:
             return entries, list(totals)
-        more, newer = self._taken.range_totals(start, end, part)
+        more, newer = self._rows.range_totals(start, end, part)
         return entries + more, part.combine(totals, newer)
 
     def series_steps(self, starts: Array, stops: Array, part: Layout) -> Steps[tuple[list[int], list[list[Partial]]]]:
         """The entries of k ranges start <= time < stop, and per slot their partials."""
         entries, totals = yield from self.scope.series_steps(starts, stops, part)
-        if self._taken is not None:
-            rows, filled, folds = yield from self._taken.fold_steps(starts, stops, part)
+        if self._rows is not None:
+            rows, filled, folds = yield from self._rows.fold_steps(starts, stops, part)
             mine = part.entries_of(rows[filled], folds) if len(filled) else filled
             for at, more in zip(filled.tolist(), mine.tolist(), strict=True):
                 entries[at] += more
@@ -288,20 +299,26 @@ class _Trial:
     def times(self, start: int, end: int, most: int) -> tuple[Array, int]:
         """As `_Scope.times`, with those of the rows that have gone in."""
         times, until = self.scope.times(start, end, most)
-        if self._taken is not None:
-            mine = self._taken.columns()[0]
+        if self._rows is not None:
+            mine = self._rows.columns()[0]
             times = np.union1d(times, mine[(mine >= start) & (mine <= until)])
+            if len(times) > most:
+                times, until = times[:most], int(times[most - 1])
         return times, until
 
 
 @dataclass(slots=True)
 class _Row:
-    """One row of a write: its time, and a value per column after the time; and where it stands among all."""
+    """One row of a write: its time, and where it stands in the columns of all."""
 
     time: int
-    values: Sequence[Any]
     columns: Sequence[Array]
     at: int
+
+    @property
+    def values(self) -> list[Any]:
+        """A value per column after the time."""
+        return [column.item(self.at) for column in self.columns[1:]]
 
 
 @dataclass(slots=True)
@@ -454,54 +471,113 @@ class Admitting:
 
     # ---------------------------------------------------------------- deciding
 
-    def decide_steps(self, batch: AnyBatch, limits: Sequence[Limit]) -> Steps[tuple[Admission, Array]]:
+    def decide_steps(self, batch: AnyBatch, limits: Sequence[Limit]) -> Steps[tuple[Admission, Batch]]:
         """Decide about the rows of a bulk, in steps; nothing changes.
 
         Returns:
-            what becomes of each; and which rows are to be inserted, rising: all but those that a limit refuses. What is
-            late or too far ahead is among them, because the insert drops and counts it.
+            what becomes of each; and the rows that are to be inserted: all but those that a limit refuses. What is late
+            or too far ahead is among them, because the insert drops and counts it.
 
         Raises:
             InvalidArgument, Unsupported: names the field and the limit.
             FailedPrecondition: the order policy rejects a row.
             ResourceExhausted: rows are compared in more than `MAX_LATER` lookbacks, or `MAX_COMPARED` together.
         """
-        # What is kept of the limits serves many writes; each write counts for itself.
-        folds, columns = [replace(fold) for fold in self._folds(limits)], self._columns(batch)
+        folds, columns = self._folds(limits), self._columns(batch)
+        assert isinstance(batch, Batch), "partials are refused"
+        for fold in folds:  # they are kept for many writes, one after the other
+            fold.compared = 0
         n = len(batch.times)
         admission = Admission.undecided(n, len(limits))
         if not n:
-            return admission, np.empty(0, np.int64)
+            return admission, batch
         names = [UNKEYED] if batch.keys is None else batch.keys.dictionary
         codes = np.zeros(n, np.int64) if batch.keys is None else batch.keys.codes
         numbers = self._keys.find_each(names)
-        dropped = self._dropped(columns[0], codes, numbers)
+        if n > 1:
+            dropped = self._dropped(columns[0], codes, numbers)
+            rows = np.argsort(columns[0], kind="stable")
+            rows = rows if dropped is None else rows[~dropped[rows]]
+        else:
+            rows = _NONE if self._drops(columns[0].item(), numbers.item(codes.item())) else _FIRST
         if self._panes is not None:
             _, columns = yield from self._panes.folded_steps(columns, np.ones(n, np.int64), False)
-        inserted, trials = np.ones(n, np.bool_), dict[tuple[Any, ...], _Trial]()
-        for turn, i in enumerate(np.argsort(columns[0], kind="stable").tolist() if n > 1 else (0,)):
-            if dropped is not None and dropped[i]:
-                continue
-            row = _Row(columns[0].item(i), [column.item(i) for column in columns[1:]], columns, i)
-            code = int(codes[i])
-            among = list[_Trial]()
+        inserted, trials, known = [True] * n, dict[tuple[Any, ...], _Trial](), dict[tuple[Any, ...], int | None]()
+        if len(rows) > _SINGLE:
+            rows = yield from self._run(admission, folds, columns, rows, names, codes, numbers)
+        for turn, i in enumerate(rows.tolist()):
+            row, code, among = _Row(columns[0].item(i), columns, i), codes.item(i), list[_Trial]()
             for fold in folds:
-                among.append((yield from self._trial(trials, fold.by, names[code], int(numbers[code]))))
-            found = yield from self._found(folds, among, row)
-            held = all(each.holds for each in found)
-            yield from self._tell(admission, folds, among, found, row, held)
-            admission.admitted[i] = inserted[i] = held
-            if held:
-                if n > 1:
-                    for trial in dict.fromkeys(among):
-                        trial.take(row.time, row.values)
-            else:
-                admission.refused += 1
-                at = yield from self._next_time(folds, among, row)
-                admission.retry_after[i] = None if at is None else at - batch.times.item(i)
+                among.append((yield from self._trial(trials, fold.by, names[code], numbers.item(code))))
+            if not admission.admitted[i]:
+                found = yield from self._found(folds, among, row)
+                held = all(each.holds for each in found)
+                yield from self._tell(admission, folds, among, found, row, held)
+                admission.admitted[i] = inserted[i] = held
+                if not held:
+                    admission.refused += 1
+                    # The same again, later, with the same entries: it would go in at the same time.
+                    same = (*map(id, among), *[trial.taken for trial in among], *row.values)
+                    at = known.get(same, NEVER)
+                    if at is not None and at < row.time:
+                        at = known[same] = yield from self._next_time(folds, among, row)
+                    admission.retry_after[i] = None if at is None else at - batch.times.item(i)
+            if admission.admitted[i] and n > 1:
+                for trial in dict.fromkeys(among):
+                    trial.take(row.time, row.values)
             if turn % _ROWS == _ROWS - 1:
                 yield
-        return admission, np.flatnonzero(inserted)
+        return admission, batch.rows(np.flatnonzero(inserted)) if admission.refused else batch
+
+    def _run(
+        self,
+        admission: Admission,
+        folds: Sequence[_Fold],
+        columns: Sequence[Array],
+        rows: Array,
+        names: Sequence[str],
+        codes: Array,
+        numbers: Numbers,
+    ) -> Steps[Array]:
+        """Decide about the rows of runs, see `runs`; return the others, and those that these are compared with."""
+        by, keys, slide, horizon = folds[0].by, self._keys, self._slide, None
+        if any(fold.by != by or not can_add(fold.part) for fold in folds) or len(set(names)) < len(names):
+            return rows
+        if by is not None:
+            rollup = next((each for each in self._derived.rollups if each.parts == set(by)), None)
+            if rollup is None:
+                return rows
+            groups = dict[str, int]()
+            of = [groups.setdefault(rollup.name_of(self._values(by, name)), len(groups)) for name in names]
+            keys, slide, codes = rollup.window.keys, rollup.window.slide_policy, np.array(of)[codes]
+            numbers, horizon = keys.find_each(list(groups)), keys.late_through
+            yield
+        if slide.wall:
+            slide.by_age_each(numbers[numbers >= 0])
+        span = max(fold.span for fold in folds)
+        found = candidates(keys, rows, columns[0], codes, numbers, span, horizon)
+        if found is None:
+            return rows
+        compared, holds = list[tuple[_Compared, list[Any]]](), [True] * len(found.rows)
+        for fold in folds:
+            fold.compared += len(found.rows)
+            entries, answers = yield from ranges_steps(keys, found, fold.span, fold.part, columns)
+            for limit in fold.limits:
+                each = (entries if limit.at < 0 else answers[limit.at]).tolist()
+                compared.append((limit, each))
+                holds = [held and limit.holds(answer) for held, answer in zip(holds, each, strict=True)]
+            yield
+        went = found.went(holds)
+        for limit, each in compared:
+            told = admission.limits[limit.place]
+            for row, answer, goes in zip(found.rows.tolist(), each, went.tolist(), strict=True):
+                if goes:
+                    admission.admitted[row] = told.holds[row] = True
+                    told.answers[row], told.remaining[row] = answer, max(limit.left(answer), 0)
+            yield
+        decided = np.zeros(len(codes), np.bool_)
+        decided[found.rows[went]] = True
+        return rows[np.isin(codes[rows], codes[rows[~decided[rows]]])]
 
     def _dropped(self, times: Array, codes: Array, numbers: Numbers) -> Array | None:
         """The rows that the order policy drops, as in an insert; None where it drops none."""
@@ -523,6 +599,18 @@ class Admitting:
         elif ahead is None or not ahead.any():
             return None
         return late if ahead is None else late | ahead
+
+    def _drops(self, time: int, number: int) -> bool:
+        """Whether the order policy drops the only row, of the key of a number; -1: of a new one."""
+        order, slide = self._order, self._slide
+        if order.guards and order.is_ahead(time):
+            return True
+        through = slide.refused_through()
+        if number >= 0:
+            if order.in_order_only:
+                order.check_next(number, time)
+            through = max(self._keys.late_through_of[number], through)
+        return time <= through and bool(order.refuse_late(1, through))
 
     def _trial(
         self, trials: dict[tuple[Any, ...], _Trial], by: tuple[str, ...] | None, name: str, number: int
@@ -573,17 +661,16 @@ class Admitting:
                         limit=f"{MAX_LATER} later times",
                     )
                 ends += later.tolist()
-            answers = yield from self._answers(fold, trial, row, ends)
-            for each in found:
-                for end, answer in zip(ends, answers[each.limit.at], strict=True):
-                    each.note(end, answer)
+            for end, answers in zip(ends, (yield from self._answers(fold, trial, row, ends)), strict=True):
+                for each in found:
+                    each.note(end, answers[each.limit.at])
             out += found
         return out
 
-    def _answers(self, fold: _Fold, trial: _Trial, row: _Row, ends: list[int]) -> Steps[dict[int, list[Any]]]:
+    def _answers(self, fold: _Fold, trial: _Trial, row: _Row, ends: list[int]) -> Steps[list[Sequence[Any]]]:
         """What the limits of a fold compare, with a row, in the lookbacks that end with some times.
 
-        By the places of `_Compared.at`.
+        Of each the answers, by the places of `_Compared.at`.
 
         Raises:
             ResourceExhausted: the rows of this write are compared in too many.
@@ -596,25 +683,20 @@ class Admitting:
                 field="entries",
                 limit=f"{MAX_COMPARED} lookbacks and keys",
             )
-        part, own = fold.part, list(fold.part.identities)
-        part.extend(own, row.columns, row.at, row.at + 1)
-        counts, lowered = list[int](), list[list[Any]]()
+        part, out = fold.part, list[Sequence[Any]]()
         if len(ends) <= _FEW:
             for end in ends:
                 entries, totals = yield from trial.totals_steps(fold.start(end), end, part)
-                counts.append(entries + 1)
-                lowered.append(part.lower(entries + 1, part.combine(totals, own)))
-            return {-1: counts} | dict(enumerate(map(list, zip(*lowered, strict=True))))
+                part.extend(totals, row.columns, row.at, row.at + 1)
+                out.append([*part.lower(entries + 1, totals), entries + 1])
+            return out
+        own = list(part.identities)
+        part.extend(own, row.columns, row.at, row.at + 1)
         stops = np.array(ends) + 1
         starts = np.maximum(stops, TICK_MIN + fold.span) - fold.span
         entries_each, columns = yield from trial.series_steps(starts, stops, part)
-        counts = [entries + 1 for entries in entries_each]
-        out: dict[int, list[Any]] = {-1: counts}
-        for at, slot in enumerate(part.answers[len(part.answers) - len(part.names) :]):
-            out[at] = counts
-            if slot >= 0:
-                monoid = part.monoids[slot]
-                out[at] = [monoid.lower(monoid.combine(older, own[slot])) for older in columns[slot]]
+        for entries, *totals in zip(entries_each, *columns, strict=True):
+            out.append([*part.lower(entries + 1, part.combine(totals, own)), entries + 1])
         return out
 
     def _tell(
@@ -633,7 +715,7 @@ class Admitting:
             if not held:
                 assert each.end is not None, "at least one lookback was looked at"
                 entries, totals = yield from trial.totals_steps(fold.start(each.end), each.end, fold.part)
-                answer = entries if each.limit.at < 0 else fold.part.lower(entries, totals)[each.limit.at]
+                answer = [*fold.part.lower(entries, totals), entries][each.limit.at]
                 left = each.limit.left(answer)
             told = admission.limits[each.limit.place]
             told.answers[row.at], told.holds[row.at] = answer, each.holds
@@ -650,17 +732,19 @@ class Admitting:
         for _ in range(_ROUNDS):
             before = time
             for fold, trial in zip(folds, among, strict=True):
-                at = yield from self._first_time(fold, trial, row, time)
+                at, holds = yield from self._first_time(fold, trial, row, time)
                 if at is None or at >= TICK_MAX:
                     return None
                 time = at
                 yield
-            if time == before:
+            if time == before or (holds and len(folds) == 1):
                 break
         return time
 
-    def _first_time(self, fold: _Fold, trial: _Trial, row: _Row, time: int) -> Steps[int | None]:
+    def _first_time(self, fold: _Fold, trial: _Trial, row: _Row, time: int) -> Steps[tuple[int | None, bool]]:
         """The first time from `time` on at which the limits of a fold hold with a row; None: never.
+
+        With it, whether they hold then: where too many entries have to leave first, they may not yet.
 
         entries      3   5              9          the row is tried at 6: ends 6 and 9; where 3 and 5 leave; at 9, 10
         bad ends                        x          9 has too many with the row: it has to pass 9, or be a lookback
@@ -683,13 +767,13 @@ class Admitting:
             tried = sorted({-(-each // granule) * granule for each in changes if time <= each <= last})
             ends = later.tolist()
             answers = yield from self._answers(fold, trial, row, [*tried, *ends])
-            good = [all(each.holds(answers[each.at][i]) for each in fold.limits) for i in range(len(tried) + len(ends))]
+            good = [all(limit.holds(each[limit.at]) for limit in fold.limits) for each in answers]
             bad = [end for end, holds in zip(ends, good[len(tried) :], strict=True) if not holds]
             for at, holds in zip(tried, good, strict=False):
                 after = bisect_right(bad, at)
                 if holds and (after == len(bad) or bad[after] >= at + span):
-                    return int(at)
+                    return int(at), True
             if last == TICK_MAX:
-                return None
+                return None, False
             reached = max(int(last), reached)
-        return reached
+        return reached, False
