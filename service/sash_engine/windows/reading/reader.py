@@ -55,6 +55,7 @@ from sash_engine.windows.reading.pairs import Pairs
 from sash_engine.windows.reading.session_series import sessions_steps
 from sash_engine.windows.spec.algorithms import check_ranges, check_values
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time, parse_duration
+from sash_wire.meant import instead
 
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
@@ -578,7 +579,8 @@ def named(names: Sequence[str], known: Collection[str], window: str) -> tuple[st
     asked = frozenset(names)
     if unknown := asked.difference(known):
         wrong, there = next(name for name in names if name in unknown), ", ".join(known)
-        refuse("aggregates", f"window {window!r} has no aggregate {str(wrong)[:140]!r}; it has {there}", limit=there)
+        no = f"no aggregate {str(wrong)[:140]!r}{instead(wrong, known, 'it has')}"
+        refuse("aggregates", f"window {window!r} has {no}", limit=there)
     return tuple([name for name in known if name in asked])
 
 
