@@ -308,3 +308,16 @@ def test_times_that_are_as_far_apart_as_can_be():
     written = [(key, time, 1) for time in ends for key in "ab" for _ in range(5)]
     got = w.admit(bulk(w, written), [Limit("n", 10, "<=", 3)])
     assert got.admitted == [True, True, True, False, False] * 4
+
+
+@pytest.mark.parametrize("single", [0, 99])
+def test_runs_of_a_group_whose_rollup_begins_behind_what_its_keys_have(single, monkeypatch):
+    """Evicting from one key empties the rollup up to there; the others still count."""
+    w = window(rollups=[["tenant"]], **GROUPED)
+    w.bulk_insert(bulk(w, [(key, time, 1) for key in KEYS[:2] for time in range(1, 11)]))
+    w.bulk_evict(5, KEYS[0])
+    monkeypatch.setattr(admitting, "_SINGLE", single)
+    got = w.admit(bulk(w, [(KEYS[0], 11 + i // 4, 1) for i in range(12)]), [Limit("n", 10, "<=", 18, ("tenant",))])
+    #  (1, 11] has 5 + 9 entries, (2, 12] 5 + 8, (3, 13] 5 + 7, and the rows that went in
+    assert got.limits[0].answers == [15, 16, 17] + [18] * 9
+    assert [i for i, goes in enumerate(got.admitted) if goes] == [0, 1, 2, 3, 4, 8]
