@@ -12,9 +12,10 @@ from sash_engine.errors import InvalidArgument, ResourceExhausted
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit
-from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import admitting
+from sash_engine.windows.writing.runs import Candidates
 from sash_wire.nulls import mark_of
 from tests.support.admit_model import decide
 
@@ -287,6 +288,23 @@ def test_rows_of_runs_are_decided_as_one_by_one(shape, writes, limits, grouped, 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(admitting, "_SINGLE", single)
                 got.append(w.admit(batch, limits))
+            if moved[0][2] < 0:  # what a group's rollup has begins behind this
+                w.bulk_evict(moved[0][1], moved[0][0] if w.spec.keyed else None)
             w.check_invariants()
         assert got[0] == got[1]
     assert windows[0].counts == windows[1].counts
+
+
+def test_a_run_ends_with_the_first_row_that_does_not_go_in_and_no_other_run_with_it():
+    rows, scope = np.arange(7), np.array([2, 2, 2, 0, 0, 1, 1])
+    found = Candidates(rows, rows, scope, np.array([3, 4]), np.array([2, 2]))
+    goes = found.went([True, False, True, True, True, False, True])
+    assert goes.tolist() == [True, False, False, True, True, False, False]
+
+
+def test_times_that_are_as_far_apart_as_can_be():
+    w = window(keys=None, keyed=True, rollups=None)
+    ends = [TICK_MIN + 1, TICK_MAX - 1]
+    written = [(key, time, 1) for time in ends for key in "ab" for _ in range(5)]
+    got = w.admit(bulk(w, written), [Limit("n", 10, "<=", 3)])
+    assert got.admitted == [True, True, True, False, False] * 4

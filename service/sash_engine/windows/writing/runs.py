@@ -71,7 +71,7 @@ def candidates(
 
     Args:
         keys: of the window, or of a rollup.
-        rows: int64 (m,), the rows that are decided.
+        rows: int64 (m,), the rows that are decided, by their times.
         times: int64 (n,), of all rows.
         scope: int64 (n,), of all rows.
         number_of: int64 (s,), the key of each scope; -1: it has no entries.
@@ -90,7 +90,7 @@ def candidates(
     rows = rows[~outside[scope[rows]]]
     if not len(rows):
         return None
-    rows = rows[np.lexsort((times[rows], scope[rows], number_of[scope[rows]]))]
+    rows = rows[np.lexsort((scope[rows], number_of[scope[rows]]))]
     number = number_of[scope[rows]]
     unknown = int(number.searchsorted(0))
     numbers, firsts = np.unique(number[unknown:], return_index=True)
