@@ -82,6 +82,7 @@ def test_a_question(service, asked, field, says):
     refused = service.http().get(f"{WINDOW}/query?{asked}")
     assert (refused.status_code, refused.json()["field"]) == (400, field)
     assert says in refused.json()["detail"]
+    assert ("where=NAME" in refused.json()["detail"]) == (field == "airport")
 
 
 @pytest.mark.parametrize(
