@@ -173,6 +173,35 @@ def test_a_large_write_is_decided_in_slices_with_the_window_alone(cold):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("row", "by", "old"),
+    [
+        (("a", 0, 1), None, True),
+        (("a", 499, 1), None, False),
+        (("b", 0, 1), None, False),
+        (("b", 0, 1), (), True),
+        (("b", 499, 1), (), False),
+    ],
+)
+def test_one_old_row_is_decided_in_slices(row, by, old, monkeypatch):
+    """It is compared in a lookback for each newer entry: ten of them held everybody for 0.3 s."""
+    monkeypatch.setattr(slices, "_SLICE_S", 0.0)
+
+    async def run():
+        _server, storage = await served()
+        await storage.write("w", BulkInsert(bulk(*[("a", i % 500, 1) for i in range(1500)])))
+        write = asyncio.create_task(storage.write("w", Admit(bulk(row), (Limit("n", 999, "<=", 9, by),))))
+        turns = 0
+        while not write.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert (await write).admitted == [row[0] == "b" and by is None]
+        assert (turns > 10) is old, turns
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
 def test_a_caller_who_is_cancelled_leaves_the_whole_write_or_nothing_and_no_work(monkeypatch):
     """While it is decided, it has changed nothing: the rest is not decided at once, with all others waiting."""
     taken, steps = [0], Admit.steps
