@@ -385,7 +385,7 @@ class Admitting:
     def _newest(self, batch: AnyBatch, limits: Sequence[Limit]) -> int:
         """No entry is newer that the rows of a bulk, which may be invalid, are compared with."""
         names = [UNKEYED] if batch.keys is None else batch.keys.dictionary
-        if len(names) > 1 or any([limit.by is not None for limit in limits]):
+        if len(names) > 1 or any(limit.by is not None for limit in limits):
             return self._keys.top
         number = self._keys.find(names[0]) if names else None
         return NEVER if number is None else self._keys.now_of[number]
