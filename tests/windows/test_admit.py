@@ -1,5 +1,6 @@
 """Writes that decide, against a plain model: every lookback folded from the list of entries, and every time tried."""
 
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -11,9 +12,11 @@ from sash_engine.errors import InvalidArgument, ResourceExhausted
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit
-from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import admitting
+from sash_engine.windows.writing.runs import Candidates
+from sash_wire.nulls import mark_of
 from tests.support.admit_model import decide
 
 PARTS = ("tenant", "user", "model")
@@ -232,3 +235,76 @@ def test_rows_that_went_in_count_in_many_later_lookbacks(aggregate):
     w.bulk_insert(bulk(w, [("a|x|m", time, 1) for time in (20, 21, 22, 23, 24)]))
     got = check(w, [("a|x|m", time, 1) for time in (17, 18, 18, 19, 19)], [Limit(aggregate, 10, "<=", 7)])
     assert got.refused == 3
+
+
+def test_the_only_row_may_be_of_any_key_of_a_dictionary():
+    w = window()
+    columns = {"value": np.array([1]), "id": np.array([1])}
+    assert w.admit(Batch(np.array([5]), columns, Coded(KEYS, np.array([2], np.uint32))), [N]).admitted == [True]
+    assert there(w) == [(KEYS[2], 5, 1)]
+
+
+shapes_of_runs = [
+    {},
+    {"keys": None, "rollups": None},
+    {"rollups": [["tenant"]]},
+    {"granularity": 4},
+    {"known": "arrival", "slide": {"max_age": 60}, "history": "100"},
+    {"nullable": ["value"]},
+]
+sums = st.builds(
+    Limit,
+    st.sampled_from(["n", "sum", "entries"]),
+    st.integers(2, 30),
+    st.sampled_from(["<=", ">="]),
+    st.integers(-3, 12),
+)
+
+
+@given(
+    st.sampled_from(shapes_of_runs),
+    st.lists(st.lists(row, min_size=1, max_size=30), min_size=1, max_size=3),
+    st.lists(sums, min_size=1, max_size=3),
+    st.booleans(),
+    st.data(),
+)
+def test_rows_of_runs_are_decided_as_one_by_one(shape, writes, limits, grouped, data):
+    """In windows of all kinds; the times of each write are mostly later than those before."""
+    shape = {**GROUPED, **shape}
+    if grouped and shape.get("keys", PARTS):
+        limits = [replace(each, by=("tenant",)) for each in limits]
+    if "granularity" in shape:
+        limits = [replace(each, lookback=each.lookback // 4 * 4 + 4) for each in limits]
+    windows = [window(4, (2, 4), **shape) for _ in range(2)]
+    for number, some in enumerate(writes):
+        moved = [(key, time + 35 * number, value) for key, time, value in some]
+        if data.draw(st.booleans()):
+            moved.sort(key=lambda each: each[1])
+        got = []
+        for w, single in zip(windows, (0, 1 << 20), strict=True):
+            batch = bulk(w, moved)
+            if w.spec.nullable:
+                batch.columns[mark_of("value")] = np.array([value > 0 for _, _, value in moved])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(admitting, "_SINGLE", single)
+                got.append(w.admit(batch, limits))
+            if moved[0][2] < 0:  # what a group's rollup has begins behind this
+                w.bulk_evict(moved[0][1], moved[0][0] if w.spec.keyed else None)
+            w.check_invariants()
+        assert got[0] == got[1]
+    assert windows[0].counts == windows[1].counts
+
+
+def test_a_run_ends_with_the_first_row_that_does_not_go_in_and_no_other_run_with_it():
+    rows, scope = np.arange(7), np.array([2, 2, 2, 0, 0, 1, 1])
+    found = Candidates(rows, rows, scope, np.array([3, 4]), np.array([2, 2]))
+    goes = found.went([True, False, True, True, True, False, True])
+    assert goes.tolist() == [True, False, False, True, True, False, False]
+
+
+def test_times_that_are_as_far_apart_as_can_be():
+    w = window(keys=None, keyed=True, rollups=None)
+    ends = [TICK_MIN + 1, TICK_MAX - 1]
+    written = [(key, time, 1) for time in ends for key in "ab" for _ in range(5)]
+    got = w.admit(bulk(w, written), [Limit("n", 10, "<=", 3)])
+    assert got.admitted == [True, True, True, False, False] * 4

@@ -22,6 +22,7 @@ from sash_engine.windows.spec.window import MAX_KEY_BYTES, TICK_MIN, WindowSpec,
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
 from sash_wire.labels import split as split_key
+from sash_wire.meant import instead
 from sash_wire.nulls import is_mark, mark_of, named_by, split
 
 __all__ = [
@@ -179,8 +180,8 @@ class Batch:
                 if is_mark(name) and named_by(name) in spec.fields:
                     _check_no_null(column, named_by(name))
                     continue
-                known = ", ".join(spec.fields)
-                raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
+                no = f"no field {name!r}{instead(name, spec.fields, 'it has')}"
+                raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
         columns = []
         for name, kind in wanted.items():
             if name not in self.columns:
@@ -191,11 +192,11 @@ class Batch:
             column = self.columns[name]
             if isinstance(column, Coded):
                 if kind != "string":
-                    raise InvalidArgument(f"field {name!r} is a {kind}, not a string", field=name)
+                    raise InvalidArgument(f"field {name!r} is {kind}, not string", field=name)
                 _check_codes(column, name)
                 column = column.decode()
             elif column.dtype != NUMPY_TYPES[kind] or kind == "string":
-                raise InvalidArgument(f"field {name!r} is a {kind}, not a {column.dtype}", field=name)
+                raise InvalidArgument(f"field {name!r} is {kind}, not {column.dtype}", field=name)
             _check_length(len(column), n, name)
             columns.append(column)
         _check_keys(self.keys, spec, n)
@@ -256,9 +257,9 @@ class PartialBatch:
             )
         for name in self.partials:
             if name not in spec.aggregates:
-                known = ", ".join(spec.aggregates)
                 raise InvalidArgument(
-                    f"window {spec.name!r} has no aggregate {name!r}; it has {known}", field=f"partials.{name}"
+                    f"window {spec.name!r} has no aggregate {name!r}{instead(name, spec.aggregates, 'it has')}",
+                    field=f"partials.{name}",
                 )
         columns = [entries]
         for name, (monoid, _) in spec.monoids().items():
@@ -333,7 +334,9 @@ def check_key(key: str) -> None:
 
 def _check_length(found: int, n: int, name: str) -> None:
     if found != n:
-        raise InvalidArgument(f"column {name!r} has {found} values, and there are {n} rows", field=name, limit=str(n))
+        raise InvalidArgument(
+            f"column {name!r} has {found} value{'s' * (found != 1)}, and there are {n} rows", field=name, limit=str(n)
+        )
 
 
 def _check_no_null(mark: Array | Coded, name: str) -> None:
