@@ -82,6 +82,7 @@ def test_a_question(service, asked, field, says):
     refused = service.http().get(f"{WINDOW}/query?{asked}")
     assert (refused.status_code, refused.json()["field"]) == (400, field)
     assert says in refused.json()["detail"]
+    assert ("where=NAME" in refused.json()["detail"]) == (field == "airport")
 
 
 @pytest.mark.parametrize(
@@ -179,3 +180,17 @@ def test_the_client_and_grpc(window):
         with pytest.raises(InvalidArgument) as refused:
             ask()
         assert refused.value.message.count(says) == 1, refused.value.message
+
+
+def test_an_entry_without_a_key(service, window):
+    """Several keys, and all of them, are for questions."""
+    refused = service.http().post(f"{WINDOW}/insert", json={"time": 17, "delay": 1.0, "dest": "x"})
+    assert refused.json()["detail"] == "window 'delays' is keyed: give the entry's key, or its parts: airport, carrier"
+    with pytest.raises(InvalidArgument, match="is keyed: give the entry's key, or its parts: airport, carrier"):
+        window.insert(17, fields={"delay": 1.0, "dest": "x"})
+    with pytest.raises(InvalidArgument, match="give a key, several keys, or all keys"):
+        window.query()
+    made = window._client.create_window({"name": "plain", "keyed": True, "aggregates": {"n": {"function": "count"}}})
+    with pytest.raises(InvalidArgument, match=r"is keyed: give the entry's key$"):
+        made.insert(17, 1.0)
+    window._client.delete_window("plain")

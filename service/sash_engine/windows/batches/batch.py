@@ -192,11 +192,11 @@ class Batch:
             column = self.columns[name]
             if isinstance(column, Coded):
                 if kind != "string":
-                    raise InvalidArgument(f"field {name!r} is a {kind}, not a string", field=name)
+                    raise InvalidArgument(f"field {name!r} is {kind}, not string", field=name)
                 _check_codes(column, name)
                 column = column.decode()
             elif column.dtype != NUMPY_TYPES[kind] or kind == "string":
-                raise InvalidArgument(f"field {name!r} is a {kind}, not a {column.dtype}", field=name)
+                raise InvalidArgument(f"field {name!r} is {kind}, not {column.dtype}", field=name)
             _check_length(len(column), n, name)
             columns.append(column)
         _check_keys(self.keys, spec, n)

@@ -66,4 +66,4 @@ def _checked_value(value: Any, kind: FieldType, name: str) -> Any:
         return value
     if (kind == "string" and type(value) is str) or (kind == "bool" and type(value) is bool):
         return value
-    raise InvalidArgument(f"field {name!r} is a {kind}, not {type(value).__name__} {str(value)[:40]!r}", field=name)
+    raise InvalidArgument(f"field {name!r} is {kind}, not {type(value).__name__} {str(value)[:40]!r}", field=name)

@@ -159,7 +159,10 @@ class Reader:
             self._narrower.clear()
 
     def checked_key(self, key: str | None) -> str:
-        """Return the name of the one key of a question or a write."""
+        """Return the name of the key of an entry."""
+        if key is None and self._spec.keyed:
+            parts = f", or its parts: {', '.join(self._spec.keys)}" if self._spec.keys else ""
+            raise InvalidArgument(f"window {self._spec.name!r} is keyed: give the entry's key{parts}", field="key")
         return self._asked.name(key)
 
     def takes_a_step(self, question: Question[Any]) -> bool:

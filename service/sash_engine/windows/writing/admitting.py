@@ -372,11 +372,23 @@ class Admitting:
         self._columns(batch)
 
     def takes_long(self, batch: AnyBatch, limits: Sequence[Limit]) -> bool:
-        """Whether a decision takes many steps: of many rows, or about the many keys of a group that no rollup has."""
-        if len(batch.times) * len(limits) > _ROWS:
+        """Whether a decision may take many steps.
+
+        It may of many rows, of rows that are older than entries, and about the many keys of a group without a rollup.
+        """
+        n = len(batch.times)
+        if n * len(limits) > _ROWS or (n and min(batch.times.tolist()) < self._newest(batch, limits)):
             return True
         rollups = [rollup.parts for rollup in self._derived.rollups]
         return len(self._keys) > _KEYS and any(e.by is not None and set(e.by) not in rollups for e in limits)
+
+    def _newest(self, batch: AnyBatch, limits: Sequence[Limit]) -> int:
+        """No entry is newer that the rows of a bulk, which may be invalid, are compared with."""
+        names = [UNKEYED] if batch.keys is None else batch.keys.dictionary
+        if len(names) > 1 or any(limit.by is not None for limit in limits):
+            return self._keys.top
+        number = self._keys.find(names[0]) if names else None
+        return NEVER if number is None else self._keys.now_of[number]
 
     def _folds(self, limits: Sequence[Limit]) -> list[_Fold]:
         key = tuple(limits)
