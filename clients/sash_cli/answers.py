@@ -21,6 +21,7 @@ import typer
 from sash_cli.options import Shown
 from sash_cli.output import cell, fail, instant, instants, json_line, table
 from sash_wire.labels import split
+from sash_wire.meant import instead
 
 if TYPE_CHECKING:  # as in `options`
     from sash_client import Answer, Bulk, Series, Window
@@ -74,7 +75,7 @@ def view_of(window: Window, shown: Shown) -> View:
     known = window.spec["aggregates"]
     for name in only or []:
         if name not in known:
-            fail(f"--aggregate {cell(name)}: window {window.name} has {', '.join(sorted(known))}")
+            fail(f"--aggregate {cell(name)} is none of window {window.name}{instead(name, sorted(known), 'it has')}")
     returned = {
         name
         for name, aggregate in known.items()
@@ -128,7 +129,8 @@ def show_entries(bulk: Bulk, spec: Mapping[str, Any], unit: str, as_json: bool, 
     elif spec["keyed"]:
         columns["key"] = bulk.keys.tolist()
     if bulk.partials is None:
-        columns |= {name: bulk.columns[name].tolist() for name in spec["fields"]}
+        names = [*spec["fields"], *sorted(bulk.columns.keys() - spec["fields"].keys())]  # with the numbers of `known`
+        columns |= {name: bulk.columns[name].tolist() for name in names}
     else:
         columns["entries"] = bulk.entries.tolist()
         columns |= {name: list(zip(*found, strict=True)) for name, found in bulk.partials.items()}

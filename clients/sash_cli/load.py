@@ -107,7 +107,9 @@ def load(
             except (SashClientError, wrong_rows.WrongFile, OSError) as error:
                 if loaded.rows:
                     typer.echo(loaded.summary())
-                text = error.message if isinstance(error, SashClientError) else str(error)
+                text = (
+                    error.message if isinstance(error, SashClientError) else getattr(error, "strerror", None) or error
+                )
                 fail(f"{loaded.file}: {text}")
             typer.echo(loaded.summary())
 

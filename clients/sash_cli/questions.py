@@ -215,6 +215,13 @@ def entries(
     where: Wheres = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="As many at most.")] = 20,
     reverse: Annotated[bool, typer.Option("--reverse", help="The newest entries of a key first.")] = False,
+    known: Annotated[
+        str,
+        typer.Option(
+            metavar="kept|removed",
+            help="Of a window with known: with the number of each arrival, or what was retracted or corrected.",
+        ),
+    ] = "",
     ticks: Ticks = False,
     target: Target = LOCAL,
     as_json: Json = False,
@@ -223,7 +230,7 @@ def entries(
     with connected(target) as sash:
         window = sash.window(name)
         spec = window.spec
-        asked: dict[str, Any] = {"where": where, "limit": limit, "reverse": reverse}
+        asked: dict[str, Any] = {"where": where, "limit": limit, "reverse": reverse, "known": known}
         keys = {"keys": key} if len(key or []) > 1 else {"key": key[0] if key else None}
         for i, bulk in enumerate(window.entries(start, end, **keys, **asked)):
             show_entries(bulk, spec, "none" if ticks else spec["time_unit"], as_json, header=not i)

@@ -16,6 +16,7 @@ import typer
 
 from sash_cli.options import LOCAL, Name, Target, connected
 from sash_cli.output import cell, fail
+from sash_wire.meant import instead
 
 if TYPE_CHECKING:  # as in `options`
     from sash_client import Window
@@ -70,7 +71,7 @@ def _check(window: Window, aggregate: str) -> None:
     spec = window.spec
     known = spec["aggregates"]
     if aggregate not in known:
-        fail(f"{cell(aggregate)}: window {window.name} has {', '.join(sorted(known))}")
+        fail(f"{cell(aggregate)} is none of window {window.name}{instead(aggregate, sorted(known), 'it has')}")
     if spec.get("time_unit") == "none":
         fail(f"window {window.name} counts logical ticks, and has no metrics")
     keyed: Any = {"keys": ALL_KEYS, "limit": 1} if spec.get("keyed") or spec.get("keys") else {}

@@ -3,7 +3,7 @@
     model ── MCP ──▶ sash mcp ── gRPC, the caller's token ──▶ service
 
 A model pays for each word that it reads, so an answer is short: a table of at most `ROWS` rows and `CHARACTERS`
-characters, whose long values are shortened. What is cut is said, and how to ask for less.
+characters, whose long values are shortened. A cut is said, and how to ask for less.
 """
 
 from __future__ import annotations

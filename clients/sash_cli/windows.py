@@ -40,7 +40,7 @@ def create(
     try:
         text = sys.stdin.read() if str(spec) == "-" else spec.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        fail(f"cannot read {spec}: {error}")
+        fail(f"cannot read {spec}: {getattr(error, 'strerror', None) or error}")
     with connected(target) as sash:
         typer.echo(f"window {sash.create_window(text).name} is there")
 

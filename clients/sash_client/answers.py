@@ -87,7 +87,7 @@ class Answer(_Short):
         parts: the parts of the key by name, or those of the group; None where it has none.
         missing_shards: of a range: the shards that are away, whose part it lacks; only where that is allowed.
         known_at: of a query about a key, of a window with `known`: the number of the last arrival that the answer
-            knows, by which `query` and `answers_at` give it again; else None.
+            knows, so that `query` and `answers_at` can give it again; else None.
     """
 
     key: str | None
@@ -148,7 +148,7 @@ class WriteResult(_Short):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Limit(_Short):
-    """What must hold for an entry to go in: an aggregate over a trailing lookback that has the entry.
+    """A condition for an entry to go in: an aggregate over a trailing lookback that has the entry.
 
         Limit("requests", "1m", 100)                         at most 100 of the key in every minute
         Limit("tokens", "1d", 5_000_000, by=["tenant"])      over all keys of the tenant together
@@ -171,7 +171,7 @@ class Limit(_Short):
 
 @dataclass(frozen=True, slots=True)
 class LimitAnswers:
-    """What one limit answered about n entries; None where an entry was not decided, or there is no answer.
+    """The answers of one limit about n entries; None where an entry was not decided, or there is no answer.
 
     Args:
         answers: of the lookbacks that have the entry, the answer over the one that is nearest to the limit: with the
@@ -187,7 +187,7 @@ class LimitAnswers:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Admission(_Short):
-    """What became of n entries of a write that decides. It is true if all of them went in.
+    """The outcome of a write that decides, for n entries. It is true if all of them went in.
 
     Args:
         admitted: whether each entry went in.
@@ -218,7 +218,7 @@ class Admission(_Short):
 
 @dataclass(frozen=True, slots=True)
 class LastWrite:
-    """What a window remembers of a producer; zeros where it knows none of that name.
+    """The last write of a producer, as a window remembers it; zeros where it knows no producer of that name.
 
     Args:
         number: of its last write.
@@ -246,7 +246,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Counts(_Short):
-    """What happened to all entries that were ever sent to a window: `inserted - evicted - retracted` are in it."""
+    """Counts of all entries that were ever sent to a window: `inserted - evicted - retracted` are in it."""
 
     inserted: int
     late: int

@@ -375,8 +375,8 @@ class Window(Operations, Blocks):
 
         It is faster than as many calls of `bulk_insert`. For single entries, or for retries, use a `producer`.
 
-        The first error ends the call. What was yielded before is applied, the error's `applied` says what was applied
-        of the bulk that failed, and nothing after it is. The client never sends it again by itself. A service that
+        The first error ends the call. Bulks that were yielded before are applied. The error's `applied` says what was
+        applied of the bulk that failed; nothing after it is. The client never sends it again by itself. A service that
         shuts down ends the call with `Unavailable`, after it has answered what it had begun.
 
         Args:

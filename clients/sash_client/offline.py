@@ -107,8 +107,8 @@ def answers_at(
         entries: a DataFrame of pandas or Polars, a Table, RecordBatch or Dataset of Arrow, RecordBatches, or whatever
             speaks Arrow's C stream. It has a column for each field; others are not read. Rows of one time count in
             their order. All of them are in memory.
-        pairs: as of `Window.answers_at`, and so are the arguments that are not listed here.
-        spec: the window's, as `Client.create_window` takes it. What it says about which entries leave has no effect:
+        pairs: as of `Window.answers_at`, as are the arguments that are not listed here.
+        spec: the window's, as `Client.create_window` takes it. Its rules about entries that leave have no effect:
             nothing does.
         entry_time, entry_key: the columns of `entries` with the times and the keys; by default "time" and "key", or,
             where keys have parts, those by the names of the parts.

@@ -28,7 +28,7 @@ _log = logging.getLogger("sash_spark")
 
 @dataclass(frozen=True, slots=True)
 class WindowProgress:
-    """What became of a window while a micro-batch ran.
+    """The progress of a window in a micro-batch.
 
     Args:
         name: of the streaming query; its id where it has none.

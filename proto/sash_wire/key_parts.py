@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
+from sash_wire.meant import instead, misspelt
 
 __all__ = ["check_named", "joined", "key_columns", "key_of_parts"]
 
 
-def check_named(given: Collection[str], parts: Sequence[str], what: str) -> None:
+def check_named(given: Collection[str], parts: Sequence[str], what: str, beside: Iterable[str] = ()) -> None:
     """Check that each part is given, and nothing else.
 
     Args:
         given: the names that are given.
         parts: the names of the parts of the window's keys.
         what: has the keys, for the message.
+        beside: other names that are given, none of which is known: a part may be among them, misspelt.
 
     Raises:
         WireError: a part is missing, or a name is none of a part.
     """
     for name in given:
         if name not in parts:
-            known = ", ".join(parts) or "none"
             path = f"parts.{name[:140]}"
-            raise WireError(f"keys of {what} have no part {name[:140]!r}; they have {known}", field=path)
+            raise WireError(
+                f"keys of {what} have no part {name[:140]!r}{instead(name, parts, 'they have')}", field=path
+            )
     for name in parts:
         if name not in given:
-            raise WireError(f"part {name!r} of the key is missing", field=f"parts.{name}")
+            raise WireError(f"part {name!r} of the key is missing{misspelt(name, beside)}", field=f"parts.{name}")
 
 
-def key_of_parts(given: Mapping[str, str], parts: Sequence[str], what: str) -> str:
+def key_of_parts(given: Mapping[str, str], parts: Sequence[str], what: str, beside: Iterable[str] = ()) -> str:
     """The key of an entry whose parts are given by name; raises as `check_named`."""
-    check_named(given.keys(), parts, what)
+    check_named(given.keys(), parts, what, beside)
     values = [given[name] for name in parts]
     for name, value in zip(parts, values, strict=True):
         if not isinstance(value, str):

@@ -10,6 +10,7 @@ from typing import Any
 
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.errors import WireError
+from sash_wire.meant import instead
 from sash_wire.values import fill_value, from_value
 
 __all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
@@ -198,7 +199,8 @@ def _mapping(value: Any, path: str) -> Mapping[Any, Any]:
 def _known(document: Mapping[Any, Any], keys: frozenset[str], prefix: str) -> None:
     for key in document:
         if key not in keys:
-            raise WireError(f"{prefix}{key}: no such key; known are {', '.join(sorted(keys))}", field=f"{prefix}{key}")
+            known = instead(key, sorted(keys), "known are")
+            raise WireError(f"{prefix}{key}: no such key{known}", field=f"{prefix}{key}")
 
 
 def _assign(message: Any, name: str, value: Any, path: str) -> None:

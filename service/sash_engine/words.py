@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-__all__ = ["differences", "first_wrong", "meant", "near"]
+from sash_wire.meant import meant, misspelt
 
-_KNOWN_MAX, _LENGTH_MAX = 256, 64
-"""So many names of up to so many characters are compared with one that is unknown: 1 ms."""
+__all__ = ["differences", "first_wrong"]
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda _: "is missing",
@@ -43,13 +41,16 @@ def first_wrong(error: ValidationError, model: type[BaseModel] | None = None) ->
     path = ".".join(str(part) for part in first["loc"] if part != "[key]")
     say = _WORDS.get(first["type"])
     words = f"is wrong: {first['msg']}" if say is None else say(first.get("ctx", {}))
-    if model is not None and first["type"] == "extra_forbidden":
-        *above, name = first["loc"]
-        for each in above:
-            field = model.model_fields.get(str(each)) if model is not None else None
-            model = None if field is None else _model_in(field.annotation)
-        if model is not None:
-            words += meant(str(name), (field.alias or own for own, field in model.model_fields.items()))
+    *above, name = first["loc"] or ("",)
+    for each in above:
+        field = None if model is None else model.model_fields.get(str(each))
+        if field is not None:  # what stands in a mapping has a name of its own
+            model = _model_in(field.annotation)
+    known = () if model is None else [field.alias or own for own, field in model.model_fields.items()]
+    if first["type"] == "extra_forbidden":
+        words += meant(name, known)
+    if first["type"] == "missing" and isinstance(first["input"], Mapping):
+        words += misspelt(str(name), map(str, first["input"]))
     return path, words
 
 
@@ -58,25 +59,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: which one may be meant; empty where none is like it.
-
-    >>> meant("qauntile", ["quantile", "count"]), meant("x", ["quantile"])
-    ("; did you mean 'quantile'?", '')
-    """
-    found = near(name, known)
-    return "" if found is None else f"; did you mean {found!r}?"
-
-
-def near(name: str, known: Iterable[str]) -> str | None:
-    """The name that is most like another one; None where none is like it."""
-    from difflib import get_close_matches  # only errors need it
-
-    names = [each for each in islice(known, _KNOWN_MAX) if len(each) <= _LENGTH_MAX]
-    found = get_close_matches(name, names, 1, 0.7) if len(name) <= _LENGTH_MAX else []
-    return found[0] if found else None
 
 
 def differences(there: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:

@@ -93,6 +93,15 @@ def test_who_is_not_there_is_told_from_who_cannot_serve(transport):
     assert lost.value.message.startswith("the service cannot be reached: ")
 
 
+def test_the_port_of_grpc_is_no_address_of_connect():
+    with (
+        running_service() as service,
+        Client(f"http://{service.grpc_target}") as client,
+        pytest.raises(Unavailable, match="port of gRPC: give that without http://, or the port of REST"),
+    ):
+        client.list_windows()
+
+
 def test_the_http_port_is_no_target_of_grpc():
     with running_service() as service:
         target = f"127.0.0.1:{service.rest_port}"

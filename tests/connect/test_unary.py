@@ -142,12 +142,18 @@ def test_bytes_that_are_no_message(http: httpx.Client, body: bytes) -> None:
     assert document["info"].metadata["field"] == "body"
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"[1]", b'{"window": "a", "window": "b"}', b'{"windw": "a"}', b"[" * 30_000, b'{"window": "\xff"}']
-)
+@pytest.mark.parametrize("body", [b"", b"[1]", b'{"window": "a", "window": "b"}', b"[" * 30_000, b'{"window": "\xff"}'])
 def test_json_that_is_no_message(http: httpx.Client, body: bytes) -> None:
     document = refusal(http.post(PATH + "Query", content=body, headers=JSON), 400, "invalid_argument")
     assert document["info"].metadata["field"] == "body"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"), [({"windw": "a"}, "windw"), ({"top": {"bie": "n"}}, "top.bie"), ({"as_of": "now"}, "as_of")]
+)
+def test_json_with_a_wrong_member(http: httpx.Client, body: dict[str, Any], field: str) -> None:
+    document = refusal(http.post(PATH + "Query", json=body), 400, "invalid_argument")
+    assert document["info"].metadata["field"] == field
 
 
 def test_errors_have_the_details_of_grpc(http: httpx.Client, stub: Any) -> None:

@@ -30,7 +30,6 @@ ELSEWHERE = {
     "interval": "Python has its unit in the name",
     "interval_ms": "Python has its unit in the name",
     "every_s": "REST and gRPC say milliseconds",
-    "known": "which entries, of a window with known; REST only",
     "partial": "watch of Python and REST answers from all shards",
     "as_of": "watch asks about now",
     "known_at": "watch asks about now",

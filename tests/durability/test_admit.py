@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.records.commands import Admit, BulkEvict, BulkInsert, Insert
+from sash.durability.records.commands import Admit, BulkEvict, BulkInsert, Insert, takes_long
 from sash.runtime import slices
 from sash_engine.errors import FailedPrecondition, SequenceReused
 from sash_engine.windows.batches import ledger
@@ -97,8 +97,10 @@ def test_a_refused_write_without_a_number_leaves_no_record():
         await storage.write("w", Insert(5000, {"value": 0}, "a"))
         assert (await storage.write("w", late)).late == 1
         assert journal.last == last + 3, "what is late is counted, and so it is logged"
+        assert storage.find("w").refused == 3
         storage = await server.crash()
         assert storage.find("w").counts.late == 1
+        assert storage.find("w").refused == 0, "what a limit refused is in no record"
         await storage.stop(5)
 
     asyncio.run(run())
@@ -167,6 +169,36 @@ def test_a_large_write_is_decided_in_slices_with_the_window_alone(cold):
         was = entries(storage)
         assert entries(await server.crash()) == was
         await server.storage.stop(5)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("row", "by", "old"),
+    [
+        (("a", 0, 1), None, True),
+        (("a", 499, 1), None, False),
+        (("b", 0, 1), None, False),
+        (("b", 0, 1), (), True),
+        (("b", 499, 1), (), False),
+    ],
+)
+def test_one_old_row_is_decided_in_slices(row, by, old, monkeypatch):
+    """It is compared in a lookback for each newer entry: ten of them held everybody for 0.3 s."""
+    monkeypatch.setattr(slices, "_SLICE_S", 0.0)
+
+    async def run():
+        _server, storage = await served()
+        await storage.write("w", BulkInsert(bulk(*[("a", i % 500, 1) for i in range(1500)])))
+        command, window = Admit(bulk(row), (Limit("n", 999, "<=", 9, by),)), storage.find("w")
+        assert takes_long(command, window, False) is old
+        write, turns = asyncio.create_task(storage.write("w", command)), 0
+        while not write.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert (await write).admitted == [row[0] == "b" and by is None]
+        assert turns > 10 or not old
+        await storage.stop(5)
 
     asyncio.run(run())
 

@@ -150,7 +150,7 @@ def test_parts_that_no_alert_can_have_are_said(sash: Callable[..., Any], service
 def test_what_no_rule_can_be_made_of(sash: Callable[..., Any], service: Running, delays: Window) -> None:
     for given, reason in (
         ("mean", "mean"),
-        ("median > 1", "window delays has all, count, mean"),
+        ("median > 1", "median is none of window delays; did you mean 'mean'? It has all, count, mean"),
         ("all > 1", "all is no number"),
     ):
         assert reason in sash("rules", "delays", given, service=service, expect=1).err

@@ -130,7 +130,7 @@ def test_refusals_are_one_line(sash, service, demo, tmp_path):
     bad.write_text("name: bad name\naggregates: {n: {function: count}}\n")
     for arguments, words in (
         (("create", str(bad)), "name"),
-        (("create", str(tmp_path / "nowhere.yaml")), "cannot read"),
+        (("create", str(tmp_path / "nowhere.yaml")), "nowhere.yaml: No such file or directory"),
         (("query", "nope"), "no window"),
         (("query", "demo"), "key"),
         (("query", "demo", "-k", "JFK", "-l", "soon"), "lookback"),

@@ -193,7 +193,8 @@ def test_only_the_aggregates_that_are_asked_for(sash, service, shapes):
         said = sash(*asked, "-a", "mean", service=service, expect=1).err
         assert (
             said
-            == "sash: --aggregate mean: window shapes has all, bars, chart, items, largest, least, n, run, seen, when\n"
+            == "sash: --aggregate mean is none of window shapes; it has all, bars, chart, items, largest, least, n, "
+            "run, seen, when\n"
         )
 
 
@@ -324,3 +325,26 @@ def test_lines_where_there_is_no_terminal(progress):
     assert progress([(1.0, "a", 100), (2.0, "b", 5)], False) == "a: 100 bytes\nb: 5 bytes\n"
     shares = {"share": lambda name, amount: amount / 1000, **rows}
     assert progress([(6.0, "a", 600)], False, **shares) == "a:  60% 600 rows, 100 rows/s, 0:04 left\n"
+
+
+def test_entries_with_what_is_known_of_them(sash, service):
+    spec = {"name": "known", "time_unit": "s", "fields": {"x": "float64", "id": "int64"}, "identity": "id"}
+    with Client(service.grpc_target) as client:
+        window = client.create_window({**spec, "aggregates": {"n": {"function": "count"}}, "known": "arrival"})
+        window.bulk_insert([10, 20, 30], {"x": [1.0, 2.0, 3.0], "id": [1, 2, 3]})
+        window.retract([10], [1])
+        window.update([20], {"x": [9.0], "id": [2]})
+
+    def rows(*given):
+        return [line.split() for line in sash("entries", "known", "--ticks", *given, service=service).out.splitlines()]
+
+    assert rows() == [["time", "id", "x"], ["20", "2", "9"], ["30", "3", "3"]]
+    assert [row[:3] for row in rows("--known", "kept")] == rows()
+    assert rows("--known", "kept")[0][3:] == ["arrival!"]
+    removed = rows("--known", "removed")
+    assert removed[0] == ["time", "id", "x", "arrival!", "placed!", "removed!"]
+    assert [row[:3] for row in removed[1:]] == [["10", "1", "1"], ["20", "2", "2"]]
+    assert [int(row[3]) < int(row[5]) for row in removed[1:]] == [True, True]
+    refused = sash("entries", "known", "--known", "gone", service=service, expect=1)
+    assert "known 'gone' is unknown" in refused.err
+    assert "kept or removed" in refused.err

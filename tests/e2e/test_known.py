@@ -71,7 +71,7 @@ def reproduced(window, logged):
             assert again == answer
 
 
-def numbered(service):
+def numbered(service, window):
     """The entries of each key with their numbers, and what was removed: each has counted once."""
     url, removed, ends = f"{service.rest_url}/v1/windows/cards", 0, set()
 
@@ -92,6 +92,14 @@ def numbered(service):
         removed += len(gone)
         assert all(row["placed!"] <= row["arrival!"] < row["removed!"] for row in gone)
         ends |= {(row["time"], row["id"]) for row in gone}
+        for known, shown in (("kept", kept), ("removed", gone)):
+            table = window.entries(key=key, known=known, reverse=True).to_arrow()
+            assert table["id"].to_pylist() == [row["id"] for row in shown]
+            if shown:
+                assert table["arrival!"].to_pylist() == (
+                    arrivals if known == "kept" else [row["arrival!"] for row in gone]
+                )
+                assert ("removed!" in table.column_names) == (known == "removed")
         times = [row["time"] for row in gone]
         assert times == sorted(times, reverse=True)
     counts = httpx.get(url).json()["counts"]
@@ -108,7 +116,7 @@ def test_logged_answers_are_given_again_after_restarts(shards, tmp_path):
             window = client.create_window(SPEC)
             live(window, rng, 60, part * 60, logged)
             reproduced(window, logged)
-            numbered(service)
+            numbered(service, window)
     assert len({each.known_at for each in logged}) > 50
 
 
@@ -122,15 +130,16 @@ def test_logged_answers_are_given_again_by_two_processes(tmp_path):
             window = client.create_window(SPEC)
             live(window, rng, 60, part * 60, logged)
             reproduced(window, logged)
-            numbered(service)
+            numbered(service, window)
             assert backup(client, tmp_path / f"backup{part}") == ["cards"]
     with running_service() as other, Client(other.grpc_target) as client:
         assert restore(client, tmp_path / "backup1") == {"cards": None}
-        reproduced(client.window("cards"), logged)
-        numbered(other)
-        live(client.window("cards"), rng, 60, 120, logged)
-        reproduced(client.window("cards"), logged)
-        numbered(other)
+        restored = client.window("cards")
+        reproduced(restored, logged)
+        numbered(other, restored)
+        live(restored, rng, 60, 120, logged)
+        reproduced(restored, logged)
+        numbered(other, restored)
 
 
 @pytest.fixture(scope="module")

@@ -309,7 +309,7 @@ def test_standard_input(service, window, tmp_path):
     ("arguments", "says"),
     [
         (("flights", "a.txt"), "--format"),
-        (("flights", "none.csv"), "No such file"),
+        (("flights", "none.csv"), "none.csv: No such file or directory"),
         (("flights", "a.csv", "--time", "nothing"), "nothing"),
         (("flights", "a.parquet", "--time", "nothing"), "no column 'nothing'; its columns are"),
         (("flights", "a.parquet", *COLUMNS, "--field", "delay=origin"), "'origin' is string, which is no float64"),

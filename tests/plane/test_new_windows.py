@@ -50,9 +50,7 @@ def test_a_new_window_refuses_what_is_a_day_ahead(client):
         lambda: window.insert((NOW_S + 1) * 1000, 1.0, key="a", producer="p", sequence=1),
         lambda: window.stage([NOW_S] * 49 + [(NOW_S + 1) * 1000], [1.0] * 50, query="q", batch=0, keys=keys),
     ):
-        with pytest.raises(
-            FailedPrecondition, match=r"1 of this write are; is 1700000001000 in ms\? Its .* in s"
-        ) as no:
+        with pytest.raises(FailedPrecondition, match=r"1 of this write is; is 1700000001000 in ms\? Its .* in s") as no:
             write()
         assert (no.value.field, no.value.limit) == ("time", f"time <= {NOW_S + DAY_S}")
     assert window.describe().entries == 1
@@ -66,9 +64,9 @@ def test_a_new_window_refuses_what_is_a_day_ahead(client):
         ("s", NOW_S * 10**9, r"; is 1700000000000000000 in ns\?"),
         ("ms", NOW_S * 10**9, r"; is 1700000000000000000 in ns\?"),
         ("s", 1_362_000_000_123, r"; is 1362000000123 in ms\?"),
-        ("ms", NOW_S * 10**3 + DAY_S * 1000 + 1, "are$"),
-        ("ns", NOW_S * 10**9 + 2 * DAY_S * 10**9, "are$"),
-        ("s", 2**62, "are$"),
+        ("ms", NOW_S * 10**3 + DAY_S * 1000 + 1, "is$"),
+        ("ns", NOW_S * 10**9 + 2 * DAY_S * 10**9, "is$"),
+        ("s", 2**62, "is$"),
     ],
 )
 def test_the_error_asks_about_the_unit(client, unit, time, hint):

@@ -73,6 +73,16 @@ def test_a_number_has_one_decision(http):
     refuse(http, "POST", PATH, 409, "sequence", json=ONE | sent[2] | {"limits": [TWO | {"value": 3}]})
 
 
+def test_refused_entries_are_counted(http):
+    def counted():
+        return [line for line in http.get("/metrics").text.splitlines() if 'outcome="refused",window="limited"' in line]
+
+    assert counted() == ['sash_entries_total{outcome="refused",window="limited"} 0.0']
+    for sequence in (1, 1, 2, 2, 3):
+        admit(http, time=[1, 2, 3], key=["a|x"] * 3, value=[1] * 3, producer="p", sequence=sequence)
+    assert counted() == ['sash_entries_total{outcome="refused",window="limited"} 7.0']
+
+
 def test_a_window_may_have_a_field_of_that_name(http):
     spec = {"name": "fielded", "fields": {"limits": "float64"}, "aggregates": {"sum": {"function": "sum"}}}
     http.post("/v1/windows", json=spec)

@@ -30,6 +30,7 @@ class Window:
     entries: int
     keys: int
     counts: Counts
+    refused: int = 0
 
 
 def samples(registry):
@@ -61,13 +62,14 @@ def test_observations_fall_into_their_buckets():
 def test_windows_beyond_the_labelled_ones_share_series():
     registry = CollectorRegistry()
     metrics = Metrics(registry, windows_labelled_max=2)
-    metrics.watch(lambda: [Window(Spec(f"w{i}"), i, 1, Counts(10 * i, i, 0, 2 * i, 3 * i)) for i in range(5)])
+    metrics.watch(lambda: [Window(Spec(f"w{i}"), i, 1, Counts(10 * i, i, 0, 2 * i, 3 * i), i) for i in range(5)])
     found = samples(registry)
     assert found["sash_windows",] == 5
     assert [found["sash_window_entries", name] for name in ("w0", "w1", "(others)")] == [0, 1, 2 + 3 + 4]
     assert found["sash_entries_total", "inserted", "(others)"] == 90
     assert found["sash_entries_total", "duplicates", "(others)"] == 18
     assert found["sash_entries_total", "ahead", "(others)"] == 27
+    assert [found["sash_entries_total", "refused", name] for name in ("w0", "w1", "(others)")] == [0, 1, 9]
     assert ("sash_window_entries", "w2") not in found
 
 

@@ -148,7 +148,7 @@ def test_parameters_are_parsed_as_declared(query, kind, given):
         ("", "count", "count is missing"),
         ("loud=true", "count", "count is missing"),
         ("count=1&count=1", "count", "count is given twice"),
-        ("count=1&nope=1", "nope", "'nope' is unknown; this path takes count, loud, tag, note"),
+        ("count=1&nope=1", "nope", "'nope' is unknown; did you mean 'note'? This path takes count, loud, tag, note"),
         ("count=1&name=y", "name", "'name' is unknown; this path takes count, loud, tag, note"),
         ("count=", "count", "count must be an integer, not ''"),
         ("count=1.0", "count", "count must be an integer, not '1.0'"),

@@ -374,6 +374,23 @@ async def test_a_process_that_lost_home_makes_nothing_that_takes_writes(
     assert not await writable(one, KEY_OF[1])
 
 
+async def test_a_window_that_a_process_finds_on_a_home_it_lost_is_made_on_no_other_shard(
+    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new home has deleted it everywhere; this one, which slept, has it in memory. Seed 1025 of the simulation."""
+
+    async def taken() -> None:
+        raise Unavailable("another server has it")
+
+    monkeypatch.setattr(plane.shards.hosted[0].storage, "confirm", taken)
+    one = plane.shards.hosted[1]
+    await one.local.delete("w")
+    with pytest.raises(Unavailable, match="another server"):
+        await plane.create(spec())
+    assert "w" not in one.catalogue
+    assert await one.local.closed() == {}
+
+
 async def test_an_import_that_its_loop_has_left_is_dropped_and_awaits_nothing_more() -> None:
     plane, waits = in_process(SHARDS), asyncio.Event()
     await plane.create(spec())

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from sash_engine.windows.questions import Limit
 
-__all__ = ["ANSWERS", "Decision", "decide"]
+__all__ = ["ANSWERS", "OF_NULLABLE", "Decision", "decide"]
 
 Entry = tuple[str, int, Any]
+Answers = Mapping[str, Callable[[Sequence[Any]], Any]]
 
-ANSWERS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
+ANSWERS: Answers = {
     "n": len,
     "entries": len,
     "sum": sum,
@@ -23,6 +24,21 @@ ANSWERS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "min": lambda values: min(values, default=None),
     "last": lambda values: values[-1] if values else None,
 }
+
+
+def _of_values(fold: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+    def answer(values: Sequence[Any]) -> Any:
+        some = [value for value in values if value is not None]
+        return fold(some) if some or fold is len else None
+
+    return answer
+
+
+OF_NULLABLE: Answers = {name: each if each is len else _of_values(each) for name, each in ANSWERS.items()} | {
+    "values": _of_values(len)
+}
+"""As `ANSWERS`, of values that may be null."""
+
 _COMPARE = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt}
 
 
@@ -35,7 +51,13 @@ class Decision(NamedTuple):
 
 
 def decide(
-    entries: Sequence[Entry], rows: Sequence[Entry], limits: Sequence[Limit], parts: Sequence[str], most: int
+    entries: Sequence[Entry],
+    rows: Sequence[Entry],
+    limits: Sequence[Limit],
+    parts: Sequence[str],
+    most: int,
+    answers: Answers = ANSWERS,
+    granule: int = 1,
 ) -> list[Decision]:
     """Decide about rows in order of time, then of arrival.
 
@@ -43,38 +65,45 @@ def decide(
         entries: what is there; those of one key and time in order.
         parts: the names of the parts of keys, which `|` joins.
         most: so many ticks later a row is tried.
+        answers: what aggregates answer over values.
+        granule: entries and rows have the times of the panes of so many ticks.
     """
     there, out = list(entries), dict[int, Decision]()
+    sent, rows = rows, [(key, time - time % granule, value) for key, time, value in rows]
     for i in sorted(range(len(rows)), key=lambda i: rows[i][1]):
-        found = [_found(there, rows[i], limit, parts) for limit in limits]
+        found = [_found(there, rows[i], limit, parts, answers) for limit in limits]
         admitted, retry_after = all(each[3] for each in found), None
         told = []
         for limit, (end, answer, _, holds) in zip(limits, found, strict=True):
             if not admitted:
-                answer = ANSWERS[limit.aggregate](_values(there, rows[i][0], limit, parts, end))
+                answer = answers[limit.aggregate](_values(there, rows[i][0], limit, parts, end))
             left = _left(limit, answer)
             told.append((answer, None if left is None else max(left, 0), holds))
         if admitted:
             there.append(rows[i])
         else:
-            key, time, value = rows[i]
-            later = (d for d in range(1, most) if _goes_in(there, (key, time + d, value), limits, parts))
-            retry_after = next(later, None)
+            key, time, value = sent[i]
+            later = ((d, time + d - (time + d) % granule) for d in range(1, most))
+            retry_after = next((d for d, t in later if _goes_in(there, (key, t, value), limits, parts, answers)), None)
         out[i] = Decision(admitted, retry_after, told)
     return [out[i] for i in range(len(rows))]
 
 
-def _goes_in(there: Sequence[Entry], row: Entry, limits: Sequence[Limit], parts: Sequence[str]) -> bool:
-    return all(_found(there, row, limit, parts)[3] for limit in limits)
+def _goes_in(
+    there: Sequence[Entry], row: Entry, limits: Sequence[Limit], parts: Sequence[str], answers: Answers
+) -> bool:
+    return all(_found(there, row, limit, parts, answers)[3] for limit in limits)
 
 
-def _found(there: Sequence[Entry], row: Entry, limit: Limit, parts: Sequence[str]) -> tuple[int, Any, Any, bool]:
+def _found(
+    there: Sequence[Entry], row: Entry, limit: Limit, parts: Sequence[str], answers: Answers
+) -> tuple[int, Any, Any, bool]:
     """Where the answer with the row is the nearest to the limit, that answer, what is left, and whether all hold."""
     span, time = int(limit.lookback), row[1]
     later = {each[1] for each in there if _same(each[0], row[0], limit, parts) and time < each[1] < time + span}
     tightest, holds = None, True
     for end in sorted({time, *later}):
-        answer = ANSWERS[limit.aggregate](_values([*there, row], row[0], limit, parts, end))
+        answer = answers[limit.aggregate](_values([*there, row], row[0], limit, parts, end))
         left = _left(limit, answer)
         holds = holds and answer is not None and _COMPARE[limit.op](answer, limit.value)
         if tightest is None or (tightest[2] is not None and (left is None or left < tightest[2])):

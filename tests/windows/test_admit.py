@@ -1,5 +1,6 @@
 """Writes that decide, against a plain model: every lookback folded from the list of entries, and every time tried."""
 
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -7,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.errors import InvalidArgument, ResourceExhausted
+from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit
-from sash_engine.windows.spec.window import WindowSpec
+from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import admitting
+from sash_engine.windows.writing.runs import Candidates
+from sash_wire.nulls import mark_of
 from tests.support.admit_model import decide
 
 PARTS = ("tenant", "user", "model")
@@ -232,3 +235,127 @@ def test_rows_that_went_in_count_in_many_later_lookbacks(aggregate):
     w.bulk_insert(bulk(w, [("a|x|m", time, 1) for time in (20, 21, 22, 23, 24)]))
     got = check(w, [("a|x|m", time, 1) for time in (17, 18, 18, 19, 19)], [Limit(aggregate, 10, "<=", 7)])
     assert got.refused == 3
+
+
+def test_the_only_row_may_be_of_any_key_of_a_dictionary():
+    w = window()
+    columns = {"value": np.array([1]), "id": np.array([1])}
+    assert w.admit(Batch(np.array([5]), columns, Coded(KEYS, np.array([2], np.uint32))), [N]).admitted == [True]
+    assert there(w) == [(KEYS[2], 5, 1)]
+
+
+shapes_of_runs = [
+    {},
+    {"keys": None, "rollups": None},
+    {"rollups": [["tenant"]]},
+    {"granularity": 4},
+    {"known": "arrival", "slide": {"max_age": 60}, "history": "100"},
+    {"nullable": ["value"]},
+]
+sums = st.builds(
+    Limit,
+    st.sampled_from(["n", "sum", "entries"]),
+    st.integers(2, 30),
+    st.sampled_from(["<=", ">="]),
+    st.integers(-3, 12),
+)
+
+
+@given(
+    st.sampled_from(shapes_of_runs),
+    st.lists(st.lists(row, min_size=1, max_size=30), min_size=1, max_size=3),
+    st.lists(sums, min_size=1, max_size=3),
+    st.booleans(),
+    st.data(),
+)
+def test_rows_of_runs_are_decided_as_one_by_one(shape, writes, limits, grouped, data):
+    """In windows of all kinds; the times of each write are mostly later than those before."""
+    shape = {**GROUPED, **shape}
+    if grouped and shape.get("keys", PARTS):
+        limits = [replace(each, by=("tenant",)) for each in limits]
+    if "granularity" in shape:
+        limits = [replace(each, lookback=each.lookback // 4 * 4 + 4) for each in limits]
+    windows = [window(4, (2, 4), **shape) for _ in range(2)]
+    for number, some in enumerate(writes):
+        moved = [(key, time + 35 * number, value) for key, time, value in some]
+        if data.draw(st.booleans()):
+            moved.sort(key=lambda each: each[1])
+        got = []
+        for w, single in zip(windows, (0, 1 << 20), strict=True):
+            batch = bulk(w, moved)
+            if w.spec.nullable:
+                batch.columns[mark_of("value")] = np.array([value > 0 for _, _, value in moved])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(admitting, "_SINGLE", single)
+                got.append(w.admit(batch, limits))
+            if moved[0][2] < 0:  # what a group's rollup has begins behind this
+                w.bulk_evict(moved[0][1], moved[0][0] if w.spec.keyed else None)
+            w.check_invariants()
+        assert got[0] == got[1]
+    assert windows[0].counts == windows[1].counts
+
+
+def test_a_run_ends_with_the_first_row_that_does_not_go_in_and_no_other_run_with_it():
+    rows, scope = np.arange(7), np.array([2, 2, 2, 0, 0, 1, 1])
+    found = Candidates(rows, rows, scope, np.array([3, 4]), np.array([2, 2]))
+    goes = found.went([True, False, True, True, True, False, True])
+    assert goes.tolist() == [True, False, False, True, True, False, False]
+
+
+def test_times_that_are_as_far_apart_as_can_be():
+    w = window(keys=None, keyed=True, rollups=None)
+    ends = [TICK_MIN + 1, TICK_MAX - 1]
+    written = [(key, time, 1) for time in ends for key in "ab" for _ in range(5)]
+    got = w.admit(bulk(w, written), [Limit("n", 10, "<=", 3)])
+    assert got.admitted == [True, True, True, False, False] * 4
+
+
+@pytest.mark.parametrize("single", [0, 99])
+def test_runs_of_a_group_whose_rollup_begins_behind_what_its_keys_have(single, monkeypatch):
+    """Evicting from one key empties the rollup up to there; the others still count."""
+    w = window(rollups=[["tenant"]], **GROUPED)
+    w.bulk_insert(bulk(w, [(key, time, 1) for key in KEYS[:2] for time in range(1, 11)]))
+    w.bulk_evict(5, KEYS[0])
+    monkeypatch.setattr(admitting, "_SINGLE", single)
+    got = w.admit(bulk(w, [(KEYS[0], 11 + i // 4, 1) for i in range(12)]), [Limit("n", 10, "<=", 18, ("tenant",))])
+    #  (1, 11] has 5 + 9 entries, (2, 12] 5 + 8, (3, 13] 5 + 7, and the rows that went in
+    assert got.limits[0].answers == [15, 16, 17] + [18] * 9
+    assert [i for i, goes in enumerate(got.admitted) if goes] == [0, 1, 2, 3, 4, 8]
+
+
+def test_a_dictionary_that_says_a_key_twice_says_one_key(monkeypatch):
+    monkeypatch.setattr(admitting, "_SINGLE", 0)
+    columns = {"value": np.ones(4, np.int64), "id": np.arange(4)}
+    batch = Batch(np.arange(4), columns, Coded([KEYS[0], KEYS[0]], np.array([0, 1, 0, 1], np.uint32)))
+    admission, _ = finished(window().admitting.decide_steps(batch, [N]))
+    assert admission.admitted == [True, True, True, False]
+
+
+def test_thousands_of_rows_that_a_key_has_no_room_for_are_refused_one_by_one():
+    w = window(1024, (4, 64))
+    got = w.admit(bulk(w, [(KEYS[0], i, 1) for i in range(5_000)]), [Limit("n", 10_000, "<=", 60)])
+    assert (got.inserted, got.refused) == (60, 4_940)
+    assert got.retry_after[60:] == [9_940 - i for i in range(4_940)]
+
+
+def test_rows_alike_wait_for_other_entries_once_some_more_went_in():
+    w = window()
+    w.bulk_insert(bulk(w, [(KEYS[0], 0, 4), (KEYS[0], 2, 4)]))
+    rows = [(KEYS[0], 3, 4), (KEYS[0], 4, 1), (KEYS[0], 5, 4)]
+    check(w, rows, [Limit("sum", 10, "<=", 9)], 2)
+
+
+@pytest.mark.parametrize("order", [{"out_of_order": "reject"}, {"late": "reject"}])
+def test_one_row_keeps_to_the_order_policy(order):
+    w = window(order=order, slide={"max_age": 20})
+    w.bulk_insert(bulk(w, [(KEYS[0], 30, 1)]))
+    with pytest.raises(FailedPrecondition):
+        w.admit(bulk(w, [(KEYS[0], 1, 1)], 1), [N])
+
+
+def test_one_row_is_late_by_what_was_punctuated():
+    w = window(slide={"max_age": 20, "until": "punctuation"})
+    w.bulk_insert(bulk(w, [(KEYS[0], 30, 1)]))
+    w.punctuate(40)
+    got = w.admit(bulk(w, [(KEYS[0], 35, 1)], 1), [N])
+    assert (got.admitted, got.late) == ([False], 1)

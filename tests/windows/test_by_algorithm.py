@@ -186,7 +186,7 @@ def test_every_algorithm_can_be_named(name):
 
 
 REFUSED = [
-    (spec("amtä"), "algorithm", "unknown algorithm 'amtä'; known are amta"),
+    (spec("amtä"), "algorithm", r"unknown algorithm 'amtä'; did you mean 'amta'\? Known are amta"),
     (
         spec("subtract_on_evict", aggregates={"n": {"function": "count"}, "highest": {"function": "max"}}),
         "algorithm",

@@ -249,7 +249,8 @@ def test_an_unknown_name_is_refused_with_those_that_there_are(ask):
         getattr(window.reader, ask)(selecting(question, aggregates=["sum", "sums"]))
     assert caught.value.field == "aggregates"
     assert str(caught.value) == (
-        "aggregates: window 'w' has no aggregate 'sums'; it has n, sum, total, mean, low, spread, users"
+        "aggregates: window 'w' has no aggregate 'sums'; did you mean 'sum'? It has n, sum, total, mean, low, spread, "
+        "users"
     )
     with pytest.raises(InvalidArgument, match="aggregates is a list of names"):
         getattr(window.reader, ask)(selecting(question, aggregates="sum"))

@@ -19,6 +19,11 @@ COUNT = {"n": {"function": "count"}}
         ({"aggregates": {}}, "aggregates must have at least 1"),
         ({"aggregates": []}, "aggregates must be a mapping"),
         ({"aggregates": {"n": {}}}, "aggregates.n.function is missing"),
+        (
+            {"aggregates": {"n": {"functoin": "count"}}},
+            "aggregates.n.function is missing; 'functoin' is unknown: is it misspelt?",
+        ),
+        ({"aggregates": {"n": {"field": "n", "returns": "n"}}}, "aggregates.n.function is missing"),
         ({"aggregates": {3: COUNT["n"]}}, "aggregates.3 must be text"),
         ({"fields": {f"f{i}": "int64" for i in range(65)}}, "fields must have at most 64"),
         ({"fields": {"a": "text"}}, "fields.a must be 'float64', 'int64', 'string' or 'bool'"),
@@ -82,7 +87,9 @@ def test_sizes_have_units(monkeypatch, text, size):
 def test_a_misspelt_function_names_the_one_that_is_meant():
     with pytest.raises(InvalidArgument) as refused:
         WindowSpec.parse({"name": "w", "aggregates": {"q": {"function": "quantil", "q": 0.5}}})
-    assert refused.value.message.endswith("; did you mean 'quantile'?")
+    assert refused.value.message.startswith(
+        "aggregates.q: unknown function 'quantil'; did you mean 'quantile'? Known are arg_max, "
+    )
     assert refused.value.field == "aggregates.q.function"
 
 

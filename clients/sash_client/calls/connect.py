@@ -104,7 +104,10 @@ class Response:
             self._parser.feed_data(data)
         except Exception as error:  # httptools has no public base for its errors
             if not self.is_complete:
-                raise Unavailable(f"what answered does not speak HTTP: {error}") from None
+                raise Unavailable(
+                    "the service does not speak HTTP at this address, which may be its port of gRPC: give that without "
+                    f"http://, or the port of REST (by default 7071). {error}"
+                ) from None
             self.may_be_kept = False
 
     def on_message_begin(self) -> None:

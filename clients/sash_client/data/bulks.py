@@ -25,6 +25,7 @@ from sash_wire.coded import Coded
 from sash_wire.columns import Column, fill_column, fill_strings, read_column, read_strings, read_valid
 from sash_wire.errors import WireError
 from sash_wire.key_parts import check_named, joined
+from sash_wire.meant import instead
 from sash_wire.nulls import is_mark, mark_of, named_by
 
 __all__ = [
@@ -399,8 +400,8 @@ def _named(columns: Any, spec: pb.WindowSpec) -> Mapping[str, Any]:
         return {next(iter(fields)): columns}
     for name in [*columns, *fields]:
         if name not in fields:
-            known = ", ".join(sorted(fields))
-            raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
+            no = f"no field {name!r}{instead(name, sorted(fields), 'it has')}"
+            raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
         if name not in columns:
             raise InvalidArgument(f"field {name!r} is missing", field=name)
     return columns
@@ -416,7 +417,7 @@ def _with_keys(bulk: Bulk, spec: pb.WindowSpec) -> Bulk:
         return bulk
     n = len(bulk.times)
     try:
-        check_named(keys, spec.keys, f"window {spec.name!r}")
+        check_named(keys, spec.keys, f"window {spec.name!r}", set(columns or ()) - set(spec.fields))
         parts = {name: _keys(keys[name], n, name) for name in spec.keys}
         whole = joined({name: part for name, part in parts.items() if part is not None})
     except WireError as error:

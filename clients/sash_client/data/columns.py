@@ -53,7 +53,7 @@ def to_column(values: Any, kind: str, name: str) -> npt.NDArray[Any] | Coded:
     if array.dtype == object:
         array = _from_objects(array, name)
     if array.dtype.kind not in _ACCEPTS[kind] and array.size:
-        raise InvalidArgument(f"{name} is a {kind} field; these values are {array.dtype}", field=name)
+        raise InvalidArgument(f"field {name!r} is {kind}; these values are {array.dtype}", field=name)
     if kind == "int64" and array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise InvalidArgument(f"{name}: {array.max()} is out of range", field=name, limit="2^63 - 1")
     return np.ascontiguousarray(array, dtype=_DTYPES[kind])

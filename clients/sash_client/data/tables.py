@@ -348,9 +348,10 @@ class Series(Tabular):
 class Answers(Tabular, list[Answer]):
     """The answers of a query: a list, and a table with a row for each answer.
 
-    The table has the columns "key" if the window is keyed, or one for each part of keys, "lookback" if the query had
-    lookbacks, "start", "end" (the first and the last time that are included), "entries", and one for each aggregate by
-    its name. An aggregate with the name of another column is in `aggregates.NAME`. Partials are not in the table.
+    The table has the columns "key" if the window is keyed, or one for each part of keys, and "lookback" if the query
+    had lookbacks. Then come "start", "end" (the first and the last time that are included), "entries", and one column
+    for each aggregate by its name. An aggregate with the name of another column is in `aggregates.NAME`. Partials are
+    not in the table.
 
     Args:
         answers: the answers.
@@ -439,8 +440,8 @@ class Entries(Tabular, Iterator[Bulk]):
     """Entries as they arrive: an iterator of bulks; and as a table, which reads all bulks that are still to come.
 
     A table has the columns "time", "key" if the window is keyed, or one for each part of keys, and one for each field.
-    If the window has a granularity, it has "entries" and the parts of partials, `partials.NAME[0]`, instead of fields.
-    `Window.bulk_insert` takes it.
+    With `known` it has the numbers of arrivals, too. If the window has a granularity, it has "entries" and the parts of
+    partials, `partials.NAME[0]`, instead of fields. `Window.bulk_insert` takes it.
 
     Args:
         bulks: the bulks.
@@ -522,6 +523,8 @@ def _entries_table(bulks: Sequence[Bulk], spec: pb.WindowSpec) -> Table:
         for name, kind in sorted(spec.fields.items()):
             values = _joined([bulk.columns[name] for bulk in bulks], _DTYPES[kind])
             table[name] = Values.texts(values) if kind == "string" else replace(Values.of(values), tells_nan=True)
+        for name in sorted((bulks[0].columns if bulks else {}).keys() - spec.fields.keys()):  # the numbers of `known`
+            table[name] = Values.of(_joined([bulk.columns[name] for bulk in bulks]))
         return table
     table[ENTRIES] = Values.of(_joined([bulk.entries for bulk in bulks], np.int64))
     for name, parts in ((bulks[0].partials or {}) if bulks else {}).items():

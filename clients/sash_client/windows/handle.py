@@ -96,7 +96,7 @@ def keys(window: Handle, prefix: str = "", *, limit: int | None = 1000, where: A
     Args:
         prefix: only keys that start with it.
         limit: at most so many; None: all.
-        where: conditions on parts of keys, as of `query`: only keys for which they hold.
+        where: conditions on parts of keys, as of `query`: only keys that meet them.
     """
     found: list[str] = []
     position: int | None = 0

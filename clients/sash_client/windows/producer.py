@@ -145,7 +145,7 @@ class Producer:
         Raises:
             InvalidArgument: the entry does not fit the window.
             DeadlineExceeded: the buffer is full, and stays so.
-            SashClientError: an earlier message failed. Whatever is raised, this entry is not taken.
+            SashClientError: an earlier message failed. This entry is not taken, in any case.
         """
         self._inserted(time, value, fields, key)
 

@@ -30,6 +30,7 @@ from sash_client.windows.keys import (
 )
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.features import of_window
+from sash_wire.meant import instead
 
 __all__ = [
     "answers_at",
@@ -311,6 +312,7 @@ def entries(
     where: Any = None,
     limit: int | None = None,
     reverse: bool = False,
+    known: str = "",
 ) -> Plan[AskStream[Bulk]]:
     """Yield the entries with `start <= time <= end` as of now, by key and time, as bulks of bounded size.
 
@@ -328,19 +330,28 @@ def entries(
         where: conditions on parts of keys, as of `query`.
         limit: at most so many entries.
         reverse: in the other order: the newest of a key first. With `limit`, the newest.
+        known: of one key of a window with `known`. "kept": the column `arrival!` has the number of each entry's
+            arrival. "removed": in place of the entries, what was retracted or corrected. `arrival!` and `removed!` say
+            from when to when it counted, and `placed!` is the number of its first version.
 
     Raises:
-        Unsupported: the window's algorithm keeps no values.
+        Unsupported: the window's algorithm keeps no values; or `known`, and it does not keep what was known when.
     """
-    request = pb.EntriesRequest(window=window.name, end_exclusive=end_exclusive, limit=limit, reverse=reverse)
+    request = pb.EntriesRequest(
+        window=window.name, end_exclusive=end_exclusive, limit=limit, reverse=reverse, known=known
+    )
     if start is not None:
         request.start = yield from tick_of(window, start, "start")
     if end is not None:
         request.end = yield from tick_of(window, end, "end")
-    everything = key is None and keys is None and (yield from known(window)).keyed
+    everything = key is None and keys is None and (yield from _is_keyed(window))
     yield from _set_keys(window, request, key, ALL_KEYS if everything else keys)
     fill_where(request, where)
     return AskStream("Entries", request, from_bulk)
+
+
+def _is_keyed(window: Handle) -> Plan[bool]:
+    return (yield from known(window)).keyed
 
 
 def answers_at(
@@ -427,7 +438,9 @@ def options_of(
     own: Mapping[str, Any] = windows if isinstance(windows, Mapping) else {name: {} for name in windows}
     for option in [*asked, *(option for options in own.values() for option in options)]:
         if option not in known:
-            raise InvalidArgument(f"no option {option!r} of a window; there are {', '.join(known)}", field=option)
+            raise InvalidArgument(
+                f"no option {option!r} of a window{instead(option, known, 'there are')}", field=option
+            )
     return {name: cast("Options", {**asked, **options}) for name, options in own.items()}
 
 

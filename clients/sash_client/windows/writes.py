@@ -336,7 +336,7 @@ def stage(
 
     Args:
         times, columns, rows: as in `bulk_insert`.
-        query: the name under which batches are committed, such as the id of a streaming query.
+        query: the name of the sender of batches, such as the id of a streaming query.
         batch: the batch's number, from 0 on.
 
     Returns:

@@ -77,7 +77,7 @@ def sliding_aggregate(
         watermark: a delay such as ``"30 seconds"``, for a stream that has no watermark on `time` yet. A step needs one;
             with "update", a key's state goes when the watermark passes its newest row by the longest width, and
             without one it stays for good.
-        metrics: name under which the query's progress (`observedMetrics`) has `late`, the rows that came too late for
+        metrics: the name that the query's progress (`observedMetrics`) has for `late`, the rows that came too late for
             every window and were dropped, and `answers`, the rows that came out.
         nulls: ``"fail"``: a null in a column that is read fails the query. ``"ignore"``: an aggregate leaves out rows
             in which a column that it reads is null, as Spark's do; `entries` and `count` count them. Over nulls alone

@@ -571,7 +571,7 @@ class CommitBatchRequest(_message.Message):
     def __init__(self, window: _Optional[str] = ..., query: _Optional[str] = ..., batch: _Optional[int] = ..., stages: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EntriesRequest(_message.Message):
-    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive", "limit", "reverse", "where")
+    __slots__ = ("window", "key", "keys", "all_keys", "start", "end", "end_exclusive", "limit", "reverse", "known", "where")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -581,6 +581,7 @@ class EntriesRequest(_message.Message):
     END_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     REVERSE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
     window: str
     key: str
@@ -591,8 +592,9 @@ class EntriesRequest(_message.Message):
     end_exclusive: bool
     limit: int
     reverse: bool
+    known: str
     where: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., limit: _Optional[int] = ..., reverse: bool = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    def __init__(self, window: _Optional[str] = ..., key: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., all_keys: bool = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., end_exclusive: bool = ..., limit: _Optional[int] = ..., reverse: bool = ..., known: _Optional[str] = ..., where: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("query", "interval_ms")

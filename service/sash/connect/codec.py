@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +13,7 @@ from sash.rest.long_json import parse_long_json
 from sash.rpc.parsing import parsed
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
+from sash_wire.meant import instead
 
 __all__ = ["CODECS", "TEXTS_MAX", "Codec"]
 
@@ -61,6 +63,11 @@ class _Proto:
         return b"".join([*parts, last])
 
 
+_UNKNOWN = re.compile(r'Message type "([\w.]+)" has no field named "(.*?)" at "\w+\.?(.*?)"', re.DOTALL)
+_NO_INTEGER = re.compile(r"Failed to parse (\w+) field: invalid literal for int.*?: (.+?)\.?$", re.DOTALL)
+_TIMES = ("time", "start", "end", "as_of", "asOf")
+
+
 class _Json:
     """JSON. Unknown names are refused, because a misspelt name would be ignored in silence."""
 
@@ -85,8 +92,21 @@ def _filled(kind: type[M], fill: Callable[[M], Any]) -> M:
     try:
         fill(message)
     except (ParseError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {error}", field="body") from None
+        raise _refused(kind.DESCRIPTOR, str(error)) from None
     return message
+
+
+def _refused(kind: Any, said: str) -> InvalidArgument:
+    """Say what protobuf's parser says, by the field."""
+    if (found := _UNKNOWN.search(said)) is not None:
+        of = kind.file.message_types_by_name.get(found[1].rpartition(".")[2], kind)
+        known = [field.name for field in of.fields]
+        no = f"{found[2][:80]!r} is unknown{instead(found[2], known, f'{of.name} has')}"
+        return InvalidArgument(no, field=".".join(filter(None, (found[3], found[2]))))
+    if (found := _NO_INTEGER.search(said)) is not None:
+        ticks = "a time is ticks on this edge, an int64" if found[1] in _TIMES else "it must be an integer"
+        return InvalidArgument(f"{found[1]}: {found[2][:80]} is no integer: {ticks}", field=found[1])
+    return InvalidArgument(f"the body is no {kind.full_name} in JSON: {said}", field="body")
 
 
 CODECS: Mapping[str, Codec] = {"proto": _Proto(), "json": _Json()}

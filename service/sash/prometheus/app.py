@@ -33,7 +33,7 @@ from sash.prometheus.remote_write import RemoteWrite
 from sash.prometheus.requests import Gone, Parameters, Receive, Scope, parameters_of
 from sash.prometheus.series import Selectors
 from sash.promql.errors import BadData
-from sash.promql.evaluate import Evaluator
+from sash.promql.evaluate import NAMES, Evaluator
 from sash.promql.parsing import parsed, parsed_selector, pretty
 from sash.promql.times import Times, duration_ms, ms_of, range_steps_of, time_ms
 from sash.promql.values import Room, Text, Vector
@@ -163,7 +163,7 @@ class PrometheusApp:
     # ---------------------------------------------------------------- handlers
 
     async def _query(self, given: Parameters) -> Answer:
-        expr = parsed(given.text("query"))
+        expr = parsed(given.text("query"), known=NAMES)
         at = given.text("time", "")
         times = Times(time_ms(at, "time") if at else ms_of(self._clock.now_ns() / 1e9), 1, 1)
         windows = self._queryable()
@@ -176,7 +176,7 @@ class PrometheusApp:
     async def _query_range(self, given: Parameters) -> Answer:
         start, end = time_ms(given.text("start"), "start"), time_ms(given.text("end"), "end")
         times = range_steps_of(start, end, duration_ms(given.text("step"), "step"))
-        expr = parsed(given.text("query"))
+        expr = parsed(given.text("query"), known=NAMES)
         if isinstance(expr, promql_parser.MatrixSelector | promql_parser.StringLiteral):
             kind = "string" if isinstance(expr, promql_parser.StringLiteral) else "range vector"
             raise BadData(

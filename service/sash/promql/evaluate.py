@@ -27,7 +27,7 @@ from sash.promql.times import Times
 from sash.promql.values import Array, Room, Scalar, Text, Value, Vector, bytes_of, listed, without_name
 from sash_engine.steps import Steps
 
-__all__ = ["SERVED", "Evaluator", "Queryable"]
+__all__ = ["NAMES", "SERVED", "Evaluator", "Queryable"]
 
 R = TypeVar("R")
 V = TypeVar("V", bound=Value)
@@ -42,6 +42,8 @@ _OTHERS = (
 )
 SERVED = frozenset((*RANGES, *OF_VALUES, *DATES, *_OTHERS))
 """Functions, by PromQL's names."""
+NAMES = (*SERVED, *AGGREGATIONS, *PARAMETERS)
+"""Of functions and aggregations."""
 
 
 class Queryable(Protocol):

@@ -10,12 +10,14 @@ digits, which `pattern_of` turns back.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import orjson
 import promql_parser
 
 from sash.promql.errors import BadData
+from sash_wire.meant import meant
 
 __all__ = ["CHARACTERS_MAX", "OPERATORS_MAX", "parsed", "parsed_selector", "pattern_of", "pretty"]
 
@@ -30,8 +32,11 @@ _BRACES = re.compile(r"\{[^{}]*\}")
 _OPERATORS = re.compile(r"[(\[{]|[-+*/%^<>]|[=!]=|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 
 
-def parsed(text: str, field: str = "query") -> Any:
+def parsed(text: str, field: str = "query", known: Collection[str] = ()) -> Any:
     """Parse an expression.
+
+    Args:
+        known: names of functions, one of which may be meant by one that is unknown.
 
     Raises:
         BadData: it is none, or too long.
@@ -65,7 +70,8 @@ def parsed(text: str, field: str = "query") -> Any:
     except ValueError as error:
         said = str(error)
         if (unknown := re.match(r"unknown function with name '(\w+)'", said)) is not None:
-            raise BadData(f'invalid parameter "{field}": unknown function {unknown[1]!r}', field=field) from None
+            name = f"{unknown[1]!r}{meant(unknown[1], known)}"
+            raise BadData(f'invalid parameter "{field}": unknown function {name}', field=field) from None
         raise BadData(f'invalid parameter "{field}": parse error: {said[:300]}', field=field) from None
 
 

@@ -114,7 +114,8 @@ class RestApp(FastAPI):
             return wrong_method(request.scope, (error.headers or {})["Allow"].split(", "))
         if error.status_code == HTTPStatus.NOT_FOUND:
             path = request.url.path[:200]
-            return of_status(error.status_code, f"there is nothing at {path}; /docs shows what there is")
+            way = "PromQL is below /prometheus/api/v1, " if path.startswith("/api/v1") else ""
+            return of_status(error.status_code, f"there is nothing at {path}; {way}/docs shows what there is")
         return of_status(error.status_code, error.detail, error.headers)
 
 

@@ -27,6 +27,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import times_of
 from sash_wire.features import feature, of_aggregate
 from sash_wire.key_parts import check_named, joined, key_columns
+from sash_wire.meant import instead
 from sash_wire.nulls import PLACEHOLDERS, mark_of
 
 __all__ = [
@@ -153,8 +154,8 @@ def _check_names(names: Sequence[str], spec: WindowSpec, fields: bool) -> None:
                 continue
             if not fields:
                 raise InvalidArgument(f"{name[:80]!r} is unknown here; pairs have time and key", field=name)
-            known = ", ".join(spec.fields)
-            raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
+            no = f"no field {name[:200]!r}{instead(name, spec.fields, 'it has')}"
+            raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
 
 
 def _are_partials(names: Sequence[str], spec: WindowSpec) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from sash_engine.windows.questions import Comparison, Limit
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import times_of
 from sash_wire.key_parts import check_named, joined, key_of_parts
+from sash_wire.meant import instead, misspelt
 
 __all__ = [
     "BLOB",
@@ -62,7 +63,9 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec, now_ns: NowNs) -> tu
     Raises:
         InvalidArgument: a member is missing, unknown or of the wrong type.
     """
-    time = tick(member(document, "time"), "time", spec.time_unit, now_ns)
+    if "time" not in document:
+        raise InvalidArgument(f"time is missing{misspelt('time', _others(document, spec))}", field="time")
+    time = tick(document["time"], "time", spec.time_unit, now_ns)
     key = key_of(document, spec)
     fields = {
         name: _scalar(value, spec.fields[name], name) if name in spec.fields else value
@@ -76,7 +79,7 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec, now_ns: NowNs) -> tu
 def key_of(document: Mapping[str, Any], spec: WindowSpec) -> str | None:
     """Return the key of one entry: a text, or its parts, which are an object or beside the time."""
     if (parts := _parts_of_key(document, spec)) is not None:
-        return key_of_parts(parts, spec.parts, f"window {spec.name!r}")
+        return key_of_parts(parts, spec.parts, f"window {spec.name!r}", _others(document, spec))
     return text(document["key"], "key") if "key" in document else None
 
 
@@ -84,7 +87,7 @@ def _keys(document: Mapping[str, Any], spec: WindowSpec) -> Steps[Coded | None]:
     """Return the keys of a bulk: a list of texts, or a list for each part."""
     if (parts := _parts_of_key(document, spec)) is None:
         return (yield from coded_steps(_list(document["key"], "key"), "key")) if "key" in document else None
-    refusing(check_named)(parts, spec.parts, f"window {spec.name!r}")
+    refusing(check_named)(parts, spec.parts, f"window {spec.name!r}", _others(document, spec))
     columns = {}
     for name in spec.parts:
         columns[name] = yield from coded_steps(_list(parts[name], name), name)
@@ -100,6 +103,11 @@ def _parts_of_key(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str,
         given = document["key"]
         return given if type(given) is dict else None
     return {name: document[name] for name in parts if name in document} or None
+
+
+def _others(document: Mapping[str, Any], spec: WindowSpec) -> Iterator[str]:
+    """The names that stand for nothing."""
+    return (name for name in document if name not in ("time", "key", *spec.parts, *spec.fields))
 
 
 def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, list[str | int]]:
@@ -217,7 +225,10 @@ def batch_steps(
         TooLarge: more than `entries_max` entries.
     """
     counted = str(spec.identity) if names and "time" not in document else "time"
-    times = _list(member(document if counted == "time" else _named(document, spec), counted), counted)
+    there = document if counted == "time" else _named(document, spec)
+    if counted not in there:
+        raise InvalidArgument(f"{counted} is missing{misspelt(counted, _others(document, spec))}", field=counted)
+    times = _list(there[counted], counted)
     if len(times) > entries_max:
         raise TooLarge(f"a write of {len(times)} entries is too large", field=counted, limit=f"{entries_max} entries")
     keys = yield from _keys(document, spec)
@@ -229,8 +240,8 @@ def batch_steps(
     columns: dict[str, Array | Coded] = {}
     for name, values in named.items():
         if name not in spec.fields:
-            known = ", ".join(spec.fields)
-            raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
+            no = f"no field {name!r}{instead(name, spec.fields, 'it has')}"
+            raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
         columns |= yield from nullable_steps(_list(values, name), spec, name)
     given = (yield from tick_steps(times, "time", spec.time_unit, now_ns)) if counted == "time" else None
     return Batch(times_of(given, len(times)), columns, keys)
@@ -268,9 +279,9 @@ def _partial_batch(
     partials = {}
     for name, parts in _object(document["partials"], "partials").items():
         if name not in monoids:
-            known = ", ".join(monoids)
             raise InvalidArgument(
-                f"window {spec.name!r} has no aggregate {name[:80]!r}; it has {known}", field=f"partials.{name}"
+                f"window {spec.name!r} has no aggregate {name[:80]!r}{instead(name, monoids, 'it has')}",
+                field=f"partials.{name}",
             )
         path = f"partials.{name}"
         partials[name] = yield from _partials(_object(parts, path), monoids[name][0], path)

@@ -99,7 +99,7 @@ Partials: TypeAlias = dict[str, dict[str, list[Any]]]
 
 
 class Origin(Described):
-    """Who sends a write."""
+    """The sender of a write."""
 
     producer: str = Field(ABSENT, json_schema_extra=WRITER)
     """With `sequence`: the write is applied once. 1 to 200 bytes."""
@@ -205,8 +205,8 @@ class Columns(_Columns):
 
 
 class Limit(Described):
-    """What must hold with a row for it to go in, in every trailing lookback that has the row and ends with it or with a
-    later entry. No answer, and NaN, never do."""
+    """A condition that must hold with a row for it to go in, in every trailing lookback that has the row and ends with
+    it or with a later entry. No answer, and NaN, never do."""
 
     aggregate: str
     """The name of an aggregate that answers a number, or `entries`."""
@@ -437,7 +437,7 @@ class Written(_Given):
 
 
 class LimitAnswers(Answered):
-    """What one limit answers about each row. Of the lookbacks that have the row, the answer is over the one that is
+    """The answers of one limit about each row. Of the lookbacks that have the row, the answer is over the one that is
     nearest to the limit: with the row where it went in, and without it where it did not. Null: it was not decided, or
     there is no answer."""
 
@@ -449,7 +449,7 @@ class LimitAnswers(Answered):
 
 
 class Admitted(_Given):
-    """What became of each row, and how many were inserted, refused, late, too far ahead and evicted. A retry is
+    """The outcome for each row, and how many were inserted, refused, late, too far ahead and evicted. A retry is
     answered with `admitted` as it was decided, and without `retry_after` and `limits`."""
 
     model_config = shown(examples.ADMITTED)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
@@ -34,6 +34,7 @@ from pydantic_core import CoreSchema
 
 from sash.rest.scalars import INT64_RANGE, TICK_MAX, TICK_MIN, NowNs, integer, kind_of, tick
 from sash_engine.errors import InvalidArgument
+from sash_wire.meant import instead, near
 
 __all__ = [
     "ABSENT",
@@ -206,7 +207,7 @@ class Parameters(Described):
             if "%" in part or "+" in part:
                 name, value = unquote_plus(name), unquote_plus(value)
             if name not in readers:
-                raise _unknown(name, ", ".join(readers) or "no parameters with this body")
+                raise _unknown(name, readers, "no parameters with this body")
             read = readers[name]
             if read is None:
                 given.setdefault(name, []).append(value)
@@ -237,7 +238,7 @@ class Document(Described):
         """
         for name in document:  # pydantic would list them all, and there may be millions
             if name not in cls.model_fields:
-                raise _unknown(name, ", ".join(cls.model_fields))
+                raise _unknown(name, cls.model_fields)
         try:
             return cls.model_validate(document)
         except ValidationError as error:
@@ -265,8 +266,10 @@ def shown(*examples: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": list(examples)})
 
 
-def _unknown(name: str, taken: str) -> InvalidArgument:
-    return InvalidArgument(f"{name[:80]!r} is unknown; this path takes {taken}", field=name)
+def _unknown(name: str, known: Collection[str], none: str = "nothing") -> InvalidArgument:
+    way = "; a part of keys goes into where: where=NAME=VALUE" if "where" in known and near(name, known) is None else ""
+    taken = instead(name, known or [none], "this path takes")
+    return InvalidArgument(f"{name[:80]!r} is unknown{taken}{way}", field=name)
 
 
 def _first_wrong(error: ValidationError, said: Any) -> InvalidArgument:

@@ -26,6 +26,7 @@ from sash_engine.steps import Steps, finished
 from sash_engine.windows.batches.batch import Batch, Coded, check_key
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.key_parts import joined
+from sash_wire.meant import instead
 
 __all__ = ["NdjsonReader"]
 
@@ -117,10 +118,8 @@ class NdjsonReader:
                     raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="key")
             for name in fields:
                 if name not in self._spec.fields:
-                    known = ", ".join(self._spec.fields)
-                    raise InvalidArgument(
-                        f"window {self._spec.name!r} has no field {name[:200]!r}; it has {known}", field=name
-                    )
+                    no = f"no field {name[:200]!r}{instead(name, self._spec.fields, 'it has')}"
+                    raise InvalidArgument(f"window {self._spec.name!r} has {no}", field=name)
             for name in self._spec.fields:
                 if name not in fields and name not in (self._spec.nullable or ()):
                     raise InvalidArgument(f"field {name!r} is missing", field=name)

@@ -31,6 +31,7 @@ from sash_engine.steps import Steps
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.file_formats import csv_values
+from sash_wire.meant import instead
 
 __all__ = ["CsvReader"]
 
@@ -119,8 +120,8 @@ class CsvReader:
             if name in self._spec.parts and "key" in names:
                 raise LineError(1, "give either a column key or a column for each part", field=name)
             if name not in self._types:
-                known = ", ".join(self._types)
-                raise LineError(1, f"window {self._spec.name!r} has no {name[:200]!r}; it has {known}", field=name)
+                no = f"no {name[:200]!r}{instead(name, self._types, 'it has')}"
+                raise LineError(1, f"window {self._spec.name!r} has {no}", field=name)
         left_out = self._spec.parts if "key" in names else ("key",) if self._spec.parts else ()
         for name in self._types:
             if name not in names and name not in left_out:

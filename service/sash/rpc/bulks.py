@@ -120,22 +120,32 @@ def _strings(strings: pb.Strings, name: str, valid: bytes = b"") -> Steps[Coded]
     used = yield from _used(codes, len(strings.dictionary))
     if used is None:
         return Coded([], codes)  # the check of codes that follows refuses it
-    texts = strings.dictionary
-    numbers, dictionary = dict[str, int](), list[str]()
-    recoded = np.zeros(len(used), np.uint32)
+    texts, dictionary, seen = strings.dictionary, list[str](), set[str]()
     for a, b in spans_of(len(used), ROWS):
         wanted = np.flatnonzero(used[a:b])
-        some = texts[a:b] if len(wanted) == b - a else [texts[a + i] for i in wanted.tolist()]
-        for text in some:
-            if numbers.setdefault(text, len(dictionary)) == len(dictionary):
-                dictionary.append(text)
-        recoded[a + wanted] = np.fromiter(map(numbers.__getitem__, some), np.uint32, len(some))
+        dictionary += texts[a:b] if len(wanted) == b - a else [texts[a + i] for i in wanted.tolist()]
+        seen.update(dictionary[len(dictionary) - len(wanted) :])
         yield
+    recoded = np.cumsum(used, dtype=np.uint32) - np.uint32(1)
+    if len(seen) < len(dictionary):
+        dictionary, numbers = yield from _once(dictionary)
+        recoded = numbers[recoded]
     found = np.empty(len(codes), np.uint32)
     for a, b in spans_of(len(codes), _CODES):
         found[a:b] = recoded[codes[a:b]]
         yield
     return Coded(dictionary, found)
+
+
+def _once(texts: list[str]) -> Steps[tuple[list[str], Array]]:
+    """Each of some texts once, and the number of each of them among these: uint32 (k,)."""
+    numbers, found = dict[str, int](), np.empty(len(texts), np.uint32)
+    for a, b in spans_of(len(texts), ROWS):
+        for text in texts[a:b]:
+            numbers.setdefault(text, len(numbers))
+        found[a:b] = np.fromiter(map(numbers.__getitem__, texts[a:b]), np.uint32, b - a)
+        yield
+    return list(numbers), found
 
 
 def _used(codes: Array, size: int) -> Steps[Array | None]:

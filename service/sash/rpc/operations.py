@@ -39,6 +39,7 @@ from sash_engine.windows.spec.text import check_spec_bytes
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
 from sash_proto.v1 import windows_pb2 as pb
+from sash_wire.meant import instead
 
 __all__ = ["Operations"]
 
@@ -215,8 +216,8 @@ class Operations:
         spec = await self._plane.look_up(request.window, operation)
         if len(request.fields) > len(spec.fields):
             name = next(name for name in request.fields if name not in spec.fields)
-            known = ", ".join(spec.fields)
-            raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
+            no = f"no field {name[:200]!r}{instead(name, spec.fields, 'it has')}"
+            raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
         return spec
 
     # ---------------------------------------------------------------- reads

@@ -109,7 +109,8 @@ def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
     start = request.start if request.HasField("start") else None
     end = request.end if request.HasField("end") else None
     limit = request.limit if request.HasField("limit") else None
-    return EntriesQuery(start, end, key, keys, request.end_exclusive, where_of(request), limit, request.reverse)
+    conditions = where_of(request)
+    return EntriesQuery(start, end, key, keys, request.end_exclusive, conditions, limit, request.reverse, request.known)
 
 
 def _keys_of(request: Any) -> tuple[str | None, KeyList]:

@@ -12,7 +12,8 @@
     sash_ready                                             1 if requests are welcome, as /readyz says
     sash_windows                                           number of windows
     sash_window_entries{window}  sash_window_keys{window}  size of each window now
-    sash_entries_total{window, outcome}                    entries by outcome: see `OUTCOMES`
+    sash_entries_total{window, outcome}                    entries by outcome: see `OUTCOMES`, and those that limits
+                                                           refused since the process has the window
 
 Each scrape reads the last group from the catalogue, so it costs writes nothing.
 
@@ -84,6 +85,8 @@ class WatchedWindow(Protocol):
     def keys(self) -> int: ...
     @property
     def counts(self) -> _Counts: ...
+    @property
+    def refused(self) -> int: ...
 
 
 class WatchedStorage(Protocol):
@@ -392,7 +395,7 @@ class _Windows(Collector):
             count += 1
             name = window.spec.name if count <= self._labelled_max else OTHERS
             counts = window.counts
-            found = [window.entries, window.keys, *(getattr(counts, outcome) for outcome in OUTCOMES)]
+            found = [window.entries, window.keys, *(getattr(counts, outcome) for outcome in OUTCOMES), window.refused]
             rows[name] = [a + b for a, b in zip(rows.get(name, [0] * len(found)), found, strict=True)]
         yield GaugeMetricFamily("sash_windows", "How many windows there are.", value=count)
         entries = GaugeMetricFamily("sash_window_entries", "How many entries a window has now.", labels=["window"])
@@ -403,7 +406,7 @@ class _Windows(Collector):
         for name, row in rows.items():
             entries.add_metric([name], row[0])
             keys.add_metric([name], row[1])
-            for outcome, amount in zip(OUTCOMES, row[2:], strict=True):
+            for outcome, amount in zip((*OUTCOMES, "refused"), row[2:], strict=True):
                 total.add_metric([name, outcome], amount)
         yield entries
         yield keys

@@ -70,13 +70,17 @@ class Commands:
         calls, merge = self._calls, merged_writes
         if isinstance(command, Admit):
             command.check_spread(await calls.spec(name), calls.shards.count)
-            merge = partial(merged_admissions, name, command.batch, calls.shards.count)
         parts = await self._split(name, command)
+        if isinstance(command, Admit):
+            rows = {shard: part.rows for shard, part in parts.items() if isinstance(part, Admit)}
+            merge = partial(merged_admissions, command.entries, rows)
         if isinstance(command, BulkInsert | Admit) and len(parts) > 1:
             _check_whole(await calls.spec(name), len(parts))
         if origin is not None and len(calls.all) > 1 and (spec := await calls.spec(name)).keyed:
             command.check(calls.checker(spec))
-            return await self._numbered(spec, parts, signed(origin, command), merge)
+            nothing = _nothing_of(spec)
+            others = command.none(nothing) if isinstance(command, Admit) else BulkInsert(nothing)
+            return await self._numbered(spec, parts, others, signed(origin, command), merge)
         return await self._written({shard: _writing(name, part, origin) for shard, part in parts.items()}, merge)
 
     async def _split(self, name: str, command: Command[Any]) -> Mapping[int, Command[Any]]:
@@ -147,15 +151,14 @@ class Commands:
     # ---------------------------------------------------------------- several shards
 
     async def _numbered(
-        self, spec: WindowSpec, parts: Mapping[int, Command[Any]], origin: Origin, merge: _Merge
+        self, spec: WindowSpec, parts: Mapping[int, Command[Any]], others: Command[Any], origin: Origin, merge: _Merge
     ) -> WriteResult:
-        """Make a producer's write, with an empty one of the same number to all shards that get no part of it.
+        """Make a producer's write, with an empty one of the same number to all `others`, which get no part of it.
 
         A write that is refused uses no number. So where a shard may reject its entries by their order, the others note
         the number after it, and the producer's writes wait for each other.
         """
-        number_only = BulkInsert(_nothing_of(spec))
-        every = {shard: _writing(spec.name, parts.get(shard, number_only), origin) for shard in self._calls.all}
+        every = {shard: _writing(spec.name, parts.get(shard, others), origin) for shard in self._calls.all}
         if not _rejects(spec):
             return await self._written(every, merge)
         name = (spec.name, origin.producer)

@@ -26,7 +26,7 @@ from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.windows.answers import LATER_COUNTS
 from sash_engine.windows.batches.batch import AnyBatch, PartialBatch
-from sash_engine.windows.batches.ledger import DIGEST_BYTES, MAX_SEQUENCE
+from sash_engine.windows.batches.ledger import DIGEST_BYTES, MAX_SEQUENCE, LastWrite
 from sash_engine.windows.known import kept_spec, removed_spec
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.placement import shards_of
@@ -105,6 +105,11 @@ def _merged_ledger(ledgers: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]
     return {
         "producers": {name: [number, at_ns] for name, (_, number, at_ns) in producers.items()},
         "queries": queries,
+        "decided": {
+            name: decided
+            for name, (epoch, number, at_ns) in producers.items()
+            if (decided := _merged_decisions(ledgers, name, LastWrite(number, at_ns, epoch, *digests[name])))
+        },
         "fences": {
             name: [epoch, *digests[name]]
             for name, (epoch, _, _) in producers.items()
@@ -113,6 +118,18 @@ def _merged_ledger(ledgers: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]
         "next_part": 1,
         "parts": {},
     }
+
+
+def _merged_decisions(ledgers: Sequence[Mapping[str, Any]], name: str, agreed: LastWrite) -> list[tuple[int, bytes]]:
+    """What all shards that know a producer remember of what its writes decided: each has the bits of its own rows."""
+    every = [dict(ledger.get("decided", {}).get(name, ())) for ledger in ledgers if name in ledger["producers"]]
+    merged = []
+    for number in every[0]:
+        bits = [decided.get(number, b"") for decided in every]
+        if agreed.digest(number) and len({len(each) for each in bits}) == 1:
+            rows = np.bitwise_or.reduce([np.frombuffer(each, np.uint8) for each in bits])
+            merged.append((number, rows.tobytes()))
+    return merged
 
 
 def _common_end(some: bytes, others: bytes) -> bytes:

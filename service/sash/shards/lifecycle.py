@@ -109,6 +109,12 @@ class Lifecycle:
                         errors = {HOME: error}
                 if errors and not isinstance(errors.get(HOME), Unavailable):
                     await self._undo(spec.name, token)
+            elif made and not errors:
+                try:
+                    await self._shards.confirm(HOME)  # that has it: to have what is there, nothing was stored
+                except SashError as error:
+                    errors = {HOME: error}
+                    await self._undo(spec.name, token)
             if errors:
                 raise worst(errors.values())
             await self._open(spec.name, token, made)

@@ -17,14 +17,13 @@ import numpy as np
 
 from sash_engine.forest import BLOCK, Layout
 from sash_engine.monoids import Monoid
+from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import exported, imported
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import Admission, Answer, Counts, LimitAnswers, Series, WindowInfo, WriteResult
-from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.keys.totals import partials_of_buckets
 from sash_engine.windows.reading.group_series import PaneFolds
 from sash_engine.windows.spec.window import WindowSpec
-from sash_wire.placement import shards_of
 
 __all__ = ["merged_admissions", "merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
 
@@ -41,21 +40,24 @@ def merged_writes(found: Mapping[int, WriteResult]) -> WriteResult:
     return merged
 
 
-def merged_admissions(name: str, batch: AnyBatch, shards: int, found: Mapping[int, WriteResult]) -> Admission:
-    """Return the outcome of a write that decides, whose rows went to several shards; others got its number only."""
-    n, decided = len(batch.times), {shard: each for shard, each in found.items() if isinstance(each, Admission)}
+def merged_admissions(n: int, rows: Mapping[int, Array], found: Mapping[int, WriteResult]) -> Admission:
+    """Return the outcome of a write that decides.
+
+    Args:
+        n: how many rows it has.
+        rows: int64, which of them went to each shard; others got its number only.
+    """
+    decided = {shard: each for shard, each in found.items() if shard in rows and isinstance(each, Admission)}
     merged = Admission.undecided(n, max([len(each.limits) for each in decided.values()]))
     merged.refused = sum([each.refused for each in decided.values()])
     merged.count(merged_writes(decided))
-    assert batch.keys is not None, "else one shard has all rows"
-    of = shards_of(name, batch.keys.dictionary, shards)[batch.keys.codes]
     for shard, each in decided.items():
         columns: list[tuple[list[Any], list[Any]]] = [(merged.admitted, each.admitted)]
         columns.append((merged.retry_after, each.retry_after))
         for whole, part in zip(merged.limits, each.limits, strict=False):
             columns += [(getattr(whole, column), getattr(part, column)) for column in LimitAnswers.__slots__]
         for into, values in columns:
-            for row, value in zip(np.flatnonzero(of == shard).tolist(), values, strict=False):
+            for row, value in zip(rows[shard].tolist(), values, strict=False):
                 into[row] = value
     if merged.already_applied:
         merged.retry_after = []
@@ -84,6 +86,7 @@ def merged_infos(infos: Sequence[WindowInfo], labels: Sequence[int]) -> WindowIn
         punctuated=_final([info.punctuated for info in infos]),
         high_water_mark=max((info.high_water_mark for info in infos if info.high_water_mark is not None), default=None),
         evicted_through=max((info.evicted_through for info in infos if info.evicted_through is not None), default=None),
+        refused=sum(info.refused for info in infos),
     )
 
 

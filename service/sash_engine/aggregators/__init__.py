@@ -35,6 +35,7 @@ from sash_engine.aggregators.two_stacks import TwoStacks
 from sash_engine.aggregators.two_stacks_lite import TwoStacksLite
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Monoid
+from sash_wire.meant import instead
 
 __all__ = [
     "ALGORITHMS",
@@ -111,8 +112,9 @@ def create(algorithm: str, monoid: Monoid, **parameters: Any) -> Timed:
         Unsupported: the algorithm needs an inverse and the monoid has none.
     """
     if algorithm not in ALGORITHMS:
-        known = ", ".join(sorted(ALGORITHMS))
-        raise InvalidArgument(f"unknown algorithm {algorithm!r}; known are {known}", field="algorithm")
+        raise InvalidArgument(
+            f"unknown algorithm {algorithm!r}{instead(algorithm, sorted(ALGORITHMS), 'known are')}", field="algorithm"
+        )
     cls = ALGORITHMS[algorithm]
     accepted = [
         name

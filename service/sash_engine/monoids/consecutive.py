@@ -99,7 +99,7 @@ class _Pairs(Monoid):
 
 
 class TimeWeightedMean(_Pairs):
-    """The mean of a field, each value weighted with the time for which it holds; None over no entries.
+    """The mean of a field, each value weighted with the time that it holds; None over no entries.
 
     With `method: last`, a value holds until the next entry. The last one has no weight, because no time follows it.
     With `method: linear`, the field goes from entry to entry in a straight line. If no time passes between the first

@@ -40,8 +40,8 @@ class LinearSlope(Monoid):
     None over no entries, and if all entries have the same time. A NaN or an infinity makes it NaN.
 
     Partial: (n, origin, mean time, mean value, s_tt, s_tv). `origin` is the int64 time of one of the entries, and the
-    mean time is relative to it: a float64 cannot tell nanoseconds since 1970 apart. s_tt and s_tv are sums of products
-    of deviations from the means, joined as in `moments.py`.
+    mean time is relative to it: a float64 cannot tell nanoseconds since 1970 apart. The parts s_tt and s_tv are sums of
+    products of deviations from the means, joined as in `moments.py`.
 
     Flags: commutative.
 

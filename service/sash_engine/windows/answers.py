@@ -244,6 +244,8 @@ class WindowInfo:
     """Entries of this time and older are final; None without punctuation, and before the first one."""
     evicted_through: int | None = None
     """No newer entry was evicted by the slide policy; None if none was."""
+    refused: int = 0
+    """Entries that limits refused since the window was made or recovered. What is refused leaves no record."""
 
 
 def parts_of(spec: WindowSpec, key: str | None) -> dict[str, str] | None:

@@ -121,6 +121,7 @@ class Window:
         self.spec = spec
         self.block, self.pages = block, pages_of(block) if pages is PAGES else pages
         self.counts = Counts()
+        self.refused = 0
         self.ledger = Ledger()
         if clock is None and (asks := spec.goes_by_wall_time) is not None:
             raise InvalidArgument(f"window {spec.name!r} goes by wall time: pass a clock", field=asks)
@@ -256,6 +257,7 @@ class Window:
         """Insert the rows of a bulk with which all limits hold, and slide; see `Plane.admit`."""
         admission, rows = finished(self.admitting.decide_steps(batch, limits))
         admission.count(finished(self.insert_rows_steps(rows)))
+        self.refused += admission.refused
         return admission
 
     def insert_rows_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
@@ -660,6 +662,7 @@ class Window:
             high_water_mark=None if self.mark == NEVER else self.mark,
             punctuated=None if self.slide_policy.punctuated == NEVER else self.slide_policy.punctuated,
             evicted_through=self.slide_policy.evicted_through(),
+            refused=self.refused,
         )
 
     def check_invariants(self, same: Callable[..., bool] | None = None) -> None:

@@ -22,6 +22,7 @@ from sash.durability.records.columns import batch_from, batch_to, size_of, texts
 from sash.durability.records.derived import DROPS, Derive, Drop
 from sash.durability.records.splitting import split
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Unsupported
+from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Admission, Answer, Staged, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Origin
@@ -31,7 +32,7 @@ from sash_engine.windows.questions import Limit
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import changes
-from sash_wire.placement import shard_of
+from sash_wire.placement import shard_of, shards_of
 
 __all__ = [
     "AddAggregates",
@@ -268,13 +269,23 @@ class Admit(_OfBatch[Admission]):
 
     Once it is applied, `batch` has the rows that were inserted, or dropped by the order policy, and `decided` a bit for
     each row that was sent, set where it went in. So its record has both, and recovery decides nothing.
+
+    A part of one knows which rows of the whole it has, and its bits are about the whole: those of rows that other
+    shards have are not set. So the bits of all parts together say what was decided, however the rows were split.
     """
 
     kind: ClassVar[str] = "admit"
     limits: Sequence[Limit] = ()
     decided: bytes | None = None
+    mine: Array | None = None
+    """Which rows of the whole a part has, bool for each; None: all of them."""
     deciding: bool = field(default=False, compare=False)
     """Whether nothing is changed yet by the steps that are being taken."""
+
+    @property
+    def rows(self) -> Array:
+        """Where its rows stand in the whole write."""
+        return np.arange(self.entries) if self.mine is None else np.flatnonzero(self.mine)
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
         return finished(self.steps(window, now_ns))
@@ -288,7 +299,10 @@ class Admit(_OfBatch[Admission]):
         self.deciding = False
         if len(rows.times):
             admission.count((yield from window.insert_rows_steps(rows)))
-        self.batch, self.decided = rows, np.packbits(admission.admitted).tobytes()
+        window.refused += admission.refused
+        whole = np.zeros(self.entries if self.mine is None else len(self.mine), np.bool_)
+        whole[self.rows] = admission.admitted
+        self.batch, self.decided = rows, np.packbits(whole).tobytes()
         return admission
 
     def again(self, ledger: Ledger, origin: Origin) -> Admission:
@@ -297,15 +311,27 @@ class Admit(_OfBatch[Admission]):
         Raises:
             FailedPrecondition: that is not remembered any more.
         """
-        n, decided = len(self.batch.times), ledger.decided(origin)
+        n, decided = len(self.batch.times if self.mine is None else self.mine), ledger.decided(origin)
         if decided is None or len(decided) != (n + 7) // 8:
             raise FailedPrecondition(
                 f"producer {origin.producer!r} has sent {origin.sequence} before: it was applied, and what it decided "
                 "is not remembered any more",
                 field="sequence",
             )
-        bits = np.unpackbits(np.frombuffer(decided, np.uint8), count=n)
-        return Admission(admitted=bits.astype(np.bool_).tolist(), already_applied=True)
+        bits = np.unpackbits(np.frombuffer(decided, np.uint8), count=n).astype(np.bool_)
+        return Admission(admitted=bits[self.rows].tolist(), already_applied=True)
+
+    def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
+        parts, keys = _OfBatch.split(self, window, spec, shards), self.batch.keys
+        if len(parts) > 1 and keys is not None:
+            of = shards_of(window, keys.dictionary, shards)[keys.codes]
+            for shard, part in parts.items():
+                part.mine = of == shard
+        return parts
+
+    def none(self, batch: AnyBatch) -> Self:
+        """The part of a shard that has no row of it."""
+        return replace(self, batch=batch, mine=np.zeros(len(self.batch.times), np.bool_))
 
     def digest(self) -> bytes:
         return digests.of_admit(self.batch, self.limits)

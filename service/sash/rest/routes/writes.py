@@ -109,7 +109,7 @@ async def bulk_insert(call: Call, name: Name, beside: Annotated[Beside, Query()]
 
 @ROUTER.post(
     "/v1/windows/{name}/admit",
-    summary="Insert the entries with which all limits hold, and say which these are",
+    summary="Insert the entries that keep all limits, and say which these are",
     response_model=documents.Admitted,
     response_description="Which entries went in; and of those that did not, when they would",
     responses=told(_REJECTED, NUMBERED, {422: "The window cannot decide so: limits are for windows that keep entries"}),

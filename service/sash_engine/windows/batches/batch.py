@@ -22,6 +22,7 @@ from sash_engine.windows.spec.window import MAX_KEY_BYTES, TICK_MIN, WindowSpec,
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
 from sash_wire.labels import split as split_key
+from sash_wire.meant import instead
 from sash_wire.nulls import is_mark, mark_of, named_by, split
 
 __all__ = [
@@ -138,8 +139,10 @@ class Batch:
         for (name, kind), value in zip(spec.columns.items(), Fields(spec).checked(fields), strict=True):
             values.append(np.array([value], NUMPY_TYPES[kind]))
             columns[name] = Coded([value], _FIRST) if kind == "string" else values[-1]
-        keys = None if key is None else Coded([key], _FIRST)
-        _check_keys(keys, spec, 1)
+        keys = None
+        if _is_keyed(spec, key is not None) and key is not None:
+            _check_names([key], spec)
+            keys = Coded([key], _FIRST)
         return cls(np.array([time], np.int64), columns, keys, (spec, tuple(values)))
 
     @property
@@ -177,8 +180,8 @@ class Batch:
                 if is_mark(name) and named_by(name) in spec.fields:
                     _check_no_null(column, named_by(name))
                     continue
-                known = ", ".join(spec.fields)
-                raise InvalidArgument(f"window {spec.name!r} has no field {name!r}; it has {known}", field=name)
+                no = f"no field {name!r}{instead(name, spec.fields, 'it has')}"
+                raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
         columns = []
         for name, kind in wanted.items():
             if name not in self.columns:
@@ -189,11 +192,11 @@ class Batch:
             column = self.columns[name]
             if isinstance(column, Coded):
                 if kind != "string":
-                    raise InvalidArgument(f"field {name!r} is a {kind}, not a string", field=name)
+                    raise InvalidArgument(f"field {name!r} is {kind}, not string", field=name)
                 _check_codes(column, name)
                 column = column.decode()
             elif column.dtype != NUMPY_TYPES[kind] or kind == "string":
-                raise InvalidArgument(f"field {name!r} is a {kind}, not a {column.dtype}", field=name)
+                raise InvalidArgument(f"field {name!r} is {kind}, not {column.dtype}", field=name)
             _check_length(len(column), n, name)
             columns.append(column)
         _check_keys(self.keys, spec, n)
@@ -254,9 +257,9 @@ class PartialBatch:
             )
         for name in self.partials:
             if name not in spec.aggregates:
-                known = ", ".join(spec.aggregates)
                 raise InvalidArgument(
-                    f"window {spec.name!r} has no aggregate {name!r}; it has {known}", field=f"partials.{name}"
+                    f"window {spec.name!r} has no aggregate {name!r}{instead(name, spec.aggregates, 'it has')}",
+                    field=f"partials.{name}",
                 )
         columns = [entries]
         for name, (monoid, _) in spec.monoids().items():
@@ -284,15 +287,21 @@ def _check_times(times: Array) -> None:
 
 
 def _check_keys(keys: Coded | None, spec: WindowSpec, n: int) -> None:
-    if not spec.keyed:
-        if keys is not None:
-            raise InvalidArgument(f"window {spec.name!r} is not keyed", field="key")
-        return
-    if keys is None:
-        raise InvalidArgument(f"window {spec.name!r} is keyed: every entry needs a key", field="key")
-    _check_length(len(keys.codes), n, "key")
-    _check_codes(keys, "key")
-    dictionary = keys.dictionary
+    if _is_keyed(spec, keys is not None) and keys is not None:
+        _check_length(len(keys.codes), n, "key")
+        _check_codes(keys, "key")
+        _check_names(keys.dictionary, spec)
+
+
+def _is_keyed(spec: WindowSpec, given: bool) -> bool:
+    """Whether a window is keyed; raises InvalidArgument unless keys are given just then."""
+    if spec.keyed != given:
+        wrong = "is keyed: every entry needs a key" if spec.keyed else "is not keyed"
+        raise InvalidArgument(f"window {spec.name!r} {wrong}", field="key")
+    return given
+
+
+def _check_names(dictionary: Sequence[str], spec: WindowSpec) -> None:
     # A character takes at most four bytes: two passes in C show that most dictionaries need no closer look.
     if not all(dictionary) or max(map(len, dictionary), default=0) * 4 > MAX_KEY_BYTES:
         for key in dictionary:
@@ -325,7 +334,9 @@ def check_key(key: str) -> None:
 
 def _check_length(found: int, n: int, name: str) -> None:
     if found != n:
-        raise InvalidArgument(f"column {name!r} has {found} values, and there are {n} rows", field=name, limit=str(n))
+        raise InvalidArgument(
+            f"column {name!r} has {found} value{'s' * (found != 1)}, and there are {n} rows", field=name, limit=str(n)
+        )
 
 
 def _check_no_null(mark: Array | Coded, name: str) -> None:

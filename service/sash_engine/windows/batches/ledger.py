@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 
-__all__ = ["Ledger", "Part", "check_origin"]
+__all__ = ["LastWrite", "Ledger", "Part", "check_origin"]
 
 MAX_NAME_BYTES = 200
 DIGEST_BYTES = 4

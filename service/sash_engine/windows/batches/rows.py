@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import ROWS, Steps, spans_of
 from sash_engine.windows.batches.batch import Coded
 
-__all__ = ["Rows", "grouped"]
+__all__ = ["Rows", "grouped", "ordered"]
 
 _NAMES = 16_384
 """Names of a step: 2 ms."""
@@ -26,7 +27,7 @@ class Rows:
     """The entries of a write: by key, then time, then arrival.
 
     Args:
-        names: k keys.
+        names: k keys; none where all of them are there.
         numbers: int64 (k,), their numbers; -1 for a key that is not there yet.
         lengths: int64 (k,), how many entries each is sent.
         columns: times, then one array per field.
@@ -56,13 +57,13 @@ class Rows:
         """Drop the rows where `kept` is false, and keys that have none left."""
         left = np.add.reduceat(kept, np.cumsum(self.lengths) - self.lengths, dtype=np.int64)
         some = left > 0
-        self.names = [name for name, any_left in zip(self.names, some.tolist(), strict=True) if any_left]
+        self.names = list(compress(self.names, some.tolist()))
         self.numbers, self.lengths = self.numbers[some], left[some]
         self.columns = [column[kept] for column in self.columns]
         self.entries = None if self.entries is None else self.entries[kept]
 
 
-def grouped(coded: Coded, times: Array) -> Steps[tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.intp]]]:
+def grouped(coded: Coded, times: Array) -> Steps[tuple[list[str], Numbers, npt.NDArray[np.intp]]]:
     """Sort rows by key, then time, then arrival, in steps.
 
     Returns:
@@ -71,13 +72,32 @@ def grouped(coded: Coded, times: Array) -> Steps[tuple[list[str], npt.NDArray[np
     Raises:
         InvalidArgument: two codes stand for one key.
     """
+    present, lengths, order = yield from ordered(coded.codes, len(coded.dictionary), times)
+    names, seen = list[str](), set[str]()
+    for a, b in spans_of(len(present), _NAMES):
+        some = [coded.dictionary[code] for code in present[a:b].tolist()]
+        names += some
+        seen.update(some)
+        if len(times) > ROWS:
+            yield
+    if len(seen) != len(names):
+        raise InvalidArgument("the dictionary of column 'key' repeats a key", field="key")
+    return names, lengths, order
+
+
+def ordered(codes: Array, size: int, times: Array) -> Steps[tuple[Array, Numbers, npt.NDArray[np.intp]]]:
+    """Sort rows by code, then time, then arrival, in steps; codes are below `size`.
+
+    Returns:
+        the codes that there are, how many rows each has, and the order of the rows.
+    """
     many = len(times) > ROWS
     disordered = np.count_nonzero(times[1:] < times[:-1])
     order = np.argsort(times, kind="stable") if disordered else None
     if many:
         yield
     # One byte or two are sorted by counting, seven times faster than eight are compared. So are four, in two passes.
-    codes = coded.codes.astype(np.min_scalar_type(max(len(coded.dictionary) - 1, 0)))
+    codes = codes.astype(np.min_scalar_type(max(size - 1, 0)))
     wide = codes.itemsize > 2
     for digits in (codes.astype(np.uint16), (codes >> 16).astype(np.uint16)) if wide else (codes,):
         by_digit = np.argsort(digits if order is None else digits[order], kind="stable")
@@ -85,15 +105,6 @@ def grouped(coded: Coded, times: Array) -> Steps[tuple[list[str], npt.NDArray[np
         if many:
             yield
     assert order is not None
-    ordered = codes[order]
-    starts = starts_of_runs(ordered)
-    present, names, seen = ordered[starts], list[str](), set[str]()
-    for a, b in spans_of(len(present), _NAMES):
-        some = [coded.dictionary[code] for code in present[a:b].tolist()]
-        names += some
-        seen.update(some)
-        if many:
-            yield
-    if len(seen) != len(names):
-        raise InvalidArgument("the dictionary of column 'key' repeats a key", field="key")
-    return names, lengths_of_segments(starts, len(order)), order
+    of = codes[order]
+    starts = starts_of_runs(of)
+    return of[starts], lengths_of_segments(starts, len(order)), order

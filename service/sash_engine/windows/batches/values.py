@@ -8,7 +8,7 @@ from typing import Any
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType
 from sash_engine.windows.spec.window import WindowSpec
-from sash_engine.words import near
+from sash_wire.meant import instead, near
 from sash_wire.nulls import PLACEHOLDERS
 
 __all__ = ["Fields"]
@@ -46,8 +46,9 @@ class Fields:
         if len(fields) > len(values) - left_out:
             names = [name for name, _, _ in self._fields]
             extra = next(name for name in fields if name not in names)
-            known = ", ".join(names)
-            raise InvalidArgument(f"window {self._window!r} has no field {extra!r}; it has {known}", field=extra)
+            raise InvalidArgument(
+                f"window {self._window!r} has no field {extra!r}{instead(extra, names, 'it has')}", field=extra
+            )
         if self._nullable:
             values += [fields.get(name) is not None for name in self._nullable]
         return values
@@ -65,4 +66,4 @@ def _checked_value(value: Any, kind: FieldType, name: str) -> Any:
         return value
     if (kind == "string" and type(value) is str) or (kind == "bool" and type(value) is bool):
         return value
-    raise InvalidArgument(f"field {name!r} is a {kind}, not {type(value).__name__} {str(value)[:40]!r}", field=name)
+    raise InvalidArgument(f"field {name!r} is {kind}, not {type(value).__name__} {str(value)[:40]!r}", field=name)

@@ -148,22 +148,15 @@ class Pages:
             keys, lengths, rows = self._join_each(keys, lengths, rows, self._panes)
             if not len(keys):
                 return
-        counts = self._counts[keys]
-        wanted = counts + lengths
-        starts = self._starts[keys]
-        sizes = self._sizes[self._classes[keys]]
-        full = starts + wanted > (starts & -sizes) + sizes
-        if full.any():
-            self._make_room(keys[full], wanted[full])
-            starts = self._starts[keys]
-        ends = starts + counts
+        self.reserve(keys, lengths)
+        counts, ends = self._counts[keys], self._starts[keys] + self._counts[keys]
         firsts = rows[0][np.cumsum(lengths) - lengths]
         # Where a key is empty, `ends - 1` is some other row: what it says is not used.
         disordered = (firsts < self._columns[0][ends - 1]) & (counts > 0)
         targets = ragged(ends, lengths)
         for column, newcomers in zip(self._columns, rows, strict=True):
             column[targets] = newcomers
-        self._counts[keys] = wanted
+        self._counts[keys] = counts + lengths
         if self.kept is not None:
             self.kept.fresh[keys] = False
         if disordered.any():
@@ -452,6 +445,14 @@ class Pages:
         return [column[rows] for column in self._columns]
 
     # ---------------------------------------------------------------- room
+
+    def reserve(self, keys: Numbers, more: Numbers) -> None:
+        """Have room for so many more entries in each of k keys, which has at most `largest` then, and gets one soon."""
+        starts, wanted = self._starts[keys], self._counts[keys] + more
+        sizes = self._sizes[self._classes[keys]]
+        full = starts + wanted > (starts & -sizes) + sizes
+        if full.any():
+            self._make_room(keys[full], wanted[full])
 
     def _make_room(self, keys: Numbers, wanted: Numbers) -> None:
         """Move each key to the front of a page that has room for `wanted` entries: its own, or another."""

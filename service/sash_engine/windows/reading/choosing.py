@@ -29,6 +29,7 @@ from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.totals import Totals, rows_of
 from sash_engine.windows.questions import Grouped, Having, Top
 from sash_engine.windows.reading.costs import MAX_ANSWERS
+from sash_wire.meant import instead
 
 __all__ = [
     "COMPARISONS",
@@ -91,8 +92,8 @@ def check_top(top: Top) -> None:
 def check_compared(name: str, monoids: Mapping[str, Monoid], field: str) -> None:
     """Check the name of an aggregate whose answers are compared, or `entries`; raises InvalidArgument."""
     if name not in monoids and name != _ENTRIES:
-        known = ", ".join([*monoids, _ENTRIES])
-        refuse(field, f"no aggregate {name[:140]!r}; there are {known}")
+        known = [*monoids, _ENTRIES]
+        refuse(field, f"no aggregate {name[:140]!r}{instead(name, known, 'there are')}")
     if name in monoids and monoids[name].answer not in (int, float, bool):
         refuse(field, f"{name!r} does not answer a number that could be compared")
 

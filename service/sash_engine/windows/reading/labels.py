@@ -32,6 +32,7 @@ from sash_engine.windows.questions import Where
 from sash_engine.windows.reading.conditions import Condition, by_codes, by_names, only_of, pattern
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.labels import CONDITIONS, join
+from sash_wire.meant import instead
 
 __all__ = ["Groups", "Labels"]
 
@@ -137,7 +138,8 @@ class Labels:
         if not self._names:
             raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field=field)
         if name not in self._names:
-            refuse(field, f"keys of {self._spec.name!r} have no {name[:140]!r}; they have {', '.join(self._names)}")
+            no = f"no {name[:140]!r}{instead(name, self._names, 'they have')}"
+            refuse(field, f"keys of {self._spec.name!r} have {no}")
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the labels of a key are not those of its name."""

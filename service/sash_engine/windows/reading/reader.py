@@ -55,6 +55,7 @@ from sash_engine.windows.reading.pairs import Pairs
 from sash_engine.windows.reading.session_series import sessions_steps
 from sash_engine.windows.spec.algorithms import check_ranges, check_values
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time, parse_duration
+from sash_wire.meant import instead
 
 __all__ = ["MAX_LOOKBACKS", "Reader"]
 
@@ -158,7 +159,10 @@ class Reader:
             self._narrower.clear()
 
     def checked_key(self, key: str | None) -> str:
-        """Return the name of the one key of a question or a write."""
+        """Return the name of the key of an entry."""
+        if key is None and self._spec.keyed:
+            parts = f", or its parts: {', '.join(self._spec.keys)}" if self._spec.keys else ""
+            raise InvalidArgument(f"window {self._spec.name!r} is keyed: give the entry's key{parts}", field="key")
         return self._asked.name(key)
 
     def takes_a_step(self, question: Question[Any]) -> bool:
@@ -578,7 +582,8 @@ def named(names: Sequence[str], known: Collection[str], window: str) -> tuple[st
     asked = frozenset(names)
     if unknown := asked.difference(known):
         wrong, there = next(name for name in names if name in unknown), ", ".join(known)
-        refuse("aggregates", f"window {window!r} has no aggregate {str(wrong)[:140]!r}; it has {there}", limit=there)
+        no = f"no aggregate {str(wrong)[:140]!r}{instead(wrong, known, 'it has')}"
+        refuse("aggregates", f"window {window!r} has {no}", limit=there)
     return tuple([name for name in known if name in asked])
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import IgnoresNulls, catalogue
 from sash_engine.monoids.base import FieldType, Monoid, Read
-from sash_engine.words import meant
 from sash_wire.durations import parse_duration
 from sash_wire.errors import WireError
+from sash_wire.meant import instead, meant, misspelt
 from sash_wire.nulls import mark_of
 
 __all__ = ["monoid_of"]
@@ -44,7 +44,7 @@ def monoid_of(
     function = aggregate["function"]
     if function not in known:
         raise InvalidArgument(
-            f"{path}: unknown function {function!r}; known are {', '.join(sorted(known))}{meant(str(function), known)}",
+            f"{path}: unknown function {function!r}{instead(function, sorted(known), 'known are')}",
             field=f"{path}.function",
         )
     cls = known[function]
@@ -88,11 +88,13 @@ def _columns(path: str, read: Read, aggregate: Mapping[str, Any], fields: Mappin
         if name is None and len(fields) == 1:
             name = next(iter(fields))
         if name is None:
-            raise InvalidArgument(f"{path}: say which {read.option}", field=where)
+            unknown = misspelt(read.option, [each for each in aggregate if each not in _OWN])
+            raise InvalidArgument(f"{path}: say which {read.option}{unknown}", field=where)
         names = [name]
     for name in names:
         if name != "time" and (not isinstance(name, str) or name not in fields):
-            raise InvalidArgument(f"{path}: no field {name!r:.80}; the window has {', '.join(fields)}", field=where)
+            no = f"no field {name!r:.80}{instead(name, fields, 'the window has')}"
+            raise InvalidArgument(f"{path}: {no}", field=where)
     return list(names)
 
 
@@ -102,7 +104,8 @@ def _parameters(path: str, cls: type[Monoid], aggregate: Mapping[str, Any], opti
     for name in found:
         if name not in accepted:
             takes = f"takes {', '.join(accepted)}" if accepted else "takes no parameters"
-            raise InvalidArgument(f"{path}: {cls.function} {takes}, not {name!r}", field=f"{path}.{name}")
+            takes = f"{takes}, not {name!r}{meant(name, (*accepted, *_OWN, *options))}"
+            raise InvalidArgument(f"{path}: {cls.function} {takes}", field=f"{path}.{name}")
     for name, needed in accepted.items():
         if needed and name not in found:
             raise InvalidArgument(f"{path}: {cls.function} needs {name!r}", field=f"{path}.{name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sash_engine.aggregators import ALGORITHMS, Capability
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.windows.spec.window import WindowSpec
+from sash_wire.meant import instead
 
 __all__ = ["DEPRECATED", "check_algorithm", "check_ranges", "check_values"]
 
@@ -30,8 +31,9 @@ def check_algorithm(spec: WindowSpec) -> None:
         return
     algorithm = ALGORITHMS.get(name)
     if algorithm is None:
-        known = ", ".join(sorted(ALGORITHMS))
-        raise InvalidArgument(f"unknown algorithm {name[:140]!r}; known are {known}", field="algorithm")
+        raise InvalidArgument(
+            f"unknown algorithm {name[:140]!r}{instead(name, sorted(ALGORITHMS), 'known are')}", field="algorithm"
+        )
     for aggregate, (monoid, _) in spec.monoids().items():
         if algorithm.inverts and not monoid.invertible:
             raise InvalidArgument(

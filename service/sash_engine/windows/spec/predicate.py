@@ -19,6 +19,7 @@ from typing import Any
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType, Monoid
+from sash_wire.meant import instead
 
 __all__ = ["Predicate"]
 
@@ -80,9 +81,8 @@ class Predicate:
         known = [*aggregates, "entries"]
         for whole, dotted, indexed in _PART.findall(source):
             if (dotted or indexed) not in known:
-                raise InvalidArgument(
-                    f"when: {whole} has no {dotted or indexed!r}; it has {', '.join(known)}", field=FIELD
-                )
+                no = f"no {dotted or indexed!r}{instead(dotted or indexed, known, 'it has')}"
+                raise InvalidArgument(f"when: {whole} has {no}", field=FIELD)
         long = [name for name, monoid in aggregates.items() if monoid.answer in _LONG or "string" in monoid.types]
         if long and source.count("+") > MAX_SUMS:
             raise InvalidArgument(

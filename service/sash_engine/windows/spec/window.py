@@ -26,6 +26,7 @@ from sash_engine.words import first_wrong
 from sash_wire import durations
 from sash_wire.durations import NANOSECONDS
 from sash_wire.errors import WireError
+from sash_wire.meant import instead
 from sash_wire.nulls import mark_of
 
 __all__ = [
@@ -528,7 +529,7 @@ def check_identity(spec: WindowSpec) -> None:
     if name is None:
         return
     if name not in spec.fields:
-        refuse("identity", f"no field {name[:140]!r}; the window has {', '.join(spec.fields)}")
+        refuse("identity", f"no field {name[:140]!r}{instead(name, spec.fields, 'the window has')}")
     if spec.fields[name] not in ("int64", "string"):
         refuse("identity", f"field {name!r} is a {spec.fields[name]}", limit="int64 or string")
     if spec.granularity is not None:
@@ -544,7 +545,10 @@ def check_nullable(spec: WindowSpec) -> None:
     names = spec.nullable or []
     for i, name in enumerate(names):
         if name not in spec.fields:
-            refuse("nullable", f"no field {name[:140]!r}; the window has {', '.join(spec.fields)}")
+            refuse(
+                "nullable",
+                f"no field {name[:140]!r}{instead(name, spec.fields, 'the window has')}",
+            )
         if name in names[:i]:
             refuse("nullable", f"{name!r} is in it twice")
         if name in needed:
@@ -572,7 +576,8 @@ def check_adaptive(policy: AdaptivePolicy | None, fields: Mapping[str, str], **o
         raise InvalidArgument("slide.adaptive: say which field", field="slide.adaptive.field")
     if field not in fields:
         raise InvalidArgument(
-            f"slide.adaptive: no field {field!r:.80}; the window has {', '.join(fields)}", field="slide.adaptive.field"
+            f"slide.adaptive: no field {field!r:.80}{instead(field, fields, 'the window has')}",
+            field="slide.adaptive.field",
         )
     if fields[field] not in NUMERIC:
         raise InvalidArgument(
@@ -630,7 +635,7 @@ def _check_parts(rollups: Sequence[Sequence[str]], labels: Sequence[str]) -> Non
         field = f"rollups.{i}"
         for j, part in enumerate(parts):
             if part not in labels:
-                refuse(f"{field}.{j}", f"keys have no {part[:140]!r}; they have {', '.join(labels)}")
+                refuse(f"{field}.{j}", f"keys have no {part[:140]!r}{instead(part, labels, 'they have')}")
         group = frozenset(parts)
         if len(group) < len(parts):
             raise InvalidArgument(f"{field} names a part twice", field=field)

@@ -86,6 +86,8 @@ _KEYS = 4_096
 _KEPT = 64
 """Sets of limits that are kept, checked: some KiB each."""
 
+_FIRST, _NONE = np.zeros(1, np.int64), np.empty(0, np.int64)
+"""The rows that are decided of a write of one row."""
 _OPS = ("<=", "<", ">=", ">")
 
 
@@ -307,12 +309,16 @@ class _Trial:
 
 @dataclass(slots=True)
 class _Row:
-    """One row of a write: its time, and a value per column after the time; and where it stands among all."""
+    """One row of a write: its time, and where it stands in the columns of all."""
 
     time: int
-    values: Sequence[Any]
     columns: Sequence[Array]
     at: int
+
+    @property
+    def values(self) -> list[Any]:
+        """A value per column after the time."""
+        return [column.item(self.at) for column in self.columns[1:]]
 
 
 @dataclass(slots=True)
@@ -366,11 +372,23 @@ class Admitting:
         self._columns(batch)
 
     def takes_long(self, batch: AnyBatch, limits: Sequence[Limit]) -> bool:
-        """Whether a decision takes many steps: of many rows, or about the many keys of a group that no rollup has."""
-        if len(batch.times) * len(limits) > _ROWS:
+        """Whether a decision may take many steps.
+
+        It may of many rows, of rows that are older than entries, and about the many keys of a group without a rollup.
+        """
+        n = len(batch.times)
+        if n * len(limits) > _ROWS or (n and min(batch.times.tolist()) < self._newest(batch, limits)):
             return True
         rollups = [rollup.parts for rollup in self._derived.rollups]
         return len(self._keys) > _KEYS and any(e.by is not None and set(e.by) not in rollups for e in limits)
+
+    def _newest(self, batch: AnyBatch, limits: Sequence[Limit]) -> int:
+        """No entry is newer that the rows of a bulk, which may be invalid, are compared with."""
+        names = [UNKEYED] if batch.keys is None else batch.keys.dictionary
+        if len(names) > 1 or any(limit.by is not None for limit in limits):
+            return self._keys.top
+        number = self._keys.find(names[0]) if names else None
+        return NEVER if number is None else self._keys.now_of[number]
 
     def _folds(self, limits: Sequence[Limit]) -> list[_Fold]:
         key = tuple(limits)
@@ -488,24 +506,21 @@ class Admitting:
         names = [UNKEYED] if batch.keys is None else batch.keys.dictionary
         codes = np.zeros(n, np.int64) if batch.keys is None else batch.keys.codes
         numbers = self._keys.find_each(names)
-        rows = np.zeros(1, np.int64)
         if n > 1:
             dropped = self._dropped(columns[0], codes, numbers)
             rows = np.argsort(columns[0], kind="stable")
             rows = rows if dropped is None else rows[~dropped[rows]]
-        elif self._drops(columns[0].item(), numbers.item()):
-            rows = rows[:0]
+        else:
+            rows = _NONE if self._drops(columns[0].item(), numbers.item(codes.item())) else _FIRST
         if self._panes is not None:
             _, columns = yield from self._panes.folded_steps(columns, np.ones(n, np.int64), False)
         inserted, trials, known = [True] * n, dict[tuple[Any, ...], _Trial](), dict[tuple[Any, ...], int | None]()
         if len(rows) > _SINGLE:
             rows = yield from self._run(admission, folds, columns, rows, names, codes, numbers)
         for turn, i in enumerate(rows.tolist()):
-            row = _Row(columns[0].item(i), [column.item(i) for column in columns[1:]], columns, i)
-            code = int(codes[i])
-            among = list[_Trial]()
+            row, code, among = _Row(columns[0].item(i), columns, i), codes.item(i), list[_Trial]()
             for fold in folds:
-                among.append((yield from self._trial(trials, fold.by, names[code], int(numbers[code]))))
+                among.append((yield from self._trial(trials, fold.by, names[code], numbers.item(code))))
             if not admission.admitted[i]:
                 found = yield from self._found(folds, among, row)
                 held = all(each.holds for each in found)
@@ -729,19 +744,17 @@ class Admitting:
         for _ in range(_ROUNDS):
             before = time
             for fold, trial in zip(folds, among, strict=True):
-                at, holds = yield from self._first_time(fold, trial, row, time)
+                at = yield from self._first_time(fold, trial, row, time)
                 if at is None or at >= TICK_MAX:
                     return None
                 time = at
                 yield
-            if time == before or (holds and len(folds) == 1):
+            if time == before or len(folds) == 1:
                 break
         return time
 
-    def _first_time(self, fold: _Fold, trial: _Trial, row: _Row, time: int) -> Steps[tuple[int | None, bool]]:
+    def _first_time(self, fold: _Fold, trial: _Trial, row: _Row, time: int) -> Steps[int | None]:
         """The first time from `time` on at which the limits of a fold hold with a row; None: never.
-
-        With it, whether they hold then: where too many entries have to leave first, they may not yet.
 
         entries      3   5              9          the row is tried at 6: ends 6 and 9; where 3 and 5 leave; at 9, 10
         bad ends                        x          9 has too many with the row: it has to pass 9, or be a lookback
@@ -769,8 +782,8 @@ class Admitting:
             for at, holds in zip(tried, good, strict=False):
                 after = bisect_right(bad, at)
                 if holds and (after == len(bad) or bad[after] >= at + span):
-                    return int(at), True
+                    return int(at)
             if last == TICK_MAX:
-                return None, False
+                return None
             reached = max(int(last), reached)
-        return reached, False
+        return reached

@@ -122,8 +122,7 @@ class Order:
             likely = next((unit for unit, time in read_as.items() if through // 10 <= time <= through), None)
             hint = f"; is {newest} in {likely}? Its times are in {self._unit}" if likely else ""
             raise FailedPrecondition(
-                f"window {self._name!r} rejects entries too far ahead of wall time, and {entries} of this write are"
-                + hint,
+                f"window {self._name!r} rejects entries too far ahead of wall time, and {_of_this(entries)}" + hint,
                 field="time",
                 limit=f"time <= {through}",
             )
@@ -144,7 +143,7 @@ class Order:
         """
         if self._late == "reject":
             raise FailedPrecondition(
-                f"window {self._name!r} rejects late entries, and {entries} of this write are older than what "
+                f"window {self._name!r} rejects late entries, and {_of_this(entries)} older than what "
                 "its slide policy evicted",
                 field="time",
                 limit=f"time > {through}",
@@ -250,7 +249,7 @@ class Order:
 
     def _refuse_disorder(self, entries: int, newest: int) -> None:
         raise FailedPrecondition(
-            f"window {self._name!r} takes entries in order of time only, and {entries} of this write are older than "
+            f"window {self._name!r} takes entries in order of time only, and {_of_this(entries)} older than "
             "the newest of their key",
             field="time",
             limit=f"time >= {newest}",
@@ -258,7 +257,11 @@ class Order:
 
     def _refuse_equal(self, entries: int) -> None:
         raise FailedPrecondition(
-            f"window {self._name!r} takes one entry per time, and {entries} of this write are of a time that has one",
+            f"window {self._name!r} takes one entry per time, and {_of_this(entries)} of a time that has one",
             field="time",
             limit="one entry per time",
         )
+
+
+def _of_this(entries: int) -> str:
+    return f"{entries} of this write {'is' if entries == 1 else 'are'}"

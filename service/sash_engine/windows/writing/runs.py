@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sash_engine.forest import Layout, RangeAnswers
+from sash_engine.kernels import quiet
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.keys.keys import Keys
@@ -70,7 +71,7 @@ def candidates(
 
     Args:
         keys: of the window, or of a rollup.
-        rows: int64 (m,), the rows that are decided.
+        rows: int64 (m,), the rows that are decided, by their times.
         times: int64 (n,), of all rows.
         scope: int64 (n,), of all rows.
         number_of: int64 (s,), the key of each scope; -1: it has no entries.
@@ -89,7 +90,7 @@ def candidates(
     rows = rows[~outside[scope[rows]]]
     if not len(rows):
         return None
-    rows = rows[np.lexsort((times[rows], scope[rows], number_of[scope[rows]]))]
+    rows = rows[np.lexsort((scope[rows], number_of[scope[rows]]))]
     number = number_of[scope[rows]]
     unknown = int(number.searchsorted(0))
     numbers, firsts = np.unique(number[unknown:], return_index=True)
@@ -131,4 +132,15 @@ def ranges_steps(
     out.rows[:] = own + 1 - first
     yield from out.put_rows(own, [column[found.rows] for column in columns], first, own + 1)
     more, newer = yield from out.answers_steps()
-    return entries + more, [older + each for older, each in zip(answers, newer, strict=True)]
+    return entries + more, [_added(older, each) for older, each in zip(answers, newer, strict=True)]
+
+
+@quiet
+def _added(older: Array, newer: Array) -> Array:
+    """The answers over two parts of ranges as those over both; None where no part has one: all values are null."""
+    if older.dtype != object and newer.dtype != object:
+        return older + newer
+    out = np.empty(len(older), object)
+    for i, (a, b) in enumerate(zip(older.tolist(), newer.tolist(), strict=True)):
+        out[i] = b if a is None else a if b is None else a + b
+    return out

@@ -34,7 +34,7 @@ from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WriteResult
 from sash_engine.windows.batches.batch import MAX_COUNTED, AnyBatch, Batch, Coded
 from sash_engine.windows.batches.panes import Panes
-from sash_engine.windows.batches.rows import Rows, grouped
+from sash_engine.windows.batches.rows import Rows, grouped, ordered
 from sash_engine.windows.batches.stages import joined, time_slices
 from sash_engine.windows.derived.derived import Derived
 from sash_engine.windows.derived.view_keys import ViewSlide
@@ -306,14 +306,19 @@ class Writer:
         names, texts = self._dictionaries(stages[0])
         columns = yield from self._columns_of(stages)
         floor = self._slide.refused_through()
-        self._check_new(names, columns, floor)
-        result, numbers, lengths = WriteResult(), list[Array](), list[Array]()
+        numbers = None if names is None else (yield from self._prepared(names, columns, floor))
+        result, written_each, lengths = WriteResult(), list[Array](), list[Array]()
         for some in time_slices(columns, slice_rows, names is not None):
-            coded = None if names is None else Coded(names, some.pop(1))
+            codes = None if numbers is None else some.pop(1)
             for i, table in texts.items():
                 some[i] = table[some[i]]
-            rows = yield from self._rows(coded, some)
-            del coded, some
+            if numbers is None or codes is None:
+                rows = yield from self._rows(None, some)
+            else:
+                present, sent, order = yield from ordered(codes, len(numbers), some[0])
+                rows = Rows([], numbers[present], sent, _sorted(some, order))
+                del order
+            del codes, some
             self.order.drop_late(rows, floor)
             self._number(rows, result.inserted)
             result.late += rows.late
@@ -321,11 +326,11 @@ class Writer:
             result.history += self._behind(rows)
             yield from self._create(rows)
             yield from self._insert_sorted(rows)
-            numbers.append(rows.numbers)
+            written_each.append(rows.numbers)
             lengths.append(rows.lengths)
             del rows
             yield
-        written, of = np.unique(np.concatenate(numbers), return_inverse=True)
+        written, of = np.unique(np.concatenate(written_each), return_inverse=True)
         sent = np.bincount(of, np.concatenate(lengths), len(written)).astype(np.int64)
         self._touch(written)
         result.evicted = yield from self._slid(written, sent)
@@ -355,21 +360,40 @@ class Writer:
             yield
         return found
 
-    def _check_new(self, names: list[str] | None, stages: list[list[Array]], floor: int) -> None:
-        """Check what `_rows` and `_create` would refuse, as the keys of all slices must be right before the first one.
+    def _prepared(self, names: list[str], stages: list[list[Array]], floor: int) -> Steps[Numbers]:
+        """Create the keys of the rows that are on time, and have room for these rows.
+
+        Returns:
+            the number of each name, int64 (k,); -1 where there is no such key, as none of its rows is on time.
 
         Raises:
             InvalidArgument: two codes stand for one key.
             ResourceExhausted: the keys of these rows are too many.
         """
-        if names is None:
-            return
-        if len(set(names)) < len(names):
+        keys, numbers, seen = self._keys, np.empty(len(names), np.int64), set[str]()
+        for a, b in spans_of(len(names), _KEYS):
+            numbers[a:b] = keys.find_each(names[a:b])
+            seen.update(names[a:b])
+            yield
+        if len(seen) < len(names):
             raise InvalidArgument("the dictionary of column 'key' repeats a key", field="key")
-        present = np.zeros(len(names), np.bool_)
+        late, known, sent = np.full(len(names), floor), numbers >= 0, np.zeros(len(names), np.int64)
+        late[known] = np.maximum(keys.late_through[numbers[known]], floor)
+        any_late = late.max(initial=NEVER) > NEVER
         for times, codes, *_ in stages:
-            present[codes if floor == NEVER else codes[times > floor]] = True
-        self.check_room(int(np.count_nonzero(self._keys.find_each(names)[present] < 0)))
+            sent += np.bincount(codes[times > late[codes]] if any_late else codes, minlength=len(names))
+            yield
+        new, there = np.flatnonzero((sent > 0) & (numbers < 0)), np.flatnonzero(sent)
+        self.check_room(len(new))
+        # Nothing was changed so far.
+        for a, b in spans_of(len(new), _KEYS):
+            numbers[new[a:b]] = keys.create([names[code] for code in new[a:b].tolist()])
+            yield
+        # For half of the rows: then a key moves twice at most, and there is not room for all of them beside the stages.
+        for a, b in spans_of(len(there), _KEYS):
+            keys.reserve(numbers[there[a:b]], (sent[there[a:b]] + 1) // 2)
+            yield
+        return numbers
 
     # ---------------------------------------------------------------- rows
 
@@ -422,9 +446,7 @@ class Writer:
             of[order] = np.repeat(np.arange(len(names)), lengths)
             self.order.check_arrival(of, times, numbers)
         del times
-        for i, column in enumerate(columns):
-            columns[i] = column[order]  # in place: the unsorted column is let go, where nobody else holds it
-        return Rows(names, numbers, lengths, columns)
+        return Rows(names, numbers, lengths, _sorted(columns, order))
 
     def insert_rows(self, rows: Rows, partials: bool) -> Steps[WriteResult]:
         """Insert the rows of a write and slide.
@@ -553,6 +575,13 @@ def _column(value: Any) -> Array:
     column = np.empty(1, object)
     column[0] = value
     return column
+
+
+def _sorted(columns: list[Array], order: Array) -> list[Array]:
+    """Columns in another order, in place: the unsorted column is let go, where nobody else holds it."""
+    for i, column in enumerate(columns):
+        columns[i] = column[order]
+    return columns
 
 
 def _taken(stages: list[AnyBatch]) -> Iterator[AnyBatch]:

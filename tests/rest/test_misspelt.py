@@ -1,0 +1,196 @@
+"""Names that nobody knows: each edge says which one is meant. Nothing changes."""
+
+import pytest
+
+from sash_client import Client, InvalidArgument
+from tests.support.servers import running_service
+
+SPEC = {
+    "name": "delays",
+    "time_unit": "s",
+    "keys": ["airport", "carrier"],
+    "fields": {"delay": "float64", "dest": "string"},
+    "identity": "dest",
+    "aggregates": {"flights": {"function": "count"}, "mean": {"function": "mean", "field": "delay"}},
+}
+ROW = {"time": 17, "airport": "JFK", "carrier": "AA", "delay": 1.0, "dest": "x"}
+ROWS = {name: [value] for name, value in ROW.items()}
+WINDOW = "/v1/windows/delays"
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running_service() as running:
+        assert running.http().post("/v1/windows", json=SPEC).status_code == 201
+        yield running
+
+
+@pytest.fixture(scope="module")
+def window(service):
+    with Client(service.grpc_target) as client:
+        yield client.window("delays")
+
+
+def without(given, name, **more):
+    return {each: value for each, value in given.items() if each != name} | more
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "says"),
+    [
+        ({"aggregates": {"m": {"function": "maen"}}}, "aggregates.m.function", "did you mean 'mean'?"),
+        ({"aggregates": {"m": {"function": "mean", "field": "delya"}}}, "aggregates.m.field", "did you mean 'delay'?"),
+        (
+            {"aggregates": {"m": {"function": "histogram", "field": "delay", "bonds": [1]}}},
+            "aggregates.m.bonds",
+            "did you mean 'bounds'?",
+        ),
+        (
+            {"aggregates": {"m": {"function": "mean", "feild": "delay"}}},
+            "aggregates.m.field",
+            "'feild' is unknown: is it misspelt?",
+        ),
+        ({"slide": {"max_aeg": "1d"}}, "slide.max_aeg", "did you mean 'max_age'?"),
+        ({"slide": {"adaptive": {"field": "delya"}}}, "slide.adaptive.field", "did you mean 'delay'?"),
+        ({"slide": {"when": "total.flihgts > 3"}}, "slide.when", "did you mean 'flights'?"),
+        ({"identity": "dst"}, "identity", "did you mean 'dest'?"),
+        ({"nullable": ["dst"]}, "nullable", "did you mean 'dest'?"),
+        ({"rollups": [["airprot"]]}, "rollups.0.0", "did you mean 'airport'?"),
+        ({"identity": None, "algorithm": "two_stack_lite"}, "algorithm", "did you mean 'two_stacks_lite'?"),
+    ],
+)
+def test_a_spec(service, change, field, says):
+    refused = service.http().post("/v1/windows", json={**SPEC, "name": "other", **change})
+    assert (refused.status_code, refused.json()["field"]) == (400, field)
+    assert says in refused.json()["detail"]
+    assert [each["spec"]["name"] for each in service.http().get("/v1/windows").json()["windows"]] == ["delays"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "says"),
+    [
+        ("lookbacks=1h&key=a|b", "lookbacks", "did you mean 'lookback'?"),
+        ("airport=JFK", "airport", "a part of keys goes into where: where=NAME=VALUE"),
+        ("all_keys=true&aggregate=maen", "aggregates", "did you mean 'mean'?"),
+        ("by=airprot", "by", "did you mean 'airport'?"),
+        ("where=airprot=JFK", "where", "did you mean 'airport'?"),
+        ("by=airport&top=maen", "top.by", "did you mean 'mean'?"),
+        ("by=airport&having=flihgts>1", "having.aggregate", "did you mean 'flights'?"),
+    ],
+)
+def test_a_question(service, asked, field, says):
+    refused = service.http().get(f"{WINDOW}/query?{asked}")
+    assert (refused.status_code, refused.json()["field"]) == (400, field)
+    assert says in refused.json()["detail"]
+    assert ("where=NAME" in refused.json()["detail"]) == (field == "airport")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "says"),
+    [
+        ("insert", without(ROW, "time", tiem=17), "time", "'tiem' is unknown: is it misspelt?"),
+        ("insert", without(ROW, "airport", airprot="JFK"), "parts.airport", "'airprot' is unknown: is it misspelt?"),
+        ("insert", without(ROW, "delay", delya=1.0), "delay", "'delya' is no field: is it misspelt?"),
+        ("insert", {**ROW, "delya": 1.0}, "delya", "did you mean 'delay'?"),
+        ("bulk-insert", without(ROWS, "time", tiem=[17]), "time", "'tiem' is unknown: is it misspelt?"),
+        (
+            "bulk-insert",
+            without(ROWS, "airport", airprot=["JFK"]),
+            "parts.airport",
+            "'airprot' is unknown: is it misspelt?",
+        ),
+        ("bulk-insert", without(ROWS, "delay", delya=[1.0]), "delya", "did you mean 'delay'?"),
+        ("bulk-evict", {"tiem": 17}, "tiem", "did you mean 'time'?"),
+        ("retract", {"dst": ["x"], "airport": ["JFK"], "carrier": ["AA"]}, "dest", "'dst' is unknown: is it misspelt?"),
+    ],
+)
+def test_a_write(service, path, body, field, says):
+    refused = service.http().post(f"{WINDOW}/{path}", json=body)
+    assert (refused.status_code, refused.json()["field"]) == (400, field)
+    assert says in refused.json()["detail"]
+    assert service.http().get(WINDOW).json()["entries"] == 0
+
+
+@pytest.mark.parametrize("name", ["time", "airport", "delay"])
+def test_a_name_that_is_like_none_is_no_guess(service, name):
+    refused = service.http().post(f"{WINDOW}/insert", json=without(ROW, name, zzz=1))
+    assert refused.json()["detail"].endswith("is missing" if name != "airport" else "of the key is missing")
+
+
+@pytest.mark.parametrize(("kind", "body"), [("text/csv", "time,airport,carrier,delya,dest\n"), ("ndjson", None)])
+def test_a_column_of_a_file(service, kind, body):
+    body = body or '{"time": 17, "airport": "JFK", "carrier": "AA", "delay": 1, "dest": "x", "delya": 1}\n'
+    kind = {"ndjson": "application/x-ndjson"}.get(kind, kind)
+    refused = service.http().post(f"{WINDOW}/bulk-insert", content=body, headers={"content-type": kind})
+    assert refused.status_code == 400
+    assert "; did you mean 'delay'?" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [("summ(up)", "unknown function 'summ'; did you mean 'sum'?"), ("rte(up[1m])", "'rte'; did you mean 'rate'?")],
+)
+def test_promql(service, expression, says):
+    refused = service.http().get("/prometheus/api/v1/query", params={"query": expression})
+    assert refused.status_code == 400
+    assert refused.json()["error"].endswith(says)
+
+
+def test_promql_at_its_usual_place(service):
+    refused = service.http().get("/api/v1/query", params={"query": "up"})
+    assert (refused.status_code, "PromQL is below /prometheus/api/v1" in refused.json()["detail"]) == (404, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "says"),
+    [
+        ("Query", {"window": "delays", "lookbak": ["1h"]}, "did you mean 'lookbacks'?"),
+        ("Query", {"window": "delays", "top": {"by": "mean", "oder": "asc"}}, "did you mean 'order'?"),
+        ("Query", {"window": "delays", "key": "a|b", "as_of": "now"}, "a time is ticks on this edge, an int64"),
+        ("Insert", {"window": "delays", "time": "2026-01-01"}, "a time is ticks on this edge, an int64"),
+        ("Query", {"window": "delays", "key": "a|b", "limit": "ten"}, "it must be an integer"),
+        ("Query", {"window": "delays", "by": ["airprot"]}, "did you mean 'airport'?"),
+    ],
+)
+def test_connect(service, method, message, says):
+    refused = service.http().post(f"/sash.v1.Windows/{method}", json=message)
+    assert refused.status_code == 400
+    assert refused.json()["message"].count(says) == 1, refused.json()["message"]
+
+
+def test_the_client_and_grpc(window):
+    for ask, says in (
+        (lambda: window.query(by="airprot"), "did you mean 'airport'?"),
+        (lambda: window.query(keys=["a|b"], aggregates="maen"), "did you mean 'mean'?"),
+        (lambda: window.bulk_insert(without(ROWS, "delay", delya=[1.0])), "did you mean 'delay'?"),
+        (
+            lambda: window.bulk_insert(without(ROWS, "airport", airprot=["JFK"])),
+            "'airprot' is unknown: is it misspelt?",
+        ),
+        (
+            lambda: window.insert(17, fields={"delay": 1.0, "dest": "x"}, key={"airprot": "JFK", "carrier": "AA"}),
+            "did you mean 'airport'?",
+        ),
+        (lambda: window._client.answers_at(ROWS, ["delays"], lookbak=["1h"]), "did you mean 'lookbacks'?"),
+        (
+            lambda: window._client.create_window({**SPEC, "name": "other", "idenity": "dest"}),
+            "did you mean 'identity'?",
+        ),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            ask()
+        assert refused.value.message.count(says) == 1, refused.value.message
+
+
+def test_an_entry_without_a_key(service, window):
+    """Several keys, and all of them, are for questions."""
+    refused = service.http().post(f"{WINDOW}/insert", json={"time": 17, "delay": 1.0, "dest": "x"})
+    assert refused.json()["detail"] == "window 'delays' is keyed: give the entry's key, or its parts: airport, carrier"
+    with pytest.raises(InvalidArgument, match="is keyed: give the entry's key, or its parts: airport, carrier"):
+        window.insert(17, fields={"delay": 1.0, "dest": "x"})
+    with pytest.raises(InvalidArgument, match="give a key, several keys, or all keys"):
+        window.query()
+    made = window._client.create_window({"name": "plain", "keyed": True, "aggregates": {"n": {"function": "count"}}})
+    with pytest.raises(InvalidArgument, match=r"is keyed: give the entry's key$"):
+        made.insert(17, 1.0)
+    window._client.delete_window("plain")
