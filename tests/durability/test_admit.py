@@ -130,6 +130,24 @@ def test_decisions_that_are_not_remembered_are_refused_and_not_made_up(monkeypat
     asyncio.run(run())
 
 
+def test_a_decision_is_not_of_more_rows_than_were_decided(monkeypatch):
+    """Behind other writes a decision is known longer than its digest, so other data may come with its number."""
+    monkeypatch.setattr(ledger, "DIGESTS_MAX", 2)
+
+    async def run():
+        _server, storage = await served()
+        await storage.write("w", Insert(1, {"value": 0}, "a"), Origin("p", 1))
+        await storage.write("w", Admit(bulk(("a", 2, 0)), THREE), Origin("p", 2))
+        for number in (3, 4, 5):
+            await storage.write("w", Insert(number, {"value": 0}, "a"), Origin("p", number))
+        assert (await storage.write("w", Admit(bulk(("a", 2, 0)), THREE), Origin("p", 2))).admitted == [True]
+        with pytest.raises(FailedPrecondition, match="not remembered"):
+            await storage.write("w", Admit(bulk(*[("a", 2, 0)] * 9), THREE), Origin("p", 2))
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
 def test_a_decision_goes_with_an_export():
     async def run():
         _server, storage = await served()
