@@ -221,6 +221,26 @@ def test_one_old_row_is_decided_in_slices(row, by, old, monkeypatch):
     asyncio.run(run())
 
 
+def test_rows_are_old_by_the_newest_entry_that_they_are_compared_with():
+    async def run():
+        _server, storage = await served()
+        await storage.write("w", BulkInsert(bulk(("a", 500, 1), ("b", 100, 1))))
+        window = storage.find("w")
+        for rows, old in (
+            ([("b", 100, 1)], False),
+            ([("b", 99, 1)], True),
+            ([("a", 100, 1)], True),
+            ([("a", 500, 1), ("a", 499, 1)], True),
+            ([("a", 500, 1), ("b", 499, 1)], True),
+            ([("b", 500, 1), ("c", 500, 1)], False),
+            ([("c", 1, 1)], False),
+        ):
+            assert takes_long(Admit(bulk(*rows), THREE), window, False) is old, rows
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
 def test_a_caller_who_is_cancelled_leaves_the_whole_write_or_nothing_and_no_work(monkeypatch):
     """While it is decided, it has changed nothing: the rest is not decided at once, with all others waiting."""
     taken, steps = [0], Admit.steps

@@ -113,7 +113,7 @@ async def test_what_one_shard_has_forgotten_is_refused(monkeypatch: pytest.Monke
     plane, rows = in_process(4), [(key, time, 1) for time, key in enumerate(KEYS * 3)]
     await plane.create(spec())
     for other in "qrst":  # so it remembers less of each producer
-        await plane.shards.hosted[0].local.write("w", BulkInsert(bulk([])), Origin(other, 1))
+        await plane.shards.hosted[1].local.write("w", BulkInsert(bulk([])), Origin(other, 1))
     decided = [(await admit(plane, rows, number)).admitted for number in (1, 2, 3)]
     copy = await moved(plane, 3)
     for number in (1, 2):
