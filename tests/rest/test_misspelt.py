@@ -139,6 +139,7 @@ def test_promql(service, expression, says):
 def test_promql_at_its_usual_place(service):
     refused = service.http().get("/api/v1/query", params={"query": "up"})
     assert (refused.status_code, "PromQL is below /prometheus/api/v1" in refused.json()["detail"]) == (404, True)
+    assert "PromQL" not in service.http().get("/v2/query").json()["detail"]
 
 
 @pytest.mark.parametrize(
