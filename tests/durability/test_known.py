@@ -164,6 +164,31 @@ def test_a_key_may_be_there_twice_in_a_bulk_of_what_was_removed():
     found.check_invariants()
 
 
+def test_two_keys_of_what_were_two_shards_have_the_same_numbers():
+    """The number by which a version of "b" was removed is that of the arrival of another entry of "a"."""
+    window = Window(WindowSpec.parse(DOCUMENT))
+    window.bulk_insert(Batch.of(window.spec, [1, 1, 1], {"value": [3, 4, 7], "id": [5, 6, 8]}, ["a", "a", "b"]))
+    window.retract(Batch.of(window.spec, [1], {"id": [5]}, ["a"]))
+    window.update(Batch.of(window.spec, [1], {"value": [9], "id": [8]}, ["b"]))
+    frames, kinds = list(export(window)), ["header", "keys", "entries", "removed", "states", "end"]
+    assert [unseal("export", frame[4:], "frame")[1] for frame in frames] == kinds
+    frames[2] = changed(frames, 2, put(2, 1, "arrival!", numbers(2, 2)))[len(b"".join(frames[:2])) :]
+    frames[2] = frames[2][: -len(b"".join(frames[3:]))]
+
+    def removed(payload):
+        columns = payload[2][1]
+        columns["arrival!"], columns["placed!"] = numbers(3, 1), numbers(3, 1)
+        columns["removed!"] = numbers(6, 2)
+
+    frames[0] = changed(frames, 0, put(2, "arrivals", 6))[: -len(b"".join(frames[1:]))]
+    found = imported(changed(frames, 3, removed))
+    (columns,) = found.answers_at(np.array([1, 1]), ["a", "b"], [9], known_at=np.array([5, 1]))
+    assert columns.entries.tolist() == [2, 1]
+    assert columns.aggregates["first"].tolist() == [4, 7]
+    assert columns.aggregates["last"].tolist() == [3, 7]
+    found.check_invariants()
+
+
 async def test_salvage_keeps_what_was_known():
     rng, model, next_id = random.Random(5), KnownModel(), 0
     server = StorageServer()

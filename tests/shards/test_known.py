@@ -81,6 +81,8 @@ async def test_logged_answers_are_given_again_by_another_number_of_shards(
     for there in (others, shards):
         plane, data = plane_of(there), await file_of(first)
         await plane.restore(pieces(data))
+        numbers = {each: {(await each.ask("w", Query(key)))[0].known_at for key in KEYS} for each in (first, plane)}
+        assert numbers[plane] == {max(number or 0 for number in numbers[first])}
         await live.check(plane)
         await live.go_on(plane, 30)
         await live.check(plane)
@@ -98,10 +100,12 @@ async def test_the_number_goes_on_over_restarts_where_shards_became_one() -> Non
     assert window.known.number < counts.inserted + counts.retracted + counts.corrected
     for _ in range(3):
         await live.go_on(storage, 10)
+        number = storage.find("w").known.number  # type: ignore[union-attr]
         storage = await server.restart()
         await live.check(storage)
         storage = await server.crash()
         await live.check(storage)
+        assert storage.find("w").known.number == number  # type: ignore[union-attr]
     await storage.stop(5)
 
 

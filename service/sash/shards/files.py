@@ -319,10 +319,7 @@ class Splitter:
         yield from self._split("entries", batch)
 
     def _take_removed(self, content: Any) -> Iterator[tuple[int, bytes]]:
-        spec = removed_spec(self._window)
-        batch = batch_of(content, spec, "removed")
-        batch.checked(spec)
-        yield from self._split("removed", batch)
+        yield from self._split("removed", batch_of(content, removed_spec(self._window), "removed"))
 
     def _split(self, kind: str, batch: AnyBatch) -> Iterator[tuple[int, bytes]]:
         name = self._window.name

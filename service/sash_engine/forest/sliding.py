@@ -82,9 +82,7 @@ def _some(totals: Callable[[], Sequence[Partial]], slots: Sequence[int]) -> list
 
 def _runs(forest: tuple[Directory, Levels, Tail, int], starts: Array, stops: Array) -> list[Array]:
     """Ranges that slide: of each run their numbers, in order. Where they begin and end is known to a block."""
-    directory, levels, tail, _ = forest
-    if directory.stale:
-        levels.freshen()
+    directory, _, tail, _ = forest
     _, last = directory.spans(directory.head, directory.tail)
     counts, _ = directory.slices(directory.head, directory.tail)
     before = np.concatenate(([0], np.cumsum(np.append(counts, tail.rows))))
@@ -106,7 +104,7 @@ def _runs(forest: tuple[Directory, Levels, Tail, int], starts: Array, stops: Arr
 def _rows(
     used: Sequence[int], forest: tuple[Directory, Levels, Tail, int], start: int, stop: int, cold: Cold | None
 ) -> Steps[list[Array]]:
-    """The times of the rows of all blocks that have some with start <= time < stop, and the columns that are used."""
+    """The times, and the columns that are used, of the open block and of those that have start <= time < stop."""
     directory, _, tail, skip = forest
     head, (_, last) = directory.head, directory.spans(directory.head, directory.tail)
     first, behind = int(last.searchsorted(start)), int(last.searchsorted(stop)) + 1
@@ -122,8 +120,6 @@ def _rows(
         yield
     columns = list(tail.columns)
     for i in {0, *used}:
-        if behind > len(last):
-            parts[i].append(tail.columns[i][: tail.rows])
-        columns[i] = np.concatenate(parts[i])[0 if first else skip :]
+        columns[i] = np.concatenate([*parts[i], tail.columns[i][: tail.rows]])[0 if first else skip :]
         yield
     return columns

@@ -647,7 +647,7 @@ class Keys:
     def _check_names(self) -> None:
         """Raise AssertionError naming the first invariant that does not hold."""
         named = {number: name for number, name in enumerate(self._names) if name is not None}
-        assert {name: number for number, name in named.items()} == self._numbers, "names and numbers are a bijection"
+        assert named == {number: name for name, number in self._numbers.items()}, "names and numbers are a bijection"
         assert sorted([*named, *self._unused]) == list(range(len(self._names))), "a number is named, or unused, once"
         for number in range(len(self.now)):
             if number not in named:
