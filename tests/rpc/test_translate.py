@@ -47,7 +47,8 @@ def test_a_long_dictionary_may_repeat_texts_behind_one_that_nothing_uses(small_s
     message.fields["s"].string.CopyFrom(message.key)
     batch = bulks.batch_of(message, 100, SPEC)
     batch.checked(SPEC)
-    assert batch.keys.decode().tolist() == ["b", "b"] and list(batch.keys.dictionary) == ["b"]
+    assert batch.keys.decode().tolist() == ["b", "b"]
+    assert list(batch.keys.dictionary) == ["b"]
 
 
 def test_a_code_outside_a_long_dictionary_is_refused(small_steps):
