@@ -1,6 +1,6 @@
 """The commit of one large batch, as Spark's driver asks for it: many parts that tasks have staged, in one write.
 
-    stage     rows go to the service in parts of 65,536, as Arrow columns; each is a value in the tier (LMDB)
+    stage     rows go to the service in parts of 131,072, as Arrow columns; each is a value in the tier (LMDB)
     commit    one call: the journal gets the names of the parts, and the window their rows
     behind    blocks and images that the service writes in the background, for three seconds
 
@@ -30,7 +30,7 @@ from sash_client import ALL_KEYS, Client
 from sash_client.local import local_service
 from sash_wire.coded import Coded
 
-ROWS_PER_PART = 65_536
+ROWS_PER_PART = 131_072
 KEYS = {"no keys": 0, "10 keys": 10, "100,000 keys": 100_000}
 SPEC = {
     "name": "rows",

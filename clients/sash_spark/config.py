@@ -97,7 +97,7 @@ class PipelineConfig(PipelineDocument):
     windows: list[Target] = Field(min_length=1)
     bad_records: BadRecords | None = None
     trigger: str = Field("available_now", pattern=r"^(available_now|[1-9]\d* (millisecond|second|minute|hour)s?)$")
-    rows_per_call: int = Field(65_536, ge=1)
+    rows_per_call: int = Field(131_072, ge=1)
     metrics_port: int | None = Field(
         None, ge=0, le=65_535, description="Prometheus metrics of the driver; none: no port."
     )

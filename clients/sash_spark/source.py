@@ -163,7 +163,7 @@ def _route(options: Options, schema: StructType, overwrite: bool, *, waits: bool
         time=options.required("time"),
         key=options.text("key"),
         fields=_columns(options, "fields"),
-        rows_per_call=options.number("rows_per_call", 65_536, least=1),
+        rows_per_call=options.number("rows_per_call", 131_072, least=1),
         timeout_s=options.seconds("timeout_s", 60.0),
         drops_bad_rows=_drops(options),
         sort=_sort(options),

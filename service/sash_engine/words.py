@@ -50,7 +50,7 @@ def first_wrong(error: ValidationError, model: type[BaseModel] | None = None) ->
     if first["type"] == "extra_forbidden":
         words += meant(name, known)
     if first["type"] == "missing" and isinstance(first["input"], Mapping):
-        words += misspelt(str(name), [str(each) for each in first["input"] if each not in known])
+        words += misspelt(str(name), map(str, first["input"]))
     return path, words
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import count
 from typing import Any
 
@@ -50,6 +52,20 @@ def test_a_column_is_read_as_it_was(columns: list[tuple[list[str], list[int]]], 
     for texts, codes in columns:
         found = coded_from(*stored(Coded(texts, np.array(codes, np.uint8)), form))
         assert (found.dictionary, found.codes.tolist()) == (texts, codes)
+
+
+def test_parts_are_joined_without_pandas() -> None:
+    """Arrow imports it, where it is installed, for a column that comes from NumPy or goes there."""
+    code = (
+        "import sys, numpy as np\n"
+        "from sash.durability.records.joined_texts import with_one_dictionary\n"
+        "from sash_engine.windows.batches.batch import Batch, Coded\n"
+        "bulks = [Batch(np.arange(2), {}, Coded([text, 'b'], np.array([0, 1]))) for text in 'ac']\n"
+        "assert with_one_dictionary(bulks)[1].keys.decode().tolist() == ['c', 'b']\n"
+        "print('pyarrow' in sys.modules, 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    assert done.stdout.split() == ["True", "False"]
 
 
 @example(columns=[(["a", "b", "a"], [0, 2, 1])], forms=[coded_to])  # one part, which has a text twice

@@ -69,7 +69,7 @@ def sash_sink(
     fields: Mapping[str, str] | Sequence[str] | str | None = None,
     query: str | None = None,
     checkpoint: str | None = None,
-    rows_per_call: int = 65_536,
+    rows_per_call: int = 131_072,
     timeout_s: float = 60.0,
     preaggregate: bool = False,
     on_batch: Callable[[BatchReport], None] | None = None,

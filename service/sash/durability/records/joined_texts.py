@@ -106,7 +106,8 @@ def _joined(columns: Sequence[Coded | _Unread]) -> Iterator[Coded]:
     lengths = np.diff(np.frombuffer(ends, np.int32, len(found.chunk(0).dictionary) + 1)).astype(_LENGTH)
     dictionary = _listed(b"" if data is None else data.to_pybytes()[: int(lengths.sum())], lengths)
     for column, new in zip(columns, found.iterchunks(), strict=False):
-        yield Coded(dictionary, new.indices.to_numpy().astype(np.uint32)[column.codes])
+        indices = np.frombuffer(new.indices.buffers()[1], np.int32)[new.indices.offset :]
+        yield Coded(dictionary, indices.astype(np.uint32)[column.codes])
 
 
 def _with_own_dictionary(column: Coded | _Unread) -> Any:
@@ -118,7 +119,9 @@ def _with_own_dictionary(column: Coded | _Unread) -> Any:
     ends = np.zeros(texts + 1, np.int32)
     np.cumsum(lengths, out=ends[1:])
     dictionary = pa.Array.from_buffers(pa.binary(), texts, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-    return pa.DictionaryArray.from_arrays(pa.array(np.arange(texts, dtype=np.int32)), dictionary)
+    # `pa.array` and `to_numpy` import pandas, where it is installed: 0.29 s of the first commit.
+    indices = pa.Array.from_buffers(pa.int32(), texts, [None, pa.py_buffer(np.arange(texts, dtype=np.int32))])
+    return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 
 def _packed(texts: Sequence[str]) -> tuple[bytes, Array]:
