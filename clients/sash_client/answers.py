@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from html import escape
 from typing import Any, TypeVar
 
@@ -62,7 +62,7 @@ class _Short:
     def __repr__(self) -> str:
         shown = [each for each in fields(self) if each.repr]  # type: ignore[arg-type]
         members = [(each.name, getattr(self, each.name), each.default) for each in shown]
-        texts = [f"{name}={value!r}" for name, value, default in members if default is MISSING or value != default]
+        texts = [f"{name}={value!r}" for name, value, default in members if value != default]
         return f"{type(self).__name__}({', '.join(texts)})"
 
 

@@ -27,8 +27,8 @@
 
 enum {
     APPEND_ROW, COPY_ROWS, COUNT_NEW, COUPONS, FIND_EACH, FIND_NAMED, FIRST_AFTER, FIRST_FROM, GATHER, IS_SORTED,
-    JOIN_POWERS, KNOWN_ROWS, LARGEST, LARGESTS, LAST_BEFORE, MERGE, POWERS, ROWS_AT, SMALLEST, SMALLESTS, TOTAL, TOTALS,
-    FUNCTIONS
+    JOIN_POWERS, KNOWN_ROWS, LARGEST, LARGESTS, LAST_BEFORE, MERGE, POWERS, ROWS_AT, SLIDE_REGISTERS, SMALLEST, SMALLESTS,
+    TOTAL, TOTALS, FUNCTIONS
 };
 enum { ABSENT = -1, UNCLEAR = -2 };
 static PyObject *plain[FUNCTIONS]; /* the functions of kernels.py */
@@ -910,6 +910,130 @@ count_new(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
     return (PyObject *)out;
 }
 
+/* The distinct coupons of a range, in a hash table with how many rows have each: those of no row leave it as it grows. Of each
+ * register how many of them have each value, and a bit for each value that is there; and how many registers have a value. */
+#define AHEAD 12
+struct coupon {
+    npy_uint32 name, rows;
+};
+struct sketch {
+    struct coupon *table;
+    npy_uint32 *of_value;
+    npy_uint64 *values;
+    npy_int64 size, used, registers, distinct, having[64];
+};
+
+static struct coupon *
+place_of(struct coupon *table, npy_int64 size, npy_uint32 name)
+{
+    npy_uint64 at = mixed(name) & (npy_uint64)(size - 1);
+    while (table[at].name && table[at].name != name)
+        at = (at + 1) & (npy_uint64)(size - 1);
+    return table + at;
+}
+
+static int
+grow(struct sketch *held)
+{
+    npy_int64 size = held->size ? 4 * held->size : 4096;
+    struct coupon *table = calloc(size, sizeof(struct coupon));
+    if (!table)
+        return 0;
+    held->used = 0;
+    for (npy_int64 i = 0; i < held->size; i++)
+        if (held->table[i].rows) {
+            *place_of(table, size, held->table[i].name) = held->table[i];
+            held->used++;
+        }
+    free(held->table);
+    held->table = table;
+    held->size = size;
+    return 1;
+}
+
+static int
+top_of(npy_uint64 values)
+{
+    return values ? 63 - __builtin_clzll(values) : 0;
+}
+
+/* Takes a row in (by 1) or out (by -1), and fetches what a later row needs; returns 0 where there is no memory. */
+static int
+change(struct sketch *held, npy_int64 noted, int by, npy_int64 later)
+{
+    if (held->size)
+        __builtin_prefetch(held->table + (mixed((npy_uint32)later) & (npy_uint64)(held->size - 1)));
+    __builtin_prefetch(held->of_value + (later & (held->registers - 1)) * 64 + (later >> 26));
+    if (2 * held->used >= held->size && !grow(held))
+        return 0;
+    struct coupon *coupon = place_of(held->table, held->size, (npy_uint32)noted);
+    held->used += !coupon->name;
+    coupon->name = (npy_uint32)noted;
+    coupon->rows += by;
+    if (coupon->rows != (by > 0))
+        return 1;
+    npy_int64 number = noted & (held->registers - 1), value = noted >> 26;
+    npy_uint64 *values = held->values + number;
+    int before = top_of(*values);
+    held->distinct += by;
+    held->of_value[number * 64 + value] += by;
+    if (held->of_value[number * 64 + value] == (by > 0))
+        *values ^= 1ULL << value;
+    held->having[before]--;
+    held->having[top_of(*values)]++;
+    return 1;
+}
+
+static PyObject *
+slide_registers(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
+{
+    npy_intp n = -1, k = -1;
+    const npy_int64 *noted = count == 4 ? integers_of(arguments[0], &n) : NULL;
+    const npy_int64 *start = noted ? integers_of(arguments[1], &k) : NULL;
+    const npy_int64 *stop = start ? integers_of(arguments[2], &k) : NULL;
+    long lg_k = stop && PyLong_CheckExact(arguments[3]) ? PyLong_AsLong(arguments[3]) : 0;
+    int fits = lg_k >= 4 && lg_k <= 21 && are_ranges(start, stop, k, n, 1, NPY_MAX_INTP);
+    for (npy_intp i = 0; fits && i < n; i++)
+        fits = noted[i] >> 26 >= 1 && noted[i] >> 26 < 64;
+    if (!fits)
+        return fall_back(SLIDE_REGISTERS, arguments, count);
+    struct sketch held = {.registers = 1L << lg_k, .having = {1L << lg_k}};
+    held.of_value = calloc(held.registers * 64, sizeof(npy_uint32));
+    held.values = calloc(held.registers, sizeof(npy_uint64));
+    PyObject *found[4] = {PyArray_SimpleNew(1, &k, NPY_INT64), PyArray_SimpleNew(1, &k, NPY_INT64),
+                          PyArray_SimpleNew(1, &k, NPY_DOUBLE), PyArray_SimpleNew(1, &k, NPY_DOUBLE)};
+    int made = held.of_value && held.values && found[0] && found[1] && found[2] && found[3];
+    for (npy_int64 i = 0, a = 0, b = 0; made && i < k; i++) {
+        while (made && a < b && a < start[i])
+            made = change(&held, noted[a], -1, noted[a + AHEAD < n ? a + AHEAD : a]), a++;
+        while (made && a < b && b > stop[i])
+            made = change(&held, noted[b - 1], -1, noted[b - 1]), b--;
+        if (a == b)
+            a = b = start[i];
+        while (made && a > start[i])
+            made = change(&held, noted[a - 1], 1, noted[a - 1]), a--;
+        while (made && b < stop[i])
+            made = change(&held, noted[b], 1, noted[b + AHEAD < n ? b + AHEAD : b]), b++;
+        double low = 0, high = 0;
+        for (int value = 0; value < 32; value++)
+            low += (double)held.having[value] / (double)(1ULL << value);
+        for (int value = 32; value < 64; value++)
+            high += (double)held.having[value] / (double)(1ULL << value);
+        ((npy_int64 *)PyArray_DATA((PyArrayObject *)found[0]))[i] = held.distinct;
+        ((npy_int64 *)PyArray_DATA((PyArrayObject *)found[1]))[i] = held.having[0];
+        ((double *)PyArray_DATA((PyArrayObject *)found[2]))[i] = low;
+        ((double *)PyArray_DATA((PyArrayObject *)found[3]))[i] = high;
+    }
+    free(held.table);
+    free(held.of_value);
+    free(held.values);
+    if (made)
+        return Py_BuildValue("NNNN", found[0], found[1], found[2], found[3]);
+    for (int i = 0; i < 4; i++)
+        Py_XDECREF(found[i]);
+    return PyErr_NoMemory();
+}
+
 /* ------------------------------------------------------------------ the module */
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
@@ -917,7 +1041,7 @@ static PyMethodDef functions[FUNCTIONS + 1] = { /* in the order of their numbers
     FUNCTION(append_row), FUNCTION(copy_rows), FUNCTION(count_new), FUNCTION(coupons), FUNCTION(find_each),
     FUNCTION(find_named), FUNCTION(first_after), FUNCTION(first_from), FUNCTION(gather), FUNCTION(is_sorted), FUNCTION(join_powers),
     FUNCTION(known_rows), FUNCTION(largest), FUNCTION(largests), FUNCTION(last_before), FUNCTION(merge), FUNCTION(powers),
-    FUNCTION(rows_at),
+    FUNCTION(rows_at), FUNCTION(slide_registers),
     FUNCTION(smallest), FUNCTION(smallests), FUNCTION(total), FUNCTION(totals),
     {NULL, NULL, 0, NULL},
 };

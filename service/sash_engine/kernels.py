@@ -15,6 +15,7 @@
     gather                      puts ranges of rows of many columns behind one another
     coupons                     what a sketch of distinct values notes of each
     last_before, count_new      count distinct values of many ranges of rows
+    slide_registers             what sketches of them have, of ranges that mostly overlap
 
 A NumPy call costs half a microsecond and more before it touches a row, and these are called for a few rows at a time.
 A compiled engine therefore has them in C as well: `kernels.c`, built as `sash_engine._kernels`. The functions in C take
@@ -33,6 +34,7 @@ product with ones is as accurate as NumPy's pairwise sum up to some thousand row
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
@@ -64,6 +66,7 @@ __all__ = [
     "powers",
     "quiet",
     "rows_at",
+    "slide_registers",
     "smallest",
     "smallests",
     "total",
@@ -394,6 +397,44 @@ def count_new(before: Array, starts: Array, stops: Array) -> Array:
     return new
 
 
+def slide_registers(coupons: Array, starts: Array, stops: Array, lg_k: int) -> tuple[Array, Array, Array, Array]:
+    """What an HLL sketch has of each of k ranges of rows, from what `coupons` answers of these.
+
+    From one range to the next it takes in and out the rows by which they differ.
+
+    Args:
+        starts, stops: int64 (k,), k ranges of rows, none of which is empty.
+        lg_k: the logarithm of how many registers the sketch has.
+
+    Returns:
+        how many distinct coupons there are, int64 (k,); how many registers are 0, int64 (k,); and the sums of 2^-r over
+        the registers r < 32, and over the others, float64 (k,).
+    """
+    found = np.zeros((2, len(starts)), np.int64), np.zeros((2, len(starts)))
+    rows, registers, having = Counter[int](), defaultdict[int, Counter[int]](Counter), np.zeros(64, np.int64)
+    having[0], inverse = 1 << lg_k, 0.5 ** np.arange(64)
+
+    def change(row: int, by: int) -> None:
+        coupon = coupons.item(row)
+        rows[coupon] += by
+        if rows[coupon] == (by > 0):
+            values, value = registers[coupon & (1 << lg_k) - 1], coupon >> 26
+            having[max(+values, default=0)] -= 1
+            values[value] += by
+            having[max(+values, default=0)] += 1
+
+    a = b = 0
+    for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        for row in (*range(a, min(b, start)), *range(max(a, stop), b)):
+            change(row, -1)
+        for row in (*range(start, min(stop, a)), *range(max(start, b), stop)):
+            change(row, 1)
+        a, b = start, stop
+        found[0][:, i] = len(+rows), having[0]
+        found[1][:, i] = (having * inverse)[:32].sum(), (having * inverse)[32:].sum()
+    return (*found[0], *found[1])
+
+
 with suppress(ImportError):  # there only in a compiled engine; it takes the functions above for what it does not do
     from sash_engine._kernels import (  # type: ignore[import-not-found,no-redef,unused-ignore]
         append_row,
@@ -414,6 +455,7 @@ with suppress(ImportError):  # there only in a compiled engine; it takes the fun
         merge,
         powers,
         rows_at,
+        slide_registers,
         smallest,
         smallests,
         total,

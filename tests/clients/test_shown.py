@@ -161,7 +161,8 @@ def test_progress(window, monkeypatch, capsys):
     seen = []
     window.bulk_insert(rows, progress=lambda *done: seen.append(done))
     assert seen == [(2, 5), (4, 5), (5, 5)]
-    window.bulk_insert(rows)
+    window.bulk_insert(rows, progress=False)
+    window.bulk_insert(rows, progress=None)
     assert capsys.readouterr().err == ""
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     window.bulk_insert(rows, progress=True)

@@ -130,6 +130,24 @@ def test_decisions_that_are_not_remembered_are_refused_and_not_made_up(monkeypat
     asyncio.run(run())
 
 
+def test_a_decision_is_not_of_more_rows_than_were_decided(monkeypatch):
+    """Behind other writes a decision is known longer than its digest, so other data may come with its number."""
+    monkeypatch.setattr(ledger, "DIGESTS_MAX", 2)
+
+    async def run():
+        _server, storage = await served()
+        await storage.write("w", Insert(1, {"value": 0}, "a"), Origin("p", 1))
+        await storage.write("w", Admit(bulk(("a", 2, 0)), THREE), Origin("p", 2))
+        for number in (3, 4, 5):
+            await storage.write("w", Insert(number, {"value": 0}, "a"), Origin("p", number))
+        assert (await storage.write("w", Admit(bulk(("a", 2, 0)), THREE), Origin("p", 2))).admitted == [True]
+        with pytest.raises(FailedPrecondition, match="not remembered"):
+            await storage.write("w", Admit(bulk(*[("a", 2, 0)] * 9), THREE), Origin("p", 2))
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
 def test_a_decision_goes_with_an_export():
     async def run():
         _server, storage = await served()
@@ -198,6 +216,26 @@ def test_one_old_row_is_decided_in_slices(row, by, old, monkeypatch):
             turns += 1
         assert (await write).admitted == [row[0] == "b" and by is None]
         assert turns > 10 or not old
+        await storage.stop(5)
+
+    asyncio.run(run())
+
+
+def test_rows_are_old_by_the_newest_entry_that_they_are_compared_with():
+    async def run():
+        _server, storage = await served()
+        await storage.write("w", BulkInsert(bulk(("a", 500, 1), ("b", 100, 1))))
+        window = storage.find("w")
+        for rows, old in (
+            ([("b", 100, 1)], False),
+            ([("b", 99, 1)], True),
+            ([("a", 100, 1)], True),
+            ([("a", 500, 1), ("a", 499, 1)], True),
+            ([("a", 500, 1), ("b", 499, 1)], True),
+            ([("b", 500, 1), ("c", 500, 1)], False),
+            ([("c", 1, 1)], False),
+        ):
+            assert takes_long(Admit(bulk(*rows), THREE), window, False) is old, rows
         await storage.stop(5)
 
     asyncio.run(run())

@@ -378,6 +378,41 @@ def test_distinct_values_of_ranges(plain):
                 assert module.count_new(np.array(before), starts, stops).tolist() == expected
 
 
+@pytest.mark.parametrize("lg_k", [4, 12])
+@pytest.mark.parametrize("values", [3, 300, 2**40])
+def test_registers_slide(plain, lg_k, values):
+    random = np.random.default_rng(values % 97)
+    noted = kernels.coupons(random.integers(0, values, 600).view(np.uint64))
+    starts, stops = many_ranges(600, 80, 1, 29)
+    starts, stops = (
+        np.append(np.sort(starts), starts),
+        np.append(np.maximum(np.sort(stops), np.sort(starts) + 1), stops),
+    )
+    for module in (kernels, plain):
+        counts, zeros, low, high = module.slide_registers(noted, starts, stops, lg_k)
+        for i, (a, b) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+            registers = dict.fromkeys(range(1 << lg_k), 0)
+            for coupon in noted[a:b].tolist():
+                number = coupon % (1 << lg_k)
+                registers[number] = max(registers[number], coupon >> 26)
+            expected = [0.5**r for r in registers.values()]
+            assert counts[i] == len(set(noted[a:b].tolist()))
+            assert zeros[i] == list(registers.values()).count(0)
+            assert low[i] + high[i] == sum(expected)
+            assert high[i] == sum(each for each in expected if each < 0.5**31)
+
+
+@pytest.mark.parametrize("top", [31, 32, 33, 63])
+def test_registers_of_large_values(plain, top):
+    coupons, one = np.array([5 | top << 26, 6 | 1 << 26]), np.array([0, 0, 1])
+    for module in (kernels, plain):
+        counts, zeros, low, high = module.slide_registers(coupons, one, np.array([1, 2, 2]), 4)
+        assert (counts.tolist(), zeros.tolist()) == ([1, 2, 1], [15, 14, 15])
+        small, large = (0.5**top, 0) if top < 32 else (0, 0.5**top)
+        assert low.tolist() == [15 + small, 14.5 + small, 15.5]
+        assert high.tolist() == [large, large, 0]
+
+
 def test_ranges_that_are_no_rows_are_not_read():
     column, one = np.arange(4.0), np.array([1])
     for start, stop in [(-1, 2), (3, 2), (2, 5), (5, 6)]:

@@ -34,17 +34,34 @@ def ranges(n):
 def test_distinct_counts(kind, lg_k, few):
     distinct, values = DistinctCount(kind, lg_k=lg_k), VALUES[kind](few)
     starts, stops = ranges(len(values))
-    found = distinct.over_ranges([values])(starts, stops)
     expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
-    assert found.tolist() == expected
+    for over in (distinct.over_ranges, distinct.over_sliding):
+        assert over([values])(starts, stops).tolist() == expected
 
 
 @pytest.mark.parametrize("lg_k", [7, 8, 12])
 def test_around_the_size_from_which_on_a_sketch_has_registers(lg_k):
     distinct, values = DistinctCount("int64", lg_k=lg_k), np.arange(500) * 7919
     starts, stops = np.zeros(499, np.int64), np.arange(1, 500)
-    found = distinct.over_ranges([values])(starts, stops)
-    assert found.tolist() == [distinct.lower(distinct.reduce([values[:n]])) for n in range(1, 500)]
+    expected = [distinct.lower(distinct.reduce([values[:n]])) for n in range(1, 500)]
+    for over in (distinct.over_ranges, distinct.over_sliding):
+        assert over([values])(starts, stops).tolist() == expected
+
+
+def test_a_sketch_of_very_many_registers_does_not_slide():
+    assert DistinctCount("int64", lg_k=14).slides
+    assert not DistinctCount("int64", lg_k=15).slides
+    assert not Max().slides
+
+
+@pytest.mark.parametrize("lg_k", [4, 9])
+def test_sliding_up_to_very_many_values(lg_k):
+    """More than there are registers, of which none is 0 then."""
+    distinct, values = DistinctCount("int64", lg_k=lg_k), np.arange(8_000) * 7919
+    starts, stops = np.array([0, 5, 2_000, 7, 7_000]), np.array([8_000, 7_999, 5_000, 100, 7_005])
+    found = distinct.over_sliding([values])(starts, stops)
+    expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
+    assert found.tolist() == expected
 
 
 @pytest.mark.parametrize("monoid", [Sum(), Sum("int64"), Max(), StdDev(), DistinctCount()])

@@ -139,6 +139,7 @@ def test_promql(service, expression, says):
 def test_promql_at_its_usual_place(service):
     refused = service.http().get("/api/v1/query", params={"query": "up"})
     assert (refused.status_code, "PromQL is below /prometheus/api/v1" in refused.json()["detail"]) == (404, True)
+    assert "PromQL" not in service.http().get("/v2/query").json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -194,3 +195,12 @@ def test_an_entry_without_a_key(service, window):
     with pytest.raises(InvalidArgument, match=r"is keyed: give the entry's key$"):
         made.insert(17, 1.0)
     window._client.delete_window("plain")
+
+
+def test_a_field_is_no_misspelt_time(service):
+    spec = {"name": "near", "fields": {"times": "float64"}, "aggregates": {"n": {"function": "count"}}}
+    assert service.http().post("/v1/windows", json=spec).status_code == 201
+    for path, value in (("insert", 1.0), ("bulk-insert", [1.0])):
+        refused = service.http().post(f"/v1/windows/near/{path}", json={"times": value})
+        assert refused.json()["detail"] == "time is missing"
+    service.http().delete("/v1/windows/near")

@@ -78,6 +78,7 @@ async def test_over_processes_as_in_one() -> None:
         await of[0].plane.create(spec())
         first = await admit(of[0].plane, rows, 1)
         assert 0 < first.inserted < len(rows)
+        assert (await of[1].plane.window("w")).refused == first.refused
         assert (await admit(of[1].plane, rows, 1)).admitted == first.admitted
         assert (await admit(of[1].plane, rows[:1], 2)).admitted == [False]
         for count in (1, 3):
@@ -104,6 +105,33 @@ def test_what_some_shards_have_forgotten_is_refused_and_not_made_up(history: Any
                 assert number < len(history), "the last decision is remembered"
 
     asyncio.run(run())
+
+
+async def test_what_one_shard_has_forgotten_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "DIGESTS_ALL", 4)
+    monkeypatch.setattr(ledger, "DIGESTS_MIN", 1)
+    plane, rows = in_process(4), [(key, time, 1) for time, key in enumerate(KEYS * 3)]
+    await plane.create(spec())
+    for other in "qrst":  # so it remembers less of each producer
+        await plane.shards.hosted[1].local.write("w", BulkInsert(bulk([])), Origin(other, 1))
+    decided = [(await admit(plane, rows, number)).admitted for number in (1, 2, 3)]
+    copy = await moved(plane, 3)
+    for number in (1, 2):
+        with pytest.raises(FailedPrecondition, match="not remembered"):
+            await admit(copy, rows, number)
+    assert (await admit(copy, rows, 3)).admitted == decided[2]
+
+
+async def test_a_number_with_other_data_on_each_shard_has_no_decision_of_the_whole() -> None:
+    plane = in_process(3)
+    await plane.create(spec())
+    rows = [(key, 1, 1) for key in KEYS]
+    for shard, part in Admit(bulk(rows), LIMITS).split("w", spec(), 3).items():
+        part.mine = None
+        await plane.shards.hosted[shard].local.write("w", part, Origin("p", 1))
+    copy = await moved(plane, 2)
+    with pytest.raises(FailedPrecondition, match="not remembered"):
+        await admit(copy, rows, 1)
 
 
 async def test_a_write_that_some_shards_have_is_no_decision_of_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.errors import InvalidArgument, ResourceExhausted
+from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit
@@ -308,3 +308,54 @@ def test_times_that_are_as_far_apart_as_can_be():
     written = [(key, time, 1) for time in ends for key in "ab" for _ in range(5)]
     got = w.admit(bulk(w, written), [Limit("n", 10, "<=", 3)])
     assert got.admitted == [True, True, True, False, False] * 4
+
+
+@pytest.mark.parametrize("single", [0, 99])
+def test_runs_of_a_group_whose_rollup_begins_behind_what_its_keys_have(single, monkeypatch):
+    """Evicting from one key empties the rollup up to there; the others still count."""
+    w = window(rollups=[["tenant"]], **GROUPED)
+    w.bulk_insert(bulk(w, [(key, time, 1) for key in KEYS[:2] for time in range(1, 11)]))
+    w.bulk_evict(5, KEYS[0])
+    monkeypatch.setattr(admitting, "_SINGLE", single)
+    got = w.admit(bulk(w, [(KEYS[0], 11 + i // 4, 1) for i in range(12)]), [Limit("n", 10, "<=", 18, ("tenant",))])
+    #  (1, 11] has 5 + 9 entries, (2, 12] 5 + 8, (3, 13] 5 + 7, and the rows that went in
+    assert got.limits[0].answers == [15, 16, 17] + [18] * 9
+    assert [i for i, goes in enumerate(got.admitted) if goes] == [0, 1, 2, 3, 4, 8]
+
+
+def test_a_dictionary_that_says_a_key_twice_says_one_key(monkeypatch):
+    monkeypatch.setattr(admitting, "_SINGLE", 0)
+    columns = {"value": np.ones(4, np.int64), "id": np.arange(4)}
+    batch = Batch(np.arange(4), columns, Coded([KEYS[0], KEYS[0]], np.array([0, 1, 0, 1], np.uint32)))
+    admission, _ = finished(window().admitting.decide_steps(batch, [N]))
+    assert admission.admitted == [True, True, True, False]
+
+
+def test_thousands_of_rows_that_a_key_has_no_room_for_are_refused_one_by_one():
+    w = window(1024, (4, 64))
+    got = w.admit(bulk(w, [(KEYS[0], i, 1) for i in range(5_000)]), [Limit("n", 10_000, "<=", 60)])
+    assert (got.inserted, got.refused) == (60, 4_940)
+    assert got.retry_after[60:] == [9_940 - i for i in range(4_940)]
+
+
+def test_rows_alike_wait_for_other_entries_once_some_more_went_in():
+    w = window()
+    w.bulk_insert(bulk(w, [(KEYS[0], 0, 4), (KEYS[0], 2, 4)]))
+    rows = [(KEYS[0], 3, 4), (KEYS[0], 4, 1), (KEYS[0], 5, 4)]
+    check(w, rows, [Limit("sum", 10, "<=", 9)], 2)
+
+
+@pytest.mark.parametrize("order", [{"out_of_order": "reject"}, {"late": "reject"}])
+def test_one_row_keeps_to_the_order_policy(order):
+    w = window(order=order, slide={"max_age": 20})
+    w.bulk_insert(bulk(w, [(KEYS[0], 30, 1)]))
+    with pytest.raises(FailedPrecondition):
+        w.admit(bulk(w, [(KEYS[0], 1, 1)], 1), [N])
+
+
+def test_one_row_is_late_by_what_was_punctuated():
+    w = window(slide={"max_age": 20, "until": "punctuation"})
+    w.bulk_insert(bulk(w, [(KEYS[0], 30, 1)]))
+    w.punctuate(40)
+    got = w.admit(bulk(w, [(KEYS[0], 35, 1)], 1), [N])
+    assert (got.admitted, got.late) == ([False], 1)

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.forest import sliding
+from sash_engine.monoids import DistinctCount
 from sash_engine.steps import finished
+from sash_engine.version import compiled
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import AnswersAt, Grouped, Query, Where
 from sash_engine.windows.reading import costs, pairs
@@ -279,6 +282,72 @@ def test_a_hot_key_of_many_blocks():
     check(window, asked, [3, 100, 2000, 5000])
     fill(window, [(0, 3000 + i, i) for i in range(200)])  # blocks in no pair yet
     check(window, [(0, int(time)) for time in random.integers(2900, 3300, 50)], [3, 100, 400])
+
+
+DISTINCT = {
+    "few": {"function": "distinct_count", "field": "i", "lg_k": 4},
+    "users": {"function": "distinct_count", "field": "s"},
+    "sum": {"function": "sum", "field": "i"},
+    "most": {"function": "max", "field": "v"},
+}
+
+
+@pytest.fixture
+def slid(monkeypatch):
+    """How many ranges slide, one number for each run of them."""
+    found, own = [], DistinctCount.over_sliding
+
+    def over_sliding(self, values):
+        over = own(self, values)
+        return lambda starts, stops: found.append(len(starts)) or over(starts, stops)
+
+    monkeypatch.setattr(DistinctCount, "over_sliding", over_sliding)
+    return found
+
+
+@pytest.mark.parametrize("max_age", [None, 900])
+@pytest.mark.parametrize("span", [30, 3000])
+@pytest.mark.parametrize("names", [(), ("few",), ("n", "users")])
+def test_pairs_of_a_hot_key_slide(max_age, span, names, slid):
+    random = np.random.default_rng(span)
+    rows = [(0, int(time), i * 7 % 1201) for i, time in enumerate(np.sort(random.integers(0, span, 3000)))]
+    late = [(0, int(time), -i) for i, time in enumerate(random.integers(0, span, 40))]
+    slide = {} if max_age is None else {"slide": {"max_age": max_age}}
+    window = window_of(spec_of("no keys", {"n": SOME["n"], **DISTINCT}, **slide), [*rows, *late], block=16)
+    check(window, [(0, int(time)) for time in random.integers(-10, span + 100, 400)], [3, 100, span], names)
+    assert sum(slid) > 300
+    fill(window, [(0, span + i, i) for i in range(20)])
+    check(window, [(0, int(time)) for time in random.integers(span - 50, span + 30, 100)], [20, 40], names)
+    check(window, [(0, int(time)) for time in random.integers(0, span + 30, 100)], (), names)
+
+
+@pytest.mark.skipif(compiled(), reason="compiled, these are near enough to each other")
+def test_few_pairs_far_from_each_other_do_not_slide(slid):
+    rows = [(0, time, time) for time in range(3000)]
+    window = window_of(spec_of("no keys", DISTINCT), rows, block=16)
+    check(window, [(0, 2900), (0, 10)], [100, 1000])
+    assert not slid
+    check(window, [(0, 2900), (0, 10), *[(0, 700 + i % 7) for i in range(40)]], [100])
+    assert sum(slid) == 2 * 40, "those that are near each other, for two aggregates"
+
+
+@pytest.mark.skipif(compiled(), reason="constants of compiled modules cannot be replaced")
+@pytest.mark.parametrize("rows", [100, 150, 500])
+def test_ranges_slide_over_so_many_rows_together(rows, slid, monkeypatch):
+    monkeypatch.setattr(sliding, "_ROWS", rows)
+    window = window_of(spec_of("no keys", DISTINCT), [(0, time, time % 91) for time in range(1500)], block=16)
+    asked = [(0, time) for time in range(0, 1500, 3)]
+    check(window, asked, [20, 110, 130, 2000])
+    widths = 1 + (rows > 140) * 2
+    assert len(slid) >= 2 * widths * 1500 // rows
+
+
+def test_stored_blocks_of_a_hot_key_slide(slid):
+    shelf = Shelf()
+    window = window_of(spec_of("no keys", DISTINCT), [(0, i // 2, i % 511) for i in range(2000)], cold=shelf.cold)
+    shelf.store(window)
+    check(window, [(0, time) for time in range(0, 1000, 2)], [3, 300])
+    assert slid
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,13 @@ def test_windows_that_must_see_all_rows_get_them_together(name: str, writes: lis
         assert seen(windows[0], True) == seen(windows[1], True)
 
 
+def test_a_key_that_outgrows_pages_in_its_first_slice_leaves_none(small: None) -> None:
+    window = Window(spec("plain"), pages=(2, 4))
+    finished(window.bulk_insert_stages_steps(bulks([[("a", 1, "x")] * 6, [("b", 9, "x")] * 5], 0, 0, True)))
+    window.check_invariants()
+    assert [window.query(key)[0].aggregates["all"] for key in "ab"] == [[*range(6)], [*range(6, 11)]]
+
+
 def test_too_many_keys_are_refused_before_anything_changes(small: None) -> None:
     window = Window(spec("plain"), max_keys=3)
     window.bulk_insert(joined([[("a", 1, "x")]], 0, 0, True))

@@ -91,9 +91,10 @@ from sash_engine.forest.image import BEFORE_ALL, ForestImage
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.forest.pane_layout import PaneLayout
-from sash_engine.forest.ranges import RangeAnswers, blocks_steps, forest_steps
+from sash_engine.forest.ranges import RangeAnswers, blocks_steps
 from sash_engine.forest.segments import lengths_of_segments, runs_of_numbers, starts_of_runs
 from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
+from sash_engine.forest.sliding import slid_steps
 from sash_engine.forest.tail import Tail
 from sash_engine.kernels import append_row, first_after, first_from, is_sorted, merge
 from sash_engine.monoids import Monoid, Partial, Partials
@@ -331,7 +332,7 @@ class Forest:
         if self._len:
             forest = self._directory, self._levels, self._tail, self._skip
             whole = self._newest + 1, partial(self.totals, out.layout)
-            yield from forest_steps(out, which, starts, stops, forest, whole, self._cold)
+            yield from slid_steps(out, which, starts, stops, forest, whole, self._cold)
 
     def open_rows(self) -> tuple[list[Array], int, int] | None:
         """The columns of the open block, with its rows start..stop, if no row is anywhere else."""

@@ -65,13 +65,20 @@ class RangeAnswers:
 
     def __init__(self, layout: Layout, k: int) -> None:
         self.layout, self.rows = layout, np.zeros(k, np.int64)
-        self._which: list[Array] = []
+        self._which: list[list[Array]] = [[] for _ in layout.monoids]
         self._found: list[list[Array]] = [[] for _ in layout.monoids]
+
+    def part(self, slots: Sequence[int]) -> RangeAnswers:
+        """The same ranges and answers, of some slots."""
+        other = RangeAnswers(self.layout.only(slots), 0)
+        other.rows = self.rows
+        other._which, other._found = [self._which[slot] for slot in slots], [self._found[slot] for slot in slots]
+        return other
 
     def put(self, which: Array, answers: Sequence[Array]) -> None:
         """Give ranges, int64 (m,), m >= 1, their answers: an array (m,) for each slot. Each range gets them once."""
-        self._which.append(which)
-        for into, of_slot in zip(self._found, answers, strict=True):
+        for ranges, into, of_slot in zip(self._which, self._found, answers, strict=True):
+            ranges.append(which)
             into.append(of_slot)
 
     def put_partials(self, which: Array, partials: Sequence[Partials]) -> Steps[None]:
@@ -120,12 +127,12 @@ class RangeAnswers:
         An array is of objects where answers are, or where a range has no answer (None).
         """
         layout, k = self.layout, len(self.rows)
-        which = np.concatenate(self._which) if self._which else np.empty(0, np.int64)
         answers = []
         for slot in layout.answers:
             if slot < 0:
                 answers.append(self.rows)
                 continue
+            which = np.concatenate(self._which[slot]) if self._which[slot] else np.empty(0, np.int64)
             answers.append((yield from _spread(layout.monoids[slot], self._found[slot], which, k)))
         return layout.counted(self.rows, answers)
 
@@ -135,11 +142,12 @@ class RangePartials(RangeAnswers):
 
     def __init__(self, layout: Layout, k: int) -> None:
         super().__init__(layout, k)
+        self._ranges: list[Array] = []
         self._partials: list[list[Partials]] = []
 
     def put_partials(self, which: Array, partials: Sequence[Partials]) -> Steps[None]:
         """Give ranges, int64 (m,), m >= 1, their partials."""
-        self._which.append(which)
+        self._ranges.append(which)
         self._partials.append(list(partials))
         yield
 
@@ -150,9 +158,9 @@ class RangePartials(RangeAnswers):
 
     def partials(self) -> tuple[Array, list[Partials]]:
         """Which ranges have partials, and these, per slot."""
-        if not self._which:
+        if not self._ranges:
             return np.empty(0, np.int64), []
-        return np.concatenate(self._which), [joined(of_slot) for of_slot in zip(*self._partials, strict=True)]
+        return np.concatenate(self._ranges), [joined(of_slot) for of_slot in zip(*self._partials, strict=True)]
 
 
 def forest_steps(

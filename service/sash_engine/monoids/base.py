@@ -277,6 +277,18 @@ class Monoid(PartialForm, ABC):
         """
         return None
 
+    @property
+    def slides(self) -> bool:
+        """Whether it has `over_sliding`."""
+        return False
+
+    def over_sliding(self, values: Values) -> Callable[[Array, Array], Array]:
+        """As `over_ranges`, for ranges that mostly overlap: each costs the rows in which it differs from the last one.
+
+        It is for aggregates that are exact, and that say that they do it: `slides`.
+        """
+        raise NotImplementedError
+
     def lift_columns(self, values: Values) -> Partials:
         """Lift each of n >= 1 rows. The result may share memory with `values`, so callers must not write to it."""
         return self.pack([self.lift(value) for value in rows(values)])

@@ -26,7 +26,7 @@ import datasketches as ds
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.kernels import count_new, coupons, last_before
+from sash_engine.kernels import count_new, coupons, last_before, slide_registers
 from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.sketch_forms import (
     checked_frequent_items,
@@ -41,6 +41,8 @@ __all__ = ["DistinctCount", "FrequentItems", "Quantile"]
 
 _LARGEST = 1e289
 """A t-digest multiplies values with their weights, of up to 2^62. Smaller values do not overflow."""
+_SLIDING = 14
+"""Up to this lg_k ranges are counted one from the other: how many rows set which register to what takes 4 MiB."""
 _EMPTY_STRING = -1
 """An HLL sketch counts this value in place of the empty string, which the library leaves out."""
 
@@ -170,18 +172,50 @@ class DistinctCount(_Sketch):
         before = last_before(self._coupons(column))
 
         def answers(starts: Array, stops: Array) -> Array:
-            counts = count_new(before, starts, stops)
-            out = np.empty(len(starts), np.int64)
-            for i in np.flatnonzero(counts >= len(self._by_coupons)).tolist():
+            out = self._of_few(column, starts, stops, count_new(before, starts, stops))
+            for i in np.flatnonzero(out < 0).tolist():
                 out[i] = self.lower(self.reduce([column[starts[i] : stops[i]]]))
-            few = counts < len(self._by_coupons)
-            for count in np.unique(counts[few & (self._by_coupons[np.where(few, counts, 0)] < 0)]).tolist():
-                i = int(np.argmax(counts == count))
-                self._by_coupons[count] = self.lower(self.reduce([column[starts[i] : stops[i]]]))
-            out[few] = self._by_coupons[counts[few]]
             return out
 
         return answers
+
+    @property
+    def slides(self) -> bool:
+        return self.lg_k <= _SLIDING
+
+    def over_sliding(self, values: Values) -> Callable[[Array, Array], Array]:
+        """As `over_ranges`, also of many values: the estimate depends on how many registers have which value.
+
+        A union of two sketches takes 34 us, and the estimate of one 0.7. The library computes it: from the numbers in
+        the head of a sketch, whatever registers follow.
+        """
+        (column,) = values
+        noted, image = self._coupons(column), bytearray(_merged(self.lg_k))
+
+        def answers(starts: Array, stops: Array) -> Array:
+            counts, *head = slide_registers(noted, starts, stops, self.lg_k)
+            out = self._of_few(column, starts, stops, counts)
+            many = np.flatnonzero(out < 0)
+            others = [np.diff(each[many], prepend=np.nan) != 0 for each in head]
+            new, found = np.flatnonzero(np.logical_or.reduce(others)), list[int]()
+            for zeros, low, high in zip(*[each[many[new]].tolist() for each in head], strict=True):
+                struct.pack_into("<ddI", image, 16, low, high, zeros)
+                found.append(round(float(ds.hll_sketch.deserialize(bytes(image)).get_estimate())))
+            out[many] = np.repeat(np.array(found, np.int64), np.diff(new, append=len(many)))
+            return out
+
+        return answers
+
+    def _of_few(self, column: Array, starts: Array, stops: Array, counts: Array) -> Array:
+        """The answers over ranges of rows with so many coupons; -1 where a sketch of them has registers."""
+        few = np.flatnonzero(counts < len(self._by_coupons))
+        _, firsts = np.unique(counts[few], return_index=True)
+        for i in few[firsts].tolist():
+            if self._by_coupons[counts[i]] < 0:
+                self._by_coupons[counts[i]] = self.lower(self.reduce([column[starts[i] : stops[i]]]))
+        out = np.full(len(counts), -1)
+        out[few] = self._by_coupons[counts[few]]
+        return out
 
     def _coupons(self, column: Array) -> Array:
         """What a sketch notes of each value, as the library computes it."""
@@ -470,3 +504,14 @@ def _whole(name: str, number: int, least: int, most: int) -> int:
 def _answers_of_few(lg_k: int) -> Array:
     """By number of coupons the answer, -1 where nobody asked yet; up to where a sketch of this size has registers."""
     return np.full((3 << lg_k - 3) // 4 + 1 if lg_k >= 8 else 8, -1, np.int64)
+
+
+@cache
+def _merged(lg_k: int) -> bytes:
+    """An HLL sketch that has registers and was merged."""
+    union = ds.hll_union(lg_k)
+    for item in range(1 << lg_k):
+        union.update(item)
+    image = bytearray(union.get_result(ds.HLL_8).serialize_compact())
+    image[5] |= 16
+    return bytes(image)

@@ -466,9 +466,12 @@ class Keys:
             self._pages.bulk_insert(numbers[small], lengths[small], [column[rest] for column in rows])
 
     def reserve(self, numbers: Numbers, lengths: Numbers) -> None:
-        """Have room for the entries that k keys are sent next, some of each, so that they move once."""
+        """Have room for half of the entries that k keys are sent next, lengths >= 1 of each.
+
+        So a key moves twice at most, and the memory for all of them is not taken beside what they come from.
+        """
         small = ~self._own[numbers] & (self._pages.rows_of_each(numbers) + lengths <= self._small)
-        self._pages.reserve(numbers[small], lengths[small])
+        self._pages.reserve(numbers[small], (lengths[small] + 1) // 2)
 
     def count_large(self, numbers: Numbers, lengths: Numbers) -> int:
         """How many of k keys, -1 for new ones, have a store of their own after they are sent so many entries each."""

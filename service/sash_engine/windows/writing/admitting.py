@@ -744,19 +744,17 @@ class Admitting:
         for _ in range(_ROUNDS):
             before = time
             for fold, trial in zip(folds, among, strict=True):
-                at, holds = yield from self._first_time(fold, trial, row, time)
+                at = yield from self._first_time(fold, trial, row, time)
                 if at is None or at >= TICK_MAX:
                     return None
                 time = at
                 yield
-            if time == before or (holds and len(folds) == 1):
+            if time == before or len(folds) == 1:
                 break
         return time
 
-    def _first_time(self, fold: _Fold, trial: _Trial, row: _Row, time: int) -> Steps[tuple[int | None, bool]]:
+    def _first_time(self, fold: _Fold, trial: _Trial, row: _Row, time: int) -> Steps[int | None]:
         """The first time from `time` on at which the limits of a fold hold with a row; None: never.
-
-        With it, whether they hold then: where too many entries have to leave first, they may not yet.
 
         entries      3   5              9          the row is tried at 6: ends 6 and 9; where 3 and 5 leave; at 9, 10
         bad ends                        x          9 has too many with the row: it has to pass 9, or be a lookback
@@ -784,8 +782,8 @@ class Admitting:
             for at, holds in zip(tried, good, strict=False):
                 after = bisect_right(bad, at)
                 if holds and (after == len(bad) or bad[after] >= at + span):
-                    return int(at), True
+                    return int(at)
             if last == TICK_MAX:
-                return None, False
+                return None
             reached = max(int(last), reached)
-        return reached, False
+        return reached

@@ -389,9 +389,8 @@ class Writer:
         for a, b in spans_of(len(new), _KEYS):
             numbers[new[a:b]] = keys.create([names[code] for code in new[a:b].tolist()])
             yield
-        # For half of the rows: then a key moves twice at most, and there is not room for all of them beside the stages.
         for a, b in spans_of(len(there), _KEYS):
-            keys.reserve(numbers[there[a:b]], (sent[there[a:b]] + 1) // 2)
+            keys.reserve(numbers[there[a:b]], sent[there[a:b]])
             yield
         return numbers
 

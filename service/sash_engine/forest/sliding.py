@@ -1,0 +1,129 @@
+"""Answers over many ranges of one forest that mostly overlap: one slides to the next, of the aggregates that can.
+
+    pairs of a key, sorted     |------ 90d ------|
+                                 |------ 90d ------|          a few rows come, and a few leave
+                                   |------ 90d ------|
+
+A union of two sketches takes as long as a thousand rows that come and leave. So where many ranges of about the same
+width are near each other, they are answered from all rows that they have. Other ranges, and other aggregates, are
+folded as `ranges.py` does.
+
+Costs, for k ranges: O(k log k) + O(rows from the first range to the last).  Requires: an exact aggregate that `slides`,
+because a question about one range folds the same rows in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from sash_engine.forest.cold import Cold
+from sash_engine.forest.directory import Directory
+from sash_engine.forest.levels import Levels
+from sash_engine.forest.ranges import RangeAnswers, forest_steps
+from sash_engine.forest.tail import Tail
+from sash_engine.monoids import Partial
+from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps, spans_of
+from sash_engine.version import compiled
+
+__all__ = ["slid_steps"]
+
+_ROWS = 1 << 19
+"""Rows that ranges slide over together, in one step: 5 ms, and 20 where nearly all values differ."""
+
+_ROWS_A_RANGE = 1_000 if compiled() else 10
+"""So many rows come and leave in the time of a union: 34 us."""
+
+_RUN = 16
+"""Blocks that one step reads."""
+
+
+def slid_steps(
+    out: RangeAnswers,
+    which: Array,
+    starts: Array,
+    stops: Array,
+    forest: tuple[Directory, Levels, Tail, int],
+    whole: tuple[int, Callable[[], Sequence[Partial]]],
+    cold: Cold | None,
+) -> Steps[None]:
+    """Answer over ranges of one forest that has sealed blocks; arguments as of `forest_steps`."""
+    layout = out.layout
+    slides = [slot for slot, monoid in enumerate(layout.monoids) if monoid.slides and layout.rows_are_entries]
+    runs = _runs(forest, starts, stops) if slides else []
+    if not runs:
+        yield from forest_steps(out, which, starts, stops, forest, whole, cold)
+        return
+    others, sliding = [slot for slot in range(len(layout.monoids)) if slot not in slides], out.part(slides)
+    totals = [(whole[0], partial(_some, whole[1], slots)) for slots in (others, slides)]
+    yield from forest_steps(out.part(others), which, starts, stops, forest, totals[0], cold)
+    left = np.delete(np.arange(len(which)), np.concatenate(runs))
+    yield from forest_steps(sliding, which[left], starts[left], stops[left], forest, totals[1], cold)
+    for run in runs:
+        columns = yield from _rows(sliding.layout.used, forest, int(starts[run].min()), int(stops[run].max()), cold)
+        begin, end = columns[0].searchsorted(starts[run]), columns[0].searchsorted(stops[run])
+        some = np.flatnonzero(begin < end)
+        for_slots = list[Array]()
+        for monoid, reads in zip(sliding.layout.monoids, sliding.layout.reads, strict=True):
+            over = monoid.over_sliding([columns[i] for i in reads])
+            yield
+            for_slots.append(over(begin[some], end[some]))
+            yield
+        sliding.put(which[run[some]], for_slots)
+
+
+def _some(totals: Callable[[], Sequence[Partial]], slots: Sequence[int]) -> list[Partial]:
+    found = totals()  # of all slots: of some alone they would be folded in another order
+    return [found[slot] for slot in slots]
+
+
+def _runs(forest: tuple[Directory, Levels, Tail, int], starts: Array, stops: Array) -> list[Array]:
+    """Ranges that slide: of each run their numbers, in order. Where they begin and end is known to a block."""
+    directory, levels, tail, _ = forest
+    if directory.stale:
+        levels.freshen()
+    _, last = directory.spans(directory.head, directory.tail)
+    counts, _ = directory.slices(directory.head, directory.tail)
+    before = np.concatenate(([0], np.cumsum(np.append(counts, tail.rows))))
+    order = np.lexsort((stops, stops - starts))
+    begin, end = before[last.searchsorted(starts[order])], before[last.searchsorted(stops[order]) + 1]
+    fits = end - begin <= _ROWS
+    order, begin, end = order[fits], begin[fits], end[fits]
+    runs, a = list[Array](), 0
+    apart = (np.diff(begin) < 0) | (np.diff(end) < 0) | (begin[1:] >= end[:-1])
+    for b in (*(np.flatnonzero(apart) + 1).tolist(), len(order)):
+        while a < b:
+            behind = a + int(end[a:b].searchsorted(begin[a] + _ROWS, "right"))
+            if end[behind - 1] - begin[a] <= (behind - a) * _ROWS_A_RANGE:
+                runs.append(order[a:behind])
+            a = behind
+    return runs
+
+
+def _rows(
+    used: Sequence[int], forest: tuple[Directory, Levels, Tail, int], start: int, stop: int, cold: Cold | None
+) -> Steps[list[Array]]:
+    """The times of the rows of all blocks that have some with start <= time < stop, and the columns that are used."""
+    directory, _, tail, skip = forest
+    head, (_, last) = directory.head, directory.spans(directory.head, directory.tail)
+    first, behind = int(last.searchsorted(start)), int(last.searchsorted(stop)) + 1
+    parts: list[list[Array]] = [[] for _ in tail.columns]
+    sealed = range(head + first, head + min(behind, len(last)))
+    for a, b in spans_of(len(sealed), _RUN):
+        directory.fetch(list(sealed[a:b]))
+        for block in map(directory.block, sealed[a:b]):
+            for i in {0, *used}:
+                parts[i].append(block.columns[i][: block.rows])
+        if cold is not None:
+            cold.cache.trim()
+        yield
+    columns = list(tail.columns)
+    for i in {0, *used}:
+        if behind > len(last):
+            parts[i].append(tail.columns[i][: tail.rows])
+        columns[i] = np.concatenate(parts[i])[0 if first else skip :]
+        yield
+    return columns
