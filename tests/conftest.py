@@ -28,7 +28,6 @@ ONE_IN = 7 if os.environ.get("SASH_PROFILE") == "sample" else 1
 LONG = (
     "tests/spark",
     "tests/e2e/test_image.py",
-    "tests/e2e/test_bare.py",
     "tests/e2e/test_wheel.py",
     "tests/prometheus/test_real_prometheus.py",
     "tests/bench",

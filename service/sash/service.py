@@ -209,7 +209,7 @@ class Service:
         return self._rest.port
 
     async def start(self) -> None:
-        """Recover what is stored, listen on both edges, then report to be ready.
+        """Recover what is stored, listen on both ports, then report to be ready.
 
         Raises:
             InvalidArgument: an address cannot be listened on, or the tier's is wrong.
@@ -249,7 +249,7 @@ class Service:
                 return
 
     async def stop(self, at_once: bool = False) -> None:
-        """Report not to be ready, let calls in progress finish, close both edges, bring the tier up to date.
+        """Report not to be ready, let calls in progress finish, close both ports, bring the tier up to date.
 
         Args:
             at_once: give calls no time, and leave to the next start what makes it quick: it waits for the store. What

@@ -59,7 +59,7 @@ class SashError(Exception):
 
     @classmethod
     def reason(cls) -> str:
-        """Return the name of the class as both edges give it to programs: OutOfRoom is ``"OUT_OF_ROOM"``."""
+        """Return the name of the class as all edges give it to programs: OutOfRoom is ``"OUT_OF_ROOM"``."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).upper()
 
 

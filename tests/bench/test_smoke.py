@@ -17,14 +17,14 @@ import pytest
         "bench.changes",
         "bench.views",
         "bench.named_aggregates",
-        "bench.edges",
+        pytest.param("bench.edges", marks=pytest.mark.soak),
         "bench.keys",
-        "bench.access",
-        "bench.one_caller",
+        pytest.param("bench.access", marks=pytest.mark.soak),
+        pytest.param("bench.one_caller", marks=pytest.mark.soak),
         pytest.param("bench.load", marks=pytest.mark.soak),
         "bench.training",
-        "bench.spark_commit",
-        "bench.ingest",
+        pytest.param("bench.spark_commit", marks=pytest.mark.soak),
+        pytest.param("bench.ingest", marks=pytest.mark.soak),
     ],
 )
 def test_a_benchmark_runs(module):
@@ -33,6 +33,7 @@ def test_a_benchmark_runs(module):
     assert "digest" in done.stdout
 
 
+@pytest.mark.soak
 def test_unary_calls_are_measured():
     """With whichever of its two clients is installed."""
     done = subprocess.run([sys.executable, "-m", "bench.unary", "--smoke"], capture_output=True, text=True, timeout=600)

@@ -20,7 +20,7 @@ from sash_client import Bulk, Client, SashClientError, Unavailable
 from sash_client.aio import AsyncClient
 from tests.support.servers import WAIT_S, service_process
 
-KILLS = 40 if os.environ.get("SASH_PROFILE") == "soak" else 4
+KILLS = 40 if os.environ.get("SASH_PROFILE") == "soak" else 2
 TIMEOUT_S = 60
 ROWS = 400_000
 READERS = 2  # of each kind and client

@@ -10,8 +10,8 @@ import pytest
 from tests.crash import power
 from tests.crash.driver import TIERS, Driver
 
-KILLS = int(os.environ.get("SASH_KILLS", "2"))
-LOSSES = int(os.environ.get("SASH_LOSSES", "3"))
+KILLS = int(os.environ.get("SASH_KILLS", "1"))
+LOSSES = int(os.environ.get("SASH_LOSSES", "2"))
 
 
 @pytest.mark.parametrize("tier", TIERS)

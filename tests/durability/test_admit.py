@@ -231,7 +231,7 @@ def test_rows_are_old_by_the_newest_entry_that_they_are_compared_with():
             ([("b", 99, 1)], True),
             ([("a", 100, 1)], True),
             ([("a", 500, 1), ("a", 499, 1)], True),
-            ([("a", 500, 1), ("b", 499, 1)], True),
+            ([("b", 499, 1), ("a", 499, 1)], True),
             ([("b", 500, 1), ("c", 500, 1)], False),
             ([("c", 1, 1)], False),
         ):

@@ -137,19 +137,26 @@ async def test_a_view_that_goes_while_others_are_described_is_left_out(monkeypat
     await storage.stop()
 
 
+KINDS = [
+    {"keyed": False},
+    {"keyed": True},
+    {"keyed": True, "aggregates": {"p": {"function": "quantile", "q": 0.5}, "m": {"function": "max"}}},
+    {"keyed": True, "granularity": "1s", "aggregates": {"d": {"function": "distinct_count"}}},
+    {"keys": ["a", "b"], "rollups": [["a"]]},
+    {"keyed": True, "fields": {"value": "float64", "name": "string"}, "nullable": ["value"]},
+]
+SIZES = [(1, 50_000), (3000, 3), (300, 200)]
+"""Keys, and entries of each."""
+
+
 @pytest.mark.parametrize(
-    "more",
+    ("more", "keys", "each"),
     [
-        {"keyed": False},
-        {"keyed": True},
-        {"keyed": True, "aggregates": {"p": {"function": "quantile", "q": 0.5}, "m": {"function": "max"}}},
-        {"keyed": True, "granularity": "1s", "aggregates": {"d": {"function": "distinct_count"}}},
-        {"keys": ["a", "b"], "rollups": [["a"]]},
-        {"keyed": True, "fields": {"value": "float64", "name": "string"}, "nullable": ["value"]},
+        pytest.param(more, *size, marks=pytest.mark.soak if (kind + place) % 2 else ())
+        for kind, more in enumerate(KINDS)
+        for place, size in enumerate(SIZES)
     ],
-    ids=str,
 )
-@pytest.mark.parametrize(("keys", "each"), [(1, 50_000), (3000, 3), (300, 200)])
 def test_what_a_window_has_is_estimated_from_above(more, keys, each):
     document = {"name": "w", "time_unit": "ms", "aggregates": {"s": {"function": "sum", "field": "value"}}} | more
     spec = WindowSpec.parse(document)

@@ -83,6 +83,8 @@ SHORT = [
 PROFILE = os.environ.get("SASH_PROFILE")
 DEEP = 3 if PROFILE == "coverage" else 4
 """Ten times as many histories as of one step fewer."""
+ONE_OF = 1 if PROFILE in ("coverage", "soak") else 7
+"""Of those of four steps. Each three steps are there still: at the beginning as well as at the end."""
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ DEEP = 3 if PROFILE == "coverage" else 4
     [("ordered", 1, 4 if PROFILE == "soak" else 3), ("ordered", 2, DEEP), ("commuting", 2, DEEP)],
 )
 def test_all_short_histories(kind, block, depth):
-    for steps in itertools.product(SHORT, repeat=depth):
+    for steps in itertools.islice(itertools.product(SHORT, repeat=depth), 0, None, ONE_OF if depth == 4 else 1):
         lockstep = ForestLockstep(LAYOUTS[kind](block))
         lockstep.run([*steps, ("range", -1, 1), ("series", -2, 3, 1, 2)], check_every=3)
 

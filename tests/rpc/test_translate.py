@@ -42,6 +42,15 @@ def test_strings_in_steps_are_the_strings(dictionary, data):
         assert len(set(found.dictionary)) == len(found.dictionary)
 
 
+def test_a_long_dictionary_may_repeat_texts_behind_one_that_nothing_uses(small_steps):
+    message = pb.BulkInsertRequest(window="w", time=bytes(16), key=strings(["a", "b", "b"], [1, 2]))
+    message.fields["s"].string.CopyFrom(message.key)
+    batch = bulks.batch_of(message, 100, SPEC)
+    batch.checked(SPEC)
+    assert batch.keys.decode().tolist() == ["b", "b"]
+    assert list(batch.keys.dictionary) == ["b"]
+
+
 def test_a_code_outside_a_long_dictionary_is_refused(small_steps):
     message = pb.BulkInsertRequest(window="w", time=bytes(16), key=strings(["a", "b", "c"], [0, 3]))
     message.fields["s"].string.CopyFrom(strings(["a"], [0, 0]))

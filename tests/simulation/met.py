@@ -25,6 +25,7 @@ _SIDES = ("sender", "receiver")
 def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]:
     """Faults, and what is in the names of the states that each must meet."""
     found: list[tuple[str, str]] = []
+    found += [("delivered twice", method) for method in ("BulkInsert", "Admit", "Retract", "BulkEvict", "CommitBatch")]
     if single:
         found += [(fault, kind) for fault in COMMIT_FAULTS for kind in _STORED]
         found += [(fault, state) for fault in ("killed", "lost power") for state in _SINGLE]

@@ -206,7 +206,7 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a record has the rows that were refused": (
         "sash.durability.records.commands",
-        "        self.batch, self.decided = batch, np",
+        "        self.batch, self.decided = rows, np",
         "        self.decided = np",
     ),
     "a retry is decided again": (
@@ -379,7 +379,7 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
     ),
     "a number goes only to the shards of the write": (
         "sash.shards.commands",
-        "parts.get(shard, number_only), origin) for shard in self._calls.all}",
+        "parts.get(shard, others), origin) for shard in self._calls.all}",
         "parts[shard], origin) for shard in parts}",
     ),
     "a batch is committed only where it has rows": (

@@ -77,6 +77,7 @@ class Scenario:
         rolled: whether there is a window with rollups.
         gathered: whether there is a window that answers before a write is durable; of one service.
         limited: whether callers write what goes in only if a limit holds with it.
+        repeated: how often the network delivers a numbered write, or the commit of a batch, twice.
     """
 
     seed: int
@@ -97,6 +98,7 @@ class Scenario:
     rolled: bool = False
     gathered: bool = False
     limited: bool = False
+    repeated: float = 0.0
     cluster: ClusterPart | None = None
 
 
@@ -200,6 +202,7 @@ def of_seed(seed: int) -> Scenario:
         theme=name,
         gathered=random.Random(f"{seed} gathered").random() < 0.2,
         limited=random.Random(f"{seed} limited").random() < 0.4,
+        repeated=random.Random(f"{seed} repeated").choice([0.0, 0.0, 0.0, 0.3]),
     )
     return replace(scenario, **drawn)
 

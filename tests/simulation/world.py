@@ -239,6 +239,7 @@ class World:
         self.net = {fault.at: fault.kind for fault in scenario.faults if fault.place == "call"}
         self.net_of_life = {fault.at: fault.kind for fault in scenario.faults if fault.place == "life"}
         self._lives = 0
+        self._repeats = random.Random(f"{scenario.seed} repeats")
         self.kills = {fault.at: fault.kind for fault in scenario.faults if fault.place == "callback"}
         self.histories: dict[str, Any] = {}
         self.keys = ["x|a", "y|b", "x|c"]
@@ -473,6 +474,10 @@ class World:
             delay_s += self.random.choice([2.0, timeout_s, timeout_s + 30])
         self.loop.late(delay_s)
         target = self.target(caller)
+        if (getattr(request, "producer", "") or method == "CommitBatch") and (
+            self._repeats.random() < self.scenario.repeated
+        ):
+            self._repeat(method, data, caller)
         if fault == "request lost":
             self.loop.call_later(delay_s, self._answer, reply, None)
         else:
@@ -495,6 +500,17 @@ class World:
             raise described(code, message, _packed(details))
         kind, content = answer
         return kind.FromString(content)
+
+    def _repeat(self, method: str, data: bytes, caller: Caller) -> None:
+        """Deliver a call once more: before it or long after it, to any process. It counts once, and nobody listens."""
+        self._calls += 1
+        caller.sent.insert(0, self._calls)
+        self._under_way.add(self._calls)
+        delay_s = self.loop.late(self._repeats.choice([0.0, 0.001, 0.05, 2.0, 60.0]))
+        self.met[f"delivered twice | {method}"] += 1
+        self.note(f"call {self._calls} ({method}) is the last one again")
+        nobody: asyncio.Future[Any] = self.loop.create_future()
+        self.loop.call_later(delay_s, self._arrives, self.target(caller), method, data, nobody, self._calls)
 
     def _arrives(
         self, target: Served | None, method: str, data: bytes, reply: asyncio.Future[Any], number: int

@@ -119,7 +119,9 @@ def keep(picture, path):
     assert path.stat().st_size < 250_000
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+    "look", ["light", "phone-dark", *(pytest.param(each, marks=pytest.mark.soak) for each in ("dark", "phone"))]
+)
 def test_each_view(service, browser, look):
     PICTURES.mkdir(parents=True, exist_ok=True)
     with a_page(browser, **LOOKS[look]) as page:

@@ -117,7 +117,7 @@ class Lockstep:
         self.took([(*row[:2], ...) if dropped else row for row, dropped in zip(rows, out, strict=True)], first)
 
     def admit(self, rows: Any, limits: Any) -> Admission:
-        first = self.next_id
+        first, refused = self.next_id, self.window.info().refused
         ahead = [self.is_ahead(time) for _, time, _ in rows]
         late = [self.floor(time) <= self.through(key) and not a for (key, time, _), a in zip(rows, ahead, strict=True)]
         decided = [row for row, *out in zip(rows, late, ahead, strict=True) if not any(out)]
@@ -138,6 +138,7 @@ class Lockstep:
             assert (got.admitted[i], got.retry_after[i], of_row) == (*decision[:2], decision.limits), (row, limits)
         assert (got.inserted, got.late, got.ahead) == (sum(got.admitted), sum(late), sum(ahead))
         assert got.refused == len(rows) - got.inserted - got.late - got.ahead
+        assert self.window.info().refused == refused + got.refused
         self.took([row if went else (*row[:2], ...) for row, went in zip(rows, got.admitted, strict=True)], first)
         return got
 

@@ -126,7 +126,8 @@ def _strings(strings: pb.Strings, name: str, valid: bytes = b"") -> Steps[Coded]
         dictionary += texts[a:b] if len(wanted) == b - a else [texts[a + i] for i in wanted.tolist()]
         seen.update(dictionary[len(dictionary) - len(wanted) :])
         yield
-    recoded = np.cumsum(used, dtype=np.uint32) - np.uint32(1)
+    # The texts before the first used one have no number; any will do, as no code names them.
+    recoded = np.maximum(np.cumsum(used, dtype=np.uint32), 1) - np.uint32(1)
     if len(seen) < len(dictionary):
         dictionary, numbers = yield from _once(dictionary)
         recoded = numbers[recoded]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, TypeVar, cast
 
 import numpy as np
+from google.protobuf.message import Message
 
 from sash import calls
 from sash.rpc.bulks import fill_partials
 from sash.rpc.grouping import grouped_of, where_of
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Admission, Answer, AnswerColumns, Page, Series, WindowInfo, WriteResult
+from sash_engine.windows.answers import Admission, Answer, AnswerColumns, Counts, Page, Series, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import Batch, Origin
 from sash_engine.windows.questions import (
     ALL_KEYS,
@@ -56,6 +59,8 @@ __all__ = [
     "written",
 ]
 
+
+M = TypeVar("M", bound=Message)
 
 _key_of_parts = calls.refusing(key_of_parts)
 
@@ -230,6 +235,19 @@ def _scalar(value: pb.Value, path: str) -> Any:
 # ---------------------------------------------------------------- responses
 
 
+def _writer(message: type[M], result: type[Any]) -> Callable[[Any], M]:
+    """Return what makes a message of a result: the fields of both, by their names, but messages; None is unset."""
+    single = {each.name for each in message.DESCRIPTOR.fields if each.message_type is None}
+    names = [each.name for each in fields(result) if each.name in single]
+    values = attrgetter(*names)
+    return lambda found: message(**dict(zip(names, values(found), strict=True)))
+
+
+_info = _writer(pb.WindowInfo, WindowInfo)
+_counts = _writer(pb.Counts, Counts)
+changed: Callable[[WriteResult], pb.ChangeResponse] = _writer(pb.ChangeResponse, WriteResult)
+
+
 def fill_answer(message: pb.Answer, answer: Answer) -> None:
     """Write an answer into an empty message."""
     if answer.key is not None:
@@ -300,18 +318,6 @@ def admitted(result: Admission) -> pb.AdmitResponse:
     return message
 
 
-def changed(result: WriteResult) -> pb.ChangeResponse:
-    """Return the result of a retraction or an update as a message."""
-    return pb.ChangeResponse(
-        retracted=result.retracted,
-        corrected=result.corrected,
-        missing=result.missing,
-        evicted=result.evicted,
-        already_applied=result.already_applied,
-        durability=result.durability,
-    )
-
-
 def fill_series(message: pb.SeriesResponse, series: Series) -> None:
     """Write a series into an empty message."""
     if series.key is not None:
@@ -364,21 +370,5 @@ def answers_at_steps(found: Sequence[AnswerColumns], missing: Iterable[int]) -> 
 def fill_window(message: pb.WindowInfo, window: WindowInfo) -> None:
     """Write the description of a window into an empty message."""
     specs.fill_spec(message.spec, window.spec.model_dump(by_alias=True))
-    message.entries, message.keys = window.entries, window.keys
-    if window.oldest is not None:
-        message.oldest = window.oldest
-    if window.newest is not None:
-        message.newest = window.newest
-    if window.high_water_mark is not None:
-        message.high_water_mark = window.high_water_mark
-    if window.punctuated is not None:
-        message.punctuated = window.punctuated
-    if window.evicted_through is not None:
-        message.evicted_through = window.evicted_through
-    counts = window.counts
-    message.counts.inserted, message.counts.late, message.counts.evicted = counts.inserted, counts.late, counts.evicted
-    message.counts.duplicates, message.counts.ahead = counts.duplicates, counts.ahead
-    message.counts.retracted, message.counts.corrected = counts.retracted, counts.corrected
-    message.durability = window.durability
-    if window.problem is not None:
-        message.problem = window.problem
+    message.MergeFrom(_info(window))
+    message.counts.MergeFrom(_counts(window.counts))
