@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sash_engine.kernels import slide_registers
 from sash_engine.monoids import DistinctCount, Max, StdDev, Sum
 from tests.support.aggregates import column
 
@@ -62,6 +63,19 @@ def test_sliding_up_to_very_many_values(lg_k):
     found = distinct.over_sliding([values])(starts, stops)
     expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
     assert found.tolist() == expected
+
+
+def test_registers_with_one_sum_that_differ_in_how_many_are_0():
+    distinct, values = DistinctCount("int64", lg_k=4), np.random.default_rng(4).integers(0, 2**60, 3000)
+    starts = np.arange(2900)
+    stops = starts + 8 + starts % 4
+    _, zeros, low, _ = slide_registers(distinct._coupons(values), starts, stops, 4)
+    order = np.lexsort((zeros, low))
+    alike = np.flatnonzero((np.diff(low[order]) == 0) & (np.diff(zeros[order]) != 0))
+    assert len(alike) > 20
+    for some in (order[at : at + 2] for at in alike):
+        found = distinct.over_sliding([values])(starts[some], stops[some])
+        assert found.tolist() == [distinct.lower(distinct.reduce([values[starts[i] : stops[i]]])) for i in some]
 
 
 @pytest.mark.parametrize("monoid", [Sum(), Sum("int64"), Max(), StdDev(), DistinctCount()])
