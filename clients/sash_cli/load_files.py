@@ -243,7 +243,10 @@ def _selected(given: Any, mapped: Mapped) -> Any:
 def _check_column(names: Sequence[str], wanted: str) -> None:
     if names.count(wanted) != 1:
         several = "has several columns" if wanted in names else "has no column"
-        raise WrongFile(f"the file {several} {wanted!r}; its columns are {', '.join(names)}")
+        raise WrongFile(
+            f"the file {several} {wanted!r}; its columns are {', '.join(names)}"
+            "; --time, --key, --field and --part name others"
+        )
 
 
 def _nothing(mapped: Mapped) -> Any:

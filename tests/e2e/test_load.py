@@ -312,6 +312,7 @@ def test_standard_input(service, window, tmp_path):
         (("flights", "none.csv"), "none.csv: No such file or directory"),
         (("flights", "a.csv", "--time", "nothing"), "nothing"),
         (("flights", "a.parquet", "--time", "nothing"), "no column 'nothing'; its columns are"),
+        (("flights", "a.csv", *COLUMNS, "--field", "delay=late"), "; --time, --key, --field and --part name others"),
         (("flights", "a.parquet", *COLUMNS, "--field", "delay=origin"), "'origin' is string, which is no float64"),
         (("flights", "a.parquet", *COLUMNS, "--field", "seats=jet"), "'jet' is bool, which is no int64"),
         (

@@ -197,6 +197,14 @@ def test_options_that_do_not_go_together(target, options, field):
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize(("frame", "ends"), [("t long, x long", 'fields="FIELD=COLUMN"'), ("x long, v long", "x, v")])
+def test_a_column_that_is_not_there(spark, client, target, frame, ends):
+    client.create_window(PLAIN)
+    with pytest.raises(sash_client.InvalidArgument, match="no column") as caught:
+        sash_sink(target, window="w", time="t", query="q")(spark.createDataFrame([(1, 1)], frame), 0)
+    assert caught.value.message.endswith(ends)
+
+
 def test_a_column_to_sort_by_that_is_not_there(spark, client, target):
     client.create_window(PLAIN)
     with pytest.raises(sash_client.InvalidArgument, match="no column 'nope'"):

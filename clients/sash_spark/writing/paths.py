@@ -24,15 +24,15 @@ from sash_spark.names import meant, named
 __all__ = ["column_of", "find", "flat"]
 
 
-def find(schema: StructType, name: str) -> tuple[tuple[str, ...], DataType]:
-    """Return the path of a column, and its type.
+def find(schema: StructType, name: str, otherwise: str = "") -> tuple[tuple[str, ...], DataType]:
+    """Return the path of a column, and its type. `otherwise` ends the error where it is missing.
 
     Raises:
         InvalidArgument: there is none, or there are several that differ in case only.
     """
     found = _find(schema, name)
     if found is None:
-        raise InvalidArgument(f"no column {name!r}; there are {', '.join(schema.names)}", field=name)
+        raise InvalidArgument(f"no column {name!r}; there are {', '.join(schema.names)}{otherwise}", field=name)
     return found
 
 

@@ -437,7 +437,10 @@ def _fitted(route: Route, spec: Mapping[str, Any], schema: StructType, as_rows: 
             f"window {route.window!r} has no identity, so its entries cannot be updated and deleted", field="op"
         )
     for wanted in [route.time, *keys, *fields.values(), *route.sort, *([route.op] if route.op else [])]:
-        paths[wanted], columns[wanted] = find(schema, wanted)
+        renamed = (
+            '. Where a field has a column of another name: fields="FIELD=COLUMN"' if wanted in fields.values() else ""
+        )
+        paths[wanted], columns[wanted] = find(schema, wanted, renamed)
     check_time(schema, route.time, spec["time_unit"], route.window)
     for name, column in fields.items() if as_rows else ():
         types, cast = _FITTING[spec["fields"][name]]
