@@ -11,7 +11,7 @@ import typer
 
 from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected, one_of
-from sash_cli.output import fail, files_named, interrupts, rows_progress
+from sash_cli.output import fail, files_named, interrupts, reason, rows_progress
 
 __all__ = ["load"]
 
@@ -107,9 +107,7 @@ def load(
             except (SashClientError, wrong_rows.WrongFile, OSError) as error:
                 if loaded.rows:
                     typer.echo(loaded.summary())
-                text = (
-                    error.message if isinstance(error, SashClientError) else getattr(error, "strerror", None) or error
-                )
+                text = error.message if isinstance(error, SashClientError) else reason(error)
                 fail(f"{loaded.file}: {text}")
             typer.echo(loaded.summary())
 

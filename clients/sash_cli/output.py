@@ -32,6 +32,7 @@ __all__ = [
     "instants",
     "interrupts",
     "json_line",
+    "reason",
     "rows_progress",
     "size_text",
     "summed_up",
@@ -43,6 +44,11 @@ def fail(message: str) -> NoReturn:
     """Print an error and exit with status 1."""
     typer.echo(f"sash: {message}", err=True)
     sys.exit(1)
+
+
+def reason(error: Exception) -> str:
+    """What is wrong with a file, without its path, which an OSError says besides."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 class Progress:
@@ -220,4 +226,4 @@ def files_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fail(f"{path}: {error.strerror or error}")
+        fail(f"{path}: {reason(error)}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sash_cli.options import LOCAL, Json, Name, Target, Ticks, connected
-from sash_cli.output import Progress, cell, fail, files_named, instant, json_line, size_text, summed_up, table
+from sash_cli.output import Progress, cell, fail, files_named, instant, json_line, reason, size_text, summed_up, table
 
 if TYPE_CHECKING:  # as in `options`
     from sash_client import WindowInfo
@@ -40,7 +40,7 @@ def create(
     try:
         text = sys.stdin.read() if str(spec) == "-" else spec.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        fail(f"cannot read {spec}: {getattr(error, 'strerror', None) or error}")
+        fail(f"cannot read {spec}: {reason(error)}")
     with connected(target) as sash:
         typer.echo(f"window {sash.create_window(text).name} is there")
 

@@ -335,58 +335,49 @@ async def test_a_window_that_cannot_be_made_is_not_closed() -> None:
     assert await shard.closed() == {}
 
 
-async def test_a_process_that_lost_home_deletes_and_opens_nothing(
-    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does not know it yet; the store does."""
+@pytest.fixture
+def lost_home(plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch) -> ShardedPlane:
+    """Another process has home; this one does not know it yet, the store does."""
 
-    async def taken() -> None:
-        raise Unavailable("another server has it")
-
-    for hosted in plane.shards.hosted.values():
-        monkeypatch.setattr(hosted.storage, "confirm", taken)
-    one = plane.shards.hosted[1]
-    await one.local.close("w", "of the new home")
-    with pytest.raises(Unavailable, match="another server"):
-        await plane.deployment.lifecycle.reconcile_one(1)
-    assert await one.local.closed() == {"w": "of the new home"}
-    await one.local.reopen("w", "of the new home")
-    await plane.shards.hosted[0].local.delete("w")  # as it was before the new home created it
-    with pytest.raises(Unavailable, match="another server"):
-        await plane.deployment.lifecycle.reconcile_one(1)
-    assert "w" in one.catalogue
-    with pytest.raises(NotFound):
-        await plane.delete("w")
-    assert "w" in one.catalogue
-
-
-async def test_a_process_that_lost_home_makes_nothing_that_takes_writes(
-    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
     async def taken() -> None:
         raise Unavailable("another server has it")
 
     monkeypatch.setattr(plane.shards.hosted[0].storage, "confirm", taken)
-    one = plane.shards.hosted[1]
+    return plane
+
+
+async def test_a_process_that_lost_home_deletes_and_opens_nothing(lost_home: ShardedPlane) -> None:
+    one = lost_home.shards.hosted[1]
+    await one.local.close("w", "of the new home")
+    with pytest.raises(Unavailable, match="another server"):
+        await lost_home.deployment.lifecycle.reconcile_one(1)
+    assert await one.local.closed() == {"w": "of the new home"}
+    await one.local.reopen("w", "of the new home")
+    await lost_home.shards.hosted[0].local.delete("w")  # as it was before the new home created it
+    with pytest.raises(Unavailable, match="another server"):
+        await lost_home.deployment.lifecycle.reconcile_one(1)
+    assert "w" in one.catalogue
+    with pytest.raises(NotFound):
+        await lost_home.delete("w")
+    assert "w" in one.catalogue
+
+
+async def test_a_process_that_lost_home_makes_nothing_that_takes_writes(lost_home: ShardedPlane) -> None:
+    one = lost_home.shards.hosted[1]
     await one.local.delete("w")  # as the new home has said
     with pytest.raises(Unavailable, match="another server"):
-        await plane.deployment.lifecycle.reconcile_one(1)
+        await lost_home.deployment.lifecycle.reconcile_one(1)
     assert not await writable(one, KEY_OF[1])
 
 
 async def test_a_window_that_a_process_finds_on_a_home_it_lost_is_made_on_no_other_shard(
-    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+    lost_home: ShardedPlane,
 ) -> None:
     """The new home has deleted it everywhere; this one, which slept, has it in memory. Seed 1025 of the simulation."""
-
-    async def taken() -> None:
-        raise Unavailable("another server has it")
-
-    monkeypatch.setattr(plane.shards.hosted[0].storage, "confirm", taken)
-    one = plane.shards.hosted[1]
+    one = lost_home.shards.hosted[1]
     await one.local.delete("w")
     with pytest.raises(Unavailable, match="another server"):
-        await plane.create(spec())
+        await lost_home.create(spec())
     assert "w" not in one.catalogue
     assert await one.local.closed() == {}
 

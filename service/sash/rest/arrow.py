@@ -22,12 +22,12 @@ from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType, Partials, ob
 from sash_engine.monoids.pane import exported, part_names
 from sash_engine.windows.answers import AnswerColumns, Page, Series
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.batches.values import no_field
 from sash_engine.windows.reading.costs import MAX_PAIR_ANSWERS
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import times_of
 from sash_wire.features import feature, of_aggregate
 from sash_wire.key_parts import check_named, joined, key_columns
-from sash_wire.meant import instead
 from sash_wire.nulls import PLACEHOLDERS, mark_of
 
 __all__ = [
@@ -154,8 +154,7 @@ def _check_names(names: Sequence[str], spec: WindowSpec, fields: bool) -> None:
                 continue
             if not fields:
                 raise InvalidArgument(f"{name[:80]!r} is unknown here; pairs have time and key", field=name)
-            no = f"no field {name[:200]!r}{instead(name, spec.fields, 'it has')}"
-            raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
+            raise no_field(spec.name, name, spec.fields)
 
 
 def _are_partials(names: Sequence[str], spec: WindowSpec) -> bool:

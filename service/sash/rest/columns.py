@@ -18,6 +18,7 @@ from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, Origin, PartialBatch
+from sash_engine.windows.batches.values import no_field
 from sash_engine.windows.questions import Comparison, Limit
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import times_of
@@ -240,8 +241,7 @@ def batch_steps(
     columns: dict[str, Array | Coded] = {}
     for name, values in named.items():
         if name not in spec.fields:
-            no = f"no field {name!r}{instead(name, spec.fields, 'it has')}"
-            raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
+            raise no_field(spec.name, name, spec.fields)
         columns |= yield from nullable_steps(_list(values, name), spec, name)
     given = (yield from tick_steps(times, "time", spec.time_unit, now_ns)) if counted == "time" else None
     return Batch(times_of(given, len(times)), columns, keys)

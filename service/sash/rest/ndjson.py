@@ -24,9 +24,9 @@ from sash.rest.scalars import NowNs
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.batches.batch import Batch, Coded, check_key
+from sash_engine.windows.batches.values import no_field
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.key_parts import joined
-from sash_wire.meant import instead
 
 __all__ = ["NdjsonReader"]
 
@@ -118,8 +118,7 @@ class NdjsonReader:
                     raise InvalidArgument(f"window {self._spec.name!r} is not keyed", field="key")
             for name in fields:
                 if name not in self._spec.fields:
-                    no = f"no field {name[:200]!r}{instead(name, self._spec.fields, 'it has')}"
-                    raise InvalidArgument(f"window {self._spec.name!r} has {no}", field=name)
+                    raise no_field(self._spec.name, name, self._spec.fields)
             for name in self._spec.fields:
                 if name not in fields and name not in (self._spec.nullable or ()):
                     raise InvalidArgument(f"field {name!r} is missing", field=name)

@@ -9,6 +9,7 @@ from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import Array, Partials, object_array
 from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.batches.batch import AnyBatch, Batch, PartialBatch
+from sash_engine.windows.batches.values import no_field
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import times_of
 from sash_proto.v1 import windows_pb2 as pb
@@ -46,8 +47,7 @@ def batch_steps(
     columns: dict[str, Array | Coded] = {}
     for name, column in request.fields.items():
         if is_mark(name):
-            known = ", ".join(spec.fields)
-            raise InvalidArgument(f"window {spec.name!r} has no field {name[:200]!r}; it has {known}", field=name)
+            raise no_field(spec.name, name, spec.fields)
         if column.WhichOneof("data") == "string":
             columns[name] = yield from _strings(column.string, name, column.valid)
         else:

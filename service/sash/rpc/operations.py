@@ -34,12 +34,12 @@ from sash.topology import Topology
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.answers import Page
 from sash_engine.windows.batches.batch import AnyBatch, Origin
+from sash_engine.windows.batches.values import no_field
 from sash_engine.windows.questions import KEYS, AnswersAt, KeysQuery
 from sash_engine.windows.spec.text import check_spec_bytes
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
 from sash_proto.v1 import windows_pb2 as pb
-from sash_wire.meant import instead
 
 __all__ = ["Operations"]
 
@@ -216,8 +216,7 @@ class Operations:
         spec = await self._plane.look_up(request.window, operation)
         if len(request.fields) > len(spec.fields):
             name = next(name for name in request.fields if name not in spec.fields)
-            no = f"no field {name[:200]!r}{instead(name, spec.fields, 'it has')}"
-            raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
+            raise no_field(spec.name, name, spec.fields)
         return spec
 
     # ---------------------------------------------------------------- reads

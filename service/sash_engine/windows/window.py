@@ -96,6 +96,7 @@ class Window:
         block, pages: as they were given.
         cold: where its sealed blocks are; None: in memory.
         counts: what became of the entries that it was sent.
+        refused: how many entries limits refused since it was made or recovered.
         ledger: what is remembered of producers.
         keys: the entries by key.
         layout: the columns and aggregates; another one once there are other aggregates.
@@ -256,9 +257,14 @@ class Window:
     def admit(self, batch: AnyBatch, limits: Sequence[Limit]) -> Admission:
         """Insert the rows of a bulk with which all limits hold, and slide; see `Plane.admit`."""
         admission, rows = finished(self.admitting.decide_steps(batch, limits))
-        admission.count(finished(self.insert_rows_steps(rows)))
-        self.refused += admission.refused
+        finished(self.admit_steps(admission, rows))
         return admission
+
+    def admit_steps(self, admission: Admission, rows: AnyBatch) -> Steps[None]:
+        """Insert the rows that `Admitting.decide_steps` says, and count what became of all of them."""
+        if len(rows.times):
+            admission.count((yield from self.insert_rows_steps(rows)))
+        self.refused += admission.refused
 
     def insert_rows_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """As `bulk_insert_steps`; a single row is inserted as `insert` does."""

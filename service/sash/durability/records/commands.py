@@ -283,6 +283,11 @@ class Admit(_OfBatch[Admission]):
     """Whether nothing is changed yet by the steps that are being taken."""
 
     @property
+    def _size(self) -> int:
+        """How many rows the whole write has."""
+        return self.entries if self.mine is None else len(self.mine)
+
+    @property
     def rows(self) -> Array:
         """Where its rows stand in the whole write."""
         return np.arange(self.entries) if self.mine is None else np.flatnonzero(self.mine)
@@ -297,10 +302,8 @@ class Admit(_OfBatch[Admission]):
         self.deciding = True
         admission, rows = yield from window.admitting.decide_steps(self.batch, self.limits)
         self.deciding = False
-        if len(rows.times):
-            admission.count((yield from window.insert_rows_steps(rows)))
-        window.refused += admission.refused
-        whole = np.zeros(self.entries if self.mine is None else len(self.mine), np.bool_)
+        yield from window.admit_steps(admission, rows)
+        whole = np.zeros(self._size, np.bool_)
         whole[self.rows] = admission.admitted
         self.batch, self.decided = rows, np.packbits(whole).tobytes()
         return admission
@@ -311,7 +314,7 @@ class Admit(_OfBatch[Admission]):
         Raises:
             FailedPrecondition: that is not remembered any more.
         """
-        n, decided = len(self.batch.times if self.mine is None else self.mine), ledger.decided(origin)
+        n, decided = self._size, ledger.decided(origin)
         if decided is None or len(decided) != (n + 7) // 8:
             raise FailedPrecondition(
                 f"producer {origin.producer!r} has sent {origin.sequence} before: it was applied, and what it decided "

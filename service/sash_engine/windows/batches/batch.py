@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, Array, Partials
 from sash_engine.monoids.pane import imported
-from sash_engine.windows.batches.values import Fields
+from sash_engine.windows.batches.values import Fields, no_field
 from sash_engine.windows.spec.window import MAX_KEY_BYTES, TICK_MIN, WindowSpec, check_time
 from sash_wire.coded import Coded
 from sash_wire.errors import WireError
@@ -180,8 +180,7 @@ class Batch:
                 if is_mark(name) and named_by(name) in spec.fields:
                     _check_no_null(column, named_by(name))
                     continue
-                no = f"no field {name!r}{instead(name, spec.fields, 'it has')}"
-                raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
+                raise no_field(spec.name, name, spec.fields)
         columns = []
         for name, kind in wanted.items():
             if name not in self.columns:

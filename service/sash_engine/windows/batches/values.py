@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sash_engine.errors import InvalidArgument
@@ -11,7 +11,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.meant import instead, near
 from sash_wire.nulls import PLACEHOLDERS
 
-__all__ = ["Fields"]
+__all__ = ["Fields", "no_field"]
 
 _PLAIN: dict[FieldType, type] = {"float64": float, "string": str, "bool": bool}
 """A value of just this type needs no further check."""
@@ -46,12 +46,17 @@ class Fields:
         if len(fields) > len(values) - left_out:
             names = [name for name, _, _ in self._fields]
             extra = next(name for name in fields if name not in names)
-            raise InvalidArgument(
-                f"window {self._window!r} has no field {extra!r}{instead(extra, names, 'it has')}", field=extra
-            )
+            raise no_field(self._window, extra, names)
         if self._nullable:
             values += [fields.get(name) is not None for name in self._nullable]
         return values
+
+
+def no_field(window: str, name: str, fields: Iterable[str]) -> InvalidArgument:
+    """The error for a name that is no field of a window, which has these."""
+    return InvalidArgument(
+        f"window {window!r} has no field {name[:200]!r}{instead(name, fields, 'it has')}", field=name
+    )
 
 
 def _checked_value(value: Any, kind: FieldType, name: str) -> Any:

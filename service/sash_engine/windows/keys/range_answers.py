@@ -19,7 +19,7 @@ from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.pages import Numbers, Pages
 from sash_engine.windows.keys.store import KeyStore
 
-__all__ = ["Places", "range_answers_steps"]
+__all__ = ["Places", "keys_of", "range_answers_steps"]
 
 _ROWS = 32_768
 """Rows that are gathered together: 0.05 ms a column. A key more or less does not matter."""
@@ -78,6 +78,13 @@ def range_answers_steps(
                 yield from _answer(out, places, which, keys[some], starts[which], stops[which])
         at = end
     return (yield from out.answers_steps())
+
+
+def keys_of(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """The keys that rising numbers name, and how often each of them is there; -1 names none, and is left out."""
+    unknown = int(numbers.searchsorted(0))
+    keys, firsts = np.unique(numbers[unknown:], return_index=True)
+    return keys, np.diff(firsts, append=len(numbers) - unknown)
 
 
 class Places:

@@ -21,6 +21,7 @@ from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import AnswerColumns
 from sash_engine.windows.keys.keys import UNKEYED
 from sash_engine.windows.keys.pages import Numbers
+from sash_engine.windows.keys.range_answers import keys_of
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.known import Known, no_known
 from sash_engine.windows.questions import AnswersAt
@@ -139,9 +140,8 @@ class Pairs:
             inside = times >= TICK_MIN + span - 1
             starts[inside, i] = times[inside] - (span - 1)
         stops = np.repeat(times + 1, lookbacks)
-        unknown = int(numbers.searchsorted(0))
-        keys, firsts = np.unique(numbers[unknown:], return_index=True)
-        lengths = np.diff(firsts, append=len(numbers) - unknown) * lookbacks
+        keys, lengths = keys_of(numbers)
+        lengths *= lookbacks
         if known_at is not None and self._known is not None and self._wide is not None:
             at = np.repeat(known_at, lookbacks)
             return self._known.answers_steps(keys, lengths, starts.reshape(-1), stops, at, self._wide, self._layout)

@@ -514,7 +514,7 @@ class Admitting:
             rows = _NONE if self._drops(columns[0].item(), numbers.item(codes.item())) else _FIRST
         if self._panes is not None:
             _, columns = yield from self._panes.folded_steps(columns, np.ones(n, np.int64), False)
-        inserted, trials, known = [True] * n, dict[tuple[Any, ...], _Trial](), dict[tuple[Any, ...], int | None]()
+        inserted, trials, next_times = [True] * n, dict[tuple[Any, ...], _Trial](), dict[tuple[Any, ...], int | None]()
         if len(rows) > _SINGLE:
             rows = yield from self._run(admission, folds, columns, rows, names, codes, numbers)
         for turn, i in enumerate(rows.tolist()):
@@ -530,9 +530,9 @@ class Admitting:
                     admission.refused += 1
                     # The same again, later, with the same entries: it would go in at the same time.
                     same = (*map(id, among), *[trial.taken for trial in among], *row.values)
-                    at = known.get(same, NEVER)
+                    at = next_times.get(same, NEVER)
                     if at is not None and at < row.time:
-                        at = known[same] = yield from self._next_time(folds, among, row)
+                        at = next_times[same] = yield from self._next_time(folds, among, row)
                     admission.retry_after[i] = None if at is None else at - batch.times.item(i)
             if admission.admitted[i] and n > 1:
                 for trial in dict.fromkeys(among):

@@ -24,6 +24,7 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.keys.keys import Keys
 from sash_engine.windows.keys.pages import Numbers
+from sash_engine.windows.keys.range_answers import keys_of
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN
 
 __all__ = ["Candidates", "can_add", "candidates", "ranges_steps"]
@@ -91,11 +92,7 @@ def candidates(
     if not len(rows):
         return None
     rows = rows[np.lexsort((scope[rows], number_of[scope[rows]]))]
-    number = number_of[scope[rows]]
-    unknown = int(number.searchsorted(0))
-    numbers, firsts = np.unique(number[unknown:], return_index=True)
-    lengths = np.diff(firsts, append=len(number) - unknown)
-    return Candidates(rows, times[rows], scope[rows], numbers, lengths)
+    return Candidates(rows, times[rows], scope[rows], *keys_of(number_of[scope[rows]]))
 
 
 def ranges_steps(
