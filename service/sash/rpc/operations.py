@@ -35,7 +35,7 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.windows.answers import Page
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.values import no_field
-from sash_engine.windows.questions import KEYS, AnswersAt, KeysQuery
+from sash_engine.windows.questions import KEYS, AnswersAt, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.text import check_spec_bytes
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
@@ -223,7 +223,7 @@ class Operations:
 
     async def Query(self, request: pb.QueryRequest) -> pb.QueryResponse | Parts:
         with allowing(request.partial) as missing:
-            answers = await self._plane.ask(request.window, translate.query_of(request))
+            answers = await self._plane.ask(request.window, translate.question_of(Query, request))
         return query_response(answers, self._plane.in_slices, sorted(missing))
 
     async def Watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.QueryResponse]:
@@ -246,13 +246,13 @@ class Operations:
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
-        async for batch in each(await self._plane.ask(request.window, translate.entries_query_of(request))):
+        async for batch in each(await self._plane.ask(request.window, translate.question_of(EntriesQuery, request))):
             yield bulks.bulk_of(request.window, batch)
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response = pb.Answer()
         with allowing(request.partial) as missing:
-            found = await self._plane.ask(request.window, translate.range_query_of(request))
+            found = await self._plane.ask(request.window, translate.question_of(RangeQuery, request))
         if isinstance(found, Page):
             translate.fill_groups(response, found)
         else:
@@ -263,7 +263,7 @@ class Operations:
     async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
         response = pb.SeriesResponse()
         with allowing(request.partial) as missing:
-            found = await self._plane.ask(request.window, translate.series_query_of(request))
+            found = await self._plane.ask(request.window, translate.question_of(SeriesQuery, request))
         if isinstance(found, Page):
             translate.fill_series_groups(response, found)
         else:
