@@ -176,10 +176,7 @@ class Operations:
         time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
         origin = translate.origin_of(request)
         command = eviction_of(time, key, start, end, request.end_exclusive, request.reset_mark)
-        result = await self._plane.write(request.window, command, origin)
-        return pb.BulkEvictResponse(
-            evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
-        )
+        return translate.evicted(await self._plane.write(request.window, command, origin))
 
     async def Retract(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
         spec = named(await self._plane.look_up(request.window, "retract"))
@@ -193,8 +190,8 @@ class Operations:
         return translate.changed(await self._plane.write(request.window, Update(batch), origin))
 
     async def Punctuate(self, request: pb.PunctuateRequest) -> pb.PunctuateResponse:
-        done = await self._plane.write(request.window, Punctuate(translate.required(request, "time")))
-        return pb.PunctuateResponse(evicted=done.evicted, durability=done.durability)
+        command = Punctuate(translate.required(request, "time"))
+        return translate.punctuated(await self._plane.write(request.window, command))
 
     async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
         number = translate.required(request, "batch")

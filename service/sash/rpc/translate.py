@@ -41,6 +41,7 @@ __all__ = [
     "check_alone",
     "document_of",
     "entry_of",
+    "evicted",
     "fill_answer",
     "fill_groups",
     "fill_series",
@@ -49,6 +50,7 @@ __all__ = [
     "key_of",
     "limits_of",
     "origin_of",
+    "punctuated",
     "question_of",
     "required",
     "row_of",
@@ -228,17 +230,21 @@ def _scalar(value: pb.Value, path: str) -> Any:
 # ---------------------------------------------------------------- responses
 
 
-def _writer(message: type[M], result: type[Any]) -> Callable[[Any], M]:
+def _writer(message: type[M], result: type[Any], but: Sequence[str] = ()) -> Callable[[Any], M]:
     """Return what makes a message of a result: the fields of both, by their names, but messages; None is unset."""
     single = {each.name for each in message.DESCRIPTOR.fields if each.message_type is None}
-    names = [each.name for each in fields(result) if each.name in single]
+    names = [each.name for each in fields(result) if each.name in single.difference(but)]
     values = attrgetter(*names)
     return lambda found: message(**dict(zip(names, values(found), strict=True)))
 
 
 _info = _writer(pb.WindowInfo, WindowInfo)
 _counts = _writer(pb.Counts, Counts)
+_written = _writer(pb.InsertResponse, WriteResult)
+_admitted = _writer(pb.AdmitResponse, Admission, but=["retry_after"])
 changed: Callable[[WriteResult], pb.ChangeResponse] = _writer(pb.ChangeResponse, WriteResult)
+evicted: Callable[[WriteResult], pb.BulkEvictResponse] = _writer(pb.BulkEvictResponse, WriteResult)
+punctuated: Callable[[WriteResult], pb.PunctuateResponse] = _writer(pb.PunctuateResponse, WriteResult)
 
 
 def fill_answer(message: pb.Answer, answer: Answer) -> None:
@@ -273,16 +279,7 @@ def fill_groups(message: pb.Answer, answers: Page[Answer]) -> None:
 
 def written(result: WriteResult) -> pb.InsertResponse:
     """Return the result of a write as a message."""
-    message = pb.InsertResponse(
-        inserted=result.inserted,
-        late=result.late,
-        evicted=result.evicted,
-        duplicates=result.duplicates,
-        already_applied=result.already_applied,
-        durability=result.durability,
-        ahead=result.ahead,
-        history=result.history,
-    )
+    message = _written(result)
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)
     return message
@@ -290,17 +287,7 @@ def written(result: WriteResult) -> pb.InsertResponse:
 
 def admitted(result: Admission) -> pb.AdmitResponse:
     """Return the result of a write that decides as a message."""
-    message = pb.AdmitResponse(
-        admitted=result.admitted,
-        inserted=result.inserted,
-        late=result.late,
-        evicted=result.evicted,
-        ahead=result.ahead,
-        history=result.history,
-        refused=result.refused,
-        already_applied=result.already_applied,
-        durability=result.durability,
-    )
+    message = _admitted(result)
     if result.refused:
         message.retry_after.extend([-1 if each is None else each for each in result.retry_after])
     for limit in result.limits:
