@@ -51,6 +51,8 @@ def main() -> int:
     seeds: Iterable[int] = itertools.count(given.first)
     if given.seeds is not None:
         seeds = range(given.first, given.first + given.seeds)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has what it starts in the background ignore the former
+        signal.signal(number, signal.default_int_handler)
     met, began_s, virtual_s = Counter[str](), time.perf_counter(), 0.0
     done = unchecked = restarts = 0
     wrong: list[str] = []
@@ -88,13 +90,11 @@ def main() -> int:
 
 
 def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
-    """The outcomes of runs side by side, each in a fork of this process, which has imported everything."""
-    if workers == 1:
-        yield from map(_run, runs)
-        return
-    # Who stops this says so to all its processes at once, and only this one answers.
-    deaf = signal.signal, (signal.SIGINT, signal.SIG_IGN)
-    with multiprocessing.get_context("fork").Pool(workers, *deaf, maxtasksperchild=500) as pool:
+    """The outcomes of runs side by side, each in a fork of this process, which has imported everything.
+
+    A run looks for no garbage, so a fork ends before it has too much of it.
+    """
+    with multiprocessing.get_context("fork").Pool(workers, _deaf, maxtasksperchild=100) as pool:
         waiting: deque[Any] = deque()
         for each in runs:
             waiting.append(pool.apply_async(_run, (each,)))
@@ -102,6 +102,12 @@ def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
                 yield waiting.popleft().get()
         for result in waiting:
             yield result.get()
+
+
+def _deaf() -> None:
+    """Who stops this says so to all its processes at once, and only the first one answers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(what: tuple[bool, int]) -> Any:
