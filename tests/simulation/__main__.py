@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import multiprocessing
 import os
@@ -51,25 +52,31 @@ def main() -> int:
     seeds: Iterable[int] = itertools.count(given.first)
     if given.seeds is not None:
         seeds = range(given.first, given.first + given.seeds)
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has what it starts in the background ignore the former
-        signal.signal(number, signal.default_int_handler)
     met, began_s, virtual_s = Counter[str](), time.perf_counter(), 0.0
     done = unchecked = restarts = 0
     wrong: list[str] = []
-    try:
-        for outcome in _outcomes(((kind, seed) for seed in seeds for kind in kinds), given.workers):
-            done += 1
-            met += outcome.met
-            virtual_s += outcome.virtual_s
-            unchecked += outcome.unchecked
-            restarts += outcome.restarts
-            if outcome.failure is not None:
-                wrong.append(
-                    f"{'--single' if outcome.scenario.cluster is None else '--cluster'} --seed {outcome.scenario.seed}"
-                )
-                print(story(shrunk(outcome.scenario), given.lines), flush=True)
-    except KeyboardInterrupt:
-        pass
+    stopped: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)  # the second one ends it at once
+        stopped.append(number)
+
+    gc.freeze()  # what was imported stays, and need not be looked at again and again
+    for each in (signal.SIGINT, signal.SIGTERM):  # a shell that starts this with & has it ignore SIGINT
+        signal.signal(each, stop)
+    for outcome in _outcomes(((kind, seed) for seed in seeds for kind in kinds), given.workers):
+        done += 1
+        met += outcome.met
+        virtual_s += outcome.virtual_s
+        unchecked += outcome.unchecked
+        restarts += outcome.restarts
+        if outcome.failure is not None:
+            wrong.append(
+                f"{'--single' if outcome.scenario.cluster is None else '--cluster'} --seed {outcome.scenario.seed}"
+            )
+            print(story(shrunk(outcome.scenario), given.lines), flush=True)
+        if stopped:
+            break
     if given.met:
         for what, count in sorted(met.items()):
             print(f"{count:8}  {what}")
@@ -105,7 +112,7 @@ def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
 
 
 def _deaf() -> None:
-    """Who stops this says so to all its processes at once, and only the first one answers."""
+    """Who stops this says so to all its processes at once, and only the first one answers; it ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
