@@ -56,9 +56,8 @@ def slid_steps(out: RangeAnswers, which: Array, starts: Array, stops: Array, for
         some = np.flatnonzero(begin < end)
         for_slots = list[Array]()
         for monoid, reads in zip(sliding.layout.monoids, sliding.layout.reads, strict=True):
-            over = monoid.over_sliding([columns[i] for i in reads])
-            yield
-            for_slots.append(over(begin[some], end[some]))
+            values = [columns[i] for i in reads]
+            for_slots.append((yield from monoid.over_sliding(values, begin[some], end[some])))
             yield
         sliding.put(which[run[some]], for_slots)
 
