@@ -129,6 +129,7 @@ def admitting(entries: Sequence[Entry], limit: Limit) -> Op:
         bound,
         lambda one: admitting(entries, limit) if one == key else None,
         decides=True,
+        idle=frozenset((GONE, str([False] * len(entries)))),
     )
 
 
@@ -267,7 +268,7 @@ class _Calls:
             if self.draw.random() < 0.3:
                 await asyncio.sleep(self.draw.choice([0.0, 0.01, 0.3, 1.5]))
             await self.step()
-            if self.world.failure is not None:
+            if self.world.failure is not None or self.world.damaged:
                 return
 
     async def step(self) -> None:
@@ -302,6 +303,7 @@ class _Calls:
             op, call, result = self._write(what, window, name)
             op.soon = name == GATHERED
             if numbered:
+                op.idle = frozenset((GONE,))  # its number is written
                 await self._numbered(history, op, call, result, self.numbered[name])
             else:
                 await self._once(history, op, call, result)
@@ -392,7 +394,7 @@ class _Calls:
                     numbers_.epoch, numbers_.sequence = epoch + 1, 0
                     return
             except SashClientError as error:
-                if error.reason != "OUT_OF_ROOM" and not self._of_before(error):
+                if error.reason != "OUT_OF_ROOM" and not self._excused(error):
                     world.fail(AssertionError(f"{op.what} as number {sequence} is refused: {error.message}"))
                     return
                 self._say(op, f"no room: {error.message}")
@@ -406,6 +408,9 @@ class _Calls:
                 numbers_.given_up = []
                 return
             self.client.delay_s = 0.0
+            if world.damaged:
+                world.lost(history, op, self.client)
+                return
             if world.loop.time() > end_s:
                 world.fail(AssertionError(f"{op.what} is not answered in {_PATIENCE_S:.0f} s"))
                 return
@@ -442,13 +447,16 @@ class _Calls:
                 jumped = any(fault.kind == "clock" for fault in self.world.scenario.faults)
                 if error.field == "stages" and jumped:
                     staged = None  # the clock of who staged it was behind: on the next owner, it has expired
-                elif error.reason != "OUT_OF_ROOM" and not self._of_before(error):
+                elif error.reason != "OUT_OF_ROOM" and not self._excused(error):
                     self.world.fail(AssertionError(f"batch {self.batch} is refused: {error.message}"))
                     return
             else:
                 self._end(history, op, ANY if done.already_applied or self.world.moves else done.inserted)
                 if self.draw.random() < 0.3:
                     await self._other_rows(window, history, name, names)
+                return
+            if self.world.damaged:
+                self.world.lost(history, op, self.client)
                 return
             await asyncio.sleep(1.0)
         self.world.fail(AssertionError(f"batch {self.batch} is not committed in 1,000 attempts"))
@@ -517,7 +525,9 @@ class _Calls:
                 else:
                     answer = await self.client.window(copy).range_query(-1, TIMES * 10**6, key=key)
                 seen[key] = _seen(answer.aggregates)
-        except (TimeoutError, Unavailable, DeadlineExceeded) as error:
+        except (TimeoutError, SashClientError) as error:
+            if not isinstance(error, TimeoutError | Unavailable | DeadlineExceeded) and not self._excused(error):
+                raise
             world.note(f"caller {self.number}: … {window}: {error}")
         for key, op in ops.items():
             if len(seen) == len(ops):
@@ -576,7 +586,8 @@ class _Calls:
                 else:
                     self._end(history, op, ANY)
             else:
-                self._end(history, op, await self.client.delete_window(name))
+                count = await self.client.delete_window(name)
+                self._end(history, op, ANY if self.world.damaged else count)
         except NotFound:
             self._gone(history, op)
         except SashClientError as error:
@@ -601,9 +612,10 @@ class _Calls:
         if op.soon and op.writes:
             self.world.gathers(history, op, self.client)
 
-    def _of_before(self, error: SashClientError) -> bool:
-        """Whether a process that has slept may say this of a window that has come meanwhile."""
-        return self.world.stale and isinstance(error, NotFound)
+    def _excused(self, error: SashClientError) -> bool:
+        """Whether a process may say this that has slept while a window came, or whose disk is damaged."""
+        world = self.world
+        return (world.stale and isinstance(error, NotFound)) or (world.damaged and isinstance(error, DataLoss))
 
     def _gone(self, history: Any, op: Op) -> None:
         if self.world.stale:
@@ -613,10 +625,12 @@ class _Calls:
             self._end(history, op, GONE)
 
     def _failed(self, history: Any, op: Op, error: SashClientError, reads: bool = False) -> None:
-        if isinstance(error, DataLoss) and not self.world.loses:
+        excused = self._excused(error)
+        if isinstance(error, DataLoss) and not self.world.loses and not excused:
             self.world.fail(error)
         self._say(op, f"{type(error).__name__}: {error.message}")
-        if not reads and isinstance(error, Unavailable | DeadlineExceeded) and not error.unchanged:
+        unknown = excused or isinstance(error, Unavailable | DeadlineExceeded)
+        if not reads and unknown and not error.unchanged:
             self.world.lost(history, op, self.client)
         else:
             self.world.checked(history.refused, op)
@@ -660,8 +674,15 @@ async def compared(world: World, what: str) -> None:
                         total += seen[0]  # type: ignore[index]
                 except NotFound:
                     pass
+                except DataLoss as error:
+                    if not world.damaged:
+                        raise
+                    world.note(f"{what}: {name}: {error.message}")
+                    world.met["damaged | a key is not answered"] += 1
+                    world.checked(history.refused, op)
+                    continue
                 world.checked(history.end, op, seen)
-            gone.add(seen == GONE)
+                gone.add(seen == GONE)
         if len(gone) > 1 and not world.unchecked:
             world.fail(AssertionError(f"{what}: {name} is there for some keys, and for others it is not"))
         world.note(f"{what}: {name}: {total} entries")

@@ -118,6 +118,7 @@ class Op:
         closed: it has taken effect by now, or never will; it need not be durable.
         soon: it is answered before it is durable.
         decides: its answer is the same however often it is sent.
+        idle: the results of a call that has written nothing: it waits for nothing, as a question.
     """
 
     what: str
@@ -130,6 +131,7 @@ class Op:
     closed: bool = False
     soon: bool = False
     decides: bool = False
+    idle: frozenset[Hashable] = frozenset((GONE,))
     number: int = 0
     apply: Applied = lambda state: (state, None)
 
@@ -200,7 +202,7 @@ class History:
                 self.refused(op)
             return
         found: set[Case] = set()
-        durable = op.writes and result != GONE
+        durable = op.writes and result not in op.idle
         if durable and op.soon:
             self._answered(op, result)
             return
@@ -376,8 +378,8 @@ class History:
                 if number in began:
                     continue
                 after, result = op.apply(state)
-                # One that finds no window is answered at once: it stays so whatever is lost.
-                changes = after != state or (op.writes and chain and result != GONE)
+                # One that writes nothing, as it finds no window, is answered at once: it stays so whatever is lost.
+                changes = after != state or (op.writes and chain and result not in op.idle)
                 linked = self._linked(chain, op) if changes else chain
                 case = Case(durable, after, linked, done | {(number, result)})
                 if case not in seen:
@@ -464,6 +466,8 @@ class KeyedHistory:
     def begin(self, op: Op) -> None:
         """See `History`."""
         parts = {key: part for key in self.of_key if (part := op.of_key(key)) is not None}
+        for part in parts.values():
+            part.soon, part.idle = op.soon, op.idle
         self._parts[op] = parts
         for key, part in parts.items():
             self._step(key, "begin", part)

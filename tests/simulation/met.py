@@ -34,6 +34,8 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
         found += [("lost power", "held"), ("stopped", "idle"), ("clock jumped", "idle")]
         found += [("fenced", "a write that is lost"), ("request lost", ""), ("answer delayed", "")]
         found += [("stops", state) for state in ("idle", "committing")]
+        found += [("misdirected", f"{kind} over") for kind in ("group", "journal", "meta", "pointer", "staged")]
+        found += [("damaged", what) for what in ("a key is not answered", "a process starts", "no process starts")]
     if cluster:
         found += [("killed", state) for state in _CLUSTER]
         found += [(f"redis: {f}", what) for f in ("late", "answer lost", "dies", "stands still") for what in _COMMANDS]

@@ -240,6 +240,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "if rollup.parts == set(by):",
         "if rollup.parts != set(by):",
     ),
+    "a value in the place of another one is taken": (
+        "sash.durability.formats",
+        "if key is not None and written != key:",
+        "if False:",
+    ),
     "the pointer is written before the blocks": (
         "sash.durability.images.checkpoint",
         "        self._go_on(self._writer)\n\n",
@@ -510,7 +515,7 @@ OWN: dict[str, tuple[str, str, str]] = {
     "the keys of one answer are not told apart": (_HISTORY, "if self._keys[value] == key)", "if key)"),
     "a deletion that is lost with memory counts for who found no window": (
         _HISTORY,
-        "and chain and result != GONE)",
+        "and chain and result not in op.idle)",
         "and chain)",
     ),
     "what the checker finds is not told": (
@@ -531,6 +536,41 @@ OWN: dict[str, tuple[str, str, str]] = {
         _DISK,
         '        if fault == "refused":\n',
         '        if fault == "refused":\n            _apply(disk.values, values, gone)\n',
+    ),
+    "a disk misdirects nothing": (
+        _DISK,
+        "        if self.misdirects and kept and puts:\n",
+        "        if False:\n",
+    ),
+    "what is misdirected is in its own place, too": (
+        _DISK,
+        "        self.synced.pop(key)\n",
+        "",
+    ),
+    "what is misdirected has lost what was there": (
+        _DISK,
+        "            self.synced[key] = before[key]\n",
+        "            pass\n",
+    ),
+    "a misdirected value overwrites nothing": (
+        _DISK,
+        "            self.synced[other] = puts[key]\n",
+        "            pass\n",
+    ),
+    "a disk misdirects again": (
+        _DISK,
+        "        self.misdirects = False\n        self.misdirected =",
+        "        self.misdirected =",
+    ),
+    "a write that writes nothing makes durable what it saw": (
+        _HISTORY,
+        "durable = op.writes and result not in op.idle",
+        "durable = op.writes and result != GONE",
+    ),
+    "no write writes nothing": (
+        "tests.simulation.callers",
+        "        idle=frozenset((GONE, str([False] * len(entries)))),\n",
+        "",
     ),
     "whoever wants writes to the disk": (
         _DISK,

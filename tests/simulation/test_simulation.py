@@ -17,7 +17,8 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.callers import creating, deleting, evicting, inserting, reading
+from sash_engine.windows.questions import Limit
+from tests.simulation.callers import admitting, creating, deleting, evicting, inserting, reading
 from tests.simulation.history import ANY, GONE, Contradiction, History, _widest, _within
 from tests.simulation.loop import Process, SimulatedLoop, Stuck
 from tests.simulation.met import never
@@ -394,6 +395,38 @@ def test_who_found_a_window_gone_may_be_told_so_after_its_deletion_is_lost_with_
     history.died()
     history.end(late, GONE)
     asked(history, seen(ONE))
+
+
+def test_a_write_that_limits_refuse_whole_may_be_answered_before_what_it_saw_is_durable():
+    """Seed 3758. One that is numbered writes its number, and waits."""
+    for numbered in (False, True):
+        history = window()
+        (insert,) = began(history, inserting([ONE]))
+        history.lost(insert)
+        admit = admitting([TWO], Limit("n", 9, "<=", 1, None))
+        if numbered:
+            admit.idle = frozenset((GONE,))
+        began(history, admit)
+        history.end(admit, "[False]")
+        asked(history, seen(ONE))
+        history.died()
+        if numbered:
+            with pytest.raises(Contradiction):
+                asked(history, seen())
+        else:
+            asked(history, seen())
+
+
+def test_a_write_of_which_limits_refuse_a_part_is_durable_and_so_is_what_it_saw():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.lost(insert)
+    (admit,) = began(history, admitting([("a", 20, 14), TWO], Limit("n", 9, "<=", 1, None)))
+    history.end(admit, "[True, False]")
+    history.died()
+    asked(history, seen(ONE))
+    with pytest.raises(Contradiction):
+        asked(history, seen())
 
 
 def test_a_store_that_goes_back_has_what_it_had_then_and_perhaps_what_was_on_its_way():

@@ -31,7 +31,7 @@ from sash.rpc.operations import Operations
 from sash.runtime.metrics import Metrics
 from sash_client.aio import AsyncClient
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
-from sash_engine.errors import FailedPrecondition, ResourceExhausted, SashError
+from sash_engine.errors import DataLoss, FailedPrecondition, ResourceExhausted, SashError
 from sash_engine.errors import Unavailable as SashUnavailable
 from tests.simulation.disk import COMMITS_OF, Disk, DiskTier
 from tests.simulation.history import Entry, Op
@@ -102,6 +102,7 @@ class Served:
         except SashError as error:
             world.note(f"process {self.process.number} cannot start: {error.message}")
             world.failed_starts += 1
+            world.told |= world.damaged and isinstance(error, DataLoss)
             tier.close()
             self._end("did not start")
             return
@@ -138,6 +139,9 @@ class Served:
             f"process {self.process.number} {'loses power' if power else 'is killed'} ({self.state})"
             f"{f', {lost} commits are lost' if lost else ''}"
         )
+        if power and world.disk.misdirected and not world.damaged:
+            world.damaged = True
+            world.note(f"the disk has misdirected {world.disk.misdirected}")
         world.disk.owner = None
         world._dies(self)
         world.broken_off(self)
@@ -255,6 +259,10 @@ class World:
         """Whether the store may lose what it has answered."""
         self.stale = False
         """Whether what is only read may be of before, see `ClusterPart`."""
+        self.damaged = False
+        """Whether the disk has a value in a wrong place: all may be refused from then on, nothing answered wrong."""
+        self.told = False
+        """Whether a process did not start because of that."""
         self.events: list[str] = []
         self.digest = hashlib.blake2b(digest_size=16)
         self.met: Counter[str] = Counter()
@@ -374,6 +382,8 @@ class World:
         """The process that serves, as soon as one does."""
         end_s = self.loop.time() + 600
         while self.served is None or self.served.plane is None or not self.served.process.alive:
+            if self.told:
+                raise Unavailable("the store is damaged, and no process starts")
             if self.loop.time() > end_s:
                 raise AssertionError("recovery does not end: no process serves for 600 s")
             await asyncio.sleep(0.05)
@@ -404,7 +414,9 @@ class World:
             raise Unavailable("the process has ended")
         try:
             return done.result()
-        except (SashUnavailable, FailedPrecondition, ResourceExhausted) as error:
+        except (SashUnavailable, FailedPrecondition, ResourceExhausted, DataLoss) as error:
+            if isinstance(error, DataLoss) and not self.damaged:
+                raise
             raise Unavailable(error.message) from None
 
     @staticmethod
