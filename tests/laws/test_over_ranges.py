@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sash_engine.kernels import slide_registers
-from sash_engine.monoids import DistinctCount, Max, StdDev, Sum
+from sash_engine.monoids import DistinctCount, First, Last, Max, StdDev, Sum
+from sash_engine.steps import finished
 from tests.support.aggregates import column
 
 RANDOM = np.random.default_rng(2)
@@ -36,8 +37,8 @@ def test_distinct_counts(kind, lg_k, few):
     distinct, values = DistinctCount(kind, lg_k=lg_k), VALUES[kind](few)
     starts, stops = ranges(len(values))
     expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
-    for over in (distinct.over_ranges, distinct.over_sliding):
-        assert over([values])(starts, stops).tolist() == expected
+    assert distinct.over_ranges([values])(starts, stops).tolist() == expected
+    assert finished(distinct.over_sliding([values], starts, stops)).tolist() == expected
 
 
 @pytest.mark.parametrize("lg_k", [7, 8, 12])
@@ -45,8 +46,8 @@ def test_around_the_size_from_which_on_a_sketch_has_registers(lg_k):
     distinct, values = DistinctCount("int64", lg_k=lg_k), np.arange(500) * 7919
     starts, stops = np.zeros(499, np.int64), np.arange(1, 500)
     expected = [distinct.lower(distinct.reduce([values[:n]])) for n in range(1, 500)]
-    for over in (distinct.over_ranges, distinct.over_sliding):
-        assert over([values])(starts, stops).tolist() == expected
+    assert distinct.over_ranges([values])(starts, stops).tolist() == expected
+    assert finished(distinct.over_sliding([values], starts, stops)).tolist() == expected
 
 
 def test_a_sketch_of_very_many_registers_does_not_slide():
@@ -60,7 +61,7 @@ def test_sliding_up_to_very_many_values(lg_k):
     """More than there are registers, of which none is 0 then."""
     distinct, values = DistinctCount("int64", lg_k=lg_k), np.arange(8_000) * 7919
     starts, stops = np.array([0, 5, 2_000, 7, 7_000]), np.array([8_000, 7_999, 5_000, 100, 7_005])
-    found = distinct.over_sliding([values])(starts, stops)
+    found = finished(distinct.over_sliding([values], starts, stops))
     expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
     assert found.tolist() == expected
 
@@ -69,16 +70,16 @@ def test_registers_with_one_sum_that_differ_in_how_many_are_0():
     distinct, values = DistinctCount("int64", lg_k=4), np.random.default_rng(4).integers(0, 2**60, 3000)
     starts = np.arange(2900)
     stops = starts + 8 + starts % 4
-    _, zeros, low, _ = slide_registers(distinct._coupons(values), starts, stops, 4)
+    _, zeros, low, *_ = slide_registers(distinct._coupons(values, {}), starts, stops, 4, None, 1 << 30)
     order = np.lexsort((zeros, low))
     alike = np.flatnonzero((np.diff(low[order]) == 0) & (np.diff(zeros[order]) != 0))
     assert len(alike) > 20
     for some in (order[at : at + 2] for at in alike):
-        found = distinct.over_sliding([values])(starts[some], stops[some])
+        found = finished(distinct.over_sliding([values], starts[some], stops[some]))
         assert found.tolist() == [distinct.lower(distinct.reduce([values[starts[i] : stops[i]]])) for i in some]
 
 
-@pytest.mark.parametrize("monoid", [Sum(), Sum("int64"), Max(), StdDev(), DistinctCount()])
+@pytest.mark.parametrize("monoid", [Sum(), Sum("int64"), Max(), StdDev(), DistinctCount(), First(), Last("string")])
 def test_folds(monoid):
     values = VALUES[monoid.types[0]](False)[:2900]
     starts, stops = ranges(2900)
