@@ -97,11 +97,11 @@ def main() -> int:
 
 
 def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
-    """The outcomes of runs side by side, each in a fork of this process, which has imported everything."""
-    if workers == 1:
-        yield from map(_run, runs)
-        return
-    with multiprocessing.get_context("fork").Pool(workers, _deaf, maxtasksperchild=500) as pool:
+    """The outcomes of runs side by side, each in a fork of this process, which has imported everything.
+
+    A run looks for no garbage, so a fork ends before it has too much of it.
+    """
+    with multiprocessing.get_context("fork").Pool(workers, _deaf, maxtasksperchild=100) as pool:
         waiting: deque[Any] = deque()
         for each in runs:
             waiting.append(pool.apply_async(_run, (each,)))

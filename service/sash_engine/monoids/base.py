@@ -72,6 +72,7 @@ from sash_engine.monoids.columns import (
 )
 from sash_engine.monoids.forms import PartialForm, typed, typed_parts
 from sash_engine.monoids.suffixes import Suffixes
+from sash_engine.steps import Steps
 
 __all__ = [
     "ANY",
@@ -282,8 +283,8 @@ class Monoid(PartialForm, ABC):
         """Whether it has `over_sliding`."""
         return False
 
-    def over_sliding(self, values: Values) -> Callable[[Array, Array], Array]:
-        """As `over_ranges`, for ranges that mostly overlap: each costs the rows in which it differs from the last one.
+    def over_sliding(self, values: Values, starts: Array, stops: Array) -> Steps[Array]:
+        """As `over_ranges`, in steps, for ranges that mostly overlap: each costs the rows that are not in the last one.
 
         It is for aggregates that are exact, and that say that they do it: `slides`.
         """
