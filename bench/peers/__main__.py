@@ -20,6 +20,7 @@ from typing import Any
 
 from bench.peers.report import page
 from bench.peers.setup import PYTHON, SYSTEMS, set_up
+from deploy.compile_engine import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "background" / "peers.md"
@@ -68,7 +69,8 @@ def measured(system: str, smoke: bool) -> dict[str, Any] | str:
     # Not long ago: monitoring systems refuse entries from last year. Not now: some want them to be an hour old.
     start_ms = (int(time.time()) - 6 * 3600) * 1000 // STEP_MS * STEP_MS
     command = [python, "-m", "bench.peers.worker", system, "--start-ms", str(start_ms), *(["--smoke"] if smoke else [])]
-    paths = [ROOT, ROOT / "service", ROOT / "clients", ROOT / "proto"] if system in IN_OURS else [ROOT]
+    # The compiled engine, which is what users have.
+    paths = [ROOT, compiled(), ROOT / "service", ROOT / "clients", ROOT / "proto"] if system in IN_OURS else [ROOT]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "SPARK_LOCAL_IP": "127.0.0.1"}
     try:
         done = subprocess.run(

@@ -18,6 +18,7 @@ SYSTEMS = (
     "sash",
     "sash_sketches",
     "redis_timeseries",
+    "redis_sorted_sets",
     "prometheus",
     "victoria_metrics",
     "clickhouse",

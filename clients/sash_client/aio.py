@@ -38,7 +38,7 @@ import grpc
 from sash_client.answers import Topology, WindowInfo, WriteResult
 from sash_client.calls.connect import AsyncCalls
 from sash_client.calls.connection import Connection
-from sash_client.calls.plans import READS, Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.calls.plans import CONNECT_PAUSE_S, READS, Ask, AskStream, Plan, Restarts, Together
 from sash_client.calls.streams import Patience, stood_still
 from sash_client.calls.targets import Endpoint
 from sash_client.data.bulks import Bulk, Rows
@@ -316,12 +316,12 @@ class AsyncClient(Connection):
 
     async def _wait_for_connect(self) -> None:
         """Wait for the HTTP port, without end."""
-        for pause_s in pauses_s():
+        while True:
             self._said()
             with suppress(Unavailable):
                 await self._http.connect()
                 return
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(CONNECT_PAUSE_S)
 
 
 class AsyncWindow(Operations, Awaits):

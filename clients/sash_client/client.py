@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar, Unpack
 
 from sash_client.answers import Topology, WindowInfo, WriteResult
 from sash_client.calls.connection import Connection
-from sash_client.calls.plans import READS, Ask, AskStream, Plan, Restarts, Together, pauses_s
+from sash_client.calls.plans import CONNECT_PAUSE_S, READS, Ask, AskStream, Plan, Restarts, Together
 from sash_client.calls.streams import Feed, Patience, answered, received
 from sash_client.calls.targets import Endpoint
 from sash_client.data.bulks import Bulk
@@ -109,15 +109,15 @@ class Client(Connection):
 
     def _wait_for_connect(self, wait_s: float) -> None:
         deadline_s = time.monotonic() + wait_s
-        for pause_s in pauses_s():
+        while True:
             try:
                 self._said()
                 self._http.connect(max(deadline_s - time.monotonic(), 0.001))
                 return
             except (Unavailable, DeadlineExceeded):
-                if self._is_closed or time.monotonic() + pause_s >= deadline_s:
+                if self._is_closed or time.monotonic() + CONNECT_PAUSE_S >= deadline_s:
                     raise Unavailable(f"no service at {self.target} within {wait_s:g} s") from None
-            time.sleep(pause_s)
+            time.sleep(CONNECT_PAUSE_S)
 
     def create_window(self, spec: Mapping[str, Any] | str) -> Window:
         """Create a window. A window that exists with the same spec stays as it is.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-__all__ = ["instead", "meant", "misspelt", "near"]
+__all__ = ["instead", "meant", "misspelt", "near", "no_field"]
 
 _KNOWN_MAX, _LENGTH_MAX = 256, 64
 """So many names of up to so many characters are compared with one that is unknown: 1 ms."""
@@ -30,6 +30,11 @@ def instead(name: object, known: Iterable[str], there: str) -> str:
     names = list(known)
     found, listed = near(str(name), names), f"{there} {', '.join(names) or 'none'}"
     return f"; {listed}" if found is None else f"; did you mean {found!r}? {listed[0].upper()}{listed[1:]}"
+
+
+def no_field(window: str, name: str, fields: Iterable[str]) -> str:
+    """The error about a name that is no field of a window, which has these."""
+    return f"window {window!r} has no field {name[:200]!r}{instead(name, fields, 'it has')}"
 
 
 def misspelt(name: str, given: Iterable[str]) -> str:

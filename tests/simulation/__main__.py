@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import multiprocessing
 import os
@@ -54,20 +55,28 @@ def main() -> int:
     met, began_s, virtual_s = Counter[str](), time.perf_counter(), 0.0
     done = unchecked = restarts = 0
     wrong: list[str] = []
-    try:
-        for outcome in _outcomes(((kind, seed) for seed in seeds for kind in kinds), given.workers):
-            done += 1
-            met += outcome.met
-            virtual_s += outcome.virtual_s
-            unchecked += outcome.unchecked
-            restarts += outcome.restarts
-            if outcome.failure is not None:
-                wrong.append(
-                    f"{'--single' if outcome.scenario.cluster is None else '--cluster'} --seed {outcome.scenario.seed}"
-                )
-                print(story(shrunk(outcome.scenario), given.lines), flush=True)
-    except KeyboardInterrupt:
-        pass
+    stopped: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)  # the second one ends it at once
+        stopped.append(number)
+
+    gc.freeze()  # what was imported stays, and need not be looked at again and again
+    for each in (signal.SIGINT, signal.SIGTERM):  # a shell that starts this with & has it ignore SIGINT
+        signal.signal(each, stop)
+    for outcome in _outcomes(((kind, seed) for seed in seeds for kind in kinds), given.workers):
+        done += 1
+        met += outcome.met
+        virtual_s += outcome.virtual_s
+        unchecked += outcome.unchecked
+        restarts += outcome.restarts
+        if outcome.failure is not None:
+            wrong.append(
+                f"{'--single' if outcome.scenario.cluster is None else '--cluster'} --seed {outcome.scenario.seed}"
+            )
+            print(story(shrunk(outcome.scenario), given.lines), flush=True)
+        if stopped:
+            break
     if given.met:
         for what, count in sorted(met.items()):
             print(f"{count:8}  {what}")
@@ -88,13 +97,11 @@ def main() -> int:
 
 
 def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
-    """The outcomes of runs side by side, each in a fork of this process, which has imported everything."""
-    if workers == 1:
-        yield from map(_run, runs)
-        return
-    # Who stops this says so to all its processes at once, and only this one answers.
-    deaf = signal.signal, (signal.SIGINT, signal.SIG_IGN)
-    with multiprocessing.get_context("fork").Pool(workers, *deaf, maxtasksperchild=500) as pool:
+    """The outcomes of runs side by side, each in a fork of this process, which has imported everything.
+
+    A run looks for no garbage, so a fork ends before it has too much of it.
+    """
+    with multiprocessing.get_context("fork").Pool(workers, _deaf, maxtasksperchild=100) as pool:
         waiting: deque[Any] = deque()
         for each in runs:
             waiting.append(pool.apply_async(_run, (each,)))
@@ -102,6 +109,12 @@ def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
                 yield waiting.popleft().get()
         for result in waiting:
             yield result.get()
+
+
+def _deaf() -> None:
+    """Who stops this says so to all its processes at once, and only the first one answers; it ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run(what: tuple[bool, int]) -> Any:

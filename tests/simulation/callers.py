@@ -129,6 +129,7 @@ def admitting(entries: Sequence[Entry], limit: Limit) -> Op:
         bound,
         lambda one: admitting(entries, limit) if one == key else None,
         decides=True,
+        idle=frozenset((GONE, str([False] * len(entries)))),
     )
 
 
@@ -240,7 +241,7 @@ class _Calls:
         self.draw = random.Random(f"{world.scenario.seed} caller {number}")
         self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0, 20.0]))
         self.windows = {name: self.client.window(name) for name in world.histories}
-        self.numbered = {name: _Numbers() for name in world.histories if name not in (PASSING, GATHERED)}
+        self.numbered = {name: _Numbers() for name in world.histories if name != PASSING}
         self.batch = -1
         self.copies = 0
         self.values = 0
@@ -267,7 +268,7 @@ class _Calls:
             if self.draw.random() < 0.3:
                 await asyncio.sleep(self.draw.choice([0.0, 0.01, 0.3, 1.5]))
             await self.step()
-            if self.world.failure is not None:
+            if self.world.failure is not None or self.world.damaged:
                 return
 
     async def step(self) -> None:
@@ -302,6 +303,7 @@ class _Calls:
             op, call, result = self._write(what, window, name)
             op.soon = name == GATHERED
             if numbered:
+                op.idle = frozenset((GONE,))  # its number is written
                 await self._numbered(history, op, call, result, self.numbered[name])
             else:
                 await self._once(history, op, call, result)
@@ -385,14 +387,15 @@ class _Calls:
                 self._say(op, f"not answered: {error}")
                 self.client.delay_s = 0.0
                 if gives_up:
-                    # As a client that ends, and begins again with a higher epoch: it does not know either.
-                    world.met["fenced | a write that is lost"] += 1
-                    world.lost(history, op, self.client)
-                    numbers_.given_up.append(op)
-                    numbers_.epoch, numbers_.sequence = epoch + 1, 0
+                    self._gives_up(history, op, numbers_)
                     return
             except SashClientError as error:
-                if error.reason != "OUT_OF_ROOM" and not self._of_before(error):
+                if op.soon and error.field == "sequence":  # what it was answered before is lost with memory
+                    world.met["begins again | what it was answered is lost"] += 1
+                    self._say(op, error.message)
+                    self._gives_up(history, op, numbers_)
+                    return
+                if error.reason != "OUT_OF_ROOM" and not self._excused(error):
                     world.fail(AssertionError(f"{op.what} as number {sequence} is refused: {error.message}"))
                     return
                 self._say(op, f"no room: {error.message}")
@@ -402,14 +405,25 @@ class _Calls:
                 unknown = (done.already_applied or world.moves) and not op.decides
                 self._end(history, op, ANY if unknown else result(done))
                 for old in numbers_.given_up:
-                    world.checked(history.fenced, old)
+                    if not op.soon:  # else the epoch, too, may be lost with memory
+                        world.checked(history.fenced, old)
                 numbers_.given_up = []
                 return
             self.client.delay_s = 0.0
+            if world.damaged:
+                world.lost(history, op, self.client)
+                return
             if world.loop.time() > end_s:
                 world.fail(AssertionError(f"{op.what} is not answered in {_PATIENCE_S:.0f} s"))
                 return
             await asyncio.sleep(1.0)
+
+    def _gives_up(self, history: Any, op: Op, numbers: _Numbers) -> None:
+        """Begin again with a higher epoch, as a client that has ended: nobody knows what became of a write."""
+        self.world.met["fenced | a write that is lost"] += 1
+        self.world.lost(history, op, self.client)
+        numbers.given_up.append(op)
+        numbers.epoch, numbers.sequence = numbers.epoch + 1, 0
 
     async def _batch(self, window: AsyncWindow, history: Any, name: str) -> None:
         """Stage a batch as a streaming query does, parts of it twice, and commit it until that is answered."""
@@ -442,13 +456,16 @@ class _Calls:
                 jumped = any(fault.kind == "clock" for fault in self.world.scenario.faults)
                 if error.field == "stages" and jumped:
                     staged = None  # the clock of who staged it was behind: on the next owner, it has expired
-                elif error.reason != "OUT_OF_ROOM" and not self._of_before(error):
+                elif error.reason != "OUT_OF_ROOM" and not self._excused(error):
                     self.world.fail(AssertionError(f"batch {self.batch} is refused: {error.message}"))
                     return
             else:
                 self._end(history, op, ANY if done.already_applied or self.world.moves else done.inserted)
                 if self.draw.random() < 0.3:
                     await self._other_rows(window, history, name, names)
+                return
+            if self.world.damaged:
+                self.world.lost(history, op, self.client)
                 return
             await asyncio.sleep(1.0)
         self.world.fail(AssertionError(f"batch {self.batch} is not committed in 1,000 attempts"))
@@ -517,7 +534,9 @@ class _Calls:
                 else:
                     answer = await self.client.window(copy).range_query(-1, TIMES * 10**6, key=key)
                 seen[key] = _seen(answer.aggregates)
-        except (TimeoutError, Unavailable, DeadlineExceeded) as error:
+        except (TimeoutError, SashClientError) as error:
+            if not isinstance(error, TimeoutError | Unavailable | DeadlineExceeded) and not self._excused(error):
+                raise
             world.note(f"caller {self.number}: … {window}: {error}")
         for key, op in ops.items():
             if len(seen) == len(ops):
@@ -576,7 +595,8 @@ class _Calls:
                 else:
                     self._end(history, op, ANY)
             else:
-                self._end(history, op, await self.client.delete_window(name))
+                count = await self.client.delete_window(name)
+                self._end(history, op, ANY if self.world.damaged else count)
         except NotFound:
             self._gone(history, op)
         except SashClientError as error:
@@ -590,20 +610,17 @@ class _Calls:
         name = next(name for name, each in self.world.histories.items() if each is history)
         self.world.note(f"caller {self.number}: {name}: {op.what}{how} …")
         self.client.sent.clear()
+        self.client.began_s = self.world.loop.time()
         self.world.checked(history.begin, op)
 
     def _end(self, history: Any, op: Op, result: Hashable) -> None:
         self._say(op, str(result))
-        if op.soon and not self.world.remembers(self.client):  # its answer was on its way when it was lost with memory
-            self.world.lost(history, op, self.client)
-            return
-        self.world.checked(history.end, op, result)
-        if op.soon and op.writes:
-            self.world.gathers(history, op, self.client)
+        self.world.answered(history, op, result, self.client)
 
-    def _of_before(self, error: SashClientError) -> bool:
-        """Whether a process that has slept may say this of a window that has come meanwhile."""
-        return self.world.stale and isinstance(error, NotFound)
+    def _excused(self, error: SashClientError) -> bool:
+        """Whether a process may say this that has slept while a window came, or whose disk is damaged."""
+        world = self.world
+        return (world.stale and isinstance(error, NotFound)) or (world.damaged and isinstance(error, DataLoss))
 
     def _gone(self, history: Any, op: Op) -> None:
         if self.world.stale:
@@ -613,10 +630,12 @@ class _Calls:
             self._end(history, op, GONE)
 
     def _failed(self, history: Any, op: Op, error: SashClientError, reads: bool = False) -> None:
-        if isinstance(error, DataLoss) and not self.world.loses:
+        excused = self._excused(error)
+        if isinstance(error, DataLoss) and not self.world.loses and not excused:
             self.world.fail(error)
         self._say(op, f"{type(error).__name__}: {error.message}")
-        if not reads and isinstance(error, Unavailable | DeadlineExceeded) and not error.unchanged:
+        unknown = excused or isinstance(error, Unavailable | DeadlineExceeded)
+        if not reads and unknown and not error.unchanged:
             self.world.lost(history, op, self.client)
         else:
             self.world.checked(history.refused, op)
@@ -660,8 +679,15 @@ async def compared(world: World, what: str) -> None:
                         total += seen[0]  # type: ignore[index]
                 except NotFound:
                     pass
+                except DataLoss as error:
+                    if not world.damaged:
+                        raise
+                    world.note(f"{what}: {name}: {error.message}")
+                    world.met["damaged | a key is not answered"] += 1
+                    world.checked(history.refused, op)
+                    continue
                 world.checked(history.end, op, seen)
-            gone.add(seen == GONE)
+                gone.add(seen == GONE)
         if len(gone) > 1 and not world.unchecked:
             world.fail(AssertionError(f"{what}: {name} is there for some keys, and for others it is not"))
         world.note(f"{what}: {name}: {total} entries")

@@ -3,6 +3,8 @@
 commit   ──▶ written ──▶ synced ──▶ answered          a loss of power takes what is not synced, from some commit on
            ▲           ▲          ▲
            faults: refused, full, lost, dead, torn at any of these
+
+A disk that misdirects writes a value of such a commit in the place of another one, or nowhere.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
 from tests.simulation.loop import Killed
@@ -36,6 +39,8 @@ class Disk:
         faults: by number of a commit over all time: what happens to it.
         faults_of: the same by what a commit is about (a kind of key, or "deletes"), and its number among those.
         failing_reads: numbers of reads that fail.
+        misdirects: whether the next loss of power leaves a value of an unsynced commit in a wrong place.
+        misdirected: how that came out; None while it has not happened.
         synchronous: whether a commit is synced before it is answered. False: a planted fault.
     """
 
@@ -47,6 +52,8 @@ class Disk:
         self.faults: dict[int, str] = {}
         self.faults_of: dict[tuple[str, int], str] = {}
         self.failing_reads: set[int] = set()
+        self.misdirects = False
+        self.misdirected: str | None = None
         self.synchronous = True
         self.commits = 0
         self.commits_of: Counter[str] = Counter()
@@ -55,13 +62,30 @@ class Disk:
 
     def lose_power(self, draw: random.Random) -> int:
         """Lose what is not synced, from a commit on that is drawn; return how many commits are lost."""
-        kept = draw.randint(0, len(self.unsynced))
+        kept = draw.randint(0, len(self.unsynced)) if not self.misdirects else len(self.unsynced)
         lost = len(self.unsynced) - kept
         for puts, deletes in self.unsynced[:kept]:
+            before = dict(self.synced)
             _apply(self.synced, puts, deletes)
+        if self.misdirects and kept and puts:
+            self._misdirect(before, puts, draw)
         self.unsynced.clear()
         self.values = dict(self.synced)
         return lost
+
+    def _misdirect(self, before: Values, puts: Values, draw: random.Random) -> None:
+        """Write one of these in the place of another value, or in a free place; its own keeps what it had."""
+        key, other = _drawn(puts, draw), _drawn(self.synced.keys() - puts, draw)
+        self.synced.pop(key)
+        if key in before:
+            self.synced[key] = before[key]
+        if other is not None and draw.random() < 0.8:
+            self.synced[other] = puts[key]
+        else:
+            other = None
+        self.misdirects = False
+        self.misdirected = f"{_kind(key)} over {'nothing' if other is None else _kind(other)}"
+        self.met[f"misdirected | {self.misdirected}"] += 1
 
     def sync(self) -> None:
         """Make everything survive that was written."""
@@ -166,6 +190,14 @@ def _apply(values: Values, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]
     for key in deletes:
         values.pop(key, None)
     values.update(puts)
+
+
+def _drawn(keys: Iterable[bytes], draw: random.Random) -> Any:
+    """One of the keys, of a kind that is drawn; None of none."""
+    kinds: dict[str, list[bytes]] = {}
+    for key in sorted(keys):
+        kinds.setdefault(_kind(key), []).append(key)
+    return draw.choice(kinds[draw.choice([*kinds])]) if kinds else None
 
 
 def _kind(key: bytes) -> str:

@@ -34,6 +34,9 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
         found += [("lost power", "held"), ("stopped", "idle"), ("clock jumped", "idle")]
         found += [("fenced", "a write that is lost"), ("request lost", ""), ("answer delayed", "")]
         found += [("stops", state) for state in ("idle", "committing")]
+        found += [("misdirected", f"{kind} over") for kind in ("group", "journal", "meta", "pointer", "staged")]
+        found += [("lost with memory?", "answered"), ("begins again", "answered is lost")]
+        found += [("damaged", what) for what in ("a key is not answered", "a process starts", "no process starts")]
     if cluster:
         found += [("killed", state) for state in _CLUSTER]
         found += [(f"redis: {f}", what) for f in ("late", "answer lost", "dies", "stands still") for what in _COMMANDS]
@@ -44,6 +47,7 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
         found += [(f"between processes: {fault}: {who}", "") for fault in ("dies", "stands still") for who in _SIDES]
         found += [("stops", state) for state in ("committing", "joining", "without a lease")]
         found += [(how, state) for how in ("sleeps", "stands still") for state in ("committing", "joining")]
+        found += [("lost with memory?", "answered")]
         found += [("stopped", ""), ("writes are lost", ""), ("redis: answer late", "EVAL of swap")]
     return found
 

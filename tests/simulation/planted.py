@@ -129,6 +129,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "await self._path.durable(record)",
         "await self._path.durable(record - 1)",
     ),
+    "a write of durability `interval` is never stored": (
+        "sash.durability.write_path",
+        'number = self._append(stored, write, stored.durability == "sync", puts, size)',
+        'number = 0 if stored.durability != "sync" else self._append(stored, write, True, puts, size)',
+    ),
     "a write that may be applied counts as unchanged": (
         "sash.durability.write_path",
         "        retry_after_s=error.retry_after_s or _RETRY_S,\n",
@@ -239,6 +244,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "sash_engine.windows.writing.admitting",
         "if rollup.parts == set(by):",
         "if rollup.parts != set(by):",
+    ),
+    "a value in the place of another one is taken": (
+        "sash.durability.formats",
+        "if key is not None and written != key:",
+        "if False:",
     ),
     "the pointer is written before the blocks": (
         "sash.durability.images.checkpoint",
@@ -491,8 +501,8 @@ OWN: dict[str, tuple[str, str, str]] = {
     ),
     "what is answered early need not be there": (
         _HISTORY,
-        "case in cases if any(number == op.number",
-        "case in cases if True or any(number == op.number",
+        "if any(number == op.number and _fits(result, got) for",
+        "if True or any(number == op.number and _fits(result, got) for",
     ),
     "what is stored may be lost": (_HISTORY, 'self._over({op.number}, f"{op.what} is stored")', "pass"),
     "what is answered early is durable": (_HISTORY, "if durable and op.soon:", "if False:"),
@@ -510,7 +520,7 @@ OWN: dict[str, tuple[str, str, str]] = {
     "the keys of one answer are not told apart": (_HISTORY, "if self._keys[value] == key)", "if key)"),
     "a deletion that is lost with memory counts for who found no window": (
         _HISTORY,
-        "and chain and result != GONE)",
+        "and chain and result not in op.idle)",
         "and chain)",
     ),
     "what the checker finds is not told": (
@@ -531,6 +541,61 @@ OWN: dict[str, tuple[str, str, str]] = {
         _DISK,
         '        if fault == "refused":\n',
         '        if fault == "refused":\n            _apply(disk.values, values, gone)\n',
+    ),
+    "a disk misdirects nothing": (
+        _DISK,
+        "        if self.misdirects and kept and puts:\n",
+        "        if False:\n",
+    ),
+    "what is misdirected is in its own place, too": (
+        _DISK,
+        "        self.synced.pop(key)\n",
+        "",
+    ),
+    "what is misdirected has lost what was there": (
+        _DISK,
+        "            self.synced[key] = before[key]\n",
+        "            pass\n",
+    ),
+    "a misdirected value overwrites nothing": (
+        _DISK,
+        "            self.synced[other] = puts[key]\n",
+        "            pass\n",
+    ),
+    "a disk misdirects again": (
+        _DISK,
+        "        self.misdirects = False\n        self.misdirected =",
+        "        self.misdirected =",
+    ),
+    "a write that writes nothing makes durable what it saw": (
+        _HISTORY,
+        "durable = op.writes and result not in op.idle",
+        "durable = op.writes and result != GONE",
+    ),
+    "no write writes nothing": (
+        "tests.simulation.callers",
+        "        idle=frozenset((GONE, str([False] * len(entries)))),\n",
+        "",
+    ),
+    "what is stored of a key may be lost": (
+        _HISTORY,
+        '        self._step(key, "stored", part)\n',
+        "        pass\n",
+    ),
+    "an answer of before counts": (
+        _HISTORY,
+        "            if unsure(key):\n",
+        "            if False:\n",
+    ),
+    "what is lost with memory never comes again": (
+        _HISTORY,
+        "self.of_key = {key: History(again=True)",
+        "self.of_key = {key: History()",
+    ),
+    "an early answer of several keys fits no call": (
+        _HISTORY,
+        "return result in (got, ANY) or (result == THERE and got != GONE)",
+        "return result in (got, ANY)",
     ),
     "whoever wants writes to the disk": (
         _DISK,

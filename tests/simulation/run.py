@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import logging
 import random
 from collections import Counter
@@ -32,6 +33,9 @@ __all__ = ["Outcome", "run", "shrunk", "story"]
 Setup = Callable[[World], None]
 
 _ATTEMPTS = 1000
+_RUNS = itertools.count(1)
+_COLLECTED = 20
+"""After so many runs garbage is collected: what they leave are circles, some 10 MB a run."""
 _LATEST_S = 60_000.0
 """Virtual seconds after which somebody waits for ever."""
 
@@ -63,6 +67,8 @@ class Outcome:
 
 def run(scenario: Scenario, setup: Setup = lambda world: None) -> Outcome:
     """Run a scenario; `setup` may change its world before it begins."""
+    if next(_RUNS) % _COLLECTED == 0:
+        gc.collect()
     loop = SimulatedLoop(random.Random(f"{scenario.seed} order"), scenario.shuffled)
     world: World
     if scenario.cluster is None:

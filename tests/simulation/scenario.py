@@ -77,6 +77,7 @@ class Scenario:
         rolled: whether there is a window with rollups.
         gathered: whether there is a window that answers before a write is durable; of one service.
         limited: whether callers write what goes in only if a limit holds with it.
+        misdirects: whether a disk writes a value in the place of another one when it loses its power.
         repeated: how often the network delivers a numbered write, or the commit of a batch, twice.
     """
 
@@ -98,6 +99,7 @@ class Scenario:
     rolled: bool = False
     gathered: bool = False
     limited: bool = False
+    misdirects: bool = False
     repeated: float = 0.0
     cluster: ClusterPart | None = None
 
@@ -152,6 +154,7 @@ _SINGLE_THEMES: Mapping[str, _Theme] = {
     ),
 }
 _LONGEST = 12
+_MISDIRECTS = 0.1
 
 
 def of_seed(seed: int) -> Scenario:
@@ -204,7 +207,13 @@ def of_seed(seed: int) -> Scenario:
         limited=random.Random(f"{seed} limited").random() < 0.4,
         repeated=random.Random(f"{seed} repeated").choice([0.0, 0.0, 0.0, 0.3]),
     )
-    return replace(scenario, **drawn)
+    scenario = replace(scenario, **drawn)
+    draw = random.Random(f"{seed} misdirects")
+    if draw.random() >= _MISDIRECTS:
+        return scenario
+    places = draw.sample(sorted({"commit", *COMMITS_OF}), 3)
+    some = (Fault(place, draw.randint(2, _REACH.get(place, _REACH["background"])), "dies unsynced") for place in places)
+    return replace(scenario, misdirects=True, faults=tuple(sorted({*scenario.faults, *some})))
 
 
 _STRIKES = ("dies", "stands still", "sleeps")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from sash_client.errors import NotFound
+from sash_client.errors import NotFound, Unavailable
 from tests.simulation.callers import GATHERED, KEPT, PASSING, ROLLED, VIEW, compared
 from tests.simulation.ending import all_forms, resharded
 from tests.simulation.history import History
@@ -30,13 +30,22 @@ class Single(World):
             for name in (KEPT, PASSING, *[ROLLED] * self.scenario.rolled, *[GATHERED] * self.scenario.gathered)
         }
 
+    def made(self) -> None:
+        self.disk.misdirects = self.scenario.misdirects
+
     async def compare(self) -> None:
         """Whatever has happened, all is well now, and stays so."""
+        self.disk.misdirects = False
         self.disk.faults.clear()
         self.disk.faults_of.clear()
         self.disk.failing_reads.clear()
         self.net.clear()
         self.kills.clear()
+        if self.damaged:
+            with contextlib.suppress(Unavailable):  # if not at all, nothing is answered wrong
+                await self._damaged()
+            self.met[f"damaged | {'no process starts' if self.told else 'a process starts'}"] += 1
+            return
         await self.serving()
         await asyncio.sleep(_SETTLED_S)
         for history in self.histories.values():
@@ -55,6 +64,16 @@ class Single(World):
         await compared(self, what)
         await all_forms(self, what)
         await self._emptied()
+
+    async def _damaged(self) -> None:
+        """What is answered fits, now and after another start; all else is an error that says what is damaged."""
+        for what in ("damaged", "damaged, and started again"):
+            await self.serving()
+            await asyncio.sleep(_SETTLED_S)
+            for history in self.histories.values():
+                self.checked(history.settled)
+            await compared(self, what)
+            (await self.serving()).die()
 
     async def _emptied(self) -> None:
         """Nothing is left of windows that are deleted, in memory and in the store, but what a store always has."""

@@ -99,6 +99,34 @@ def test_faults_of_a_kind_of_commit_and_of_reads_happen_at_theirs():
         tier.get_many([b"pointer/1"])
 
 
+def test_a_misdirected_value_is_in_another_place_or_nowhere_and_its_own_keeps_what_it_had():
+    found = set()
+    for seed in range(200):
+        disk, tier, _ = on_disk()
+        tier.commit({b"pointer/1": b"old", b"block/1": b"old", b"block/2": b"old"})
+        disk.faults, disk.misdirects = {disk.commits + 1: "dies unsynced"}, True
+        with pytest.raises(Killed):
+            tier.commit({b"pointer/1": b"new pointer", b"image/1": b"new image"}, [b"block/2"])
+        assert disk.lose_power(random.Random(seed)) == 0
+        assert disk.synced == disk.values
+        assert b"block/2" not in disk.values
+        wrong = {key for key, value in disk.values.items() if value.startswith(b"new ") and key[:3] != value[4:7]}
+        pointer = disk.values[b"pointer/1"] == b"new pointer"
+        assert pointer == (b"image/1" not in disk.values)
+        assert pointer or disk.values[b"pointer/1"] == b"old"
+        assert wrong <= {b"block/1", b"window/1"}
+        found.add((pointer, *wrong))
+        over = b" ".join(wrong or [b"nothing"]).partition(b"/")[0].decode()
+        assert disk.misdirected == f"{'image' if pointer else 'pointer'} over {over}"
+        before = dict(disk.values)
+        disk.faults = {disk.commits + 1: "dies unsynced"}
+        with pytest.raises(Killed):
+            tier.commit({b"pointer/1": b"last"})
+        disk.lose_power(random.Random(seed))
+        assert disk.values in (before, before | {b"pointer/1": b"last"})  # once is enough
+    assert found == {(pointer, *wrong) for pointer in (False, True) for wrong in ([], [b"block/1"], [b"window/1"])}
+
+
 # ---------------------------------------------------------------- the loop
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import itertools
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +19,9 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.callers import creating, deleting, evicting, inserting, reading
+from sash_engine.windows.questions import Limit
+from tests.simulation import __main__ as command
+from tests.simulation.callers import admitting, creating, deleting, evicting, inserting, reading
 from tests.simulation.history import ANY, GONE, Contradiction, History, _widest, _within
 from tests.simulation.loop import Process, SimulatedLoop, Stuck
 from tests.simulation.met import never
@@ -70,9 +74,10 @@ def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state
         assert first.failure is None, story(first)
         assert not first.unchecked
         met += first.met
-        second = run(scenario)
-        assert first.events == second.events
-        assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
+        if seed in FOUND or seed < 26:
+            second = run(scenario)
+            assert first.events == second.events
+            assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
     assert not never(met, MET)
 
 
@@ -395,6 +400,38 @@ def test_who_found_a_window_gone_may_be_told_so_after_its_deletion_is_lost_with_
     asked(history, seen(ONE))
 
 
+def test_a_write_that_limits_refuse_whole_may_be_answered_before_what_it_saw_is_durable():
+    """Seed 3758. One that is numbered writes its number, and waits."""
+    for numbered in (False, True):
+        history = window()
+        (insert,) = began(history, inserting([ONE]))
+        history.lost(insert)
+        admit = admitting([TWO], Limit("n", 9, "<=", 1, None))
+        if numbered:
+            admit.idle = frozenset((GONE,))
+        began(history, admit)
+        history.end(admit, "[False]")
+        asked(history, seen(ONE))
+        history.died()
+        if numbered:
+            with pytest.raises(Contradiction):
+                asked(history, seen())
+        else:
+            asked(history, seen())
+
+
+def test_a_write_of_which_limits_refuse_a_part_is_durable_and_so_is_what_it_saw():
+    history = window()
+    (insert,) = began(history, inserting([ONE]))
+    history.lost(insert)
+    (admit,) = began(history, admitting([("a", 20, 14), TWO], Limit("n", 9, "<=", 1, None)))
+    history.end(admit, "[True, False]")
+    history.died()
+    asked(history, seen(ONE))
+    with pytest.raises(Contradiction):
+        asked(history, seen())
+
+
 def test_a_store_that_goes_back_has_what_it_had_then_and_perhaps_what_was_on_its_way():
     for there in (False, True):
         history = window()
@@ -535,6 +572,39 @@ def test_faults_happen_where_the_scenario_says():
     assert outcome.failure is None
     assert any("commit 5" in line and "dies unsynced" in line for line in outcome.events)
     assert any("commit 9" in line and "full" in line for line in outcome.events)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_it_is_told_the_sum_also_where_a_shell_has_it_ignore_interrupts(monkeypatch, capsys, number):
+    outcome = run(dataclasses.replace(of_seed(3), callers=(0,), steps=1, faults=()))
+
+    def outcomes(runs, workers):
+        for each in itertools.count():
+            if each == 1:
+                os.kill(os.getpid(), number)
+            yield outcome
+
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(command, "_outcomes", outcomes)
+    monkeypatch.setattr(sys, "argv", ["simulation", "--single"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert command.main() == 0
+        assert signal.getsignal(number) is signal.SIG_DFL  # the second one ends it at once
+    finally:
+        gc.unfreeze()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert "\n2 runs in " in capsys.readouterr().out
+
+
+def test_garbage_of_runs_is_collected_now_and_then(monkeypatch):
+    collected = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(True))
+    scenario = dataclasses.replace(of_seed(3), callers=(0,), steps=1, faults=())
+    for _ in range(20):
+        run(scenario)
+    assert len(collected) == 1
 
 
 LEAKS = {"os": ["urandom"], "time": ["time", "time_ns", "sleep"], "secrets": ["token_bytes", "token_hex"]}

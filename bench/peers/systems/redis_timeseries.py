@@ -31,8 +31,10 @@ class System(Server):
 
     def command(self) -> list[str]:
         options = f"--port {self._port} --bind 127.0.0.1 --dir {self.directory} --appendonly yes --save"
-        module = ["", "--loadmodule", str(self._stack / "lib" / "redistimeseries.so"), "DUPLICATE_POLICY", "LAST"]
-        return [str(self._stack / "bin" / "redis-server"), *options.split(), *module]
+        return [str(self._stack / "bin" / "redis-server"), *options.split(), "", *self.modules()]
+
+    def modules(self) -> list[str]:
+        return ["--loadmodule", str(self._stack / "lib" / "redistimeseries.so"), "DUPLICATE_POLICY", "LAST"]
 
     def environment(self) -> dict[str, str]:
         """With OpenSSL 1.1, which it was linked with, from where `--setup` puts it."""

@@ -34,9 +34,10 @@ class System(Server):
     aggregates: dict[str, Any] = SPEC["aggregates"]  # type: ignore[assignment]
 
     def version(self) -> str:
-        return subprocess.run(
+        shown = subprocess.run(
             [sys.executable, "-m", "sash.main", "--version"], capture_output=True, text=True, check=True
-        ).stdout.split()[-1]
+        )
+        return shown.stdout.strip().removeprefix("sash ")
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

@@ -33,6 +33,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from sash_client.errors import SashClientError, Unavailable
 
 __all__ = [
+    "CONNECT_PAUSE_S",
     "READ_ATTEMPTS",
     "READS",
     "Ask",
@@ -50,6 +51,9 @@ R = TypeVar("R")
 
 READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series", "AnswersAt")
 """Reads with one answer."""
+
+CONNECT_PAUSE_S = 0.1
+"""So soon a client that waits for a service to start tries again: longer pauses would only come back later."""
 
 READ_ATTEMPTS = 4
 """How often a read is made at most while the service is unavailable."""

@@ -25,7 +25,7 @@ from sash_wire.coded import Coded
 from sash_wire.columns import Column, fill_column, fill_strings, read_column, read_strings, read_valid
 from sash_wire.errors import WireError
 from sash_wire.key_parts import check_named, joined
-from sash_wire.meant import instead
+from sash_wire.meant import no_field
 from sash_wire.nulls import is_mark, mark_of, named_by
 
 __all__ = [
@@ -400,8 +400,7 @@ def _named(columns: Any, spec: pb.WindowSpec) -> Mapping[str, Any]:
         return {next(iter(fields)): columns}
     for name in [*columns, *fields]:
         if name not in fields:
-            no = f"no field {name!r}{instead(name, sorted(fields), 'it has')}"
-            raise InvalidArgument(f"window {spec.name!r} has {no}", field=name)
+            raise InvalidArgument(no_field(spec.name, str(name), sorted(fields)), field=name)
         if name not in columns:
             raise InvalidArgument(f"field {name!r} is missing", field=name)
     return columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -136,40 +137,36 @@ def from_answer(message: pb.Answer, partials: bool = False) -> Answer:
     )
 
 
-def from_write(message: pb.InsertResponse, sequences: int = 0) -> WriteResult:
-    """Return the result of a write that used `sequences` of its producer's numbers."""
-    return WriteResult(
-        message.inserted,
-        message.late,
-        message.evicted,
-        message.duplicates,
-        tuple(from_answer(answer) for answer in message.answers),
-        message.already_applied,
-        message.durability or "memory",
-        sequences,
-        message.ahead,
-        history=message.history,
-    )
+def from_write(message: Any, sequences: int = 0) -> WriteResult:
+    """Return the result of a write that used `sequences` of its producer's numbers; its answer may lack some counts."""
+    found = _shared(WriteResult, message)
+    if "answers" in message.DESCRIPTOR.fields_by_name:
+        found["answers"] = tuple(map(from_answer, message.answers))
+    return WriteResult(**found, sequences=sequences)
 
 
 def from_admission(message: pb.AdmitResponse, sequences: int = 0) -> Admission:
     """Return the result of a write that decides."""
-    admitted = tuple(message.admitted)
+    found = _shared(Admission, message)
+    found["admitted"] = tuple(message.admitted)
     after = tuple(None if each < 0 else each for each in message.retry_after)
-    return Admission(
-        admitted,
-        () if message.already_applied else after or (None,) * len(admitted),
-        tuple(
-            LimitAnswers(
-                tuple(map(from_value, each.answers)), tuple(map(from_value, each.remaining)), tuple(each.holds)
-            )
-            for each in message.limits
-        ),
-        **{name: getattr(message, name) for name in ("refused", "inserted", "late", "evicted", "ahead", "history")},
-        already_applied=message.already_applied,
-        durability=message.durability or "memory",
-        sequences=sequences,
+    found["retry_after"] = () if message.already_applied else after or (None,) * len(message.admitted)
+    found["limits"] = tuple(
+        LimitAnswers(tuple(map(from_value, each.answers)), tuple(map(from_value, each.remaining)), tuple(each.holds))
+        for each in message.limits
     )
+    return Admission(**found, sequences=sequences)
+
+
+def _shared(kind: Any, message: Any) -> dict[str, Any]:
+    """The fields of a result that a message has by the same names, but messages."""
+    found = {name: getattr(message, name) for name in _names(kind, message.DESCRIPTOR)}
+    return found | {"durability": message.durability or "memory"}
+
+
+@cache
+def _names(kind: Any, message: Any) -> list[str]:
+    return [each.name for each in message.fields if each.name in kind.__annotations__ and each.message_type is None]
 
 
 @refusing

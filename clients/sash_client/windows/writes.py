@@ -83,7 +83,7 @@ def insert(
     if lookbacks:
         request.lookbacks.extend(to_lookbacks(lookbacks))
     _fill_entry(request, value, fields)
-    return (yield from _sent(window, "Insert", [request], _Numbers(producer, sequence, epoch), from_write))
+    return (yield from _sent(window, "Insert", [request], _Numbers(producer, sequence, epoch)))
 
 
 def _fill_entry(
@@ -156,9 +156,7 @@ def bulk_insert(
         messages = list(messages_of(window, bulk))
         if len(messages) > 1:
             raise ResourceExhausted(f"{len(bulk.times)} entries do not fit one message", reason="TOO_LARGE")
-        return (
-            yield from _sent(window, "BulkInsert", messages, _Numbers(producer, sequence, epoch, after), from_write)
-        )
+        return (yield from _sent(window, "BulkInsert", messages, _Numbers(producer, sequence, epoch, after)))
     told, sent, rows = shown(progress, "entries"), [0] * len(parts), len(bulk.times)
 
     def telling(at: int, part: Columns) -> Iterator[pb.BulkInsertRequest]:
@@ -168,7 +166,7 @@ def bulk_insert(
             told(sum(sent), rows)
 
     plans = [
-        _sent(window, "BulkInsert", telling(at, part), _Numbers(producer, sequence, epoch), from_write, owner)
+        _sent(window, "BulkInsert", telling(at, part), _Numbers(producer, sequence, epoch), owner)
         for at, (owner, part) in enumerate(parts)
     ]
     if len(plans) == 1:
@@ -273,7 +271,7 @@ def last_write(window: Handle, producer: str) -> Plan[LastWrite]:
     for epoch in (0, _LARGEST):
         numbers = _Numbers(producer, _LARGEST, epoch, _LARGEST - 1)
         try:
-            yield from _sent(window, "BulkInsert", messages_of(window, nothing), numbers, from_write)
+            yield from _sent(window, "BulkInsert", messages_of(window, nothing), numbers)
         except FailedPrecondition as error:
             if error.limit is None or error.field not in ("sequence", "epoch"):
                 raise
@@ -318,7 +316,7 @@ def bulk_evict(
     for bound, given in (("time", time), ("start", start), ("end", end)):
         if given is not None:
             setattr(request, bound, (yield from tick_of(window, given, bound)))
-    return (yield from _sent(window, "BulkEvict", [request], _Numbers(producer, sequence, epoch), _from_change))
+    return (yield from _sent(window, "BulkEvict", [request], _Numbers(producer, sequence, epoch)))
 
 
 def stage(
@@ -510,7 +508,7 @@ def retract(
     fields.fields[spec.identity] = spec.fields[spec.identity]
     named = Bulk(times, {spec.identity: identities if ids is None else ids}, keys if key is None else key)
     messages = _requests(window, named, fields, spec.identity)
-    return (yield from _sent(window, "Retract", messages, _Numbers(producer, sequence, epoch), _from_change))
+    return (yield from _sent(window, "Retract", messages, _Numbers(producer, sequence, epoch)))
 
 
 def update(
@@ -541,7 +539,7 @@ def update(
     spec = yield from known(window)
     bulk = bulk_of(times, columns, keys, None, None, time, key, timeless=True)
     messages = _requests(window, bulk, spec, spec.identity)
-    return (yield from _sent(window, "Update", messages, _Numbers(producer, sequence, epoch), _from_change))
+    return (yield from _sent(window, "Update", messages, _Numbers(producer, sequence, epoch)))
 
 
 def punctuate(window: Handle, time: TimeLike) -> Plan[WriteResult]:
@@ -553,7 +551,7 @@ def punctuate(window: Handle, time: TimeLike) -> Plan[WriteResult]:
     sends the call again while the service is away.
     """
     request = pb.PunctuateRequest(window=window.name, time=(yield from tick_of(window, time, "time")))
-    return _from_change((yield from asked_again(window._client, "Punctuate", request)))
+    return from_write((yield from asked_again(window._client, "Punctuate", request)))
 
 
 def _requests(window: Handle, bulk: Bulk, spec: pb.WindowSpec, identity: str) -> Iterator[pb.BulkInsertRequest]:
@@ -606,7 +604,6 @@ def _sent(
     method: str,
     messages: Iterable[Any],
     numbers: _Numbers,
-    read: Callable[[Any, int], WriteResult],
     owner: int | None = None,
 ) -> Plan[WriteResult]:
     """Send the messages of one call, one after the other, and add up their results.
@@ -614,7 +611,6 @@ def _sent(
     A message is sent again while the service is away, if a producer has numbered it or nothing was changed.
 
     Args:
-        read: converts an answer, to a message with so many numbers.
         owner: the shard whose owner gets them.
     """
     total: WriteResult | None = None
@@ -626,18 +622,10 @@ def _sent(
             if method in _IN_PARTS:
                 error.applied = total or WriteResult()
             raise
-        result = read(done, int(numbered))
+        result = from_write(done, int(numbered))
         total = result if total is None else total + result
     assert total is not None  # an empty bulk is a message, too
     return total
 
 
 _LARGEST = 2**63 - 1
-
-_CHANGES = ("evicted", "already_applied", "retracted", "corrected", "missing")
-
-
-def _from_change(done: Any, sequences: int = 0) -> WriteResult:
-    """Return the result of a write that inserts nothing; its answer has some of the counts."""
-    found = {name: getattr(done, name) for name in _CHANGES if name in done.DESCRIPTOR.fields_by_name}
-    return WriteResult(**found, durability=done.durability or "memory", sequences=sequences)

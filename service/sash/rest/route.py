@@ -155,16 +155,9 @@ class Route(APIRoute):
         Args:
             name: the window's.
         """
-        if b"pretty" not in scope["query_string"]:
-            return await self._answered(edge, scope, receive, name)
-        asked = scope["query_string"].split(b"&")
-        scope["query_string"] = b"&".join([each for each in asked if each not in _PRETTY])
-        answer = await self._answered(edge, scope, receive, name)
-        return answer if answer is None or _PRETTY.isdisjoint(asked) else _pretty(answer)
-
-    async def _answered(self, edge: Edge, scope: Scope, receive: Receive, name: str | None) -> Whole | Response | None:
         if traces.tracer is not None:
             traces.rename(f"{scope['method']} {self.path}")
+        pretty = b"pretty" in scope["query_string"] and _takes_pretty(scope)
         try:
             if edge.admit is not None and self.right is not None:
                 edge.admit(scope, self.right, name)
@@ -185,14 +178,15 @@ class Route(APIRoute):
             if type(found) is dict:
                 found = json_bytes(found)
             if type(found) is bytes:
-                return Whole(self._status, b"application/json", found, b"\n")
+                found = Whole(self._status, b"application/json", found, b"\n")
         except Gone:
             return None
         except Exception as error:
             if isinstance(error, NotFound) and (taken := scope["app"].methods(scope["path"])):
-                return wrong_method(scope, taken)  # a window may be called `import`, but none is
-            return of_error(error, scope["method"], scope["path"])
-        return found  # type: ignore[no-any-return]
+                found = wrong_method(scope, taken)  # a window may be called `import`, but none is
+            else:
+                found = of_error(error, scope["method"], scope["path"])
+        return _pretty(found) if pretty else found
 
 
 _PRETTY = frozenset((b"pretty", b"pretty=", b"pretty=true"))
@@ -200,6 +194,13 @@ _PRETTY = frozenset((b"pretty", b"pretty=", b"pretty=true"))
 
 _PRETTY_BYTES_MAX = 1 << 20
 """A longer answer stays as it is: this takes 20 ms."""
+
+
+def _takes_pretty(scope: Scope) -> bool:
+    """Take the parameter out of a request; return whether it was there."""
+    asked = scope["query_string"].split(b"&")
+    scope["query_string"] = b"&".join([each for each in asked if each not in _PRETTY])
+    return not _PRETTY.isdisjoint(asked)
 
 
 def _pretty(answer: Whole | Response) -> Whole | Response:

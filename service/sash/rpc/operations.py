@@ -35,7 +35,7 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.windows.answers import Page
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.values import no_field
-from sash_engine.windows.questions import KEYS, AnswersAt, KeysQuery
+from sash_engine.windows.questions import KEYS, AnswersAt, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.text import check_spec_bytes
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
@@ -176,10 +176,7 @@ class Operations:
         time, start, end = (getattr(request, f) if request.HasField(f) else None for f in ("time", "start", "end"))
         origin = translate.origin_of(request)
         command = eviction_of(time, key, start, end, request.end_exclusive, request.reset_mark)
-        result = await self._plane.write(request.window, command, origin)
-        return pb.BulkEvictResponse(
-            evicted=result.evicted, already_applied=result.already_applied, durability=result.durability
-        )
+        return translate.evicted(await self._plane.write(request.window, command, origin))
 
     async def Retract(self, request: pb.BulkInsertRequest) -> pb.ChangeResponse:
         spec = named(await self._plane.look_up(request.window, "retract"))
@@ -193,8 +190,8 @@ class Operations:
         return translate.changed(await self._plane.write(request.window, Update(batch), origin))
 
     async def Punctuate(self, request: pb.PunctuateRequest) -> pb.PunctuateResponse:
-        done = await self._plane.write(request.window, Punctuate(translate.required(request, "time")))
-        return pb.PunctuateResponse(evicted=done.evicted, durability=done.durability)
+        command = Punctuate(translate.required(request, "time"))
+        return translate.punctuated(await self._plane.write(request.window, command))
 
     async def StageBatch(self, request: pb.StageBatchRequest) -> pb.StageBatchResponse:
         number = translate.required(request, "batch")
@@ -223,7 +220,7 @@ class Operations:
 
     async def Query(self, request: pb.QueryRequest) -> pb.QueryResponse | Parts:
         with allowing(request.partial) as missing:
-            answers = await self._plane.ask(request.window, translate.query_of(request))
+            answers = await self._plane.ask(request.window, translate.question_of(Query, request))
         return query_response(answers, self._plane.in_slices, sorted(missing))
 
     async def Watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.QueryResponse]:
@@ -246,13 +243,13 @@ class Operations:
         raise going()
 
     async def Entries(self, request: pb.EntriesRequest) -> AsyncIterator[pb.BulkInsertRequest]:
-        async for batch in each(await self._plane.ask(request.window, translate.entries_query_of(request))):
+        async for batch in each(await self._plane.ask(request.window, translate.question_of(EntriesQuery, request))):
             yield bulks.bulk_of(request.window, batch)
 
     async def RangeQuery(self, request: pb.RangeQueryRequest) -> pb.Answer:
         response = pb.Answer()
         with allowing(request.partial) as missing:
-            found = await self._plane.ask(request.window, translate.range_query_of(request))
+            found = await self._plane.ask(request.window, translate.question_of(RangeQuery, request))
         if isinstance(found, Page):
             translate.fill_groups(response, found)
         else:
@@ -263,7 +260,7 @@ class Operations:
     async def Series(self, request: pb.SeriesRequest) -> pb.SeriesResponse:
         response = pb.SeriesResponse()
         with allowing(request.partial) as missing:
-            found = await self._plane.ask(request.window, translate.series_query_of(request))
+            found = await self._plane.ask(request.window, translate.question_of(SeriesQuery, request))
         if isinstance(found, Page):
             translate.fill_series_groups(response, found)
         else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from sash import calls
@@ -20,12 +22,9 @@ from sash_engine.windows.batches.batch import Batch, Origin
 from sash_engine.windows.questions import (
     ALL_KEYS,
     Comparison,
-    EntriesQuery,
     KeyList,
     Limit,
-    Query,
-    RangeQuery,
-    SeriesQuery,
+    Question,
 )
 from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
@@ -41,8 +40,8 @@ __all__ = [
     "changed",
     "check_alone",
     "document_of",
-    "entries_query_of",
     "entry_of",
+    "evicted",
     "fill_answer",
     "fill_groups",
     "fill_series",
@@ -50,10 +49,9 @@ __all__ = [
     "fill_window",
     "key_of",
     "limits_of",
-    "query_of",
-    "range_query_of",
-    "series_query_of",
     "origin_of",
+    "punctuated",
+    "question_of",
     "required",
     "row_of",
     "written",
@@ -61,6 +59,7 @@ __all__ = [
 
 
 M = TypeVar("M", bound=Message)
+Q = TypeVar("Q", bound=Question[Any])
 
 _key_of_parts = calls.refusing(key_of_parts)
 
@@ -74,48 +73,44 @@ def required(request: Any, field: str) -> int:
     return getattr(request, field)  # type: ignore[no-any-return]
 
 
-def query_of(request: pb.QueryRequest) -> Query:
-    """Return the question of a query; raises as `_keys_of`."""
-    key, keys = _keys_of(request)
-    as_of = request.as_of if request.HasField("as_of") else None
-    known_at = request.known_at if request.HasField("known_at") else None
-    return Query(
-        key,
-        list(request.lookbacks),
-        as_of,
-        keys,
-        request.combine,
-        request.partials,
-        selection=grouped_of(request),
-        known_at=known_at,
-    )
+def question_of(kind: type[Q], request: Any) -> Q:
+    """Return the question that a message asks: each field is the message's by the same name, where that has one.
+
+    Raises:
+        InvalidArgument: a field that has no default is not set; and as `_keys_of`.
+    """
+    found: dict[str, Any] = {}
+    found["key"], found["keys"] = _keys_of(request)
+    optional, others, read = _fields_of(cast("Any", kind), request.DESCRIPTOR)
+    for name, needed in optional:
+        if needed or request.HasField(name):
+            found[name] = required(request, name)
+    for name, taken in others:
+        if value := getattr(request, name):
+            found[name] = taken(value)
+    for name, reads in read:
+        found[name] = reads(request)
+    return kind(**found)
 
 
-def range_query_of(request: pb.RangeQueryRequest) -> RangeQuery:
-    """Return the question of a range query; raises as `_keys_of`, and if a bound is missing."""
-    key, keys = _keys_of(request)
-    start, end = required(request, "start"), required(request, "end")
-    return RangeQuery(start, end, key, keys, request.partials, request.end_exclusive, selection=grouped_of(request))
+@cache
+def _fields_of(kind: Any, message: Descriptor) -> Any:
+    """The fields of a question, but for its keys, that a message has: those that may be set, and whether they must be;
+    the others, and what takes their values; and those that are read of more fields of the message.
+    """
+    read: dict[str, Any] = {"selection": grouped_of, "where": where_of}
+    optional, others = [], []
+    for field in fields(kind):
+        sent = None if field.name in ("key", "keys", *read) else message.fields_by_name.get(field.name)
+        if sent is not None and sent.has_presence:
+            optional.append((field.name, field.default is MISSING))
+        elif sent is not None:
+            others.append((field.name, list if field.default == () else _same))
+    return optional, others, [(field.name, read[field.name]) for field in fields(kind) if field.name in read]
 
 
-def series_query_of(request: pb.SeriesRequest) -> SeriesQuery:
-    """Return the question of a series; raises as `_keys_of`, and if a bound or the step is missing."""
-    key, keys = _keys_of(request)
-    start, end = required(request, "start"), required(request, "end")
-    gap = request.gap or None
-    return SeriesQuery(
-        start, end, request.step, request.width or None, key, keys, gap=gap, selection=grouped_of(request)
-    )
-
-
-def entries_query_of(request: pb.EntriesRequest) -> EntriesQuery:
-    """Return which entries a request asks for; raises as `_keys_of`."""
-    key, keys = _keys_of(request)
-    start = request.start if request.HasField("start") else None
-    end = request.end if request.HasField("end") else None
-    limit = request.limit if request.HasField("limit") else None
-    conditions = where_of(request)
-    return EntriesQuery(start, end, key, keys, request.end_exclusive, conditions, limit, request.reverse, request.known)
+def _same(value: Any) -> Any:
+    return value
 
 
 def _keys_of(request: Any) -> tuple[str | None, KeyList]:
@@ -235,17 +230,21 @@ def _scalar(value: pb.Value, path: str) -> Any:
 # ---------------------------------------------------------------- responses
 
 
-def _writer(message: type[M], result: type[Any]) -> Callable[[Any], M]:
+def _writer(message: type[M], result: type[Any], but: Sequence[str] = ()) -> Callable[[Any], M]:
     """Return what makes a message of a result: the fields of both, by their names, but messages; None is unset."""
     single = {each.name for each in message.DESCRIPTOR.fields if each.message_type is None}
-    names = [each.name for each in fields(result) if each.name in single]
+    names = [each.name for each in fields(result) if each.name in single.difference(but)]
     values = attrgetter(*names)
     return lambda found: message(**dict(zip(names, values(found), strict=True)))
 
 
 _info = _writer(pb.WindowInfo, WindowInfo)
 _counts = _writer(pb.Counts, Counts)
+_written = _writer(pb.InsertResponse, WriteResult)
+_admitted = _writer(pb.AdmitResponse, Admission, but=["retry_after"])
 changed: Callable[[WriteResult], pb.ChangeResponse] = _writer(pb.ChangeResponse, WriteResult)
+evicted: Callable[[WriteResult], pb.BulkEvictResponse] = _writer(pb.BulkEvictResponse, WriteResult)
+punctuated: Callable[[WriteResult], pb.PunctuateResponse] = _writer(pb.PunctuateResponse, WriteResult)
 
 
 def fill_answer(message: pb.Answer, answer: Answer) -> None:
@@ -280,16 +279,7 @@ def fill_groups(message: pb.Answer, answers: Page[Answer]) -> None:
 
 def written(result: WriteResult) -> pb.InsertResponse:
     """Return the result of a write as a message."""
-    message = pb.InsertResponse(
-        inserted=result.inserted,
-        late=result.late,
-        evicted=result.evicted,
-        duplicates=result.duplicates,
-        already_applied=result.already_applied,
-        durability=result.durability,
-        ahead=result.ahead,
-        history=result.history,
-    )
+    message = _written(result)
     for answer in result.answers:
         fill_answer(message.answers.add(), answer)
     return message
@@ -297,17 +287,7 @@ def written(result: WriteResult) -> pb.InsertResponse:
 
 def admitted(result: Admission) -> pb.AdmitResponse:
     """Return the result of a write that decides as a message."""
-    message = pb.AdmitResponse(
-        admitted=result.admitted,
-        inserted=result.inserted,
-        late=result.late,
-        evicted=result.evicted,
-        ahead=result.ahead,
-        history=result.history,
-        refused=result.refused,
-        already_applied=result.already_applied,
-        durability=result.durability,
-    )
+    message = _admitted(result)
     if result.refused:
         message.retry_after.extend([-1 if each is None else each for each in result.retry_after])
     for limit in result.limits:

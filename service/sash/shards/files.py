@@ -20,7 +20,7 @@ from sash.durability.formats import seal, unseal
 from sash.durability.images.export import FRAME_BYTES_MAX
 from sash.durability.images.forms import batch_of, names_of, states_of
 from sash.durability.records.columns import batch_to, columns_to
-from sash.durability.records.splitting import split
+from sash.durability.records.splitting import owners, split
 from sash.shard import Parts
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
@@ -324,7 +324,7 @@ class Splitter:
     def _split(self, kind: str, batch: AnyBatch) -> Iterator[tuple[int, bytes]]:
         name = self._window.name
         alone = int(shards_of(name, [""], self._shards)[0])
-        parts = {alone: batch} if batch.keys is None else split(name, batch, self._shards)
+        parts = {alone: batch} if batch.keys is None else split(batch, owners(name, batch, self._shards))
         for shard, part in parts.items():
             self._rows[shard] += len(part.times)
             yield self._framed(shard, kind, batch_to(part))

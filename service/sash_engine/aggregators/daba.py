@@ -43,59 +43,59 @@ queue is a doubly linked list instead of a chunked array, so no step copies entr
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar, cast
 
 from sash_engine.aggregators.base import InOrder
 from sash_engine.aggregators.checks import require
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["DABA"]
+__all__ = ["DABA", "Cell", "Pointers"]
 
 
 class Cell:
-    """One entry: its partial, and a fold that depends on its list."""
+    """One entry: its partial, or a fold in the place of it."""
 
-    __slots__ = ("fold", "newer", "older", "partial")
+    __slots__ = ("newer", "older", "partial")
 
     partial: Partial
-    fold: Partial
-    newer: Cell
+    newer: Any
 
-    def __init__(self, older: Cell | None) -> None:
+    def __init__(self, older: Any) -> None:
         self.older = older
 
 
-class DABA(InOrder):
-    """A first-in-first-out window with constant cost in the worst case.
+class Folded(Cell):
+    """One entry: its partial, and a fold that depends on its list."""
+
+    __slots__ = ("fold",)
+
+    fold: Partial
+
+
+class Pointers(InOrder):
+    """A queue of cells with the pointers of DABA, and how they move.
 
     Args:
         monoid: the aggregate.
     """
 
-    algorithm = "daba"
+    _cell: ClassVar[type[Cell]] = Cell
 
     def __init__(self, monoid: Monoid) -> None:
         super().__init__(monoid)
         self._size = 0
         # The pointers have the names of the paper. The cell at E is empty, for the next entry.
-        self._F = self._L = self._R = self._A = self._B = self._E = Cell(None)
+        self._F = self._L = self._R = self._A = self._B = self._E = cast("Any", self._cell(None))
 
     def __len__(self) -> int:
         return self._size
 
-    def query(self) -> Any:
-        if self._F is self._B:
-            return self.monoid.lower(self.monoid.identity)  # only an empty window has an empty front
-        if self._B is self._E:
-            return self.monoid.lower(self._F.fold)
-        return self.monoid.lower(self.monoid.combine(self._F.fold, before(self._E).fold))
-
     def insert(self, value: Any) -> None:
         cell = self._E
         cell.partial = self.monoid.lift(value)
-        back_is_empty = self._B is cell
-        cell.fold = cell.partial if back_is_empty else self.monoid.combine(before(cell).fold, cell.partial)
-        cell.newer = self._E = Cell(cell)
+        self._fold_in(cell)
+        cell.newer = self._E = self._cell(cell)
         self._size += 1
         self._fix_up()
 
@@ -110,36 +110,34 @@ class DABA(InOrder):
     def _fix_up(self) -> None:
         """Restore the balance after one insert or evict."""
         if self._F is self._B:  # empty, or with one new entry: there is only the front
-            self._L = self._R = self._A = self._B = self._E
+            self._restart()
             return
         if self._L is self._B:
             self._flip()
-        if self._L is self._R:
-            self._shift()
+        if self._L is self._R:  # past an entry that is repaired
+            self._L = self._R = self._A = self._A.newer
         else:
             self._shrink()
+
+    def _restart(self) -> None:
+        """Make all there is the front."""
+        self._L = self._R = self._A = self._B = self._E
 
     def _flip(self) -> None:
         """Make the front the left list and the back the right list; R already is at the border between them."""
         self._L = self._F
         self._A = self._B = self._E
 
-    def _shift(self) -> None:
-        """Move past an entry that is repaired."""
-        self._L = self._R = self._A = self._A.newer
+    @abstractmethod
+    def _fold_in(self, cell: Any) -> None:
+        """Add the newest entry to the fold of the back."""
 
+    @abstractmethod
     def _shrink(self) -> None:
         """Repair the oldest entry of the left list and the newest entry of the right list."""
-        combine, left, right = self.monoid.combine, self._L, before(self._A)
-        fold = combine(left.fold, right.fold)  # the left list from here on, then the right list
-        if self._A is self._B:
-            left.fold, right.fold = fold, right.partial
-        else:
-            left.fold = combine(fold, self._A.fold)
-            right.fold = combine(right.partial, self._A.fold)
-        self._L, self._A = left.newer, right
 
-    def check_invariants(self) -> None:
+    def _checked(self) -> tuple[list[Any], list[int]]:
+        """The cells, the empty one last, and where F, L, R, A, B and E are among them; raises if they are wrong."""
         cells = [self._F]
         while cells[-1] is not self._E:
             cells.append(cells[-1].newer)
@@ -153,6 +151,43 @@ class DABA(InOrder):
         require(r - left == a - r, "balance", f"|[L,R)| is {r - left}, but |[R,A)| is {a - r}")
         if self._size:
             require(b - left + 1 == (b - f) - (e - b), "balance", f"F, L, R, A, B, E = {bounds}")
+        return cells, bounds
+
+
+class DABA(Pointers):
+    """A first-in-first-out window with constant cost in the worst case.
+
+    Args:
+        monoid: the aggregate.
+    """
+
+    algorithm = "daba"
+    _cell = Folded
+
+    def query(self) -> Any:
+        if self._F is self._B:
+            return self.monoid.lower(self.monoid.identity)  # only an empty window has an empty front
+        if self._B is self._E:
+            return self.monoid.lower(self._F.fold)
+        return self.monoid.lower(self.monoid.combine(self._F.fold, self._E.older.fold))
+
+    def _fold_in(self, cell: Any) -> None:
+        back_is_empty = self._B is cell
+        cell.fold = cell.partial if back_is_empty else self.monoid.combine(cell.older.fold, cell.partial)
+
+    def _shrink(self) -> None:
+        combine, left, right = self.monoid.combine, self._L, self._A.older
+        fold = combine(left.fold, right.fold)  # the left list from here on, then the right list
+        if self._A is self._B:
+            left.fold, right.fold = fold, right.partial
+        else:
+            left.fold = combine(fold, self._A.fold)
+            right.fold = combine(right.partial, self._A.fold)
+        self._L, self._A = left.newer, right
+
+    def check_invariants(self) -> None:
+        cells, bounds = self._checked()
+        _, left, r, a, b, _ = bounds
         partials = [cell.partial for cell in cells[:-1]]
         for index in range(self._size):
             if index < left or a <= index < b:
@@ -162,9 +197,3 @@ class DABA(InOrder):
             else:
                 first, last = (r if index < a else b), index + 1
             self._check_fold(f"fold {index}, pointers {bounds}", cells[index].fold, partials[first:last])
-
-
-def before(cell: Cell) -> Cell:
-    """Return the cell before this one, which must not be the oldest."""
-    assert cell.older is not None
-    return cell.older

@@ -38,26 +38,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sash_engine.aggregators.base import InOrder
-from sash_engine.aggregators.checks import require
+from sash_engine.aggregators.daba import Cell, Pointers
 from sash_engine.monoids.base import Monoid, Partial
 
 __all__ = ["DABALite"]
 
 
-class Cell:
-    """One entry: a partial or a fold, depending on its list."""
-
-    __slots__ = ("newer", "older", "partial")
-
-    partial: Partial
-    newer: Cell
-
-    def __init__(self, older: Cell | None) -> None:
-        self.older = older
-
-
-class DABALite(InOrder):
+class DABALite(Pointers):
     """A first-in-first-out window with constant cost in the worst case and little memory.
 
     Args:
@@ -68,14 +55,8 @@ class DABALite(InOrder):
 
     def __init__(self, monoid: Monoid) -> None:
         super().__init__(monoid)
-        self._size = 0
-        # The pointers have the names of the paper. The cell at E is empty, for the next entry.
-        self._F = self._L = self._R = self._A = self._B = self._E = Cell(None)
         self._middle: Partial = monoid.identity
         self._back: Partial = monoid.identity
-
-    def __len__(self) -> int:
-        return self._size
 
     def query(self) -> Any:
         if self._F is self._B:
@@ -84,69 +65,27 @@ class DABALite(InOrder):
             return self.monoid.lower(self._F.partial)
         return self.monoid.lower(self.monoid.combine(self._F.partial, self._back))
 
-    def insert(self, value: Any) -> None:
-        cell = self._E
-        cell.partial = self.monoid.lift(value)
+    def _fold_in(self, cell: Cell) -> None:
         back_is_empty = self._B is cell
         self._back = cell.partial if back_is_empty else self.monoid.combine(self._back, cell.partial)
-        cell.newer = self._E = Cell(cell)
-        self._size += 1
-        self._fix_up()
 
-    def evict(self) -> None:
-        if not self._size:
-            raise self._nothing_to_evict()
-        self._F = self._F.newer
-        self._F.older = None  # frees the cell; nothing reads before F
-        self._size -= 1
-        self._fix_up()
-
-    def _fix_up(self) -> None:
-        """Restore the balance after one insert or evict."""
-        if self._F is self._B:  # empty, or with one new entry: there is only the front
-            self._L = self._R = self._A = self._B = self._E
-            self._middle = self._back = self.monoid.identity
-            return
-        if self._L is self._B:
-            self._flip()
-        if self._L is self._R:
-            self._shift()
-        else:
-            self._shrink()
+    def _restart(self) -> None:
+        super()._restart()
+        self._middle = self._back = self.monoid.identity
 
     def _flip(self) -> None:
-        """Make the front the left list and the back the right list; R already is at the border between them."""
-        self._L = self._F
-        self._A = self._B = self._E
+        super()._flip()
         self._middle, self._back = self._back, self.monoid.identity
 
-    def _shift(self) -> None:
-        """Move past an entry that is repaired."""
-        self._L = self._R = self._A = self._A.newer
-
     def _shrink(self) -> None:
-        """Repair the oldest entry of the left list and the newest entry of the right list."""
         left, right = self._L, self._A.older
-        assert right is not None
         left.partial = self.monoid.combine(left.partial, self._middle)
         if self._A is not self._B:
             right.partial = self.monoid.combine(right.partial, self._A.partial)
         self._L, self._A = left.newer, right
 
     def check_invariants(self) -> None:
-        cells = [self._F]
-        while cells[-1] is not self._E:
-            cells.append(cells[-1].newer)
-            require(cells[-1].older is cells[-2], "links", f"cell {len(cells) - 1} does not lead back")
-        at = {id(cell): index for index, cell in enumerate(cells)}
-        pointers = (self._F, self._L, self._R, self._A, self._B, self._E)
-        require(all(id(cell) in at for cell in pointers), "pointers", "one is at a cell that has left")
-        f, left, r, a, b, e = bounds = [at[id(cell)] for cell in pointers]
-        require(bounds == sorted(bounds), "pointer order", f"F, L, R, A, B, E = {bounds}")
-        require(e - f == self._size, "size", f"{e - f} cells for {self._size} entries")
-        require(r - left == a - r, "balance", f"|[L,R)| is {r - left}, but |[R,A)| is {a - r}")
-        if self._size:
-            require(b - left + 1 == (b - f) - (e - b), "balance", f"F, L, R, A, B, E = {bounds}")
+        cells, (_, left, r, a, b, e) = self._checked()
         # The folds in the queue cannot be checked: their partials are gone.
         self._check_fold("back", self._back, (cell.partial for cell in cells[b:e]))
         if left < r:

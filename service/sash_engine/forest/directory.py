@@ -239,12 +239,13 @@ class Directory(Level):
                 moved.add(position - runs[run][0] + runs[run][2])
         self.stale = moved
 
-    def _move(self, dead: int, rows: int, capacity: int) -> None:
-        super()._move(dead, rows, capacity)
-        self._first = moved(self._first, dead, rows, capacity)
-        self._last = moved(self._last, dead, rows, capacity)
-        self._ids = moved(self._ids, dead, rows, capacity)
+    def make_room(self, k: int, live: int) -> int:
+        base = self.base
+        rows = super().make_room(k, live)
+        dead, mine = self.base - base, (self._first, self._last, self._ids)
+        self._first, self._last, self._ids = moved(mine, dead, rows, len(self.counts))
         del self._blocks[:dead]
+        return rows
 
     def advance(self, head: int) -> None:
         """Drop the blocks before `head`; their ids are released when they are swept."""

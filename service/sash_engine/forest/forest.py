@@ -91,7 +91,7 @@ from sash_engine.forest.image import BEFORE_ALL, ForestImage
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.levels import Levels
 from sash_engine.forest.pane_layout import PaneLayout
-from sash_engine.forest.ranges import RangeAnswers, blocks_steps
+from sash_engine.forest.ranges import Parts, RangeAnswers, blocks_steps
 from sash_engine.forest.segments import lengths_of_segments, runs_of_numbers, starts_of_runs
 from sash_engine.forest.series import Rows, answers_of, fold_buckets, free_steps
 from sash_engine.forest.sliding import slid_steps
@@ -330,9 +330,9 @@ class Forest:
             starts, stops: int64 (m,): start <= time < stop.
         """
         if self._len:
-            forest = self._directory, self._levels, self._tail, self._skip
-            whole = self._newest + 1, partial(self.totals, out.layout)
-            yield from slid_steps(out, which, starts, stops, forest, whole, self._cold)
+            whole = partial(self.totals, out.layout)
+            parts = Parts(self._directory, self._levels, self._tail, self._skip, self._newest + 1, whole, self._cold)
+            yield from slid_steps(out, which, starts, stops, parts)
 
     def open_rows(self) -> tuple[list[Array], int, int] | None:
         """The columns of the open block, with its rows start..stop, if no row is anywhere else."""
@@ -612,7 +612,9 @@ class Forest:
             if tail.rows:
                 self._seal()
             if m > block:
-                whole = self._adopt_whole(rows, m)
+                whole = m - m % block
+                partials = self._layout.reduce_segments([column[:whole] for column in rows], np.arange(0, whole, block))
+                self._directory.extend_whole(rows, whole // block, block, partials)
                 rows, m = [column[whole:] for column in rows], m - whole
             if 2 * m >= block:
                 self._directory.append(rows, self._layout.reduce(rows))
@@ -624,14 +626,6 @@ class Forest:
             self._seal_full()
         if start < m:
             tail.extend(rows, start, m)
-
-    def _adopt_whole(self, rows: Sequence[Array], m: int) -> int:
-        """Make whole blocks of the first rows; return how many rows went."""
-        block = self._layout.block
-        stop = m - m % block
-        partials = self._layout.reduce_segments([column[:stop] for column in rows], np.arange(0, stop, block))
-        self._directory.extend_whole(rows, stop // block, block, partials)
-        return stop
 
     def _make_room(self) -> int:
         """Make room for a row in the tail; return the row."""

@@ -75,15 +75,13 @@ class Level:
         """Move the nodes to longer columns, with room for k more, without those before `live`; return `tail`'s row."""
         dead = min(max(live, self.base), self.tail) - self.base
         rows = self.tail - self.base - dead
+        capacity = max(_FIRST_ROWS, 2 * rows, rows + k)
         self.release(slice(0, dead))
-        self._move(dead, rows, max(_FIRST_ROWS, 2 * rows, rows + k))
+        (self.counts,) = moved([self.counts], dead, rows, capacity)
+        self._hold([tuple(moved(parts, dead, rows, capacity)) for parts in self.columns])
+        self._clear(slice(rows, capacity))
         self.base += dead
         return rows
-
-    def _move(self, dead: int, rows: int, capacity: int) -> None:
-        self.counts = moved(self.counts, dead, rows, capacity)
-        self._hold([tuple([moved(part, dead, rows, capacity) for part in parts]) for parts in self.columns])
-        self._clear(slice(rows, capacity))
 
     def restart(self, position: int) -> None:
         """Forget all nodes; the next one is at `position`."""
@@ -170,8 +168,11 @@ class Level:
             monoid.clear(self.columns[slot], rows)
 
 
-def moved(column: Array, dead: int, rows: int, capacity: int) -> Array:
-    """A longer copy of a column, without its first `dead` rows."""
-    out = np.empty(capacity, column.dtype)
-    out[:rows] = column[dead : dead + rows]
+def moved(columns: Sequence[Array], dead: int, rows: int, capacity: int) -> list[Array]:
+    """Longer copies of columns, without their first `dead` rows."""
+    out = []
+    for column in columns:
+        longer = np.empty(capacity, column.dtype)
+        longer[:rows] = column[dead : dead + rows]
+        out.append(longer)
     return out

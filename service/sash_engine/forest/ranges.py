@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["RangeAnswers", "RangePartials", "blocks_steps", "combined_steps", "forest_steps"]
+__all__ = ["Parts", "RangeAnswers", "RangePartials", "blocks_steps", "combined_steps", "forest_steps"]
 
 _TOUCHED = 32_768
 """Rows that one step looks at, counted for each range that has them: 0.5 ms."""
@@ -50,6 +51,22 @@ _RUN = 16
 
 _WIDE, _WIDE_LARGE = 16_384, 1_024
 """Ranges over several blocks that are folded together; each has two partials of its own, which may be sketches."""
+
+
+class Parts(NamedTuple):
+    """A forest that has sealed blocks, as ranges are answered from it."""
+
+    directory: Directory
+    levels: Levels
+    tail: Tail
+    skip: int
+    """How many rows of the first block have left."""
+    stop: int
+    """The time behind the newest entry."""
+    whole: Callable[[], Sequence[Partial]]
+    """Returns the partials over all entries, as a single question gets them."""
+    cold: Cold | None
+    """Where blocks are kept; None: in memory."""
 
 
 class RangeAnswers:
@@ -163,26 +180,15 @@ class RangePartials(RangeAnswers):
         return np.concatenate(self._ranges), [joined(of_slot) for of_slot in zip(*self._partials, strict=True)]
 
 
-def forest_steps(
-    out: RangeAnswers,
-    which: Array,
-    starts: Array,
-    stops: Array,
-    forest: tuple[Directory, Levels, Tail, int],
-    whole: tuple[int, Callable[[], Sequence[Partial]]],
-    cold: Cold | None,
-) -> Steps[None]:
-    """Answer over ranges of one forest that has sealed blocks.
+def forest_steps(out: RangeAnswers, which: Array, starts: Array, stops: Array, forest: Parts) -> Steps[None]:
+    """Answer over ranges of one forest.
 
     Args:
         out: gets the answers.
         which: int64 (m,), the numbers of the ranges there.
         starts, stops: int64 (m,): start <= time < stop. Blocks are read the fewer times the better these are sorted.
-        forest: its sealed blocks, their nodes, the open block, and how many rows of the first have left.
-        whole: the time behind the newest entry, and the partials over all entries, as a single question gets them.
-        cold: where blocks are kept; None: in memory.
     """
-    directory, levels, tail, skip = forest
+    directory, levels, tail, skip, stop_of_all, whole, cold = forest
     if directory.stale:
         levels.freshen()
     head, wide = directory.head, _WIDE_LARGE if any(m.large for m in out.layout.monoids) else _WIDE
@@ -195,9 +201,9 @@ def forest_steps(
         rows = before[each.last] + each.stop - before[each.first] - each.begin
         out.rows[which[x:y]] = np.maximum(rows, 0)
         some = np.flatnonzero(rows > 0)
-        all_there = (each.first[some] == 0) & (each.begin[some] == skip) & (stops[x:y][some] >= whole[0])
+        all_there = (each.first[some] == 0) & (each.begin[some] == skip) & (stops[x:y][some] >= stop_of_all)
         if all_there.any():
-            total = whole[1]()
+            total = whole()
             packed = [monoid.pack([each_total]) for monoid, each_total in zip(out.layout.monoids, total, strict=True)]
             at = np.zeros(int(all_there.sum()), np.int64)
             yield from out.put_partials(which[x:y][some[all_there]], [_take(parts, at) for parts in packed])

@@ -19,11 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from sash_engine.forest.cold import Cold
-from sash_engine.forest.directory import Directory
-from sash_engine.forest.levels import Levels
-from sash_engine.forest.ranges import RangeAnswers, forest_steps
-from sash_engine.forest.tail import Tail
+from sash_engine.forest.ranges import Parts, RangeAnswers, forest_steps
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
@@ -41,29 +37,21 @@ _RUN = 16
 """Blocks that one step reads."""
 
 
-def slid_steps(
-    out: RangeAnswers,
-    which: Array,
-    starts: Array,
-    stops: Array,
-    forest: tuple[Directory, Levels, Tail, int],
-    whole: tuple[int, Callable[[], Sequence[Partial]]],
-    cold: Cold | None,
-) -> Steps[None]:
-    """Answer over ranges of one forest that has sealed blocks; arguments as of `forest_steps`."""
+def slid_steps(out: RangeAnswers, which: Array, starts: Array, stops: Array, forest: Parts) -> Steps[None]:
+    """Answer over ranges of one forest; arguments as of `forest_steps`."""
     layout = out.layout
     slides = [slot for slot, monoid in enumerate(layout.monoids) if monoid.slides and layout.rows_are_entries]
     runs = _runs(forest, starts, stops) if slides else []
     if not runs:
-        yield from forest_steps(out, which, starts, stops, forest, whole, cold)
+        yield from forest_steps(out, which, starts, stops, forest)
         return
     others, sliding = [slot for slot in range(len(layout.monoids)) if slot not in slides], out.part(slides)
-    totals = [(whole[0], partial(_some, whole[1], slots)) for slots in (others, slides)]
-    yield from forest_steps(out.part(others), which, starts, stops, forest, totals[0], cold)
+    for_others, for_sliding = (forest._replace(whole=partial(_some, forest.whole, slots)) for slots in (others, slides))
+    yield from forest_steps(out.part(others), which, starts, stops, for_others)
     left = np.delete(np.arange(len(which)), np.concatenate(runs))
-    yield from forest_steps(sliding, which[left], starts[left], stops[left], forest, totals[1], cold)
+    yield from forest_steps(sliding, which[left], starts[left], stops[left], for_sliding)
     for run in runs:
-        columns = yield from _rows(sliding.layout.used, forest, int(starts[run].min()), int(stops[run].max()), cold)
+        columns = yield from _rows(sliding.layout.used, forest, int(starts[run].min()), int(stops[run].max()))
         begin, end = columns[0].searchsorted(starts[run]), columns[0].searchsorted(stops[run])
         some = np.flatnonzero(begin < end)
         for_slots = list[Array]()
@@ -77,9 +65,9 @@ def _some(totals: Callable[[], Sequence[Partial]], slots: Sequence[int]) -> list
     return [found[slot] for slot in slots]
 
 
-def _runs(forest: tuple[Directory, Levels, Tail, int], starts: Array, stops: Array) -> list[Array]:
+def _runs(forest: Parts, starts: Array, stops: Array) -> list[Array]:
     """Ranges that slide: of each run their numbers, in order. Where they begin and end is known to a block."""
-    directory, _, tail, _ = forest
+    directory, tail = forest.directory, forest.tail
     _, last = directory.spans(directory.head, directory.tail)
     counts, _ = directory.slices(directory.head, directory.tail)
     before = np.concatenate(([0], np.cumsum(np.append(counts, tail.rows))))
@@ -98,11 +86,9 @@ def _runs(forest: tuple[Directory, Levels, Tail, int], starts: Array, stops: Arr
     return runs
 
 
-def _rows(
-    used: Sequence[int], forest: tuple[Directory, Levels, Tail, int], start: int, stop: int, cold: Cold | None
-) -> Steps[list[Array]]:
+def _rows(used: Sequence[int], forest: Parts, start: int, stop: int) -> Steps[list[Array]]:
     """The times, and the columns that are used, of the open block and of those that have start <= time < stop."""
-    directory, _, tail, skip = forest
+    directory, tail, skip = forest.directory, forest.tail, forest.skip
     head, (_, last) = directory.head, directory.spans(directory.head, directory.tail)
     first, behind = int(last.searchsorted(start)), int(last.searchsorted(stop)) + 1
     parts: list[list[Array]] = [[] for _ in tail.columns]
@@ -112,8 +98,8 @@ def _rows(
         for block in map(directory.block, sealed[a:b]):
             for i in {0, *used}:
                 parts[i].append(block.columns[i][: block.rows])
-        if cold is not None:
-            cold.cache.trim()
+        if forest.cold is not None:
+            forest.cold.cache.trim()
         yield
     columns = list(tail.columns)
     for i in {0, *used}:

@@ -286,7 +286,7 @@ class SeriesQuery(Question[Series | Page[Series]]):
     name: ClassVar[str] = "series"
     start: int
     end: int
-    step: str | int
+    step: str | int = ""
     width: str | int | None = None
     key: str | None = None
     keys: KeyList = ()

@@ -20,7 +20,7 @@ import numpy as np
 from sash.durability.records import digests
 from sash.durability.records.columns import batch_from, batch_to, size_of, texts_bytes
 from sash.durability.records.derived import DROPS, Derive, Drop
-from sash.durability.records.splitting import split
+from sash.durability.records.splitting import owners, split
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
@@ -32,7 +32,7 @@ from sash_engine.windows.questions import Limit
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import changes
-from sash_wire.placement import shard_of, shards_of
+from sash_wire.placement import shard_of
 
 __all__ = [
     "AddAggregates",
@@ -185,10 +185,14 @@ class _OfBatch(Command[R]):
         return len(self.batch.times)
 
     def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
-        parts = {} if self.batch.keys is None else split(window, self.batch, shards)
-        if not parts:  # one shard takes it, or refuses it
+        if self.batch.keys is None or not len(self.batch.times):  # one shard takes it, or refuses it
             return {shard_of(window, None, shards): self}
-        return {shard: replace(self, batch=part) for shard, part in parts.items()}
+        of = owners(window, self.batch, shards)
+        return {shard: self._part(part, of, shard) for shard, part in split(self.batch, of).items()}
+
+    def _part(self, batch: AnyBatch, of: Array, shard: int) -> Self:
+        """The part of a shard: these rows."""
+        return replace(self, batch=batch)
 
     def fields(self) -> list[Any]:
         return [batch_to(self.batch)]
@@ -324,13 +328,8 @@ class Admit(_OfBatch[Admission]):
         bits = np.unpackbits(np.frombuffer(decided, np.uint8), count=n).astype(np.bool_)
         return Admission(admitted=bits[self.rows].tolist(), already_applied=True)
 
-    def split(self, window: str, spec: WindowSpec, shards: int) -> Mapping[int, Self]:
-        parts, keys = _OfBatch.split(self, window, spec, shards), self.batch.keys
-        if len(parts) > 1 and keys is not None:
-            of = shards_of(window, keys.dictionary, shards)[keys.codes]
-            for shard, part in parts.items():
-                part.mine = of == shard
-        return parts
+    def _part(self, batch: AnyBatch, of: Array, shard: int) -> Self:
+        return replace(self, batch=batch, mine=self.mine if batch is self.batch else of == shard)
 
     def none(self, batch: AnyBatch) -> Self:
         """The part of a shard that has no row of it."""

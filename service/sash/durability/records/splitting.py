@@ -10,25 +10,30 @@ from sash_engine.monoids.base import Array
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_wire.placement import shards_of
 
-__all__ = ["none_of", "rows_of", "split", "split_keys"]
+__all__ = ["none_of", "owners", "rows_of", "split", "split_keys"]
 
 
-def split(window: str, batch: AnyBatch, shards: int) -> dict[int, AnyBatch]:
-    """Return the parts of a bulk with keys, by shard, in ascending order; only of shards that get rows.
-
-    Args:
-        batch: it was checked.
-    """
+def owners(window: str, batch: AnyBatch, shards: int) -> Array:
+    """Return the shard of each row of a bulk with keys, which was checked."""
     keys = batch.keys
     assert keys is not None, "a bulk without keys belongs to one shard"
-    of = shards_of(window, keys.dictionary, shards)[keys.codes]
+    of: Array = shards_of(window, keys.dictionary, shards)[keys.codes]
+    return of
+
+
+def split(batch: AnyBatch, of: Array) -> dict[int, AnyBatch]:
+    """Return the parts of a bulk by shard, in ascending order; only of shards that get rows.
+
+    Args:
+        of: as `owners` returns them.
+    """
     if not len(of):
         return {}
     first = int(of[0])
     if (of == first).all():
         return {first: batch}
     order = np.argsort(of, kind="stable")
-    bounds = np.cumsum(np.bincount(of, minlength=shards)).tolist()
+    bounds = np.cumsum(np.bincount(of)).tolist()
     return {
         shard: rows_of(batch, order[start:stop])
         for shard, (start, stop) in enumerate(zip([0, *bounds], bounds, strict=False))

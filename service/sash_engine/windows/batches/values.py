@@ -8,7 +8,7 @@ from typing import Any
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType
 from sash_engine.windows.spec.window import WindowSpec
-from sash_wire.meant import instead, near
+from sash_wire import meant
 from sash_wire.nulls import PLACEHOLDERS
 
 __all__ = ["Fields", "no_field"]
@@ -38,7 +38,7 @@ class Fields:
                 left_out += name not in fields
                 continue
             if name not in fields:
-                others = near(name, fields.keys() - {known for known, _, _ in self._fields})
+                others = meant.near(name, fields.keys() - {known for known, _, _ in self._fields})
                 misspelt = "" if others is None else f"; {others!r} is no field: is it misspelt?"
                 raise InvalidArgument(f"field {name!r} is missing{misspelt}", field=name)
             value = fields[name]
@@ -54,9 +54,7 @@ class Fields:
 
 def no_field(window: str, name: str, fields: Iterable[str]) -> InvalidArgument:
     """The error for a name that is no field of a window, which has these."""
-    return InvalidArgument(
-        f"window {window!r} has no field {name[:200]!r}{instead(name, fields, 'it has')}", field=name
-    )
+    return InvalidArgument(meant.no_field(window, name, fields), field=name)
 
 
 def _checked_value(value: Any, kind: FieldType, name: str) -> Any:

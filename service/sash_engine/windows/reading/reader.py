@@ -23,7 +23,6 @@ import numpy as np
 
 from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.forest import Cold, Forest, Layout
-from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series, parts_of
 from sash_engine.windows.keys.keys import NEVER
@@ -495,73 +494,51 @@ class Reader:
 
     def _answers(self, name: str, key: str | None, spans: Sequence[Span], question: Query) -> list[Answer]:
         """The answers of one key: one for each lookback, or one over everything (up to `as_of`)."""
-        answers = self._answers_of_key(name, key, spans, question)
-        if self._known is not None:
-            number = self._known.number if question.known_at is None else question.known_at
-            for answer in answers:
-                answer.known_at = number
-        return answers
-
-    def _answers_of_key(self, name: str, key: str | None, spans: Sequence[Span], question: Query) -> list[Answer]:
-        keys, as_of, partials = self._keys, question.as_of, question.partials
+        keys, as_of, known_at, partials = self._keys, question.as_of, question.known_at, question.partials
         number = self._asked.find(name)
         if spans:
-            bounds = trailing(self._slide, as_of, None if number is None else keys.now_of[number])
-            if bounds is None:
-                return [self._nothing(key, None, None, text, partials) for text, _ in spans]
-            now, end = bounds
-            return [
-                self._range(number, key, max(now - span + 1, TICK_MIN), end, text, partials, question.known_at)
-                for text, span in spans
-            ]
-        if number is None:
-            return [self._nothing(key, None, as_of, None, partials)]
-        if as_of is not None:
-            answer = self._range(number, key, TICK_MIN, as_of, None, partials, question.known_at)
+            now, end = trailing(self._slide, as_of, None if number is None else keys.now_of[number]) or (None, None)
+            answers = []
+            for text, span in spans:
+                start = None if now is None else max(now - span + 1, TICK_MIN)
+                answers.append(self._range(number, key, start, end, text, partials, known_at))
+        elif number is None:
+            answers = [self._range(None, key, None, as_of, None, partials)]
+        elif as_of is not None:
+            answer = self._range(number, key, TICK_MIN, as_of, None, partials, known_at)
             answer.start = keys.span(number)[0] if answer.entries else None
-            if answer.entries and question.known_at is not None:
-                answer.start = self.known_of().oldest(number, question.known_at)
-            return [answer]
-        self._costs.check_entries(keys.entries(number))
-        entries, answers = keys.query(number, self._layout)
-        answer = Answer(key, *keys.span(number), entries, self._named(answers), parts=parts_of(self._spec, key))
-        if partials:
-            answer.partials = partials_of(self._layout, entries, keys.totals(number, self._layout))
-        return [answer]
+            if answer.entries and known_at is not None:
+                answer.start = self.known_of().oldest(number, known_at)
+            answers = [answer]
+        else:
+            self._costs.check_entries(keys.entries(number))
+            entries, named = keys.query(number, self._layout)
+            answer = Answer(key, *keys.span(number), entries, self._named(named), parts=parts_of(self._spec, key))
+            if partials:
+                answer.partials = partials_of(self._layout, entries, keys.totals(number, self._layout))
+            answers = [answer]
+        if self._known is not None:
+            for answer in answers:
+                answer.known_at = self._known.number if known_at is None else known_at
+        return answers
 
     def _range(
         self,
         number: int | None,
         key: str | None,
-        start: int,
-        end: int,
+        start: int | None,
+        end: int | None,
         lookback: str | None,
         partials: bool,
         known_at: int | None = None,
     ) -> Answer:
-        if number is None:
-            return self._nothing(key, start, end, lookback, partials)
-        if known_at is None or self._wide is None:
+        """The answer over a range of a key; over no entries where there is no key, or no now."""
+        if number is None or start is None or end is None:
+            entries, totals = 0, list(self._layout.identities)
+        elif known_at is None or self._wide is None:
             entries, totals = self._keys.range_totals(number, start, end, self._layout)
         else:
             entries, totals = self.known_of().range_totals(number, start, end, known_at, self._layout, self._wide)
-        return self._answer(key, start, end, entries, totals, lookback, partials)
-
-    def _nothing(
-        self, key: str | None, start: int | None, end: int | None, lookback: str | None, partials: bool
-    ) -> Answer:
-        return self._answer(key, start, end, 0, self._layout.identities, lookback, partials)
-
-    def _answer(
-        self,
-        key: str | None,
-        start: int | None,
-        end: int | None,
-        entries: int,
-        totals: Sequence[Partial],
-        lookback: str | None,
-        partials: bool,
-    ) -> Answer:
         self._costs.check_entries(entries)
         answers = self._named(self._layout.lower(entries, totals))
         out = partials_of(self._layout, entries, totals) if partials else None

@@ -230,7 +230,7 @@ class Writer:
         if self._panes is not None:
             rows.lengths, rows.columns = yield from self._panes.folded_steps(rows.columns, rows.lengths, True)
             entries = int(rows.columns[1].sum())
-        yield from self._insert_of_keys(rows)
+        yield from self._insert_sorted(rows)
         self._slide.after_each(rows.numbers)
         return entries
 
@@ -530,13 +530,6 @@ class Writer:
             rows.numbers[places[a:b]] = self._keys.create(names[a:b])
             yield
 
-    def _insert_sorted(self, rows: Rows) -> Steps[None]:
-        """Insert rows that are on time, of keys that are there."""
-        if len(rows.numbers) == 1:
-            yield from self._insert_of_key(rows.numbers.item(), rows.columns)
-        elif len(rows.numbers):
-            yield from self._insert_of_keys(rows)
-
     def _insert_of_key(self, number: int, columns: Sequence[Array]) -> Steps[None]:
         """Insert the rows of one key: times, then a column per field."""
         times = columns[0]
@@ -552,8 +545,11 @@ class Writer:
             self._keys.bulk_insert(number, some[0], some[1:])
             yield
 
-    def _insert_of_keys(self, rows: Rows) -> Steps[None]:
-        """Insert the rows of several keys, those of some keys at a time, and of a key with many rows alone."""
+    def _insert_sorted(self, rows: Rows) -> Steps[None]:
+        """Insert rows that are on time, of some keys that are there at a time, or many rows of one."""
+        if len(rows.numbers) == 1:
+            yield from self._insert_of_key(rows.numbers.item(), rows.columns)
+            return
         ends = np.cumsum(rows.lengths)
         key = row = 0
         while key < len(ends):
