@@ -457,9 +457,9 @@ class _Blocks:
     def answer(self, out: RangeAnswers, which: Array, starts: Array, stops: Array, known: Array) -> Steps[None]:
         """Answer over ranges, int64 (m,), in steps; those that are the same are folded once."""
         order = np.lexsort((known, stops, starts))
-        asked = starts[order], stops[order], known[order]
-        new = np.flatnonzero(np.logical_or.reduce([np.append(True, np.diff(each) != 0) for each in asked]))
-        (starts, stops, known), ranges = [each[new] for each in asked], (which[order], new)
+        columns = starts[order], stops[order], known[order]
+        new = np.flatnonzero(np.logical_or.reduce([np.append(True, np.diff(each) != 0) for each in columns]))
+        (starts, stops, known), ranges = [each[new] for each in columns], (which[order], new)
         yield
         key, span = np.array([self._number]), (starts.min(keepdims=True), stops.max(keepdims=True))
         gone, _ = yield from self._known.gone(key, *span)
