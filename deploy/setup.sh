@@ -63,7 +63,12 @@ if [ "$WANTED" = dev ]; then
 	END
 fi
 
-"$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$WANTED]"
+pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt)
+wanted=(--editable ".[$WANTED]")
+# uv takes half of the time for all that tests need. It does not read where pip is told to look: pip does the rest.
+[ "$WANTED" = dev ] && "${pip[@]}" uv &&
+	"$VENV/bin/uv" pip install --quiet --python "$VENV/bin/python" --constraint constraints.txt "${wanted[@]}" ||
+	"${pip[@]}" "${wanted[@]}"
 
 if [ "$WANTED" != server ] && ! command -v java >/dev/null && [ -z "${JAVA_HOME:-}" ]; then
 	debian "Spark's runtime" default-jre-headless || say "without Java everything works but Spark"

@@ -916,12 +916,14 @@ count_new(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 struct coupon {
     npy_uint32 name, rows;
 };
-struct sketch {
+struct sketch { /* of the rows first <= row < stop among n */
     struct coupon *table;
     npy_uint32 *of_value;
     npy_uint64 *values;
-    npy_int64 size, used, registers, distinct, having[64];
+    npy_int64 size, used, registers, distinct, having[64], first, stop, n;
 };
+#define HELD "sash_engine.sketch"
+#define RANGE 32 /* an answer is as much work as so many rows that come or leave */
 
 static struct coupon *
 place_of(struct coupon *table, npy_int64 size, npy_uint32 name)
@@ -984,53 +986,114 @@ change(struct sketch *held, npy_int64 noted, int by, npy_int64 later)
     return 1;
 }
 
+static void
+forget(PyObject *capsule)
+{
+    struct sketch *held = PyCapsule_GetPointer(capsule, HELD);
+    free(held->table);
+    free(held->of_value);
+    free(held->values);
+    free(held);
+}
+
+/* Returns a sketch of no rows in a capsule, which owns it; NULL where there is no memory. */
+static PyObject *
+no_rows(npy_int64 registers, npy_int64 n)
+{
+    struct sketch *held = calloc(1, sizeof(struct sketch));
+    PyObject *capsule = held ? PyCapsule_New(held, HELD, forget) : PyErr_NoMemory();
+    if (!capsule) {
+        free(held);
+        return NULL;
+    }
+    held->of_value = calloc(registers * 64, sizeof(npy_uint32));
+    held->values = calloc(registers, sizeof(npy_uint64));
+    held->registers = held->having[0] = registers;
+    held->n = n;
+    if (held->of_value && held->values)
+        return capsule;
+    Py_DECREF(capsule);
+    return PyErr_NoMemory();
+}
+
+/* Goes on to a range, while there is work left to do; returns 0 where there is no memory. */
+static int
+slide(struct sketch *held, const npy_int64 *noted, npy_int64 start, npy_int64 stop, npy_int64 *left)
+{
+    npy_int64 a = held->first, b = held->stop, n = held->n;
+    int made = 1;
+    for (; made && *left > 0 && a < b && a < start; a++, --*left)
+        made = change(held, noted[a], -1, noted[a + AHEAD < n ? a + AHEAD : a]);
+    for (; made && *left > 0 && a < b && b > stop; b--, --*left)
+        made = change(held, noted[b - 1], -1, noted[b - 1]);
+    if (a == b)
+        a = b = start;
+    for (; made && *left > 0 && a > start; a--, --*left)
+        made = change(held, noted[a - 1], 1, noted[a - 1]);
+    for (; made && *left > 0 && b < stop; b++, --*left)
+        made = change(held, noted[b], 1, noted[b + AHEAD < n ? b + AHEAD : b]);
+    held->first = a;
+    held->stop = b;
+    return made;
+}
+
 static PyObject *
 slide_registers(PyObject *Py_UNUSED(module), Arguments arguments, Py_ssize_t count)
 {
-    npy_intp n = -1, k = -1;
-    const npy_int64 *noted = count == 4 ? integers_of(arguments[0], &n) : NULL;
+    npy_intp n = -1, k = -1, done = 0;
+    const npy_int64 *noted = count == 6 ? integers_of(arguments[0], &n) : NULL;
     const npy_int64 *start = noted ? integers_of(arguments[1], &k) : NULL;
     const npy_int64 *stop = start ? integers_of(arguments[2], &k) : NULL;
     long lg_k = stop && PyLong_CheckExact(arguments[3]) ? PyLong_AsLong(arguments[3]) : 0;
-    int fits = lg_k >= 4 && lg_k <= 21 && are_ranges(start, stop, k, n, 1, NPY_MAX_INTP);
-    for (npy_intp i = 0; fits && i < n; i++)
-        fits = noted[i] >> 26 >= 1 && noted[i] >> 26 < 64;
+    long left = lg_k && PyLong_CheckExact(arguments[5]) ? PyLong_AsLong(arguments[5]) : 0;
+    PyObject *capsule = count == 6 ? arguments[4] : NULL;
+    int fits = left > 0 && lg_k >= 4 && lg_k <= 21 && are_ranges(start, stop, k, n, 1, NPY_MAX_INTP), begun = 0;
+    if (fits && PyCapsule_CheckExact(capsule)) { /* of the same rows: they were looked at when it was made */
+        begun = PyCapsule_IsValid(capsule, HELD);
+        fits = begun && ((struct sketch *)PyCapsule_GetPointer(capsule, HELD))->n == n;
+    } else {
+        fits = fits && capsule == Py_None;
+        for (npy_intp i = 0; fits && i < n; i++)
+            fits = noted[i] >> 26 >= 1 && noted[i] >> 26 < 64;
+    }
     if (!fits)
         return fall_back(SLIDE_REGISTERS, arguments, count);
-    struct sketch held = {.registers = 1L << lg_k, .having = {1L << lg_k}};
-    held.of_value = calloc(held.registers * 64, sizeof(npy_uint32));
-    held.values = calloc(held.registers, sizeof(npy_uint64));
-    PyObject *found[4] = {PyArray_SimpleNew(1, &k, NPY_INT64), PyArray_SimpleNew(1, &k, NPY_INT64),
-                          PyArray_SimpleNew(1, &k, NPY_DOUBLE), PyArray_SimpleNew(1, &k, NPY_DOUBLE)};
-    int made = held.of_value && held.values && found[0] && found[1] && found[2] && found[3];
-    for (npy_int64 i = 0, a = 0, b = 0; made && i < k; i++) {
-        while (made && a < b && a < start[i])
-            made = change(&held, noted[a], -1, noted[a + AHEAD < n ? a + AHEAD : a]), a++;
-        while (made && a < b && b > stop[i])
-            made = change(&held, noted[b - 1], -1, noted[b - 1]), b--;
-        if (a == b)
-            a = b = start[i];
-        while (made && a > start[i])
-            made = change(&held, noted[a - 1], 1, noted[a - 1]), a--;
-        while (made && b < stop[i])
-            made = change(&held, noted[b], 1, noted[b + AHEAD < n ? b + AHEAD : b]), b++;
+    if (begun)
+        Py_INCREF(capsule);
+    else if (!(capsule = no_rows(1L << lg_k, n)))
+        return NULL;
+    struct sketch *held = PyCapsule_GetPointer(capsule, HELD);
+    npy_intp most = k < left / RANGE + 1 ? k : left / RANGE + 1;
+    npy_int64 *counts = malloc((most + 1) * 2 * sizeof(npy_int64)), rows = left;
+    double *sums = malloc((most + 1) * 2 * sizeof(double));
+    int made = counts && sums;
+    for (; made && done < most && rows > 0; rows -= RANGE) {
+        made = slide(held, noted, start[done], stop[done], &rows);
+        if (held->first != start[done] || held->stop != stop[done])
+            break;
         double low = 0, high = 0;
         for (int value = 0; value < 32; value++)
-            low += (double)held.having[value] / (double)(1ULL << value);
+            low += (double)held->having[value] / (double)(1ULL << value);
         for (int value = 32; value < 64; value++)
-            high += (double)held.having[value] / (double)(1ULL << value);
-        ((npy_int64 *)PyArray_DATA((PyArrayObject *)found[0]))[i] = held.distinct;
-        ((npy_int64 *)PyArray_DATA((PyArrayObject *)found[1]))[i] = held.having[0];
-        ((double *)PyArray_DATA((PyArrayObject *)found[2]))[i] = low;
-        ((double *)PyArray_DATA((PyArrayObject *)found[3]))[i] = high;
+            high += (double)held->having[value] / (double)(1ULL << value);
+        counts[done] = held->distinct;
+        counts[most + done] = held->having[0];
+        sums[done] = low;
+        sums[most + done++] = high;
     }
-    free(held.table);
-    free(held.of_value);
-    free(held.values);
+    PyObject *found[4] = {PyArray_SimpleNew(1, &done, NPY_INT64), PyArray_SimpleNew(1, &done, NPY_INT64),
+                          PyArray_SimpleNew(1, &done, NPY_DOUBLE), PyArray_SimpleNew(1, &done, NPY_DOUBLE)};
+    for (int i = 0; i < 4 && made; i++)
+        if ((made = found[i] != NULL))
+            memcpy(PyArray_DATA((PyArrayObject *)found[i]),
+                   i < 2 ? (void *)(counts + i * most) : (void *)(sums + (i - 2) * most), done * 8);
+    free(counts);
+    free(sums);
     if (made)
-        return Py_BuildValue("NNNN", found[0], found[1], found[2], found[3]);
+        return Py_BuildValue("NNNNN", found[0], found[1], found[2], found[3], capsule);
     for (int i = 0; i < 4; i++)
         Py_XDECREF(found[i]);
+    Py_DECREF(capsule);
     return PyErr_NoMemory();
 }
 

@@ -397,22 +397,30 @@ def count_new(before: Array, starts: Array, stops: Array) -> Array:
     return new
 
 
-def slide_registers(coupons: Array, starts: Array, stops: Array, lg_k: int) -> tuple[Array, Array, Array, Array]:
-    """What an HLL sketch has of each of k ranges of rows, from what `coupons` answers of these.
+def slide_registers(
+    coupons: Array, starts: Array, stops: Array, lg_k: int, held: Any, most: int
+) -> tuple[Array, Array, Array, Array, Any]:
+    """What an HLL sketch has of each of k ranges of rows, from what `coupons` answers of these; of the first j of them.
 
     From one range to the next it takes in and out the rows by which they differ.
 
     Args:
         starts, stops: int64 (k,), k ranges of rows, none of which is empty.
         lg_k: the logarithm of how many registers the sketch has.
+        held: None; or the last value of the answer about the ranges before these, of the same rows, which is used up.
+        most: how many rows, >= 1, may come or leave, so that j < k; an answer counts as 32 of them.
 
     Returns:
-        how many distinct coupons there are, int64 (k,); how many registers are 0, int64 (k,); and the sums of 2^-r over
-        the registers r < 32, and over the others, float64 (k,).
+        how many distinct coupons there are, int64 (j,); how many registers are 0, int64 (j,); the sums of 2^-r over
+        the registers r < 32, and over the others, float64 (j,); and what to go on from.
     """
-    found = np.zeros((2, len(starts)), np.int64), np.zeros((2, len(starts)))
-    rows, registers, having = Counter[int](), defaultdict[int, Counter[int]](Counter), np.zeros(64, np.int64)
-    having[0], inverse = 1 << lg_k, 0.5 ** np.arange(64)
+    if held is None:
+        having = np.zeros(64, np.int64)
+        having[0] = 1 << lg_k
+        held = 0, 0, Counter[int](), defaultdict[int, Counter[int]](Counter), having
+    a, b, rows, registers, having = held
+    inverse = 0.5 ** np.arange(64)
+    found: tuple[list[Any], ...] = [], [], [], []
 
     def change(row: int, by: int) -> None:
         coupon = coupons.item(row)
@@ -423,16 +431,34 @@ def slide_registers(coupons: Array, starts: Array, stops: Array, lg_k: int) -> t
             values[value] += by
             having[max(+values, default=0)] += 1
 
-    a = b = 0
-    for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-        for row in (*range(a, min(b, start)), *range(max(a, stop), b)):
-            change(row, -1)
-        for row in (*range(start, min(stop, a)), *range(max(start, b), stop)):
-            change(row, 1)
-        a, b = start, stop
-        found[0][:, i] = len(+rows), having[0]
-        found[1][:, i] = (having * inverse)[:32].sum(), (having * inverse)[32:].sum()
-    return (*found[0], *found[1])
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        while most > 0 and (a, b) != (start, stop):
+            if a == b:
+                a = b = start
+            if a < min(b, start):
+                change(a, -1)
+                a += 1
+            elif a < b and b > stop:
+                b -= 1
+                change(b, -1)
+            elif a > start:
+                a -= 1
+                change(a, 1)
+            else:
+                change(b, 1)
+                b += 1
+            most -= 1
+        if most <= 0 and (a, b) != (start, stop):
+            break
+        sums = (having * inverse)[:32].sum(), (having * inverse)[32:].sum()
+        for of_kind, value in zip(found, (len(+rows), having.item(0), *sums), strict=True):
+            of_kind.append(value)
+        most -= 32
+        if most <= 0:
+            break
+    counts, zeros, low, high = map(np.array, found)
+    held = a, b, rows, registers, having
+    return counts.astype(np.int64), zeros.astype(np.int64), low.astype(np.float64), high.astype(np.float64), held
 
 
 with suppress(ImportError):  # there only in a compiled engine; it takes the functions above for what it does not do

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from functools import cache
 
 import numpy as np
 import pytest
 
-from bench.papers import amta, bulk_fiba
+from bench.papers import bulk_fiba
 from bench.papers.__main__ import PAPERS, run
 from bench.papers.common import AnswersDiffer, Experiment, Study, quantiles, values
 from bench.papers.fiba import Late
@@ -27,11 +28,17 @@ EXPERIMENTS = {
 PLOTLESS = {"break-even", "laws"}
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_experiments_run_and_algorithms_agree(paper, tmp_path):
-    study = run(paper, "smoke", tmp_path)  # raises AnswersDiffer where two algorithms do not agree
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """Runs the experiments of a paper, once; raises AnswersDiffer where two algorithms do not agree."""
+    folder = tmp_path_factory.mktemp("papers")
+    return cache(lambda paper: (run(paper, "smoke", folder), folder))
 
-    with (tmp_path / f"{paper}.csv").open(encoding="utf-8") as file:
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_experiments_run_and_algorithms_agree(paper, studied):
+    study, folder = studied(paper)
+    with (folder / f"{paper}.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {row["experiment"] for row in rows} == EXPERIMENTS[paper]
     assert len(rows) == len(study.rows)
@@ -42,14 +49,13 @@ def test_experiments_run_and_algorithms_agree(paper, tmp_path):
         series[row["experiment"]].add(row["series"])
     assert all(len(names) > 1 for experiment, names in series.items() if experiment != "break-even")
     for experiment in EXPERIMENTS[paper] - PLOTLESS:
-        plot = tmp_path / f"{paper}-{experiment}.png"
+        plot = folder / f"{paper}-{experiment}.png"
         assert plot.read_bytes().startswith(b"\x89PNG")
         assert plot.stat().st_size < 80_000
 
 
-def test_the_middle_of_the_window_is_in_the_store_and_not_in_memory(tmp_path):
-    study = Study("amta", "smoke", tmp_path)
-    amta.memory(study)
+def test_the_middle_of_the_window_is_in_the_store_and_not_in_memory(studied):
+    study, _ = studied("amta")
     found = {(row.series, row.x, row.measure): row.value for row in study.rows}
     assert found["amta", 64, "partials in memory"] > 64
     assert found["kvs_amta", 64, "partials in memory"] < found["amta", 64, "partials in memory"]

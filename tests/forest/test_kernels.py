@@ -1,6 +1,7 @@
 """The loops over rows: what each says, and that C says the same, bit by bit, where the engine is compiled."""
 
 import importlib.util
+import itertools
 import math
 import sys
 import warnings
@@ -378,6 +379,20 @@ def test_distinct_values_of_ranges(plain):
                 assert module.count_new(np.array(before), starts, stops).tolist() == expected
 
 
+def slid_in_parts(module, noted, starts, stops, lg_k, most):
+    """What `slide_registers` finds in calls with a bound, each of which does no more than it may."""
+    parts, held, done, rows = [], None, 0, 0
+    while done < len(starts):
+        *part, held = module.slide_registers(noted, starts[done:], stops[done:], lg_k, held, most)
+        parts.append(part)
+        done += len(part[0])
+        assert len(part[0]) * 32 < most + 32
+        rows += most
+    moved = np.abs(np.diff(starts, prepend=starts[0])) + np.abs(np.diff(stops, prepend=starts[0]))
+    assert rows < 2 * (moved.sum() + 32 * len(starts)) + most
+    return [np.concatenate(each) for each in zip(*parts, strict=True)]
+
+
 @pytest.mark.parametrize("lg_k", [4, 12])
 @pytest.mark.parametrize("values", [3, 300, 2**40])
 def test_registers_slide(plain, lg_k, values):
@@ -388,8 +403,8 @@ def test_registers_slide(plain, lg_k, values):
         np.append(np.sort(starts), starts),
         np.append(np.maximum(np.sort(stops), np.sort(starts) + 1), stops),
     )
-    for module in (kernels, plain):
-        counts, zeros, low, high = module.slide_registers(noted, starts, stops, lg_k)
+    for module, most in itertools.product((kernels, plain), (1, 31, 32, 33, 500, 1 << 40)):
+        counts, zeros, low, high = slid_in_parts(module, noted, starts, stops, lg_k, most)
         for i, (a, b) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             registers = dict.fromkeys(range(1 << lg_k), 0)
             for coupon in noted[a:b].tolist():
@@ -406,7 +421,7 @@ def test_registers_slide(plain, lg_k, values):
 def test_registers_of_large_values(plain, top):
     coupons, one = np.array([5 | top << 26, 6 | 1 << 26]), np.array([0, 0, 1])
     for module in (kernels, plain):
-        counts, zeros, low, high = module.slide_registers(coupons, one, np.array([1, 2, 2]), 4)
+        counts, zeros, low, high, _ = module.slide_registers(coupons, one, np.array([1, 2, 2]), 4, None, 1 << 40)
         assert (counts.tolist(), zeros.tolist()) == ([1, 2, 1], [15, 14, 15])
         small, large = (0.5**top, 0) if top < 32 else (0, 0.5**top)
         assert low.tolist() == [15 + small, 14.5 + small, 15.5]

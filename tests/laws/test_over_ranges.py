@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sash_engine.kernels import slide_registers
-from sash_engine.monoids import DistinctCount, Max, StdDev, Sum, sketches
+from sash_engine.monoids import DistinctCount, First, Last, Max, StdDev, Sum, sketches
 from sash_engine.steps import finished
 from tests.support.aggregates import column
 
@@ -72,7 +72,7 @@ def test_registers_with_one_sum_that_differ_in_how_many_are_0():
     distinct, values = DistinctCount("int64", lg_k=4), np.random.default_rng(4).integers(0, 2**60, 3000)
     starts = np.arange(2900)
     stops = starts + 8 + starts % 4
-    _, zeros, low, _ = slide_registers(distinct._coupons(values), starts, stops, 4)
+    _, zeros, low, *_ = slide_registers(distinct._coupons(values, {}), starts, stops, 4, None, 1 << 30)
     order = np.lexsort((zeros, low))
     alike = np.flatnonzero((np.diff(low[order]) == 0) & (np.diff(zeros[order]) != 0))
     assert len(alike) > 20
@@ -81,7 +81,7 @@ def test_registers_with_one_sum_that_differ_in_how_many_are_0():
         assert found.tolist() == [distinct.lower(distinct.reduce([values[starts[i] : stops[i]]])) for i in some]
 
 
-@pytest.mark.parametrize("monoid", [Sum(), Sum("int64"), Max(), StdDev(), DistinctCount()])
+@pytest.mark.parametrize("monoid", [Sum(), Sum("int64"), Max(), StdDev(), DistinctCount(), First(), Last("string")])
 def test_folds(monoid):
     values = VALUES[monoid.types[0]](False)[:2900]
     starts, stops = ranges(2900)
@@ -96,9 +96,9 @@ def test_many_different_estimates_are_several_steps(monkeypatch):
     counting = SimpleNamespace(deserialize=lambda image: made.append(image) or own(image))
     distinct, values, most, before = DistinctCount("int64", lg_k=4), np.arange(500) * 7919, 0, 0
     finished(distinct.over_sliding([values], np.zeros(40, np.int64), np.arange(40) + 1))  # few coupons are kept
-    monkeypatch.setattr(sketches, "_ESTIMATES", 7)
+    monkeypatch.setattr(sketches, "_CHANGES", 7 * 32)
     monkeypatch.setattr(sketches, "ds", SimpleNamespace(hll_sketch=counting))
     for _ in distinct.over_sliding([values], np.arange(400), np.arange(400) + np.arange(400) % 90 + 10):
         most, before = max(most, len(made) - before), len(made)
     assert len(made) > 200
-    assert most == 7
+    assert 1 < most <= 7

@@ -241,7 +241,7 @@ class _Calls:
         self.draw = random.Random(f"{world.scenario.seed} caller {number}")
         self.client = Caller(world, str(number), self.draw.choice([3.0, 20.0, 20.0]))
         self.windows = {name: self.client.window(name) for name in world.histories}
-        self.numbered = {name: _Numbers() for name in world.histories if name not in (PASSING, GATHERED)}
+        self.numbered = {name: _Numbers() for name in world.histories if name != PASSING}
         self.batch = -1
         self.copies = 0
         self.values = 0
@@ -387,13 +387,14 @@ class _Calls:
                 self._say(op, f"not answered: {error}")
                 self.client.delay_s = 0.0
                 if gives_up:
-                    # As a client that ends, and begins again with a higher epoch: it does not know either.
-                    world.met["fenced | a write that is lost"] += 1
-                    world.lost(history, op, self.client)
-                    numbers_.given_up.append(op)
-                    numbers_.epoch, numbers_.sequence = epoch + 1, 0
+                    self._gives_up(history, op, numbers_)
                     return
             except SashClientError as error:
+                if op.soon and error.field == "sequence":  # what it was answered before is lost with memory
+                    world.met["begins again | what it was answered is lost"] += 1
+                    self._say(op, error.message)
+                    self._gives_up(history, op, numbers_)
+                    return
                 if error.reason != "OUT_OF_ROOM" and not self._excused(error):
                     world.fail(AssertionError(f"{op.what} as number {sequence} is refused: {error.message}"))
                     return
@@ -404,7 +405,8 @@ class _Calls:
                 unknown = (done.already_applied or world.moves) and not op.decides
                 self._end(history, op, ANY if unknown else result(done))
                 for old in numbers_.given_up:
-                    world.checked(history.fenced, old)
+                    if not op.soon:  # else the epoch, too, may be lost with memory
+                        world.checked(history.fenced, old)
                 numbers_.given_up = []
                 return
             self.client.delay_s = 0.0
@@ -415,6 +417,13 @@ class _Calls:
                 world.fail(AssertionError(f"{op.what} is not answered in {_PATIENCE_S:.0f} s"))
                 return
             await asyncio.sleep(1.0)
+
+    def _gives_up(self, history: Any, op: Op, numbers: _Numbers) -> None:
+        """Begin again with a higher epoch, as a client that has ended: nobody knows what became of a write."""
+        self.world.met["fenced | a write that is lost"] += 1
+        self.world.lost(history, op, self.client)
+        numbers.given_up.append(op)
+        numbers.epoch, numbers.sequence = numbers.epoch + 1, 0
 
     async def _batch(self, window: AsyncWindow, history: Any, name: str) -> None:
         """Stage a batch as a streaming query does, parts of it twice, and commit it until that is answered."""
@@ -601,16 +610,12 @@ class _Calls:
         name = next(name for name, each in self.world.histories.items() if each is history)
         self.world.note(f"caller {self.number}: {name}: {op.what}{how} …")
         self.client.sent.clear()
+        self.client.began_s = self.world.loop.time()
         self.world.checked(history.begin, op)
 
     def _end(self, history: Any, op: Op, result: Hashable) -> None:
         self._say(op, str(result))
-        if op.soon and not self.world.remembers(self.client):  # its answer was on its way when it was lost with memory
-            self.world.lost(history, op, self.client)
-            return
-        self.world.checked(history.end, op, result)
-        if op.soon and op.writes:
-            self.world.gathers(history, op, self.client)
+        self.world.answered(history, op, result, self.client)
 
     def _excused(self, error: SashClientError) -> bool:
         """Whether a process may say this that has slept while a window came, or whose disk is damaged."""

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,9 +42,9 @@ from sash.tiers.redis_link import Pool
 from sash_client.errors import NotFound, SashClientError
 from sash_engine.errors import SashError
 from sash_wire.placement import shard_of
-from tests.simulation.callers import KEPT, NO_KEY, PASSING, PLAIN, ROLLED, VIEW, compared
+from tests.simulation.callers import GATHERED, KEPT, NO_KEY, PASSING, PLAIN, ROLLED, VIEW, compared
 from tests.simulation.ending import all_forms, resharded
-from tests.simulation.history import Entry, KeyedHistory
+from tests.simulation.history import Entry, KeyedHistory, Op
 from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.peers import Network
 from tests.simulation.redis import Connection, Server
@@ -204,6 +204,12 @@ class Cluster(World):
         self.move_share, self.stale = part.moves, part.sleeps
         self._shadowed: dict[Process, list[tuple[int, Process, Any, Process]]] = {}
         """By process: a shard, who has it still, and who has taken its prefix; the process is one of them."""
+        self._taken_s: dict[int, float] = {}
+        """By shard: when its prefix was taken last, or Redis lost what it had of it."""
+        self._takers: dict[int, tuple[bytes, Member]] = {}
+        """By shard: who took its prefix last, and as which owner."""
+        self._journals: dict[int, Any] = {}
+        """By shard: where the writes are on their way that were answered early."""
         self.keys = _keys(part.shards)
         self.machines = Machine(loop, scenario.seed)
         self.slots: list[Member | None] = [None] * part.processes
@@ -237,6 +243,9 @@ class Cluster(World):
             PASSING: KeyedHistory(self.keys),
             PLAIN: KeyedHistory([NO_KEY]),
         } | ({ROLLED: KeyedHistory(self.keys)} if self.scenario.rolled else {})
+        # Without a commit nothing tells a process that slept that it has lost its shards; and what Redis loses counts.
+        if self.scenario.gathered and not (self.part.sleeps or self.part.everysec):
+            self.histories[GATHERED] = KeyedHistory(self.keys)
 
     def made(self) -> None:
         self.redis.in_use = True
@@ -246,8 +255,31 @@ class Cluster(World):
         prefix = fence.decode().rpartition("{")[2].partition("}")[0]
         shard = int(prefix.rpartition("/")[2])
         self._shadow(shard)
+        self._has_stored()
+        journal = self._journals.pop(shard, None)
+        left = [each for each in self._gathered if each[0] is not journal]
+        self.met["lost with memory? | a write that was answered"] += len(self._gathered) - len(left)
+        self._gathered, self._taken_s[shard] = left, self.loop.time()
+        if self._takers.get(shard, (b"",))[0] != self.redis.owners[fence]:  # else Redis has lost what it had last
+            assert self.redis.asking is not None
+            self._takers[shard] = self.redis.owners[fence], self.by_number[self.redis.asking.number]
         for name, history in self.histories.items():
             self.checked(history.forgot, lambda key, name=name: shard_of(name, key, self.part.shards) == shard)
+
+    def answered(self, history: Any, op: Op, result: Hashable, caller: Caller) -> None:
+        if not op.soon:
+            super().answered(history, op, result, caller)
+            return
+        shards = {key: shard_of(GATHERED, key, self.part.shards) for key in history.parts(op)}
+        unsure = {key for key, shard in shards.items() if self._taken_s[shard] >= caller.began_s}
+        parts = history.parts(op)
+        self.checked(history.end, op, result, unsure.__contains__)
+        for key in [key for key in shards if key not in unsure]:
+            _, member = self._takers[shards[key]]
+            hosted = member.hosts(shards[key]) if member.process.alive else None
+            if hosted is not None:
+                journal = self._journals[shards[key]] = hosted.storage.store.session.journal
+                self._gathered.append((journal, journal.last, functools.partial(history.stored, key), parts[key]))
 
     def _moved(self, shard: int, old: str, new: str) -> None:
         """Nobody takes a shard in the lease table from a process that may answer for it."""

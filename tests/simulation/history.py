@@ -171,13 +171,17 @@ Mark = tuple[set[Case], dict[int, Op]]
 class History:
     """The cases of one window.
 
+    Args:
+        again: whether what was answered, and lost with memory, may take effect once more.
+
     Attributes:
         cases: what may be.
         most: most cases there were.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, again: bool = False) -> None:
         self.entries = Entries()
+        self._again = again
         self.cases: set[Case] = {Case(None, None, (), frozenset())}
         self.pending: dict[int, Op] = {}
         self._shaken: set[int] = set()
@@ -208,7 +212,7 @@ class History:
             return
         for case in self._closure(op.number):
             for number, got in case.done:
-                if number == op.number and (result in (got, ANY) or (result == THERE and got != GONE)):
+                if number == op.number and _fits(result, got):
                     left = Case(case.durable, case.state, case.chain, case.done - {(number, got)})
                     found.add(self._durable(left, number) if durable else self._without(left, number))
         del self.pending[op.number]
@@ -216,10 +220,12 @@ class History:
 
     def _answered(self, op: Op, result: Hashable) -> None:
         """It has taken effect; it is followed until it is durable, or lost with memory."""
-        wanted = {(op.number, result)}
-        cases = {case for case in self._closure(op.number) if result == ANY or wanted <= case.done}
-        found = {case for case in cases if any(number == op.number for number, _ in case.done)}
-        op.answered, op.closed = False, True
+        found = {
+            case
+            for case in self._closure(op.number)
+            if any(number == op.number and _fits(result, got) for number, got in case.done)
+        }
+        op.answered, op.closed = False, not self._again
         self._keep(found, f"{op.what} answers {result}")
 
     def stored(self, op: Op) -> None:
@@ -422,6 +428,11 @@ class History:
         return f"{len(entries)} entries: {', '.join(f'{key}@{time}={number}' for key, time, number in entries)}"
 
 
+def _fits(result: Hashable, got: Hashable) -> bool:
+    """Whether an answer may be of a call that found this."""
+    return result in (got, ANY) or (result == THERE and got != GONE)
+
+
 def _widest(group: set[tuple[State, Chain]]) -> list[tuple[State, Chain]]:
     """Leave out what allows nothing that another one does not allow: less is durable there, or in any order."""
     found: list[tuple[State, Chain]] = []
@@ -458,7 +469,7 @@ class KeyedHistory:
     """
 
     def __init__(self, keys: Iterable[str]) -> None:
-        self.of_key = {key: History() for key in keys}
+        self.of_key = {key: History(again=True) for key in keys}  # another process may have it to do still
         self.unchecked: set[str] = set()
         self._parts: dict[Op, dict[str, Op]] = {}
         self._keys: dict[int, str] = {}
@@ -472,11 +483,26 @@ class KeyedHistory:
         for key, part in parts.items():
             self._step(key, "begin", part)
 
-    def end(self, op: Op, result: Hashable) -> None:
-        """See `History`; a result of several keys is taken apart as far as it can be."""
+    def end(self, op: Op, result: Hashable, unsure: Callable[[str], bool] = lambda key: False) -> None:
+        """See `History`; a result of several keys is taken apart as far as it can be.
+
+        Args:
+            unsure: says of which keys the answer may be of before memory was lost.
+        """
         parts = self._parts.pop(op)
         for key, part in parts.items():
-            self._step(key, "end", part, result if len(parts) == 1 else self._of_key(key, result))
+            if unsure(key):
+                self._step(key, "lost", part)
+            else:
+                self._step(key, "end", part, result if len(parts) == 1 else self._of_key(key, result))
+
+    def parts(self, op: Op) -> dict[str, Op]:
+        """A call, by key."""
+        return self._parts[op]
+
+    def stored(self, key: str, part: Op) -> None:
+        """See `History`, of a part of a call."""
+        self._step(key, "stored", part)
 
     def knows(self, entries: Iterable[Entry]) -> None:
         """Take note of the keys of values."""

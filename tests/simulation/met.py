@@ -35,6 +35,7 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
         found += [("fenced", "a write that is lost"), ("request lost", ""), ("answer delayed", "")]
         found += [("stops", state) for state in ("idle", "committing")]
         found += [("misdirected", f"{kind} over") for kind in ("group", "journal", "meta", "pointer", "staged")]
+        found += [("lost with memory?", "answered"), ("begins again", "answered is lost")]
         found += [("damaged", what) for what in ("a key is not answered", "a process starts", "no process starts")]
     if cluster:
         found += [("killed", state) for state in _CLUSTER]
@@ -46,6 +47,7 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
         found += [(f"between processes: {fault}: {who}", "") for fault in ("dies", "stands still") for who in _SIDES]
         found += [("stops", state) for state in ("committing", "joining", "without a lease")]
         found += [(how, state) for how in ("sleeps", "stands still") for state in ("committing", "joining")]
+        found += [("lost with memory?", "answered")]
         found += [("stopped", ""), ("writes are lost", ""), ("redis: answer late", "EVAL of swap")]
     return found
 

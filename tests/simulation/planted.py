@@ -129,6 +129,11 @@ PLANTED: dict[str, tuple[str, str, str]] = {
         "await self._path.durable(record)",
         "await self._path.durable(record - 1)",
     ),
+    "a write of durability `interval` is never stored": (
+        "sash.durability.write_path",
+        'number = self._append(stored, write, stored.durability == "sync", puts, size)',
+        'number = 0 if stored.durability != "sync" else self._append(stored, write, True, puts, size)',
+    ),
     "a write that may be applied counts as unchanged": (
         "sash.durability.write_path",
         "        retry_after_s=error.retry_after_s or _RETRY_S,\n",
@@ -496,8 +501,8 @@ OWN: dict[str, tuple[str, str, str]] = {
     ),
     "what is answered early need not be there": (
         _HISTORY,
-        "case in cases if any(number == op.number",
-        "case in cases if True or any(number == op.number",
+        "if any(number == op.number and _fits(result, got) for",
+        "if True or any(number == op.number and _fits(result, got) for",
     ),
     "what is stored may be lost": (_HISTORY, 'self._over({op.number}, f"{op.what} is stored")', "pass"),
     "what is answered early is durable": (_HISTORY, "if durable and op.soon:", "if False:"),
@@ -571,6 +576,26 @@ OWN: dict[str, tuple[str, str, str]] = {
         "tests.simulation.callers",
         "        idle=frozenset((GONE, str([False] * len(entries)))),\n",
         "",
+    ),
+    "what is stored of a key may be lost": (
+        _HISTORY,
+        '        self._step(key, "stored", part)\n',
+        "        pass\n",
+    ),
+    "an answer of before counts": (
+        _HISTORY,
+        "            if unsure(key):\n",
+        "            if False:\n",
+    ),
+    "what is lost with memory never comes again": (
+        _HISTORY,
+        "self.of_key = {key: History(again=True)",
+        "self.of_key = {key: History()",
+    ),
+    "an early answer of several keys fits no call": (
+        _HISTORY,
+        "return result in (got, ANY) or (result == THERE and got != GONE)",
+        "return result in (got, ANY)",
     ),
     "whoever wants writes to the disk": (
         _DISK,

@@ -56,6 +56,9 @@ def test_planted_faults_are_tried_on_themes_that_there_are():
     assert {theme for themes in THEMES.values() for theme in themes} <= drawn
 
 
+EARLY = [1, 80]
+"""Seeds of clusters with a window of durability `interval`."""
+
 MET = [
     ("killed", "idle"),
     ("stopped", ""),
@@ -75,7 +78,7 @@ def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state
     met = Counter[str]()
     for seed in sorted({*FOUND, *range(1, 17), 40, 98}):
         # Of those that have found something, as they were then: no call is delivered twice.
-        scenario = cluster_of_seed(seed) if seed < 100 else replace(cluster_of_seed(seed), repeated=0.0)
+        scenario = cluster_of_seed(seed) if seed < 100 else replace(cluster_of_seed(seed), repeated=0.0, gathered=False)
         first = run(scenario)
         assert first.failure is None, story(first)
         assert not first.unchecked
@@ -100,6 +103,16 @@ def test_a_process_that_slept_makes_no_window_again_that_home_has_lost_meanwhile
     """It found it in its memory, and made it on shard 1, where it stayed."""
     outcome = run(replace(cluster_of_seed(1025), limited=True, repeated=0.0))
     assert outcome.failure is None, story(outcome)
+
+
+def test_a_cluster_has_writes_that_are_answered_early_and_some_of_them_are_lost():
+    met = Counter[str]()
+    for seed in EARLY:
+        outcome = run(cluster_of_seed(seed))
+        assert outcome.failure is None, story(outcome)
+        met += outcome.met
+    wanted = [("durable", "answered before"), ("lost with memory?", "answered")]
+    assert not never(met, wanted)
 
 
 def test_nothing_asks_the_machine_for_its_clock_or_for_chance_and_nothing_starts_a_thread(monkeypatch):
@@ -179,6 +192,46 @@ def test_what_is_lost_may_take_effect_until_all_is_settled_whatever_died():
     read(history, seen(ONE), "a")
     with pytest.raises(Contradiction):
         read(history, seen(), "a")
+
+
+def early(history, *entries, unsure=()):
+    insert = inserting(entries)
+    history.begin(insert)
+    parts = history.parts(insert)
+    for part in parts.values():
+        part.soon = True
+    history.end(insert, len(entries), unsure.__contains__)
+    return parts
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_what_is_answered_early_is_there_until_memory_is_lost_unless_it_is_stored(stored):
+    history = window()
+    parts = early(history, ONE, TWO)
+    read(history, seen(ONE), "a")
+    read(history, seen(TWO), "b")
+    if stored:
+        history.stored("a", parts["a"])
+    history.forgot(lambda key: key == "a")
+    read(history, seen(TWO), "b")
+    if stored:
+        with pytest.raises(Contradiction):
+            read(history, seen(), "a")
+    else:
+        read(history, seen(), "a")
+        read(history, seen(ONE), "a")  # another process had it to do still
+        history.settled()
+        with pytest.raises(Contradiction):
+            read(history, seen(), "a")
+
+
+def test_an_answer_that_was_on_its_way_when_memory_was_lost_says_nothing_of_those_keys():
+    history = window()
+    early(history, ONE, TWO, unsure=["a"])
+    read(history, seen(), "a")
+    read(history, seen(ONE), "a")
+    with pytest.raises(Contradiction):
+        read(history, seen(), "b")
 
 
 def test_an_answer_that_does_not_agree_with_itself_is_found():

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import itertools
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ from collections import Counter
 import pytest
 
 from sash_engine.windows.questions import Limit
+from tests.simulation import __main__ as command
 from tests.simulation.callers import admitting, creating, deleting, evicting, inserting, reading
 from tests.simulation.history import ANY, GONE, Contradiction, History, _widest, _within
 from tests.simulation.loop import Process, SimulatedLoop, Stuck
@@ -71,9 +74,10 @@ def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state
         assert first.failure is None, story(first)
         assert not first.unchecked
         met += first.met
-        second = run(scenario)
-        assert first.events == second.events
-        assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
+        if seed in FOUND or seed < 26:
+            second = run(scenario)
+            assert first.events == second.events
+            assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
     assert not never(met, MET)
 
 
@@ -568,6 +572,39 @@ def test_faults_happen_where_the_scenario_says():
     assert outcome.failure is None
     assert any("commit 5" in line and "dies unsynced" in line for line in outcome.events)
     assert any("commit 9" in line and "full" in line for line in outcome.events)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_it_is_told_the_sum_also_where_a_shell_has_it_ignore_interrupts(monkeypatch, capsys, number):
+    outcome = run(dataclasses.replace(of_seed(3), callers=(0,), steps=1, faults=()))
+
+    def outcomes(runs, workers):
+        for each in itertools.count():
+            if each == 1:
+                os.kill(os.getpid(), number)
+            yield outcome
+
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(command, "_outcomes", outcomes)
+    monkeypatch.setattr(sys, "argv", ["simulation", "--single"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert command.main() == 0
+        assert signal.getsignal(number) is signal.SIG_DFL  # the second one ends it at once
+    finally:
+        gc.unfreeze()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert "\n2 runs in " in capsys.readouterr().out
+
+
+def test_garbage_of_runs_is_collected_now_and_then(monkeypatch):
+    collected = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(True))
+    scenario = dataclasses.replace(of_seed(3), callers=(0,), steps=1, faults=())
+    for _ in range(20):
+        run(scenario)
+    assert len(collected) == 1
 
 
 LEAKS = {"os": ["urandom"], "time": ["time", "time_ns", "sleep"], "secrets": ["token_bytes", "token_hex"]}

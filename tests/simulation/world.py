@@ -15,7 +15,7 @@ import contextvars
 import hashlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -198,6 +198,8 @@ class Caller(AsyncClient):
         self._world = world
         self.delay_s = 0.0
         """How much longer requests are on their way."""
+        self.began_s = 0.0
+        """When the present step began."""
         self.sent: list[int] = []
         """The numbers of the calls that its user has made for the present step."""
         super().__init__("127.0.0.1:1", timeout_s=timeout_s)
@@ -274,10 +276,10 @@ class World:
         self._calls = 0
         self._under_way: set[int] = set()
         self._lost: list[tuple[set[int], Any, Op]] = []
-        self._records: dict[int, tuple[Served, int]] = {}
-        """By call: who served it, and the number of the last record then."""
-        self._gathered: list[tuple[Served, int, Any, Op]] = []
-        """Calls that were answered before they were durable."""
+        self._records: dict[int, tuple[Any, int, Process]] = {}
+        """By call: the journal of who served it, and the number of the last record then."""
+        self._gathered: list[tuple[Any, int, Callable[[Op], None], Op]] = []
+        """Calls that were answered before they were durable: journal, record, and who is told when it is stored."""
         self._callbacks = 0
         self._stopping: list[asyncio.Future[None]] = []
         self.left_alone = False
@@ -548,33 +550,31 @@ class World:
 
     def _dies(self, served: Served) -> None:
         """What the journal has is durable; the rest of memory is lost."""
-        self._has_stored(served)
+        self._has_stored()
         self.met["lost with memory? | a write that was answered"] += len(self._gathered)
         self._gathered.clear()
         for history in self.histories.values():
             self.checked(history.died)
 
-    def gathers(self, history: Any, op: Op, caller: Caller) -> None:
-        """Take note that a call is answered, and durable when the journal has got so far."""
-        served, record = self._records[caller.sent[-1]]
-        self._gathered.append((served, record, history, op))
+    def answered(self, history: Any, op: Op, result: Hashable, caller: Caller) -> None:
+        """A call is answered; one that is answered early is durable when the journal has got so far."""
+        if not op.soon:
+            self.checked(history.end, op, result)
+            return
+        journal, record, process = self._records[caller.sent[-1]]
+        if process.alive:
+            self.checked(history.end, op, result)
+            self._gathered.append((journal, record, history.stored, op))
+        else:  # its answer was on its way when it was lost with memory
+            self.lost(history, op, caller)
 
-    def remembers(self, caller: Caller) -> bool:
-        """Whether the process still runs that has answered a caller's last call."""
-        served, _ = self._records[caller.sent[-1]]
-        return served.process.alive
-
-    def _has_stored(self, served: Served) -> None:
+    def _has_stored(self) -> None:
         """Tell which calls are durable by now; whatever dies does not take them with it."""
-        store: Any = None if served.storage is None else served.storage.store
-        durable = 0 if store is None else store.session.journal._durable
-        self.met["durable | a write that was answered before"] += sum(
-            record <= durable for _, record, *_ in self._gathered
-        )
-        for _, record, history, op in self._gathered:
-            if record <= durable:
-                self.checked(history.stored, op)
-        self._gathered = [each for each in self._gathered if each[1] > durable]
+        for journal, record, stored, op in self._gathered:
+            if record <= journal._durable:
+                self.met["durable | a write that was answered before"] += 1
+                self.checked(stored, op)
+        self._gathered = [each for each in self._gathered if each[1] > each[0]._durable]
 
     def _served(self, number: int) -> None:
         """A process has done what it will for a call: one whose answer is lost has taken effect, or never will."""
@@ -589,9 +589,10 @@ class World:
     def reply(self, served: Served, reply: asyncio.Future[Any], answer: Any, number: int) -> None:
         """Send an answer back."""
         served.calls.pop(reply, None)
-        if served.storage is not None and self.scenario.gathered and not self.moves:
-            self._records[number] = served, served.storage.store.session.journal.last  # type: ignore[attr-defined]
-            self._has_stored(served)
+        if served.storage is not None and self.scenario.gathered:
+            journal = served.storage.store.session.journal  # type: ignore[attr-defined]
+            self._records[number] = journal, journal.last, served.process
+            self._has_stored()
         self._served(number)
         delay_s = self.random.choice([0.0, 0.0, 0.0005, 0.002, 0.05])
         fault = self.net.get(number)

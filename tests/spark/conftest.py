@@ -9,7 +9,10 @@ from tests.support.clients import client_of
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    session = local_session("sash tests", tmp_path_factory.mktemp("spark"), attempts=3)
+    with pytest.MonkeyPatch.context() as patch:
+        daemon = "spark.python.daemon.module=tests.support.spark_daemon"
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {daemon} pyspark-shell")
+        session = local_session("sash tests", tmp_path_factory.mktemp("spark"), attempts=3)
     yield session
     session.stop()
 

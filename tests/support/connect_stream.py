@@ -1,4 +1,4 @@
-"""Streams over Spark Connect into the windows `named`, `unnamed` and `twice`; prints what came of each run.
+"""Streams over Spark Connect into the windows `named` and `unnamed`; prints what came of each run.
 
 python -m tests.support.connect_stream TARGET DIRECTORY
 """
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from sash_spark import sash_sink
 from tests.support.spark_streams import Stream, rows
 
-REMEDIES = "pass checkpoint=|each needs a name|does not tell the query's id"
+REMEDIES = "pass checkpoint=|does not tell the query's id"
 
 
 def main(target, directory):
@@ -30,37 +30,33 @@ def main(target, directory):
     stream.feed(rows(0, 30))
     stream.feed(rows(30, 60))
 
-    def push(window, *sinks):
+    def push(window, **options):
         # Functions travel to the server by value: they may not hold the session, as `Stream.push` would.
-        made = [sash_sink(target, window=window, time="at", key="k", query="mine", **options) for options in sinks]
+        sink = sash_sink(target, window=window, time="at", key="k", query="mine", **options)
 
         def write(batch, number):
-            for sink in made:
-                sink(batch, number)
+            sink(batch, number)
 
         try:
             stream.run(stream.read().writeStream.foreachBatch(write))
         except Exception as error:
             if re.search("worker (failed )?to connect back", str(error)):  # it has ten seconds, as in `settled`
-                return push(window, *sinks)
+                return push(window, **options)
             found = re.search(REMEDIES, str(error))
             return found[0] if found else str(error)
         return "ok"
 
     first, second = stream.checkpoint, directory / "second"
-    assert (said := push("named", {"checkpoint": str(first)})) == "ok", said
+    assert (said := push("named", checkpoint=str(first))) == "ok", said
     stream.forget_last_commit()
-    print("replay:", push("named", {"checkpoint": str(first)}))
+    print("replay:", push("named", checkpoint=str(first)))
     stream.checkpoint = second
-    print("new checkpoint:", push("named", {"checkpoint": str(second)}))
+    print("new checkpoint:", push("named", checkpoint=str(second)))
     stream.checkpoint = directory / "third"
-    assert (said := push("unnamed", {})) == "ok", said
+    assert (said := push("unnamed")) == "ok", said
     stream.checkpoint = directory / "fourth"
-    print("new checkpoint, which the sink does not know:", push("unnamed", {}))
-    print("no checkpoint there:", push("unnamed", {"checkpoint": str(directory / "nowhere")}))
-    stream.checkpoint = directory / "fifth"
-    both = {"checkpoint": str(stream.checkpoint)}
-    print("two sinks:", push("twice", both, both))
+    print("new checkpoint, which the sink does not know:", push("unnamed"))
+    print("no checkpoint there:", push("unnamed", checkpoint=str(directory / "nowhere")))
     spark.stop()
 
 

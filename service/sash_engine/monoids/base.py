@@ -284,9 +284,9 @@ class Monoid(PartialForm, ABC):
         return False
 
     def over_sliding(self, values: Values, starts: Array, stops: Array) -> Steps[Array]:
-        """As `over_ranges`, in steps, for ranges that mostly overlap: each costs the rows that are not in the last one.
+        """Answer over ranges that mostly overlap: each costs the rows in which it differs from the last one; in steps.
 
-        It is for aggregates that are exact, and that say that they do it: `slides`.
+        Arguments as of `reduce_ranges`. It is for aggregates that are exact, and that say that they do it: `slides`.
         """
         raise NotImplementedError
 

@@ -78,6 +78,9 @@ class First(_End):
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return (values[0][starts],)
 
+    def reduce_ranges(self, values: Values, starts: Array, stops: Array) -> Partials:
+        return (values[0][starts],)
+
     def scan_suffix(self, values: Values) -> list[Partial]:
         return values[0].tolist()  # type: ignore[no-any-return]
 
@@ -108,6 +111,9 @@ class Last(_End):
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         (column,) = values
         return (column[np.append(starts[1:], len(column)) - 1],)
+
+    def reduce_ranges(self, values: Values, starts: Array, stops: Array) -> Partials:
+        return (values[0][stops - 1],)
 
     def scan_suffix(self, values: Values) -> list[Partial]:
         return [values[0].item(-1)] * len(values[0])

@@ -455,7 +455,12 @@ class _Blocks:
         self._sealed = forest.whole
 
     def answer(self, out: RangeAnswers, which: Array, starts: Array, stops: Array, known: Array) -> Steps[None]:
-        """Answer over ranges, int64 (m,), in steps."""
+        """Answer over ranges, int64 (m,), in steps; those that are the same are folded once."""
+        order = np.lexsort((known, stops, starts))
+        columns = starts[order], stops[order], known[order]
+        new = np.flatnonzero(np.logical_or.reduce([np.append(True, np.diff(each) != 0) for each in columns]))
+        (starts, stops, known), ranges = [each[new] for each in columns], (which[order], new)
+        yield
         key, span = np.array([self._number]), (starts.min(keepdims=True), stops.max(keepdims=True))
         gone, _ = yield from self._known.gone(key, *span)
         low, high = self._owners(gone[0])
@@ -504,7 +509,7 @@ class _Blocks:
                 fold[back[mine]] = done + same
                 done += len(rows_asked[0])
                 self._known.trim()
-            yield from self._join(out, which, (block, stop, at, opens), folds, fold)
+            yield from self._join(out, ranges, (block, stop, at, opens), folds, fold)
 
     def _owners(self, times: Array) -> tuple[Array, Array]:
         """The first block and the last that may have entries of a time, int64 (k,)."""
@@ -514,7 +519,7 @@ class _Blocks:
     def _join(
         self,
         out: RangeAnswers,
-        which: Array,
+        ranges: tuple[Array, Array],
         pieces: tuple[Array, Array, Array, Array],
         folds: RangePartials,
         fold: Array,
@@ -522,11 +527,13 @@ class _Blocks:
         """Combine the pieces of each range.
 
         Args:
-            which: the numbers of the ranges.
+            ranges: their numbers; and where those of each distinct range begin.
             pieces: blocks first..stop; of which range each is, sorted; and whether it is one that is opened.
             folds, fold: of each opened block the fold of its rows.
         """
         block, stop, at, opens = pieces
+        which, distinct = ranges
+        shared = np.diff(distinct, append=len(which))
         opened, other = np.flatnonzero(opens), np.append(np.diff(at) != 0, True)
         before = np.append(True, other[:-1])
         begins = ~opens & (before | np.append(True, opens[:-1]))
@@ -543,7 +550,8 @@ class _Blocks:
         rows = np.zeros(len(block), np.int64)
         rows[opened], rows[firsts] = folds.rows[fold], self._before[behind] - self._before[first]
         begun = np.flatnonzero(before)
-        out.rows[which[at[begun]]] = np.add.reduceat(rows, begun)
+        mine, same = at[begun], shared[at[begun]]
+        out.rows[which[ragged(distinct[mine], same)]] = np.repeat(np.add.reduceat(rows, begun), same)
         piece = np.full(len(block), -1)
         piece[opened] = place[fold]
         piece[firsts] = len(put) + run.reshape(-1)
@@ -552,12 +560,14 @@ class _Blocks:
         start = np.flatnonzero(np.diff(at[some], prepend=-1))
         if not len(start):
             return
+        mine, same = at[some[start]], shared[at[some[start]]]
         joined = list[Partials]()
         for slot, monoid in enumerate(out.layout.monoids):
             parts = [each[slot] for each in (partials, of_runs) if each]
             each = tuple([np.concatenate(columns)[piece[some]] for columns in zip(*parts, strict=True)])
-            joined.append((yield from combined_steps(monoid, each, start, np.diff(start, append=len(some)))))
-        yield from out.put_partials(which[at[some[start]]], joined)
+            folded = yield from combined_steps(monoid, each, start, np.diff(start, append=len(some)))
+            joined.append(tuple([np.repeat(part, same) for part in folded]))
+        yield from out.put_partials(which[ragged(distinct[mine], same)], joined)
 
 
 class _Versions:
