@@ -78,7 +78,7 @@ def test_a_tier_whose_lease_is_elsewhere_is_fenced(server, tiers, pool):
 
 @pytest.mark.parametrize("newer", [b"2", b"3"])
 def test_what_an_owner_of_before_sent_is_late_whenever_it_arrives(server, tiers, pool, monkeypatch, newer):
-    """Each command was sent twice. The first ones arrive when another owner has no lease any more, the fence's first."""
+    """Each command was sent twice. The first ones arrive, in order, when another owner has no lease any more."""
     sent, own = [], Link.call
 
     def call(self, command, *rest):
