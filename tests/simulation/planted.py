@@ -278,8 +278,13 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
     ),
     "who takes a prefix leaves the fence": (
         "sash.tiers.redis_scripts",
-        "if string.match(redis.call('GET', KEYS[1]) or '', '^%x+') ~= ARGV[1] then",
-        "if not redis.call('GET', KEYS[1]) then",
+        "if id ~= ARGV[1] then redis",
+        "if not id then redis",
+    ),
+    "the commits of each owner are numbered from 0 on": (
+        "sash.tiers.redis_scripts",
+        "digits = digits or '0'\n",
+        "if id ~= ARGV[1] then digits = '0' end\n",
     ),
     "a read does not compare the fence": (
         "sash.tiers.redis",
@@ -333,8 +338,13 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
     ),
     "a heartbeat is as old as the clock of Redis says": (
         "sash.shards.lease_table",
-        "            elif known is not None:\n",
-        "            elif False:\n",
+        "now_s + max(left_s, self._lease_s)",
+        "now_s + left_s",
+    ),
+    "who is seen for the first time is as old as the clock of Redis says": (
+        "sash.shards.lease_table",
+        "now_s + max(left_s, self._lease_s)",
+        "now_s + max(left_s, self._lease_s if known else 0)",
     ),
     "processes are gone while Redis is slow": (
         "sash.shards.lease_table",
@@ -728,6 +738,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a commit does not compare its number": ("late commits",),
     "a Redis that went back is not noticed": ("a Redis that syncs each second",),
     "who takes a prefix leaves the fence": (),
+    "the commits of each owner are numbered from 0 on": ("late commits",),
     "a read does not compare the fence": ("machines that sleep", "zombies"),
     "an attempt to commit has the number of the last one": ("late commits",),
     "a commit is answered before replicas have it": ("replicas",),
@@ -739,6 +750,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a process whose lease was over keeps shards that others took": ("zombies",),
     "a shard that is being taken is given away": ("moves",),
     "a heartbeat is as old as the clock of Redis says": ("clocks",),
+    "who is seen for the first time is as old as the clock of Redis says": ("clocks",),
     "home is not asked whether it is home": ("machines that sleep",),
     "a call to a shard that has moved is refused for good": ("zombies",),
     "who has a shard again keeps what it had in memory": ("machines that sleep",),

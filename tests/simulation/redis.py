@@ -332,7 +332,7 @@ class Server:
         """Whoever writes must be who took the prefix last."""
         if not keys or not keys[0].endswith(b"}:fence"):
             return
-        if len(keys) == 2 and keys[1].endswith(b"}:owner") and answer == [] and len(argv) == 4 and b"{" in argv[1]:
+        if len(keys) == 2 and keys[1].endswith(b"}:owner") and isinstance(answer, int) and len(argv) == 4:
             if self.owners.get(keys[0]) != argv[0]:
                 self.owners[keys[0]] = argv[0]
                 self.taken(keys[0])

@@ -105,6 +105,13 @@ def test_a_process_that_slept_makes_no_window_again_that_home_has_lost_meanwhile
     assert outcome.failure is None, story(outcome)
 
 
+@pytest.mark.parametrize("seed", [3001084, 3001149])
+def test_what_seeds_found(seed):
+    """A process that was seen first behind a jump of Redis' clock; commits that were late behind another owner's."""
+    outcome = run(cluster_of_seed(seed))
+    assert outcome.failure is None, story(outcome)
+
+
 def test_a_cluster_has_writes_that_are_answered_early_and_some_of_them_are_lost():
     met = Counter[str]()
     for seed in EARLY:
