@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_client import InvalidArgument
-from sash_client.data.wire import from_answer, spec_document, to_aggregates, to_spec
+from sash.rpc import translate
+from sash_client import InvalidArgument, WriteResult
+from sash_client.data.wire import from_answer, from_write, spec_document, to_aggregates, to_spec
+from sash_engine.windows import answers
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.values import fill_value, from_value
 
@@ -27,6 +29,21 @@ algorithm: daba
 durability: interval
 granularity: 1m
 """
+
+
+@pytest.mark.parametrize(
+    ("write", "counts"),
+    [
+        (translate.written, ("inserted", "late", "evicted", "duplicates", "ahead", "history")),
+        (translate.changed, ("retracted", "corrected", "missing", "evicted")),
+        (translate.evicted, ("evicted",)),
+        (translate.punctuated, ("evicted",)),
+    ],
+)
+def test_the_counts_of_a_write_come_back(write, counts):
+    given = {name: i for i, name in enumerate(counts, 1)}
+    assert from_write(write(answers.WriteResult(**given, durability="sync"))) == WriteResult(**given, durability="sync")
+    assert from_write(type(write(answers.WriteResult()))()).durability == "memory"  # an early service did not say
 
 
 def test_a_spec_comes_back_as_it_was():

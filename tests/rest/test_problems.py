@@ -389,6 +389,7 @@ def test_pretty_is_nothing_else(http, window):
     refused = http.get(f"/v1/windows/{window}/query?pretty=no")
     assert refused.status_code == 400
     assert "'pretty' is unknown" in refused.json()["detail"]
+    assert "\n " not in refused.text
 
 
 def test_a_keyed_window_names_the_ways_to_give_keys(http, typed):

@@ -91,7 +91,9 @@ def test_a_row_that_says_that_it_runs_for_ever_does_not(server: RedisServer, tab
     edit(server, "p:x", '99999999999999 1 {"lease_ms": 1000}')
     edit(server, "s:0", "x")
     assert table.beat(Member("me", 0)).members["x"].alive
-    clock.now_s = 1.0
+    clock.now_s = 2.9
+    assert table.beat(Member("me", 0)).members["x"].alive
+    clock.now_s = 3.0
     found = table.beat(Member("me", 0))
     assert not found.members["x"].alive
     assert list(decide(found, "me", 1).take) == [0]
@@ -120,6 +122,18 @@ def test_clocks_of_redis_that_jump_change_nothing(jump_s: float) -> None:
     assert alive(lives, a=(b"3", left_s(3, 3.5 + jump_s)), b=(b"4", left_s(4, 3.5 + jump_s))) == "b"
     now_s = 4.0
     assert alive(lives, a=(b"3", left_s(3, 4 + jump_s)), b=(b"jumped", 3.0)) == "b"
+
+
+def test_who_is_seen_for_the_first_time_behind_a_jump_runs_for_a_lease() -> None:
+    now_s = 100.0
+    lives = Lives(3.0, lambda: now_s)
+    assert alive(lives, b=(b"4", 3.0)) == "b"
+    now_s = 102.0
+    assert alive(lives, b=(b"5", 0.0), c=(b"2", 0.0)) == "bc"
+    now_s = 104.9
+    assert alive(lives, b=(b"6", 0.0), c=(b"2", 0.0)) == "bc"
+    now_s = 105.0
+    assert alive(lives, b=(b"6", 0.0), c=(b"2", 0.0)) == "b"
 
 
 def test_a_heartbeat_that_came_just_before_the_clock_of_redis_jumped_counts() -> None:

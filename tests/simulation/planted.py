@@ -567,11 +567,6 @@ OWN: dict[str, tuple[str, str, str]] = {
         "        self.misdirects = False\n        self.misdirected =",
         "        self.misdirected =",
     ),
-    "a write that writes nothing makes durable what it saw": (
-        _HISTORY,
-        "durable = op.writes and result not in op.idle",
-        "durable = op.writes and result != GONE",
-    ),
     "no write writes nothing": (
         "tests.simulation.callers",
         "        idle=frozenset((GONE, str([False] * len(entries)))),\n",

@@ -35,7 +35,7 @@ Setup = Callable[[World], None]
 _ATTEMPTS = 1000
 _RUNS = itertools.count(1)
 _COLLECTED = 20
-"""After so many runs garbage is collected: what they leave are circles, some 10 MB a run."""
+"""After so many runs garbage is collected: what they leave are circles."""
 _LATEST_S = 60_000.0
 """Virtual seconds after which somebody waits for ever."""
 

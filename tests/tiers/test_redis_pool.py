@@ -76,6 +76,34 @@ def test_a_tier_whose_lease_is_elsewhere_is_fenced(server, tiers, pool):
     assert new.get_many([b"k"]) == [b"2"]
 
 
+@pytest.mark.parametrize("newer", [b"2", b"3"])
+def test_what_an_owner_of_before_sent_is_late_whenever_it_arrives(server, tiers, pool, monkeypatch, newer):
+    """Each command was sent twice. The first ones arrive, in order, when another owner has no lease any more."""
+    sent, own = [], Link.call
+
+    def call(self, command, *rest):
+        sent.append(command())
+        return own(self, command, *rest)
+
+    monkeypatch.setattr(Link, "call", call)
+    old = tiers(server.url, pool=pool, leased=True)
+    for value in (b"1", b"2"):
+        old.commit({b"k": value})
+    monkeypatch.undo()
+    server.ask("DEL", "{t}:owner")
+    new = tiers(server.url, pool=pool, leased=True)
+    if newer == b"3":
+        new.commit({b"k": newer})
+    server.ask("DEL", "{t}:owner")
+    for command in sent:
+        server.ask(*command)
+    assert server.ask("GET", "{t}:k:k") == newer
+    server.ask("DEL", "{t}:owner")
+    after = tiers(server.url, pool=pool, leased=True)
+    after.commit({b"k": b"4"})
+    assert after.get_many([b"k"]) == [b"4"]
+
+
 def test_a_lease_that_no_process_takes_is_not_waited_for(server, tiers, pool):
     """Redis' clock was set back by an hour, so the lease of a process that ended lasts for an hour more."""
     old = tiers(server.url, pool=pool, leased=True)

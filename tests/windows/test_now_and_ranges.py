@@ -257,3 +257,8 @@ def test_a_range_has_a_time(ask, start, end, exclusive, field, limit):
     with pytest.raises(InvalidArgument) as caught:
         ask(Window(spec()), start, end, "a", end_exclusive=exclusive)
     assert (caught.value.field, caught.value.limit) == (field, limit)
+
+
+def test_a_key_that_was_never_written_has_no_entries_up_to_a_time():
+    (answer,) = Window(spec()).query("nobody", as_of=17 * S)
+    assert (answer.start, answer.end, answer.entries) == (None, 17 * S, 0)

@@ -7,7 +7,7 @@
     {PREFIX}:deployment        the id of the deployment, written once; "ID lost" once Redis was emptied
 
 A process runs as long as its heartbeats change its row. The monotonic clock of who looks measures that, see `Lives`.
-Redis' clock says only how old a row is that is seen for the first time, so it may jump.
+Redis' clock may jump: a row that is seen for the first time counts for a lease at least.
 
 The table only says who should serve a shard. Whether a write is allowed, the fence of the shard's own prefix decides.
 So a table that is lost, late or wrong costs time, and no data. A row that nobody can read counts as absent.
@@ -108,7 +108,7 @@ class OtherDeployment(DataLoss):
 
 
 class Lives:
-    """Which processes run, from how their rows change; no wall clock matters once a row was seen.
+    """Which processes run, from how their rows change; no wall clock shortens that.
 
     Args:
         lease_s: within that it looks again.
@@ -143,11 +143,9 @@ class Lives:
             known = before.get(field)
             if known is not None and known[0] == row:
                 self._seen[field] = known
-            elif known is not None:
-                # It was renewed since the last look. Redis' clock may have jumped since, and would call it over.
-                self._seen[field] = (row, now_s, now_s + max(left_s, self._lease_s))
             else:
-                self._seen[field] = (row, now_s, now_s + left_s)
+                # It is new here, or was renewed. Redis' clock may have jumped since, and would call it over.
+                self._seen[field] = (row, now_s, now_s + max(left_s, self._lease_s))
         return {field for field, (_, _, until_s) in self._seen.items() if asked_s < until_s}
 
     def forgotten(self) -> list[tuple[str, bytes]]:

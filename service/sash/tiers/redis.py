@@ -17,7 +17,8 @@ Where a lease table says who has which prefix (`leased`), the lease of a prefix 
 of the process is the lease of all its tiers. The fence is the same.
 
 **Commits are numbered.** Redis may execute a command long after its sender gave up. A commit that arrives behind a
-later one is refused because of its number. If the fence is missing, or its number is lower than that of an answered
+later one is refused because of its number, whoever made the later one: an owner goes on from the number of the one
+before it. If the fence is missing, or its number is lower than that of an answered
 commit, Redis has lost data (FLUSHALL, a restart without persistence, a fail-over to a replica that was behind). From
 then on every call fails with DataLoss.
 
@@ -296,7 +297,8 @@ class RedisTier:
     def _take_lease(self, gone: bytes) -> None:
         arguments = (self._id, self._token, int(self._lease_s * 1000), gone)
         held = self._link.call(lambda: ["EVAL", ACQUIRE, 2, self._fence_key, self._owner_key, *arguments])
-        if not held:
+        if isinstance(held, int):
+            self._number = self._answered = held
             return
         token, left_ms = held
         owner = Owner.parse(token)

@@ -47,14 +47,15 @@ return verdict
 """
 )
 # KEYS: fence, owner. ARGV: id, token, lease in ms, token of an owner that is gone.
-# It answers with nothing, or with the owner and its lease.
+# It answers with the number of the last commit, or with the owner and its lease. Numbers go on from owner to owner:
+# this may be late, too, and give the fence back to an owner of before; a commit of it that comes behind is late then.
 ACQUIRE = b"""
 local owner = redis.call('GET', KEYS[2])
 if owner and owner ~= ARGV[2] and owner ~= ARGV[4] then return {owner, redis.call('PTTL', KEYS[2])} end
 redis.call('UNLINK', KEYS[2])
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
-if string.match(redis.call('GET', KEYS[1]) or '', '^%x+') ~= ARGV[1] then
-  redis.call('SET', KEYS[1], ARGV[1] .. ' 0')
-end
-return {}
+local id, digits = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) (%d+)$')
+digits = digits or '0'
+if id ~= ARGV[1] then redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. digits) end
+return tonumber(digits)
 """
