@@ -7,7 +7,8 @@
    answer must be what was logged, bit for bit.
 2. The processor time of a pair with `known_at` and without it, beside a window without `known` that has the same
    entries: of many small keys, of fewer with some blocks, and of one. And the bytes of an entry in both: in memory, and
-   in a block on the tier, with what was removed. In process; the pairs are answers as they would have been logged.
+   in a block on the tier, with what was removed. In process; the pairs are answers as they would have been logged after
+   one of the writes of 20,000 entries, which many pairs of one key share; and of one key also after any entry.
 
 Run ``python -m bench.known`` (some minutes), or with ``--smoke`` (figures meaningless).
 """
@@ -94,7 +95,8 @@ def main() -> None:
     print("bytes an entry on the tier | in memory |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
     small = (200, 4_000), (4, 8_000), (1, 3_000)
     for keys, n in small if smoke else ((10_000, 2_000_000), (100, 1_000_000), (1, 1_000_000)):
-        cost(keys, n, 500 if smoke else 100_000)
+        for each in (False, True)[: 1 + (keys == 1)]:
+            cost(keys, n, 500 if smoke else 100_000, each)
 
 
 def again(folder: str, entries: int, keys: int, answers: int) -> None:
@@ -153,28 +155,33 @@ def _bits(value: Any) -> bytes | None:
     return None if value is None or value is np.ma.masked else np.float64(value).tobytes()
 
 
-def cost(keys: int, n: int, pairs: int) -> None:
-    """Print what a pair costs with and without what was known, of windows in process."""
-    stream, random, ends, numbers = Stream(n, keys), np.random.default_rng(3), list[int](), list[int]()
+def cost(keys: int, n: int, pairs: int, each: bool) -> None:
+    """Print what a pair costs with and without what was known, of windows in process; logged after `each` entry."""
+    stream, random, ends, numbers = Stream(n, keys), np.random.default_rng(3), list[Array](), list[Array]()
+    newest = np.maximum.accumulate(stream.times)
     windows = [Window(WindowSpec.parse({**SPEC, "known": known})) for known in (None, "arrival")]
     for rows, retracted, corrected in stream.bulks(20 * BULK):
+        assert windows[1].known is not None
+        before = windows[1].known.number
         for window in windows:
             window.bulk_insert(_batch(stream, rows, 0))
             window.retract(_batch(stream, retracted, None))
             window.update(_batch(stream, corrected, 1))
-        ends.append(int(stream.times[: rows.stop].max()))
-        assert windows[1].known is not None
-        numbers.append(windows[1].known.number)
-    at = random.integers(0, len(ends), pairs)
+        ends.append(newest[rows][0 if each else -1 :])
+        numbers.append(
+            np.arange(before + 1, before + 1 + len(ends[-1])) if each else np.array([windows[1].known.number])
+        )
+    all_ends, all_numbers = np.concatenate(ends), np.concatenate(numbers)
+    at = random.integers(0, len(all_ends), pairs)
     codes = np.sort(random.integers(0, keys, pairs))
-    times, known, coded = np.array(ends)[at], np.array(numbers)[at], Coded(stream.names, codes)
+    times, known, coded = all_ends[at], all_numbers[at], Coded(stream.names, codes)
     plain, now, then = (
         _processor_us(window, AnswersAt(times, coded, SPANS, known_at=at), pairs)
         for window, at in ((windows[0], None), (windows[1], None), (windows[1], known))
     )
     tier, memory = (" -> ".join(f"{each:.1f}" for each in sizes) for sizes in zip(*map(_bytes, windows), strict=True))
     times_as_long = f"{plain:.2f} | {now:.2f} | {then:.2f} | {then / plain:.1f}"
-    print(f"| {keys:,} | {n:,} | {times_as_long} | {tier} | {memory} |", flush=True)
+    print(f"| {keys:,}{', any entry' if each else ''} | {n:,} | {times_as_long} | {tier} | {memory} |", flush=True)
 
 
 def _bytes(window: Window) -> tuple[float, float]:

@@ -435,10 +435,10 @@ def slide_registers(
         while most > 0 and (a, b) != (start, stop):
             if a == b:
                 a = b = start
-            if a < min(b, start):
+            if a < start:
                 change(a, -1)
                 a += 1
-            elif a < b and b > stop:
+            elif b > stop:
                 b -= 1
                 change(b, -1)
             elif a > start:

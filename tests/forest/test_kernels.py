@@ -380,17 +380,21 @@ def test_distinct_values_of_ranges(plain):
 
 
 def slid_in_parts(module, noted, starts, stops, lg_k, most):
-    """What `slide_registers` finds in calls with a bound, each of which does no more than it may."""
-    parts, held, done, rows = [], None, 0, 0
+    """How much `slide_registers` finds in each of some calls with a bound, and what.
+
+    Each does as much as it may, or one answer more.
+    """
+    parts, held, done = [], None, 0
     while done < len(starts):
         *part, held = module.slide_registers(noted, starts[done:], stops[done:], lg_k, held, most)
         parts.append(part)
         done += len(part[0])
-        assert len(part[0]) * 32 < most + 32
-        rows += most
-    moved = np.abs(np.diff(starts, prepend=starts[0])) + np.abs(np.diff(stops, prepend=starts[0]))
-    assert rows < 2 * (moved.sum() + 32 * len(starts)) + most
-    return [np.concatenate(each) for each in zip(*parts, strict=True)]
+    ranges = list(zip(starts.tolist(), stops.tolist(), strict=True))
+    work = 32 * len(ranges)
+    for (a, b), (c, d) in itertools.pairwise([(0, 0), *ranges]):
+        work += min(abs(c - a) + abs(d - b), b - a + d - c)
+    assert work / (most + 31) <= len(parts) <= work / most + 1
+    return [len(part[0]) for part in parts], [np.concatenate(each) for each in zip(*parts, strict=True)]
 
 
 @pytest.mark.parametrize("lg_k", [4, 12])
@@ -403,8 +407,10 @@ def test_registers_slide(plain, lg_k, values):
         np.append(np.sort(starts), starts),
         np.append(np.maximum(np.sort(stops), np.sort(starts) + 1), stops),
     )
+    sizes = dict[int, list[int]]()
     for module, most in itertools.product((kernels, plain), (1, 31, 32, 33, 500, 1 << 40)):
-        counts, zeros, low, high = slid_in_parts(module, noted, starts, stops, lg_k, most)
+        found, (counts, zeros, low, high) = slid_in_parts(module, noted, starts, stops, lg_k, most)
+        assert sizes.setdefault(most, found) == found
         for i, (a, b) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
             registers = dict.fromkeys(range(1 << lg_k), 0)
             for coupon in noted[a:b].tolist():
