@@ -40,12 +40,8 @@ run: $(VENV)/.has-server ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and t
 # compiler makes of them never pays, and an archive of classes halves their start, see tests/support/spark_classes.py.
 CLASSES := build/spark.jsa
 JAVA := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off"
-# What tests write is gone with them, and many wait for it to be synced: it stays in memory where 12 GiB of that are free.
-MEMORY := $(shell [ "$$(df --output=avail -BG /dev/shm 2>/dev/null | tr -dc 0-9)" -ge 12 ] 2>/dev/null && \
-	awk '/MemAvailable/ { exit $$2 < 16e6 }' /proc/meminfo && ! grep -q ' /dev/shm .*noexec' /proc/mounts && \
-	echo 'TMPDIR=/dev/shm PYTEST_ADDOPTS="-o tmp_path_retention_policy=failed"')
 STEPS := tests/windows/test_steps.py tests/windows/test_conformance.py
-PYTEST := $(MEMORY) $(JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+PYTEST := $(JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 $(CLASSES): constraints.txt | $(VENV)/.has-dev
 	-command -v java >/dev/null && $(BIN)/python -m tests.support.spark_classes $@
 
