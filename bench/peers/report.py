@@ -15,7 +15,8 @@ HEAD = f"""# Peers
 
 <!-- `python -m bench.peers --write` writes this page. -->
 
-What other systems take for the same work, on one machine, in one run. Every answer was compared with NumPy's.
+This page says how long other systems take for the same work, on one machine, in one run. Every answer was compared with
+NumPy's.
 
 **The data**: {REAL.entries:,} entries of ten keys with one number each, one every {REAL.every_ms} ms. They are
 inserted in bulks of {REAL.bulk:,}, by one caller, with the system's usual client.
