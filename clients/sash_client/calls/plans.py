@@ -53,7 +53,7 @@ READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series"
 """Reads with one answer."""
 
 CONNECT_PAUSE_S = 0.1
-"""So soon a client that waits for a service to start tries again: longer pauses would only come back later."""
+"""After this time a client that waits for a service to start tries again. A longer pause only delays its return."""
 
 READ_ATTEMPTS = 4
 """How often a read is made at most while the service is unavailable."""

@@ -159,7 +159,7 @@ def from_admission(message: pb.AdmitResponse, sequences: int = 0) -> Admission:
 
 
 def _shared(kind: Any, message: Any) -> dict[str, Any]:
-    """The fields of a result that a message has by the same names, but messages."""
+    """The fields of a result that a message has by the same names, without those that are messages."""
     found = {name: getattr(message, name) for name in _names(kind, message.DESCRIPTOR)}
     return found | {"durability": message.durability or "memory"}
 

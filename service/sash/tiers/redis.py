@@ -18,9 +18,9 @@ of the process is the lease of all its tiers. The fence is the same.
 
 **Commits are numbered.** Redis may execute a command long after its sender gave up. A commit that arrives behind a
 later one is refused because of its number, whoever made the later one: an owner goes on from the number of the one
-before it. If the fence is missing, or its number is lower than that of an answered
-commit, Redis has lost data (FLUSHALL, a restart without persistence, a fail-over to a replica that was behind). From
-then on every call fails with DataLoss.
+before it. If the fence is missing, or its number is lower than that of an answered commit, Redis has lost data
+(FLUSHALL, a restart without persistence, a fail-over to a replica that was behind). From then on every call fails with
+DataLoss.
 
 **One script and not WATCH, MULTI and EXEC**: both are one round trip (WATCH for the next commit can ride along with
 this EXEC), but WATCH ties the order of commits to one connection, and a full server refuses MULTI even for deletes.

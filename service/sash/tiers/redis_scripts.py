@@ -47,8 +47,9 @@ return verdict
 """
 )
 # KEYS: fence, owner. ARGV: id, token, lease in ms, token of an owner that is gone.
-# It answers with the number of the last commit, or with the owner and its lease. Numbers go on from owner to owner:
-# this may be late, too, and give the fence back to an owner of before; a commit of it that comes behind is late then.
+# It answers with the number of the last commit, or with the owner and its lease. A new owner goes on from that number.
+# For this script may run late, too, and give the fence to an earlier owner. If a later owner has committed meanwhile, a
+# late commit of the earlier one has no higher number than the fence, and is refused.
 ACQUIRE = b"""
 local owner = redis.call('GET', KEYS[2])
 if owner and owner ~= ARGV[2] and owner ~= ARGV[4] then return {owner, redis.call('PTTL', KEYS[2])} end
