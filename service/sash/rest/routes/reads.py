@@ -35,8 +35,7 @@ __all__ = ["ROUTER", "query", "range_query"]
 ROUTER = APIRouter(route_class=Route, tags=["reads"])
 
 _NO_ANSWER: Problems = {
-    422: "An aggregate depends on the order of entries, so it has no answer over several keys together. Or the "
-    "window's algorithm answers for the whole window only"
+    422: "An aggregate depends on the order of entries, so it has no answer over several keys together"
 }
 
 _START, _END = 1357040000000000, 1357041800000000
