@@ -44,7 +44,7 @@ NUMBERED: Problems = {
 BINARY: Mapping[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 FILE = {OCTETS: BINARY}
 
-_ARROW = "sash.rest.separated"
+_ARROW = "sash.rest.csv_bodies"
 """It imports `sash.rest.arrow`."""
 
 

@@ -95,7 +95,6 @@ class Writer:
         self.order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
-        """Whether a store may refuse rows."""
 
     def insert(self, name: str, time: int, values: Sequence[Any]) -> WriteResult:
         """Insert one entry of a key and slide."""
