@@ -58,7 +58,6 @@ _KEPT = ("name", "time_unit", "keyed", "keys", "fields", "nullable", "aggregates
 _REFUSED: Mapping[str, str] = {
     "of": "a view shows the entries of another window; give the spec of that one, with the aggregates of the view",
     "from": "another window feeds this one; give the spec of that one",
-    "algorithm": "there are only the answers of the columnar engine",
     "slide.max_count": "what leaves depends on the entries, and not on their times alone",
     "slide.max_gap": "what leaves depends on the entries, and not on their times alone",
     "slide.when": "what leaves depends on the entries, and not on their times alone",

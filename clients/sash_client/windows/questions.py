@@ -335,7 +335,7 @@ def entries(
             from when to when it counted, and `placed!` is the number of its first version.
 
     Raises:
-        Unsupported: the window's algorithm keeps no values; or `known`, and it does not keep what was known when.
+        Unsupported: `known`, and the window does not keep what was known when.
     """
     request = pb.EntriesRequest(
         window=window.name, end_exclusive=end_exclusive, limit=limit, reverse=reverse, known=known

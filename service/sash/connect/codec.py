@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.json_format import MessageToJson, Parse, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
 
-from sash.rest.long_json import parse_long_json
+from sash.rest.large_json import parse_long_json
 from sash.rpc.parsing import parsed
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps

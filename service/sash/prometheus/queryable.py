@@ -482,7 +482,6 @@ def _suits(metric: Metric, operator: str, matchers: Matchers) -> bool:
         monoid is not None
         and monoid.function in _SAME.get(operator, ())
         and spec.keyed
-        and spec.algorithm is None
         and matchers.alone is not None
         # The conditions say all that the matchers say.
         and all(is_condition(one) if one.name in spec.labels else one.name == NAME for one in matchers.alone)

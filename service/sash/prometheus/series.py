@@ -379,7 +379,7 @@ def _simplest(spec: WindowSpec) -> str:
 def _series_at_once(spec: WindowSpec, names: Sequence[str], count: int) -> int:
     """How many series one question about some aggregates may be about."""
     monoids = [monoid for name, (monoid, _) in spec.monoids().items() if name in names]
-    if spec.algorithm is not None or any(monoid.answer not in _NUMBERS for monoid in monoids):
+    if any(monoid.answer not in _NUMBERS for monoid in monoids):
         return 1
     return max(1, (_BUCKETS_LARGE if any(monoid.external for monoid in monoids) else _BUCKETS) // count)
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sash.calls import origin_of, refusing
+from sash.rest.large_json import LongList
 from sash.rest.lists import Values, coded_steps, nullable_steps, number_steps, pieces_of, strings, tick_steps
-from sash.rest.long_json import LongList
 from sash.rest.scalars import NowNs, flag, integer, kind_of, number, text, tick
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array

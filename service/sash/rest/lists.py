@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sash.rest.long_json import LongList
+from sash.rest.large_json import LongList
 from sash.rest.scalars import NowNs, flag, integer, number, text, tick
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, FieldType

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sash.calls import refusing
-from sash.rest.long_json import LongList
+from sash.rest.large_json import LongList
 from sash_engine.errors import InvalidArgument
 from sash_wire.times import forms_of, parse_time
 

@@ -170,11 +170,6 @@ class Forest:
         self._answers: list[Any] | None = None
 
     @property
-    def forest(self) -> Forest:
-        """The forest itself; see `KeyStore.forest`."""
-        return self
-
-    @property
     def rows(self) -> int:
         """How many rows there are: entries, or panes."""
         return self._len
@@ -549,9 +544,6 @@ class Forest:
         return self._directory.head < self._directory.tail
 
     # ---------------------------------------------------------------- inserting
-
-    def check_insert(self, times: Array) -> None:
-        """Do nothing: entries may come in any order; see `KeyStore.check_insert`."""
 
     def insert(self, time: int, values: Sequence[Any]) -> None:
         """Insert one row: `values` has one scalar per column after the time. Entries of equal time keep arrival order.

@@ -36,7 +36,7 @@ from sash.durability.images.manifest import Manifest, Remains
 from sash.durability.journal.journal import anew
 from sash.durability.journal.session import TierSession
 from sash.durability.records.columns import batch_from
-from sash.durability.records.joined_texts import coded_from, read_together
+from sash.durability.records.shared_texts import coded_from, read_together
 from sash.durability.window_lock import Admission, RestingClock, WindowLock
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable

@@ -161,7 +161,7 @@ async def add_aggregates(call: Call, name: Name) -> dict[str, Any]:
     summary="Export a window with all its state, as one file",
     response_class=StreamingResponse,
     response_description="The window as it is now, as an attachment NAME.sash",
-    responses=told({200: {"content": FILE}}, NO_VALUES, STORED),
+    responses=told({200: {"content": FILE}}, STORED),
     openapi_extra=needs("read"),
 )
 async def export_window(call: Call, name: Name) -> Response:

@@ -70,8 +70,8 @@ def series_steps(
     # Behind all small keys: a pane has its rows in the same order, whichever keys of other groups are asked about.
     for a, b in spans_of(len(numbers), KEYS):
         groups_of = dict(zip(numbers[a:b].tolist(), group_of[a:b].tolist(), strict=True))
-        for number, store in keys.with_own_stores(numbers[a:b]):
-            forest, group = store.forest, groups_of[number]
+        for number, forest in keys.with_own_stores(numbers[a:b]):
+            group = groups_of[number]
             if forest.rows <= _ROWS_OF_FOREST:
                 columns = forest.columns()
                 panes.take(columns, np.full(len(columns[0]), group))

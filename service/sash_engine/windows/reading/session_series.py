@@ -42,7 +42,6 @@ def sessions_steps(
 
     Raises:
         InvalidArgument: start >= end, or there are more sessions than buckets are allowed.
-        Unsupported: the window's algorithm keeps no entries.
     """
     assert question.gap is not None, "the question is about sessions"
     start, end = bounds_of(question, spec)

@@ -188,7 +188,7 @@ class Slide:
         return counts.evicted - before
 
     def _evict_before_change(self, number: int, adaptive: Adaptive) -> None:
-        surplus = adaptive.leaving(*self._keys.own_store(number).forest.pieces(adaptive.slot))
+        surplus = adaptive.leaving(*self._keys.own_store(number).pieces(adaptive.slot))
         if surplus:
             last = self._keys.evict(number, surplus)
             self._counts.evicted += surplus

@@ -158,11 +158,6 @@ class Order:
             self._refuse_equal(1)
         return self._equal == "last"
 
-    def check_accepted(self, number: int, times: Array) -> None:
-        """Refuse rows that a key's store cannot take; the store of a new key takes any."""
-        if number >= 0:
-            self._keys.store(number).check_insert(times)
-
     # ---------------------------------------------------------------- bulks
 
     def check_arrival(self, codes: Array, times: Array, numbers: Numbers) -> None:

@@ -95,8 +95,6 @@ class Writer:
         self.order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
-        self._check_store = spec.algorithm is not None
-        """Whether a store may refuse rows."""
 
     def insert(self, name: str, time: int, values: Sequence[Any]) -> WriteResult:
         """Insert one entry of a key and slide."""
@@ -117,8 +115,6 @@ class Writer:
                 order.check_next(number, time)
             if time <= (through := keys.late_through_of[number]):
                 return WriteResult(late=order.refuse_late(1, through))
-        if self._check_store:
-            order.check_accepted(number, np.array([time]))
         replaces = order.replaces(number, time) if order.one_per_time else None
         if self._idle_ns is not None:
             keys.touched[number] = self._clock.now_ns()
@@ -283,7 +279,7 @@ class Writer:
         """Whether the window may take some rows of a write before it has seen the others."""
         order = self.order
         drops = order.guards and not order.rejects_ahead
-        decides = drops or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
+        decides = drops or order.in_order_only or order.one_per_time or order.rejects_late
         gathers = self._panes is not None or self._slide.sessions is not None or self._spec.slide.adaptive is not None
         return not (decides or gathers or self._derived.rollups or self._derived.cascades)
 
@@ -464,9 +460,6 @@ class Writer:
         if order.one_per_time:
             yield from order.settle_equal(rows)
             entries = len(rows.columns[0])
-        if self._check_store:
-            for number, a, b in rows.spans():
-                order.check_accepted(number, rows.columns[0][a:b])
         self.check_room(int(np.count_nonzero(rows.numbers < 0)))
         behind = self._behind(rows)
         # Nothing was changed so far, and nothing below can fail.
