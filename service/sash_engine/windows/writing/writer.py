@@ -45,8 +45,6 @@ from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.order import Order
 
-__all__ = ["Writer"]
-
 _KEYS, _ROWS = 4_096, 65_536
 """Keys and rows that one step inserts: 2 ms of rows of one key in order, 3 ms of small keys. The rows are a multiple of
 a block's, so that a forest makes the same blocks as of all rows at once."""
