@@ -132,7 +132,7 @@ def running_service(clock: Clock | None = None, **settings: Any) -> Iterator[Run
 
 def serve_command(*arguments: str) -> list[str]:
     """What runs `sash serve` as a process, on free ports."""
-    return [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", *arguments]
+    return [sys.executable, "-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0", *arguments]
 
 
 @contextlib.contextmanager
