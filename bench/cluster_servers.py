@@ -18,8 +18,6 @@ from sash.shards.fair import Member
 from sash.shards.lease_table import LeaseTable
 from sash_client import Client
 
-__all__ = ["CORES", "KEYS", "SHARDS", "SPEC", "Served", "served", "settled", "until", "valkey"]
-
 SHARDS = 16
 KEYS = [f"key-{i}" for i in range(256)]
 SPEC = {

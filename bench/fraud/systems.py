@@ -27,8 +27,6 @@ from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
-__all__ = ["SYSTEMS", "NotHere", "System"]
-
 EXTRA = Path(__file__).resolve().parents[2] / "build" / "fraud"
 BULK = 100_000
 

@@ -33,6 +33,14 @@ serve it.
 """
 
 
+def as_found(seed, **options):
+    """A scenario as it was when its seed found something: no call is delivered twice, no slot moves."""
+    found = cluster_of_seed(seed)
+    faults = tuple(fault for fault in found.faults if fault.place != "slot")
+    options = {"repeated": 0.0, "known": False} | options
+    return replace(found, faults=faults, cluster=replace(found.cluster, nodes=1), **options)
+
+
 def test_every_fault_can_be_planted_and_is_in_the_docs():
     table = Path("docs/background/testing.md").read_text()
     for name, (module, old, _) in (PLANTED | CLUSTER | OWN).items():
@@ -77,8 +85,7 @@ MET = [
 def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state():
     met = Counter[str]()
     for seed in sorted({*FOUND, *range(1, 17), 40, 98}):
-        # Of those that have found something, as they were then: no call is delivered twice.
-        scenario = cluster_of_seed(seed) if seed < 100 else replace(cluster_of_seed(seed), repeated=0.0, gathered=False)
+        scenario = cluster_of_seed(seed) if seed < 100 else as_found(seed, gathered=False)
         first = run(scenario)
         assert first.failure is None, story(first)
         assert not first.unchecked
@@ -101,14 +108,14 @@ def test_a_process_that_stands_still_while_it_takes_a_shard_serves_it_not_beside
 
 def test_a_process_that_slept_makes_no_window_again_that_home_has_lost_meanwhile():
     """It found it in its memory, and made it on shard 1, where it stayed."""
-    outcome = run(replace(cluster_of_seed(1025), limited=True, repeated=0.0))
+    outcome = run(as_found(1025, limited=True))
     assert outcome.failure is None, story(outcome)
 
 
 @pytest.mark.parametrize("seed", [3001084, 3001149])
 def test_what_seeds_found(seed):
     """A process that was seen first behind a jump of Redis' clock; commits that were late behind another owner's."""
-    outcome = run(cluster_of_seed(seed))
+    outcome = run(as_found(seed, repeated=cluster_of_seed(seed).repeated))
     assert outcome.failure is None, story(outcome)
 
 
@@ -120,6 +127,34 @@ def test_a_cluster_has_writes_that_are_answered_early_and_some_of_them_are_lost(
         met += outcome.met
     wanted = [("durable", "answered before"), ("lost with memory?", "answered")]
     assert not never(met, wanted)
+
+
+SLOTS = [1545, 3001084]
+"""Seeds of clusters on a Redis Cluster whose slots move."""
+
+
+def test_slots_move_key_by_key_and_nothing_is_lost():
+    met = Counter[str]()
+    for seed in SLOTS:
+        outcome = run(cluster_of_seed(seed))
+        assert outcome.failure is None, story(outcome)
+        met += outcome.met
+    wanted = [(f"redis: {error}Error", key) for error in ("Ask", "TryAgain") for key in ("fence", "table")]
+    assert not never(met, [("redis: a slot moves", ""), ("redis: MovedError", "fence"), *wanted])
+
+
+KNOWN = [3, 11]
+"""Seeds with a window that keeps what was known when."""
+
+
+def test_logged_answers_are_given_again_by_later_owners():
+    met = Counter[str]()
+    for seed in KNOWN:
+        for scenario in (of_seed(seed), cluster_of_seed(seed)):
+            outcome = run(scenario)
+            assert outcome.failure is None, story(outcome)
+            met += outcome.met
+    assert not never(met, [("known", "logged"), ("known", "of the same"), ("known", "of another")])
 
 
 def test_nothing_asks_the_machine_for_its_clock_or_for_chance_and_nothing_starts_a_thread(monkeypatch):

@@ -22,8 +22,6 @@ import greenlet
 
 from tests.simulation.loop import Process, SimulatedLoop, running
 
-__all__ = ["Machine", "Waiter"]
-
 
 class Machine:
     """What threads of all processes are made of.

@@ -20,8 +20,6 @@ from sash_engine.forest.external import ExternalPartials
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["Level", "moved"]
-
 _FIRST_ROWS = 4
 
 

@@ -209,7 +209,7 @@ class Known:
         """Keep the rows of a key that are about to be removed or corrected.
 
         Args:
-            times, column, identities: name the rows, as in `KeyStore.remove`; the times are sorted.
+            times, column, identities: name the rows, as in `Forest.remove`; the times are sorted.
             once: whether a row has one name only, as in a retraction.
             applied: how many changes of the write were applied before.
 

@@ -34,32 +34,6 @@ from sash_engine.windows.window import Window
 from sash_engine.windows.writing import changes
 from sash_wire.placement import shard_of
 
-__all__ = [
-    "AddAggregates",
-    "Admit",
-    "BulkEvict",
-    "BulkInsert",
-    "Command",
-    "Commit",
-    "Evict",
-    "EvictRange",
-    "Expire",
-    "Insert",
-    "Long",
-    "Operation",
-    "Punctuate",
-    "Retract",
-    "Stage",
-    "StageBatch",
-    "Tidy",
-    "Update",
-    "Write",
-    "eviction_of",
-    "read",
-    "signed",
-    "takes_long",
-]
-
 R = TypeVar("R")
 
 _NUMBERED = "numbered"

@@ -12,8 +12,6 @@ from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["DROPS", "Derive", "Drop"]
-
 DROPS = ("drop_cascade", "drop_view")
 """The kinds of `Drop`."""
 

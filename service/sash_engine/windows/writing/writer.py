@@ -45,8 +45,6 @@ from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.order import Order
 
-__all__ = ["Writer"]
-
 _KEYS, _ROWS = 4_096, 65_536
 """Keys and rows that one step inserts: 2 ms of rows of one key in order, 3 ms of small keys. The rows are a multiple of
 a block's, so that a forest makes the same blocks as of all rows at once."""
@@ -95,8 +93,6 @@ class Writer:
         self.order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
-        self._check_store = spec.algorithm is not None
-        """Whether a store may refuse rows."""
 
     def insert(self, name: str, time: int, values: Sequence[Any]) -> WriteResult:
         """Insert one entry of a key and slide."""
@@ -117,8 +113,6 @@ class Writer:
                 order.check_next(number, time)
             if time <= (through := keys.late_through_of[number]):
                 return WriteResult(late=order.refuse_late(1, through))
-        if self._check_store:
-            order.check_accepted(number, np.array([time]))
         replaces = order.replaces(number, time) if order.one_per_time else None
         if self._idle_ns is not None:
             keys.touched[number] = self._clock.now_ns()
@@ -283,7 +277,7 @@ class Writer:
         """Whether the window may take some rows of a write before it has seen the others."""
         order = self.order
         drops = order.guards and not order.rejects_ahead
-        decides = drops or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
+        decides = drops or order.in_order_only or order.one_per_time or order.rejects_late
         gathers = self._panes is not None or self._slide.sessions is not None or self._spec.slide.adaptive is not None
         return not (decides or gathers or self._derived.rollups or self._derived.cascades)
 
@@ -464,9 +458,6 @@ class Writer:
         if order.one_per_time:
             yield from order.settle_equal(rows)
             entries = len(rows.columns[0])
-        if self._check_store:
-            for number, a, b in rows.spans():
-                order.check_accepted(number, rows.columns[0][a:b])
         self.check_room(int(np.count_nonzero(rows.numbers < 0)))
         behind = self._behind(rows)
         # Nothing was changed so far, and nothing below can fail.
