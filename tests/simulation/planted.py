@@ -807,7 +807,7 @@ def plant(name: str) -> None:
     sys.meta_path.insert(0, _Planted(module, old, new))
 
 
-_COMMON = ("numpy", "grpc", "redis", "prometheus_client", "pydantic_settings", "pytest", "lupa", "greenlet", "uvloop")
+_COMMON = ("numpy", "grpc", "redis", "prometheus_client", "pydantic", "pytest", "lupa", "greenlet", "uvloop")
 """What each run needs and no fault is planted into: it is imported once."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sash_cli import missing
-from sash_cli.app import Command
+from sash_cli.command import Command
 from sash_cli.options import one_of
 from sash_cli.output import fail
 
