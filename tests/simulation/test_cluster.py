@@ -138,8 +138,11 @@ def test_seeds_have_writes_that_are_answered_early_and_some_of_them_are_lost():
     assert not never(met, wanted)
 
 
-SLOTS = [1545, 3001084]
-"""Seeds of clusters on a Redis Cluster whose slots move."""
+SLOTS = [1545, 9116, 3001084]
+"""Seeds of clusters on a Redis Cluster whose slots move.
+
+9116: a thread waited for ever for a moment that was nearer than its clock can say.
+"""
 
 
 def test_seeds_move_slots_key_by_key_and_lose_nothing():
@@ -378,8 +381,8 @@ def test_a_prefix_that_is_taken_loses_what_was_in_memory_of_its_shard_alone(wire
     wired.journals[0]._durable = 5  # the one of the owner before says nothing any more
     wired.world._has_stored()
     assert wired.reads(0) is None
-    assert wired.reads(1, other) is None
     assert wired.reads(1) is not None
+    assert wired.reads(1, other) is None
 
 
 def test_what_was_stored_before_a_prefix_was_taken_is_there(wires):
