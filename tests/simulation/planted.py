@@ -681,9 +681,10 @@ OWN: dict[str, tuple[str, str, str]] = {
     ),
     "a thread waits as long as it wants": (
         _THREADS,
-        "        if seconds is not None:\n            timer",
-        "        if False:\n            timer",
+        "        if seconds is not None:\n            least_s",
+        "        if False:\n            least_s",
     ),
+    "a thread waits for a moment for ever": (_THREADS, "least_s = _LEAST_S if seconds > 0.0 else 0.0", "least_s = 0.0"),
     "a lock is had by all": (_THREADS, "        self._count -= 1\n        return True", "        return True"),
     "a machine that sleeps sees time pass": (_LOOP, "process.slept_s + process.sleeps_s, 0.0", "process.slept_s, 0.0"),
     "a message overtakes": (
@@ -946,7 +947,7 @@ def plant(name: str) -> None:
     sys.meta_path.insert(0, _Planted(module, old, new))
 
 
-_COMMON = ("numpy", "grpc", "redis", "prometheus_client", "pydantic_settings", "pytest", "lupa", "greenlet", "uvloop")
+_COMMON = ("numpy", "grpc", "redis", "prometheus_client", "pydantic", "pytest", "lupa", "greenlet", "uvloop")
 """What each run needs and no fault is planted into: it is imported once."""
 
 

@@ -28,8 +28,6 @@ from tests.simulation.scenario import Scenario, smaller
 from tests.simulation.single import Single
 from tests.simulation.world import Caller, World
 
-__all__ = ["COLLECTED", "Outcome", "run", "shrunk", "story"]
-
 Setup = Callable[[World], None]
 
 _ATTEMPTS = 1000

@@ -22,8 +22,6 @@ import greenlet
 
 from tests.simulation.loop import Process, SimulatedLoop, running
 
-__all__ = ["Machine", "Waiter"]
-
 _LEAST_S = 1e-6
 """A wait lasts so long: less would not change a clock of seconds, and who waits until a moment would do so for ever."""
 

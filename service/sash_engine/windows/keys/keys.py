@@ -41,8 +41,6 @@ from sash_engine.windows.keys.small_key import SmallKey
 from sash_engine.windows.keys.store import Same
 from sash_engine.windows.keys.totals import KeyTotals
 
-__all__ = ["NEVER", "UNKEYED", "Keys", "Own"]
-
 Own = Callable[[Layout], Forest]
 """Makes an empty store for one key."""
 

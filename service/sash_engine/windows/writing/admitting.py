@@ -58,8 +58,6 @@ from sash_engine.windows.writing.order import Order
 from sash_engine.windows.writing.runs import can_add, candidates, ranges_steps
 from sash_wire.labels import split
 
-__all__ = ["Admitting"]
-
 MAX_LIMITS = 16
 MAX_ROWS = 65_536
 """Of one write that decides."""

@@ -38,8 +38,6 @@ from sash_engine.windows.known import Known
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 
-__all__ = ["SCANNED_MAX", "Changes", "checked", "named", "times_of"]
-
 SCANNED_MAX = 2**26
 """Entries that a change without times may have to look through: 0.1 to 2 s, during which the window is held."""
 _NAMES = 1_024

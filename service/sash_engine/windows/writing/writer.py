@@ -45,8 +45,6 @@ from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.order import Order
 
-__all__ = ["Writer"]
-
 _KEYS, _ROWS = 4_096, 65_536
 """Keys and rows that one step inserts: 2 ms of rows of one key in order, 3 ms of small keys. The rows are a multiple of
 a block's, so that a forest makes the same blocks as of all rows at once."""
@@ -129,12 +127,11 @@ class Writer:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
 
-    def bulk_insert(self, batch: AnyBatch) -> WriteResult:
-        """Insert many entries, those of each key as one, and slide."""
-        return finished(self.bulk_insert_steps(batch))
-
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
-        """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
+        """Insert many entries, those of each key as one, and slide, in steps.
+
+        Nobody may read or write the window from the first to the last.
+        """
         columns, partials, keys, ahead = self.checked_columns(batch), batch.of_partials, batch.keys, 0
         del batch
         if not len(columns[0]):
