@@ -22,8 +22,6 @@ from sash_cli.pairs import answers_at
 from sash_cli.rules import rules
 from sash_cli.top import top
 
-__all__ = ["GROUPS", "HEADINGS", "app", "groups", "run"]
-
 _NOBODY = Login()
 
 HEADINGS = {

@@ -11,8 +11,6 @@ import typer.core
 
 from sash_cli.output import drop_output, fail
 
-__all__ = ["STYLE", "Command", "run"]
-
 STYLE: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
     "pretty_exceptions_enable": False,

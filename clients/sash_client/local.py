@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["LocalService", "local_service"]
-
 _STARTED = re.compile(r"gRPC on (\S+), REST and page on (\S+?)/?$")
 
 

@@ -6,8 +6,6 @@ import sys
 
 from sash_cli import missing
 
-__all__ = ["run"]
-
 
 def run() -> None:
     """Run the command that the command line names, or say what to install for it."""

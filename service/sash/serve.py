@@ -13,8 +13,6 @@ from sash_cli import command, missing
 from sash_cli.command import STYLE, Command
 from sash_cli.output import fail
 
-__all__ = ["MORE", "run", "serve"]
-
 _app = typer.Typer(add_completion=False, **STYLE)
 
 MORE = """All settings are variables: `sash serve` without options reads SASH_DATA, SASH_TOKENS and so on.

@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from sash.shards.leased_host import LeasedHost
     from sash.tiers.redis_link import Pool
 
-__all__ = ["Service", "serve", "tracing"]
-
 _log = logging.getLogger("sash")
 
 _TIDY_EVERY_S = 1.0

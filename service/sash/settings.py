@@ -16,8 +16,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from sash_engine.errors import InvalidArgument
 from sash_engine.words import first_wrong
 
-__all__ = ["MIB", "Settings", "load_settings", "misspelt"]
-
 MIB = 2**20
 
 _OTHERS = re.compile(

@@ -33,16 +33,6 @@ from sash_engine.clock import Clock
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 from tests.support.forked import Forked
 
-__all__ = [
-    "PLAIN",
-    "Running",
-    "json_head",
-    "refused_start",
-    "running_service",
-    "serve",
-    "service_process",
-]
-
 Process = subprocess.Popen[str] | Forked
 
 WAIT_S = 120

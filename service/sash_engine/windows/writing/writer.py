@@ -127,12 +127,11 @@ class Writer:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
 
-    def bulk_insert(self, batch: AnyBatch) -> WriteResult:
-        """Insert many entries, those of each key as one, and slide."""
-        return finished(self.bulk_insert_steps(batch))
-
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
-        """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
+        """Insert many entries, those of each key as one, and slide, in steps.
+
+        Nobody may read or write the window from the first to the last.
+        """
         columns, partials, keys, ahead = self.checked_columns(batch), batch.of_partials, batch.keys, 0
         del batch
         if not len(columns[0]):
