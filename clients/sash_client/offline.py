@@ -44,8 +44,6 @@ from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.columns import fill_answers, read_int64, read_strings, to_bytes
 
-__all__ = ["answers_at", "spec_of_history"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

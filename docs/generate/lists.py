@@ -38,8 +38,6 @@ from sash_engine.windows.spec import window as spec
 from sash_engine.windows.spec.text import MAX_DEPTH, MAX_SPEC_BYTES
 from sash_engine.windows.window import Window
 
-__all__ = ["LISTS", "all_commands"]
-
 MIB = 2**20
 
 SPEC_TEXTS = {

@@ -38,8 +38,6 @@ from sash_engine.windows.questions import Question
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire import traces
 
-__all__ = ["Plane", "Windows"]
-
 A = TypeVar("A")
 R = TypeVar("R")
 

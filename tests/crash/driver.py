@@ -27,8 +27,6 @@ from tests.crash.writers import SPECS, Writer
 from tests.support.redis_servers import BINARIES, RedisServer
 from tests.support.servers import Running, serve, service_process
 
-__all__ = ["Driver", "Report", "TIERS"]
-
 TIERS = ("lmdb", "redis")
 LIMITS = {
     "SASH_CHECKPOINT_BYTES": "60000",

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 from tests.simulation.disk import COMMIT_FAULTS
 
-__all__ = ["RUNS", "expected", "never"]
-
 RUNS = 10_000
 """So many runs, of both worlds in turns, meet everything that is expected."""
 

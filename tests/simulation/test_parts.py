@@ -553,6 +553,30 @@ def test_a_redis_that_syncs_each_second_may_lose_two_seconds_and_no_more():
     stored(main)
 
 
+def test_a_wait_that_is_shorter_than_a_clock_can_say_ends():
+    async def main(store):
+        machine, waits = store.machine, 0
+
+        def work():
+            nonlocal waits
+            end_s = machine.now_s() + 1e-14
+            while machine.now_s() < end_s and waits < 10:
+                machine.threading.Event().wait(end_s - machine.now_s())
+                waits += 1
+
+        async def begin():
+            machine.run(work)
+
+        process = Process(store.loop, 1)
+        process.slept_s = 3990.0
+        await asyncio.sleep(4000.0)
+        process.spawn(begin())
+        await asyncio.sleep(1.0)
+        assert waits == 1
+
+    stored(main)
+
+
 def test_threads_wait_for_each_other_and_no_longer_than_they_say():
     async def main(store):
         machine, said = store.machine, []

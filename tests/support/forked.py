@@ -21,8 +21,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
-__all__ = ["NUMBER", "Forked", "command"]
-
 NUMBER = struct.Struct("q")
 """How the daemon writes the number of a process, and its exit status."""
 

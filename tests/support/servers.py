@@ -33,16 +33,6 @@ from sash_engine.clock import Clock
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 from tests.support.forked import Forked
 
-__all__ = [
-    "PLAIN",
-    "Running",
-    "json_head",
-    "refused_start",
-    "running_service",
-    "serve",
-    "service_process",
-]
-
 Process = subprocess.Popen[str] | Forked
 
 WAIT_S = 120
@@ -161,7 +151,7 @@ def serve(
     environment = {name: value for name, value in os.environ.items() if name != "SASH_PROFILE"}  # of the tests
     environment |= env
     if under or not forked or any(name.startswith(EARLY) for name in env):
-        command = [*under, sys.executable, "-m", "sash.main", *given]
+        command = [*under, sys.executable, "-m", "sash.launch", *given]
         return subprocess.Popen(command, text=True, env=environment, **files)
     return Forked(given, env=environment, **files)
 

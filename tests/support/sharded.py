@@ -20,8 +20,6 @@ from sash.shards.hosted import HostedShard, HostedShards
 from sash.shards.layout import Share
 from sash_engine.clock import Clock, ManualClock
 
-__all__ = ["ShardedPlane", "Turns", "hosts", "in_process", "single"]
-
 
 class ShardedPlane(Plane):
     """A plane over shards of this process, with its parts."""

@@ -14,19 +14,6 @@ from sash_engine.windows.keys.small_key import SmallKey
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.cold_model import Tier
 
-__all__ = [
-    "BLOCK",
-    "SPEC",
-    "PANES",
-    "ENTRIES",
-    "WIDER",
-    "KINDS",
-    "TIERED",
-    "OF_PANES",
-    "OF_VALUES",
-    "StoreLockstep",
-]
-
 BLOCK = 8
 SPEC = WindowSpec.parse(
     {

@@ -12,23 +12,6 @@ from tests.support.model import NEVER, slow_window
 from tests.support.shelf import Shelf
 from tests.support.twins import alike
 
-__all__ = [
-    "LAST",
-    "entries",
-    "offsets",
-    "S",
-    "START",
-    "KEYS",
-    "AGGREGATES",
-    "GRANULE",
-    "STORES",
-    "value_of",
-    "fold",
-    "bulk",
-    "spec",
-    "TimesLockstep",
-]
-
 S = 10**9
 START = 1000
 KEYS = list("abcd")

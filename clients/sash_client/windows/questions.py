@@ -32,20 +32,6 @@ from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.features import of_window
 from sash_wire.meant import instead
 
-__all__ = [
-    "answers_at",
-    "answers_of",
-    "entries",
-    "options_of",
-    "query",
-    "range_groups",
-    "range_query",
-    "series",
-    "series_groups",
-    "to_lookbacks",
-    "watch",
-]
-
 Options = TypeVar("Options", bound=Mapping[str, Any])
 
 _PAIR_ANSWERS = 65_536

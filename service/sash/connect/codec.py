@@ -15,8 +15,6 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 from sash_wire.meant import instead
 
-__all__ = ["CODECS", "TEXTS_MAX", "Codec"]
-
 M = TypeVar("M", bound=Message)
 
 TEXTS_MAX = 2**20

@@ -43,8 +43,6 @@ from sash_engine.windows.answers import Counts, WindowInfo
 from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["TierStorage"]
-
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0

@@ -34,8 +34,6 @@ from sash_engine.windows.answers import Staged, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.ledger import Part
 
-__all__ = ["TieredWindow", "WritePath"]
-
 _RETRY_S = 1.0
 
 R = TypeVar("R", WriteResult, Staged)

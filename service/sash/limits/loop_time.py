@@ -18,8 +18,6 @@ from sash.limits.metered import metered
 from sash.limits.turns import Turns
 from sash_engine.clock import Clock
 
-__all__ = ["LONG_S", "LoopTime"]
-
 _log = logging.getLogger(__name__)
 
 R = TypeVar("R")

@@ -22,8 +22,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.labels import join, split
 from sash_wire.nulls import is_mark
 
-__all__ = ["KEY", "RESERVED", "MetricNames", "Metric", "key_of", "labels_of", "metrics_of", "written_key"]
-
 KEY = "key"
 """The label of a window whose keys are one string."""
 

@@ -51,8 +51,6 @@ from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
 from sash_wire.nulls import mark_of
 
-__all__ = ["ENTRIES_MAX", "KEEP_NAME", "STALE_MS", "WindowsQueryable"]
-
 R = TypeVar("R")
 
 STALE_MS = 300_000

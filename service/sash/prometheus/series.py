@@ -32,19 +32,6 @@ from sash_engine.windows.questions import Grouped, KeysQuery, Query, SeriesQuery
 from sash_engine.windows.reading.conditions import MAX_PATTERN
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit, WindowSpec
 
-__all__ = [
-    "Folded",
-    "Selected",
-    "Selectors",
-    "buckets_of",
-    "conditions",
-    "floor_ticks",
-    "is_condition",
-    "plain",
-    "ticks_of",
-    "trailing_of",
-]
-
 _EVERYTHING = 2**61
 """Ticks that reach back before all entries, and leave room for all times behind 1970."""
 

@@ -22,8 +22,6 @@ from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.windows.spec.text import read_yaml
 
-__all__ = ["SAFE", "Admit", "Call", "Collect", "Edge", "Gone"]
-
 Collect = Callable[[], Awaitable[CollectorRegistry]]
 Admit = Callable[[Scope, Any, str | None], None]
 """Raises if the caller of a request lacks a right on a window; None: the route names no window."""

@@ -25,20 +25,6 @@ from sash_engine.windows.writing.changes import times_of
 from sash_wire.key_parts import check_named, joined, key_of_parts
 from sash_wire.meant import instead, misspelt
 
-__all__ = [
-    "BLOB",
-    "batch_of",
-    "batch_steps",
-    "entry_of",
-    "key_of",
-    "member",
-    "pairs_steps",
-    "taken_limits",
-    "taken_origin",
-    "taken_question",
-    "texts",
-]
-
 BLOB = "blob"
 """The name of the part of a partial that is not numbers."""
 

@@ -47,8 +47,6 @@ from sash.rest.problems import MEDIA_TYPE
 from sash.rest.transport import GONE, JoiningTransport
 from sash.runtime.metrics import Metrics
 
-__all__ = ["FORWARDED", "HEAD_BYTES_MAX", "LIMIT", "Connection", "Port"]
-
 HEAD_BYTES_MAX = 65_536
 PART_BYTES = 4096
 """So much is parsed in one go of what is not the body of one request."""

@@ -21,19 +21,6 @@ from sash_engine.windows.batches.batch import Coded
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.nulls import mark_of, split
 
-__all__ = [
-    "Values",
-    "coded_steps",
-    "column_of",
-    "column_steps",
-    "nullable_steps",
-    "number_steps",
-    "numbers",
-    "pieces_of",
-    "strings",
-    "tick_steps",
-]
-
 Values: TypeAlias = "list[Any] | LongList | _Filled"
 """A column as the parser has it."""
 

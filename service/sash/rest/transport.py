@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-__all__ = ["GONE", "JOINED_BYTES_MAX", "JoiningTransport"]
-
 JOINED_BYTES_MAX = 65_536
 """Writes are joined up to this size. What is larger is not copied, and pauses its writer when the client is slow."""
 

@@ -23,8 +23,6 @@ from sash_engine.errors import FailedPrecondition, Unavailable
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["HOME", "HostedShard", "HostedShards", "Shard", "nobody"]
-
 R = TypeVar("R")
 
 _RETRY_S = 0.5

@@ -24,8 +24,6 @@ from sash.shards.peers import Peer, RemoteAdministration, RemoteShard
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 
-__all__ = ["Open", "Serving", "sizes_of"]
-
 _log = logging.getLogger(__name__)
 
 _PROCESS = -1

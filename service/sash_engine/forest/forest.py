@@ -101,8 +101,6 @@ from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 
-__all__ = ["Forest"]
-
 _FOLDS = 256
 """Folds of blocks that one step makes for new aggregates: 0.5 to 2 ms, or one block where partials are sketches."""
 

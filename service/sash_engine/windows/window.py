@@ -230,7 +230,7 @@ class Window:
 
     def bulk_insert(self, batch: AnyBatch) -> WriteResult:
         """Insert many entries, those of each key as one, and slide; see `Plane.bulk_insert`."""
-        return self._count(self._writer.bulk_insert(batch))
+        return finished(self.bulk_insert_steps(batch))
 
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""

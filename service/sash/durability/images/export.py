@@ -44,8 +44,6 @@ from sash_engine.windows.reading.entries import Entries
 from sash_engine.windows.spec.window import WindowSpec, check_name
 from sash_engine.windows.window import Window
 
-__all__ = ["FRAME_BYTES_MAX", "Importer", "export"]
-
 FRAME_BYTES_MAX = 256 << 20
 """No frame is longer. A frame that claims to be longer is damaged."""
 

@@ -48,8 +48,6 @@ from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.window import Window
 
-__all__ = ["PART_BYTES", "Image", "PartKey", "dump", "no_key", "reached"]
-
 PART_BYTES = 4 << 20
 """A part has no more bytes, unless a single entry, key or block is larger."""
 

@@ -50,8 +50,6 @@ from sash_engine.windows.derived.views import View
 from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["State", "StoredWindow", "spec_as_known"]
-
 _PARTS_PER_TRIP = 16
 _RETRY_AFTER_S = 1.0
 _WRITTEN_FOR_EACH, _MORE = 8, 4

@@ -20,18 +20,6 @@ from sash.rest.models import Parameters
 from sash.rest.route import Problems
 from sash_engine.errors import InvalidArgument
 
-__all__ = [
-    "BINARY",
-    "FILE",
-    "NO_VALUES",
-    "NUMBERED",
-    "Name",
-    "Timed",
-    "arrow_imported",
-    "begun",
-    "streamed",
-]
-
 T = TypeVar("T")
 
 Name = Annotated[str, Path(examples=["departure_delay"])]

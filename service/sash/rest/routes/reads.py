@@ -37,8 +37,6 @@ from sash_engine.windows.questions import AnswersAt, EntriesQuery, KeysQuery, Ra
 from sash_engine.windows.questions import Query as Question
 from sash_engine.windows.spec.window import WindowSpec, parse_duration
 
-__all__ = ["ROUTER", "query", "range_query"]
-
 ROUTER = APIRouter(route_class=Route, tags=["reads"])
 
 _NO_ANSWER: Problems = {

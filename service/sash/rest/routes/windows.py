@@ -22,8 +22,6 @@ from sash.topology import Topology
 from sash_engine.windows.spec.text import MAX_SPEC_BYTES
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["ROUTER"]
-
 ROUTER = APIRouter(route_class=Route, tags=["windows"])
 
 

@@ -37,8 +37,6 @@ from sash_engine.windows.batches.batch import Batch as Rows
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
 
-__all__ = ["ROUTER", "insert"]
-
 ROUTER = APIRouter(route_class=Route, tags=["writes"])
 
 _REJECTED: Problems = {

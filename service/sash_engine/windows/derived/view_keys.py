@@ -31,8 +31,6 @@ from sash_engine.windows.keys.totals import KeyTotals
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["ViewKeys", "ViewSlide"]
-
 _LAST = 2**63 - 1
 """No row is newer."""
 

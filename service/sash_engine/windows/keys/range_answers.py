@@ -17,8 +17,6 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.pages import Numbers, Pages
 
-__all__ = ["Places", "keys_of", "range_answers_steps"]
-
 _ROWS = 32_768
 """Rows that are gathered together: 0.05 ms a column. A key more or less does not matter."""
 

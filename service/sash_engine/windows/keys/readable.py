@@ -20,8 +20,6 @@ from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.store import ReadableForest, ReadableStore
 from sash_engine.windows.keys.totals import KeyTotals
 
-__all__ = ["Now", "ReadableKeys"]
-
 
 class ReadableKeys(Protocol):
     """The keys of a window, and their entries; see `Keys`. `some`: the aggregates that are asked for; None: all."""

@@ -20,8 +20,6 @@ from sash_engine.steps import Steps
 from sash_engine.windows.keys.pages import Pages
 from sash_engine.windows.keys.store import Same
 
-__all__ = ["SmallKey"]
-
 
 class SmallKey:
     """The rows of one key that shares pages; see `Forest`.

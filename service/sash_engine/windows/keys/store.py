@@ -23,8 +23,6 @@ from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
-__all__ = ["ReadableForest", "ReadableStore", "Same"]
-
 Same = Callable[[Monoid, Partial, Partial], bool]
 """Compares two partials of a monoid, for `check_invariants`."""
 

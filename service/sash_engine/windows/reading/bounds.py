@@ -12,8 +12,6 @@ from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.reading.costs import Costs
 from sash_engine.windows.spec.window import TICK_MAX, WindowSpec, check_time, parse_duration
 
-__all__ = ["bounds_of", "buckets_of", "check_sessions", "last_of", "trailing", "trailing_each"]
-
 
 def check_sessions(question: SeriesQuery) -> None:
     """Check what goes with sessions, if the question asks for them.

@@ -26,8 +26,6 @@ from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 
-__all__ = ["BULK_ROWS", "Entries"]
-
 BULK_ROWS = 16_384
 """Rows of a bulk. With a key each, it takes 2 ms to make and 3 ms to write as JSON."""
 

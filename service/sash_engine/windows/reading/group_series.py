@@ -30,8 +30,6 @@ from sash_engine.windows.keys.ragged import ragged
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.keys.totals import Totals, rows_of
 
-__all__ = ["KEYS", "PaneFolds", "series_steps"]
-
 KEYS = 1_024
 """Small keys that one step looks at, at most: with a sum, 0.5 ms at ten entries each, 2 ms at 64."""
 

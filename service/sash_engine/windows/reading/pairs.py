@@ -31,8 +31,6 @@ from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 from sash_wire.coded import Coded
 
-__all__ = ["Pairs"]
-
 _PAIRS, _SIZED_PAIRS = 65_536, 1_024
 """Pairs that are answered together; fewer where answers may be lists, which are counted after each part."""
 

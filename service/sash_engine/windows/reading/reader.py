@@ -55,8 +55,6 @@ from sash_engine.windows.reading.session_series import sessions_steps
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time, parse_duration
 from sash_wire.meant import instead
 
-__all__ = ["MAX_LOOKBACKS", "Reader"]
-
 Q = TypeVar("Q", bound=GroupedQuestion)
 R = TypeVar("R")
 Answers = TypeVar("Answers", list[Answer], Page[Answer], Page[Series])

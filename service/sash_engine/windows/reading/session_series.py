@@ -24,8 +24,6 @@ from sash_engine.windows.reading.costs import Costs
 from sash_engine.windows.sliding.sessions import wider
 from sash_engine.windows.spec.window import WindowSpec, parse_duration
 
-__all__ = ["sessions_steps"]
-
 _SLICES = 64
 """Row slices, of 1,024 entries mostly, that one step reads."""
 

@@ -32,8 +32,6 @@ from sash_engine.windows.sliding.sessions import Sessions
 from sash_engine.windows.spec.predicate import Predicate
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
 
-__all__ = ["Slide"]
-
 Numbers = npt.NDArray[np.int64]
 
 

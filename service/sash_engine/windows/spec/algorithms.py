@@ -7,8 +7,6 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.meant import instead
 
-__all__ = ["DEPRECATED", "check_algorithm"]
-
 DEPRECATED = (
     "algorithm has no effect in the spec of a window, and is deprecated. Leave it out: the columnar engine gives the "
     "same answers. sash_engine.aggregators keeps the algorithms as a library"

@@ -15,8 +15,6 @@ from typing import Any
 from sash_engine.errors import AlreadyExists, refuse
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["check_derived", "completed", "document_of", "widened"]
-
 
 def document_of(spec_document: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
     """The spec of the window that keeps the groups by some parts; by none, its one group is a key.

@@ -28,8 +28,6 @@ from sash_engine.windows.batches.rows import Rows
 from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
 
-__all__ = ["Order"]
-
 Numbers = npt.NDArray[np.int64]
 
 _TIMES_A_STEP, _A_SERIES = 2048, 512

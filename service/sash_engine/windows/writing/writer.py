@@ -12,8 +12,8 @@ The rows of a write that comes in stages, as the commit of a batch, are never al
 A slice is newer than those before it, so each key is sent its entries in order. The window has the same entries as
 after one bulk with all rows. One bulk would have the rows twice while it sorts them, and sort them in one long step.
 
-Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups, cascades or an
-algorithm, those that drop entries far ahead, reject others or keep one per time, and those that slide by ADWIN, which
+Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups or cascades,
+those that drop entries far ahead, reject others or keep one per time, and those that slide by ADWIN, which
 cuts between the blocks that a bulk has made.
 """
 
@@ -44,8 +44,6 @@ from sash_engine.windows.known import Known, kept_spec
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.order import Order
-
-__all__ = ["Writer"]
 
 _KEYS, _ROWS = 4_096, 65_536
 """Keys and rows that one step inserts: 2 ms of rows of one key in order, 3 ms of small keys. The rows are a multiple of
@@ -129,12 +127,11 @@ class Writer:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
 
-    def bulk_insert(self, batch: AnyBatch) -> WriteResult:
-        """Insert many entries, those of each key as one, and slide."""
-        return finished(self.bulk_insert_steps(batch))
-
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
-        """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
+        """Insert many entries, those of each key as one, and slide, in steps.
+
+        Nobody may read or write the window from the first to the last.
+        """
         columns, partials, keys, ahead = self.checked_columns(batch), batch.of_partials, batch.keys, 0
         del batch
         if not len(columns[0]):
