@@ -18,8 +18,6 @@ from sash.shards.fair import Member
 from sash.shards.lease_table import LeaseTable
 from sash_client import Client
 
-__all__ = ["CORES", "KEYS", "SHARDS", "SPEC", "Served", "served", "settled", "until", "valkey"]
-
 SHARDS = 16
 KEYS = [f"key-{i}" for i in range(256)]
 SPEC = {
@@ -61,7 +59,7 @@ class Served:
 @contextmanager
 def served(port: int, core: int, prefix: str, own_namespace: bool = False, shards: int = SHARDS) -> Iterator[Served]:
     """A process of the deployment, on one core."""
-    command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"]
+    command = [sys.executable, "-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0"]
     command += ["--data", f"redis://127.0.0.1:{port}", "--shards", str(shards)]
     hidden = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_namespace else []
     process = subprocess.Popen(

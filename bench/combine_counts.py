@@ -24,8 +24,6 @@ from sash_engine.aggregators import ALGORITHMS, Aggregator, InOrder, Reactive, T
 from sash_engine.aggregators.counting import Counting
 from sash_engine.monoids import Sum
 
-__all__ = ["BOUNDS", "Bound", "Costs", "batch_costs", "main", "measure"]
-
 
 @dataclass(frozen=True)
 class Bound:

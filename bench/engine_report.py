@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["REAL", "SMOKE", "Array", "Report", "Size", "clock"]
-
 Array = npt.NDArray[Any]
 clock = time.perf_counter
 

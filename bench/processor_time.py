@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Used", "redis_pid"]
-
 
 class Used:
     """The processor time that processes of Sash, and Redis, have used: with all of their threads.

@@ -28,8 +28,6 @@ import numpy as np
 if TYPE_CHECKING:
     from bench.training import Data, Table
 
-__all__ = ["PEERS"]
-
 AGGREGATES = ("count", "sum", "max", "distinct")
 CHUNK = 20_000
 """Pairs that are joined at once, where a join of all would not fit into memory."""

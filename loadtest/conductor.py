@@ -24,8 +24,6 @@ from loadtest.model import KEPT, Key, Summary, Wrong, check_answer
 from loadtest.options import Options
 from sash_client import ALL_KEYS, Client
 
-__all__ = ["CALLED", "KEYS", "LOST", "SPEC", "WINDOW", "listen"]
-
 WINDOW = "loadtest"
 SPEC: Mapping[str, Any] = {
     "name": WINDOW,

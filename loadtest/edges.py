@@ -23,8 +23,6 @@ from sash_client import TLS, Client, SashClientError
 from sash_client.data.wire import from_answer, to_spec
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["TROUBLE", "Busy", "Edge", "Failed", "connect_to", "grpc_client"]
-
 Found = Mapping[str, Any]
 
 

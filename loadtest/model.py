@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["KEPT", "Key", "Summary", "Wrong", "check_answer", "check_equal"]
-
 KEPT = 100_000
 """Entries that a window keeps of each key."""
 

@@ -9,8 +9,6 @@ import json
 import os
 from dataclasses import asdict, dataclass, fields
 
-__all__ = ["EDGES", "SCENARIOS", "VARIABLE", "Options"]
-
 VARIABLE = "LOADTEST"
 EDGES = ("grpc", "connect", "rest")
 SCENARIOS = {

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from bench.fraud.work import Answer, Transaction
 
-__all__ = ["Call", "at_rate", "flat_out"]
-
 Call = Callable[[Transaction], Awaitable[list[Answer]]]
 
 

@@ -27,8 +27,6 @@ from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 
-__all__ = ["SYSTEMS", "NotHere", "System"]
-
 EXTRA = Path(__file__).resolve().parents[2] / "build" / "fraud"
 BULK = 100_000
 
@@ -146,8 +144,8 @@ class _Sash(System):
     processes = 2
 
     async def start(self, data: Data) -> None:
-        serve = ["-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", str(self.where / "data")]
-        command = [sys.executable, *serve, "--processes", str(self.processes)]
+        serve = ["-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0"]
+        command = [sys.executable, *serve, "--data", str(self.where / "data"), "--processes", str(self.processes)]
         environment = {**os.environ, "SASH_LOG_LEVEL": "warning", "SASH_MEMORY_BYTES": "8GiB"}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self._process.stdout is not None

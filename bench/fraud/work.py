@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["DAY_MS", "LOOKBACKS", "Answer", "Data", "Right", "Size", "Transaction"]
-
 DAY_MS = 86_400_000
 LOOKBACKS = {"1m": 60_000, "1h": 3_600_000, "1d": DAY_MS, "30d": 30 * DAY_MS}
 START_MS = 1_760_000_000_000

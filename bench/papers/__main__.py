@@ -16,8 +16,6 @@ from bench.papers import amta, bulk_fiba, daba, fiba, ra
 from bench.papers.common import Size, Study, quiet
 from bench.papers.progress import remaining
 
-__all__ = ["PAPERS", "main", "run"]
-
 PAPERS: dict[str, Sequence[Callable[[Study], None]]] = {
     "ra": ra.EXPERIMENTS,
     "daba": daba.EXPERIMENTS,

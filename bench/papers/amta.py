@@ -37,8 +37,6 @@ from sash_engine.aggregators.counting import Counting
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Count, Max, Mean, MinCount, Monoid, Partial, StdDev, Sum
 
-__all__ = ["Product", "EXPERIMENTS"]
-
 SUM = Sum("int64")
 
 

@@ -35,8 +35,6 @@ from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import Sum
 from sash_spark.flights import load_flights
 
-__all__ = ["EXPERIMENTS"]
-
 Longs = npt.NDArray[np.int64]
 Batch = tuple[Longs, Longs]
 """Times and values of entries, in the order of their arrival."""

@@ -21,8 +21,6 @@ from sash_engine.aggregators.base import InOrder
 from sash_engine.aggregators.counting import Counting
 from sash_engine.monoids import Monoid, StdDev, Sum
 
-__all__ = ["EXPERIMENTS"]
-
 SUM = Sum("int64")
 ALL = (
     "recalc_in_order",

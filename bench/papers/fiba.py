@@ -34,8 +34,6 @@ from bench.papers.sliding import counting, fill, throughput
 from sash_engine.aggregators import FlatFIT, Range, Timed, create
 from sash_engine.monoids import Sum
 
-__all__ = ["EXPERIMENTS"]
-
 SUM = Sum("int64")
 FAR = 2**40
 """Time of the first of the entries that stay newest."""

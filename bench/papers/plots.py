@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Panel", "draw"]
-
 
 @dataclass(frozen=True)
 class Panel:

@@ -18,8 +18,6 @@ from typing import Any
 from bench.papers.common import SHOWN, Row, Study
 from bench.papers.common import Experiment as Question
 
-__all__ = ["bar", "remaining"]
-
 _WIDTH = 30
 
 Experiment = Callable[[Study], None]

@@ -24,8 +24,6 @@ from sash_engine.monoids import BUILT_IN, Monoid, StdDev, Sum
 from sash_engine.monoids.base import ANY, NUMPY_TYPES
 from sash_engine.monoids.laws import LAWS, TOLERANCE, check, close
 
-__all__ = ["EXPERIMENTS"]
-
 MONOIDS: dict[str, Monoid] = {"sum": Sum("int64"), "stddev": StdDev("int64")}
 
 

@@ -29,18 +29,6 @@ from sash_engine.aggregators.base import Aggregator
 from sash_engine.aggregators.counting import Counting
 from sash_engine.monoids import Monoid
 
-__all__ = [
-    "PERIODIC",
-    "Kept",
-    "combines_per_slide",
-    "counting",
-    "fill",
-    "latencies",
-    "latency_experiment",
-    "slide",
-    "throughput",
-]
-
 
 def fill(window: Aggregator, entries: Sequence[Any], start: int = 0) -> None:
     """Insert entries at the times start, start + 1, …"""

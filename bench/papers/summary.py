@@ -15,8 +15,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-__all__ = ["figure", "figures", "main", "section"]
-
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results" / "full"
 BEGIN, END = "<!-- full.md with figures: begin -->\n", "<!-- full.md with figures: end -->\n"

@@ -11,8 +11,6 @@ import pyarrow.parquet as pa_parquet
 from bench.peers.system import Cannot, System
 from bench.peers.work import Floats, Ints
 
-__all__ = ["Job"]
-
 
 class Job(System):
     """A job. The entries of a key lie in a file before it starts, and reading it belongs to the job."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from bench.peers.work import REAL
 
-__all__ = ["page"]
-
 Figures = Mapping[str, Any]
 
 HEAD = f"""# Peers

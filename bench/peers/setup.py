@@ -9,8 +9,6 @@ import venv
 import zipfile
 from pathlib import Path
 
-__all__ = ["PYTHON", "SYSTEMS", "set_up"]
-
 BUILD = Path(__file__).resolve().parents[2] / "build" / "peers"
 PYTHON = BUILD / "bin" / "python"
 

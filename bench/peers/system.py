@@ -14,8 +14,6 @@ from typing import Any
 
 from bench.peers.work import Floats, Ints, Sketches, Trailing
 
-__all__ = ["Cannot", "NotInstalled", "Server", "System", "free_port", "resident"]
-
 PATIENCE_S = 60.0
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LOOKBACKS_MS", "SERIES_LOOKBACK_MS", "SERIES_STEP_MS", "Data", "Size", "Sketches", "Trailing"]
-
 KEYS = 10
 LOOKBACKS_MS = (60_000, 600_000, 3_600_000)
 SERIES_LOOKBACK_MS = 600_000

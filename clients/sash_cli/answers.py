@@ -26,8 +26,6 @@ from sash_wire.meant import instead
 if TYPE_CHECKING:  # as in `options`
     from sash_client import Answer, Bulk, Series, Window
 
-__all__ = ["View", "short_form", "show", "show_entries", "show_series", "sparkline", "view_of"]
-
 T = TypeVar("T")
 
 _RETURNING = ("arg_min", "arg_max", "largest", "smallest")

@@ -5,7 +5,6 @@ Errors go to standard error, and the exit status is 1. `sash.main` adds the comm
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -13,17 +12,15 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from sash_cli import questions, windows, writes
+from sash_cli import command, questions, windows, writes
+from sash_cli.command import STYLE, Command
 from sash_cli.ingest import ingest
 from sash_cli.load import load
 from sash_cli.mcp import mcp
 from sash_cli.options import Login, log_in, spelled, take_login
-from sash_cli.output import drop_output, fail
 from sash_cli.pairs import answers_at
 from sash_cli.rules import rules
 from sash_cli.top import top
-
-__all__ = ["GROUPS", "HEADINGS", "Command", "app", "groups", "run"]
 
 _NOBODY = Login()
 
@@ -44,17 +41,6 @@ GROUPS = {
 
 _WHOLE = 1_000
 """Characters of a command's first sentence: it is broken into lines, and not cut."""
-_TYPE = re.compile(r" <[a-z ]+(\[[a-z ]+\])?>")
-_BRACES = re.compile(r"\{([A-Z][^}\n]*)\}")
-
-
-class Command(typer.core.TyperCommand):
-    """Shows arguments without their types, which mean nothing to people who do not write Python."""
-
-    def get_help(self, ctx: Any) -> str:
-        """Return the help as it is printed."""
-        usage, end, rest = super().get_help(ctx).partition("\n\n")
-        return _BRACES.sub(r"\1", usage) + end + _TYPE.sub(lambda found: " " * len(found[0]), rest)
 
 
 class ClientCommand(Command):
@@ -85,10 +71,8 @@ app = typer.Typer(
     name="sash",
     cls=_Grouped,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="--target, --token, --token-file, --tls, --tls-ca and --cert may stand before or behind a command.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    **STYLE,
 )
 
 
@@ -173,20 +157,5 @@ app.command("shards", cls=ClientCommand, hidden=True)(spelled(windows.topology))
 
 
 def run() -> None:
-    """Run the command line. An error of the service is one line on standard error."""
-    try:
-        app(prog_name="sash")  # the name by which shells ask for completion
-    except OSError as error:  # such as a full disk behind standard output
-        drop_output()
-        fail(error.strerror or str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        from sash_client import SashClientError
-
-        if not isinstance(error, SashClientError):
-            raise
-        if getattr(error, "missing", False):
-            fail("the service asks for a token: set SASH_TOKEN or SASH_TOKEN_FILE, or give --token-file FILE")
-        limit = f" (limit: {error.limit})" if error.limit else ""
-        fail(f"{error.message}{limit}")
+    """Run the command that the command line names."""
+    command.run(app, "sash", sys.argv[1:])  # the name by which shells ask for completion

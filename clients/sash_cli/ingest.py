@@ -17,8 +17,6 @@ from sash_wire.errors import WireError
 if TYPE_CHECKING:  # as in `options`
     from sash_ingest.config import IngestConfig
 
-__all__ = ["ingest"]
-
 _TIMEOUT_S = 5.0
 """A call that is not answered for so long is said, and made again."""
 

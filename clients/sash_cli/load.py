@@ -13,8 +13,6 @@ from sash_cli import missing
 from sash_cli.options import LOCAL, Name, Target, connected, one_of
 from sash_cli.output import fail, files_named, interrupts, reason, rows_progress
 
-__all__ = ["load"]
-
 
 def load(
     name: Name,

@@ -32,8 +32,6 @@ from sash_wire.durations import NANOSECONDS, parse_duration
 from sash_wire.errors import WireError
 from sash_wire.mapping import quoted, source_of, sources
 
-__all__ = ["Load", "mapped_of", "past_of", "producer_of"]
-
 _CHECKED = 127
 """So many of the last chunks are sent again: the service keeps the digests of a producer's last 128 writes."""
 

@@ -10,8 +10,6 @@ from sash_cli import missing
 from sash_cli.options import LOCAL, Target, connected
 from sash_cli.output import fail
 
-__all__ = ["mcp"]
-
 
 def mcp(
     write: Annotated[

@@ -25,29 +25,6 @@ if TYPE_CHECKING:  # the client brings NumPy and protobuf: commands import it wh
     from sash_client import Client
     from sash_client.windows.keys import Grouping
 
-__all__ = [
-    "LOCAL",
-    "LOGIN",
-    "TIMES",
-    "Grouped",
-    "Json",
-    "Key",
-    "Keys",
-    "Login",
-    "Lookbacks",
-    "Name",
-    "Shown",
-    "Sparklines",
-    "Target",
-    "Ticks",
-    "Wheres",
-    "connected",
-    "log_in",
-    "one_of",
-    "spelled",
-    "take_login",
-]
-
 LOCAL = "127.0.0.1:7070"
 
 LOGIN: dict[str, Any] = {}

@@ -22,23 +22,6 @@ if TYPE_CHECKING:  # as in `options`
 
     from sash_client import SashClientError
 
-__all__ = [
-    "Progress",
-    "cell",
-    "drop_output",
-    "fail",
-    "files_named",
-    "instant",
-    "instants",
-    "interrupts",
-    "json_line",
-    "reason",
-    "rows_progress",
-    "size_text",
-    "summed_up",
-    "table",
-]
-
 
 def fail(message: str) -> NoReturn:
     """Print an error and exit with status 1."""

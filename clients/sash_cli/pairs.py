@@ -22,8 +22,6 @@ from sash_cli.output import fail, rows_progress
 if TYPE_CHECKING:  # as in `options`
     from sash_client.windows.keys import Pairing
 
-__all__ = ["answers_at"]
-
 _ROWS = 65_536
 
 

@@ -30,8 +30,6 @@ from sash_cli.output import cell, fail, interrupts, json_line
 if TYPE_CHECKING:  # as in `options`
     from sash_client import Answer, Window
 
-__all__ = ["entries", "keys", "query", "range_query", "series", "watch"]
-
 _GROUPED, _SHOWN = Grouped(), Shown()
 
 AllKeys = Annotated[bool, typer.Option("--all-keys", help="Every key there is.")]

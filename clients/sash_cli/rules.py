@@ -21,8 +21,6 @@ from sash_wire.meant import instead
 if TYPE_CHECKING:  # as in `options`
     from sash_client import Window
 
-__all__ = ["rules"]
-
 _PLAIN = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 

@@ -15,8 +15,6 @@ from sash_client import TLS
 from sash_client.calls.credentials import check_clear_token, token_of
 from sash_client.calls.targets import to_target
 
-__all__ = ["fetch", "metrics_url"]
-
 _REST_PORT = 7071
 _TIMEOUT_S = 10.0
 

@@ -26,8 +26,6 @@ from sash_cli.output import instant, instants
 from sash_client import ALL_KEYS, Answer, Client, SashClientError, Series, Window
 from sash_client.data.times import to_tick
 
-__all__ = ["CHARACTERS", "ITEMS", "ROWS", "TEXT", "server"]
-
 ROWS = 100
 """Rows of an answer at most."""
 

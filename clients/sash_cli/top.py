@@ -15,8 +15,6 @@ import typer
 from sash_cli.options import LOCAL, LOGIN, Json, Target
 from sash_cli.output import cell, interrupts, json_line, size_text, table
 
-__all__ = ["Activity", "activity", "samples", "top"]
-
 _CLEAR = "\x1b[H\x1b[J"
 
 Sample = tuple[str, Mapping[str, str], float]

@@ -17,20 +17,6 @@ if TYPE_CHECKING:  # as in `options`
     from sash_client import WindowInfo
     from sash_client.answers import Topology
 
-__all__ = [
-    "backup",
-    "create",
-    "delete",
-    "describe",
-    "export_window",
-    "import_window",
-    "list_windows",
-    "move",
-    "reshard",
-    "restore",
-    "topology",
-]
-
 
 def create(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.yaml", help="The spec, YAML or JSON; - reads standard input.")],

@@ -14,8 +14,6 @@ from sash_cli.output import cell, fail, json_line
 if TYPE_CHECKING:
     from sash_client.answers import Limit
 
-__all__ = ["admit", "evict", "insert", "punctuate", "retract", "update"]
-
 Time = Annotated[
     str | None,
     typer.Option(

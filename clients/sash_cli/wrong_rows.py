@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from sash_client import InvalidArgument
 
-__all__ = ["MISSING", "BadRows", "Part", "WrongFile", "WrongRow", "right_rows"]
-
 _TEXT_MAX = 80
 """So many characters of a value are told."""
 

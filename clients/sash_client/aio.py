@@ -56,8 +56,6 @@ from sash_client.windows.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire import traces
 
-__all__ = ["AsyncClient", "AsyncProducer", "AsyncWindow"]
-
 R = TypeVar("R")
 
 

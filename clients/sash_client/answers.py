@@ -10,24 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Admission",
-    "Answer",
-    "Counts",
-    "LastWrite",
-    "Limit",
-    "LimitAnswers",
-    "Page",
-    "PartialColumn",
-    "ServingProcess",
-    "ShardSize",
-    "Staged",
-    "Topology",
-    "WindowInfo",
-    "WriteResult",
-    "page_of",
-]
-
 PartialColumn = npt.NDArray[Any] | list[bytes]
 """One part of n partials: an array (n,), or n blobs of partials that are no numbers."""
 

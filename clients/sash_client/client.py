@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from sash_client.calls.connect import BlockingCalls
 
-__all__ = ["Client", "Window"]
-
 R = TypeVar("R")
 
 

@@ -35,15 +35,6 @@ from sash_client.windows.writes import messages_of
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.placement import shard_of, shards_of
 
-__all__ = [
-    "AsyncDirectClient",
-    "AsyncDirectProducer",
-    "AsyncDirectWindow",
-    "DirectClient",
-    "DirectProducer",
-    "DirectWindow",
-]
-
 
 class _DirectConnection(Connection):
     """A connection that knows the map."""

@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-__all__ = ["chunks", "open_to_read", "replacing"]
-
 _CHUNK_BYTES = 2**20
 
 

@@ -44,8 +44,6 @@ from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.columns import fill_answers, read_int64, read_strings, to_bytes
 
-__all__ = ["answers_at", "spec_of_history"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -58,7 +56,6 @@ _KEPT = ("name", "time_unit", "keyed", "keys", "fields", "nullable", "aggregates
 _REFUSED: Mapping[str, str] = {
     "of": "a view shows the entries of another window; give the spec of that one, with the aggregates of the view",
     "from": "another window feeds this one; give the spec of that one",
-    "algorithm": "there are only the answers of the columnar engine",
     "slide.max_count": "what leaves depends on the entries, and not on their times alone",
     "slide.max_gap": "what leaves depends on the entries, and not on their times alone",
     "slide.when": "what leaves depends on the entries, and not on their times alone",

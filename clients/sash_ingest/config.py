@@ -24,8 +24,6 @@ from pydantic import Field
 
 from sash_wire.pipeline import Document, PipelineDocument, TargetDocument, Tls
 
-__all__ = ["BadRecords", "IngestConfig", "KafkaSource", "SchemaRegistry", "StdinSource"]
-
 
 class _Source(Document):
     ddl: str | None = Field(

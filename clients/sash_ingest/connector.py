@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Connector", "Records", "SourceError", "Streams"]
-
 
 class SourceError(Exception):
     """The source cannot go on: the message says why, and what to do."""

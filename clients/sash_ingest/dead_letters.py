@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-__all__ = ["DeadLetters", "FileLetters", "Letter", "fields_of"]
-
 
 class Letter(NamedTuple):
     """A record that does not fit.

@@ -30,8 +30,6 @@ from sash_wire.file_formats import MISSING, csv_values
 from sash_wire.mapping import Source
 from sash_wire.rows import instants
 
-__all__ = ["Csv", "Decoded", "Form", "Json", "Read", "Reject", "Wanted", "member"]
-
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_(), "string": pa.string()}
 _TWO = re.compile(rb"\}[ \t\r]*[\{\[]")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}

@@ -28,8 +28,6 @@ from sash_ingest.config import KafkaSource
 from sash_ingest.connector import Records, SourceError, Streams
 from sash_ingest.dead_letters import Letter, fields_of
 
-__all__ = ["BESIDE", "Kafka", "TopicLetters"]
-
 BESIDE: Mapping[str, Callable[[Message], Any]] = {
     "kafka_topic": lambda message: message.topic(),
     "kafka_partition": lambda message: message.partition(),

@@ -14,8 +14,6 @@ from uuid import uuid4
 
 from sash_ingest.connector import Records, SourceError, Streams
 
-__all__ = ["Lines"]
-
 _READ_BYTES = 1 << 20
 
 

@@ -11,8 +11,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from sash_client import WriteResult
 
-__all__ = ["Meters"]
-
 _OUTCOMES = ("inserted", "late", "duplicates", "ahead")
 
 

@@ -46,8 +46,6 @@ from sash_client import Unavailable
 from sash_ingest.connector import SourceError
 from sash_ingest.decode import Decoded, Form, Json, Read, Wanted, member
 
-__all__ = ["Avro", "Protobuf", "RegisteredJson", "Registry"]
-
 _HEADER_BYTES = 5
 _TIMEOUT_S = 10.0
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"

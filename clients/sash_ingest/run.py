@@ -19,8 +19,6 @@ from sash_ingest.runner import Ingest
 from sash_ingest.target import Target
 from sash_wire.errors import WireError
 
-__all__ = ["run"]
-
 
 def run(
     client: Client,

@@ -35,8 +35,6 @@ from sash_ingest.decode import Decoded, Form, Reject
 from sash_ingest.meters import Meters
 from sash_ingest.target import Rows, Target
 
-__all__ = ["Ingest", "RejectedError"]
-
 T = TypeVar("T")
 
 _POLL_S = 0.02

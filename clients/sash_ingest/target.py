@@ -14,8 +14,6 @@ from sash_ingest.decode import Decoded, Reject, Wanted
 from sash_wire.mapping import Source, Sources, source_of
 from sash_wire.rows import Columns, faults, instants
 
-__all__ = ["Rows", "Target"]
-
 
 class Rows:
     """Rows for one window.

@@ -31,8 +31,6 @@ from sash_client.errors import refusing
 from sash_spark.login import Login
 from sash_wire.pipeline import Document, PipelineDocument, TargetDocument, Tls, loaded, parsed
 
-__all__ = ["BadRecords", "FileSource", "KafkaSource", "PipelineConfig", "RateSource", "Target", "load", "parse"]
-
 Options = dict[str, str | int | float | bool]
 
 

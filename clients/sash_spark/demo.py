@@ -36,8 +36,6 @@ from sash_spark.pipeline import Pipeline
 from sash_spark.session import local_session
 from sash_spark.writing.sink import BatchReport
 
-__all__ = ["Row", "Verdict", "accounting", "differences", "expected_rows", "expected_top", "flights_config", "main"]
-
 CONFIG = Path(__file__).with_name("flights.yaml")
 LOOKBACKS: Mapping[str, tuple[str, ...]] = {
     "departure_delay": ("1h", "6h"),

@@ -23,8 +23,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["FEED_COLUMNS", "load_flights", "write_feed"]
-
 FEED_COLUMNS = ("origin", "dest", "carrier", "flight", "time_hour", "minute", "dep_delay", "air_time")
 """Columns of a report: `time_hour` is the scheduled hour (text, UTC), `minute` and `dep_delay` are minutes after it,
 `air_time` is minutes; the last two are missing for a flight that did not leave or not arrive."""

@@ -21,8 +21,6 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from sash_client import Counts, SashClientError
 from sash_spark.login import Login
 
-__all__ = ["WindowListener", "WindowProgress"]
-
 _log = logging.getLogger("sash_spark")
 
 

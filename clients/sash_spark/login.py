@@ -11,8 +11,6 @@ from sash_client.calls.targets import to_endpoint
 from sash_client.direct import DirectClient
 from sash_spark.options import Options
 
-__all__ = ["LOGIN_OPTIONS", "Login"]
-
 LOGIN_OPTIONS = {"token", "token_file", "tls", "tls.ca", "tls.cert", "tls.key", "tls.name"}
 
 

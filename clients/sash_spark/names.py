@@ -16,8 +16,6 @@ from pyspark.sql import functions as F
 
 from sash_wire.mapping import quoted
 
-__all__ = ["meant", "named"]
-
 
 def named(name: str) -> Column:
     """Return the column of that name."""

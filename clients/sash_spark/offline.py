@@ -30,8 +30,6 @@ from sash_spark.sliding.keys import exact
 from sash_spark.sliding.plan import refused
 from sash_wire.features import feature, of_aggregate
 
-__all__ = ["answers_offline"]
-
 _BUCKETS = 4
 """Buckets for each partition: a task has one of them in memory."""
 

@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping
 
 from sash_client import InvalidArgument
 
-__all__ = ["Options"]
-
 _TABLE = "option."
 
 

@@ -42,8 +42,6 @@ from sash_spark.writing.preaggregate import check_preaggregation
 from sash_spark.writing.route import QUERY_ID
 from sash_spark.writing.sink import BatchReport, SashSink, sash_sink
 
-__all__ = ["Pipeline", "Progress", "main"]
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:

@@ -23,8 +23,6 @@ from sash_spark.names import named
 from sash_spark.writing.casts import as_field
 from sash_spark.writing.route import Nulls
 
-__all__ = ["AT", "LEFT_OUT", "RECORD", "VERDICT", "Judged", "TargetColumns", "judged", "parsed", "read"]
-
 VERDICT, RECORD, AT = "verdict", "record", "at"
 """Columns: why a row is bad, its text if it is bad, and its time in microseconds if it is an instant."""
 LEFT_OUT = ""

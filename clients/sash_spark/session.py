@@ -8,8 +8,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-__all__ = ["local_session"]
-
 
 def local_session(name: str, scratch: Path, *, cores: int = 2, attempts: int = 1) -> SparkSession:
     """Start Spark in this process, or return the session that runs already.

@@ -42,8 +42,6 @@ from sash_spark.writing.keys import check_keys
 from sash_spark.writing.route import Route, check_nulls, sort_columns
 from sash_spark.writing.writers import BatchWriter
 
-__all__ = ["SashDataSource", "register"]
-
 _OPTIONS = {
     "target",
     "window",

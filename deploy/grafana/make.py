@@ -16,8 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generate.service import ask
 
-__all__ = ["FILE", "dashboard"]
-
 FILE = Path(__file__).parent / "dashboards" / "service.json"
 
 ROWS = {

@@ -12,8 +12,6 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from docs.generate.text import anchor, code, table
 
-__all__ = ["messages", "methods"]
-
 ROOT = Path(__file__).parents[2] / "proto"
 NAME = "sash_proto/v1/windows.proto"
 

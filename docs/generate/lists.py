@@ -20,8 +20,8 @@ from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
 from sash.connect.codec import TEXTS_MAX
 from sash.main import app
 from sash.rest.connection import HEAD_BYTES_MAX
+from sash.rest.large_json import VALUES_MAX
 from sash.rest.lines import LINE_BYTES_MAX
-from sash.rest.long_json import VALUES_MAX
 from sash.rest.problems import STATUSES, UnsupportedMediaType
 from sash.rpc.errors import CODES
 from sash.rpc.parsing import NAMES_MAX
@@ -37,8 +37,6 @@ from sash_engine.windows.spec import predicate
 from sash_engine.windows.spec import window as spec
 from sash_engine.windows.spec.text import MAX_DEPTH, MAX_SPEC_BYTES
 from sash_engine.windows.window import Window
-
-__all__ = ["LISTS", "all_commands"]
 
 MIB = 2**20
 

@@ -13,8 +13,6 @@ import sash_client
 from docs.generate.rest_calls import default_of, type_of
 from docs.generate.text import code, docstring, table
 
-__all__ = ["CLIENTS", "client", "client_errors", "offline", "pipeline", "public_members", "spark", "values"]
-
 CLIENTS = (sash_client.Client, sash_client.Window, sash_client.Producer)
 PIPELINE_TEXTS = {
     "name": "Name of the pipeline. A window knows its writes by it.",

@@ -9,8 +9,6 @@ from typing import Any
 from docs.generate.service import ask
 from docs.generate.text import anchor, code, table
 
-__all__ = ["default_of", "operations", "schemas", "type_of"]
-
 
 def operations(tag: str) -> str:
     """The paths and methods with a tag: parameters, body, answers and errors. Their documents are on the page REST."""

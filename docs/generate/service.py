@@ -13,8 +13,6 @@ from typing import Any
 from sash_client import Client, NotFound
 from sash_client.local import local_service
 
-__all__ = ["Told", "ask"]
-
 
 @dataclass(frozen=True)
 class Told:

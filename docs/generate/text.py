@@ -7,8 +7,6 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-__all__ = ["anchor", "code", "docstring", "table"]
-
 _SECTION = re.compile(r"(Args|Attributes|Returns|Yields|Raises):")
 _ITEM = re.compile(r"(?P<name>[\w*, .`]+?):\s+(?P<text>.*)", re.DOTALL)
 _HEADINGS = {"Args": "Arguments", "Attributes": "Attributes", "Returns": "Returns", "Yields": "Yields"}

@@ -17,19 +17,6 @@ from sash_wire.coded import Coded
 from sash_wire.errors import WireError
 from sash_wire.values import fill_value
 
-__all__ = [
-    "Array",
-    "Column",
-    "fill_answers",
-    "fill_column",
-    "fill_strings",
-    "read_column",
-    "read_int64",
-    "read_strings",
-    "read_valid",
-    "to_bytes",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 Column: TypeAlias = Array | Coded | list[bytes]
 """n values: numbers, strings, or blobs."""

@@ -19,8 +19,6 @@ from yaml.resolver import Resolver
 
 from sash_wire.errors import TooLong, WireError
 
-__all__ = ["MAX_DEPTH", "MAX_SPEC_BYTES", "read_steps", "read_yaml"]
-
 MAX_SPEC_BYTES = 64 * 2**10
 """64 KiB of numbers in a list take 0.2 s to read with the reader in C."""
 MAX_DEPTH = 32

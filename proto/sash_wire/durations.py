@@ -7,8 +7,6 @@ from functools import lru_cache
 
 from sash_wire.errors import WireError
 
-__all__ = ["NANOSECONDS", "parse_duration", "spell_duration"]
-
 NANOSECONDS = {
     "ns": 1,
     "us": 10**3,

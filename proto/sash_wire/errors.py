@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["TooLong", "WireError", "raising"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -11,8 +11,6 @@ have the window's name before them: payments_sum_1h.
 
 from __future__ import annotations
 
-__all__ = ["feature", "of_aggregate", "of_window"]
-
 
 def feature(name: str, lookback: str | None) -> str:
     """The name of a column over a lookback.

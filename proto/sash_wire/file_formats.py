@@ -16,8 +16,6 @@ from typing import Any
 
 import pyarrow.csv as pa_csv
 
-__all__ = ["MISSING", "Unquoted", "csv_values"]
-
 MISSING = ("", "#N/A", "#NA", "N/A", "NA", "NULL", "n/a", "null")
 """What stands in CSV for a value that is missing; in a text it is a text."""
 

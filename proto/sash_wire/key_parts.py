@@ -11,8 +11,6 @@ from sash_wire.errors import WireError
 from sash_wire.labels import join, split
 from sash_wire.meant import instead, misspelt
 
-__all__ = ["check_named", "joined", "key_columns", "key_of_parts"]
-
 
 def check_named(given: Collection[str], parts: Sequence[str], what: str, beside: Iterable[str] = ()) -> None:
     """Check that each part is given, and nothing else.

@@ -20,8 +20,6 @@ from typing import Any
 
 from sash_wire.errors import WireError
 
-__all__ = ["COMPARISONS", "CONDITIONS", "conditions_of", "join", "read_condition", "read_having", "split"]
-
 CONDITIONS = ("=", "!=", "in", "not in", "=~", "!~")
 """How a condition compares. `=~` and `!~` take a regular expression (RE2) that fits the whole value."""
 

@@ -18,8 +18,6 @@ from typing import Any
 
 from sash_wire.errors import WireError
 
-__all__ = ["Source", "Sources", "quoted", "source_of", "sources"]
-
 _NAME = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
 _PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")
 _CALL = re.compile(r"(\w+)\s*\((.*)\)", re.DOTALL)

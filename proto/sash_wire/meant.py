@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-__all__ = ["instead", "meant", "misspelt", "near", "no_field"]
-
 _KNOWN_MAX, _LENGTH_MAX = 256, 64
 """So many names of up to so many characters are compared with one that is unknown: 1 ms."""
 

@@ -15,8 +15,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["SEED", "hash_of", "hashes_of", "row_seeds"]
-
 _Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 SEED = 9001

@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from sash_wire.coded import Coded
 
-__all__ = ["MARK", "PLACEHOLDERS", "is_mark", "mark_of", "named_by", "split", "with_nulls", "without_nulls"]
-
 MARK = "?"
 PLACEHOLDERS: Mapping[str, Any] = {"float64": 0.0, "int64": 0, "string": "", "bool": False}
 

@@ -20,8 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sash_wire.errors import WireError
 from sash_wire.mapping import Sources, sources
 
-__all__ = ["Document", "PipelineDocument", "TargetDocument", "Tls", "loaded", "parsed"]
-
 D = TypeVar("D", bound="PipelineDocument")
 
 

@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-__all__ = ["SHARDS_MAX", "Codes", "shard_of", "shards_of"]
-
 SHARDS_MAX = 4096
 
 Codes = npt.NDArray[np.uint16]

@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Columns", "faults", "instants"]
-
 MAX_KEY_BYTES = 512
 _TICK_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _LEAST, _LARGEST = -(2**63) + 1, 2**63 - 2

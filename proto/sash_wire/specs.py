@@ -13,8 +13,6 @@ from sash_wire.errors import WireError
 from sash_wire.meant import instead
 from sash_wire.values import fill_value, from_value
 
-__all__ = ["aggregates_of", "document_of", "fill_aggregate", "fill_spec"]
-
 _TEXTS = ("idle_expiry", "algorithm", "durability", "granularity", "identity", "of", "history", "known")
 _KEYS = frozenset(
     {

@@ -17,8 +17,6 @@ from datetime import UTC, datetime, timedelta
 from sash_wire.durations import NANOSECONDS, parse_duration
 from sash_wire.errors import WireError
 
-__all__ = ["forms_of", "parse_time"]
-
 _TICK_MAX = 2**63 - 1
 _LENGTH_MAX = 80
 _TICKS = re.compile(r"[+-]?[0-9]{1,30}")

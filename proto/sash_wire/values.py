@@ -13,8 +13,6 @@ import numpy as np
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.errors import WireError
 
-__all__ = ["fill_value", "from_value"]
-
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 

@@ -25,8 +25,6 @@ from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash_engine.errors import SashError
 
-__all__ = ["Admission", "Lease"]
-
 R = TypeVar("R")
 
 

@@ -12,8 +12,6 @@ import ssl
 import sys
 from collections.abc import Mapping
 
-__all__ = ["is_alive"]
-
 _WAIT_S = 2.0
 
 

@@ -23,24 +23,6 @@ from sash_engine.windows.questions import KeysQuery
 from sash_wire import traces
 from sash_wire.errors import raising
 
-__all__ = [
-    "INTERVAL_MS",
-    "INTERVAL_MS_MAX",
-    "INTERVAL_MS_MIN",
-    "allowing",
-    "check_interval",
-    "each",
-    "going",
-    "joined",
-    "key_names",
-    "origin_of",
-    "refusing",
-    "resumed",
-    "shielded",
-    "start",
-    "unbroken",
-]
-
 _JOINED_BYTES = 1 << 20
 """So many bytes are joined on the event loop: 0.7 ms. From there on, the interpreter lets the loop go on meanwhile."""
 

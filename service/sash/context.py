@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["CALL", "HEADER", "CallContext", "missing_shards", "new_id", "only_shard", "payer", "request_id", "serving"]
-
 HEADER = "x-request-id"
 
 _TRACE = ("traceparent", "tracestate")

@@ -6,13 +6,18 @@ import sys
 
 from sash_cli import missing
 
-__all__ = ["run"]
-
 
 def run() -> None:
     """Run the command that the command line names, or say what to install for it."""
     try:
-        from sash import main
+        if sys.argv[1:2] == ["serve"]:
+            from sash.serve import run as run_command
+        else:
+            from sash.main import run as run_command
     except ModuleNotFoundError as error:
         sys.exit(f"sash: {missing(error, 'cli')}")
-    main.run()
+    run_command()
+
+
+if __name__ == "__main__":
+    run()

@@ -2,96 +2,19 @@
 
 from __future__ import annotations
 
-import gc
-import os
-from typing import Annotated
-
-import typer
-
 from sash.commands import token
 from sash.commands.check import check
-from sash_cli import missing
-from sash_cli.app import Command, app, groups, run
-from sash_cli.output import fail
+from sash.serve import MORE, serve
+from sash_cli.app import app, groups, run
+from sash_cli.command import Command
 
-__all__ = ["app", "run", "serve"]
+__all__ = ["app", "run"]
 
 groups["admin"].command(cls=Command)(check)
 groups["admin"].add_typer(token.app)
 app.command(cls=Command, hidden=True)(check)  # as they were called before there were groups
 app.add_typer(token.app, hidden=True)
-
-
-_MORE = """All settings are variables: `sash serve` without options reads SASH_DATA, SASH_TOKENS and so on.
-
-\b
-Who may call   SASH_TOKENS=tokens.yaml, a file of tokens; `sash admin token new` makes one
-Encryption     SASH_TLS_CERT and SASH_TLS_KEY; SASH_TLS_CLIENT_CA for certificates of clients
-Every setting  docs/reference/settings.md
-"""
-
-
-@app.command(cls=Command, epilog=_MORE)
-def serve(
-    host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. [SASH_HOST, 127.0.0.1]")
-    ] = None,
-    grpc_port: Annotated[int | None, typer.Option(metavar="PORT", help="Port of gRPC. [SASH_GRPC_PORT, 7070]")] = None,
-    rest_port: Annotated[int | None, typer.Option(metavar="PORT", help="Port of REST. [SASH_REST_PORT, 7071]")] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHERE", help="Where windows are kept: a directory, redis://…, or memory. [SASH_DATA, ./sash-data]"
-        ),
-    ] = None,
-    processes: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="How many processes serve, or auto: one for each core. [SASH_PROCESSES, 1]"),
-    ] = None,
-    shards: Annotated[
-        int | None, typer.Option(metavar="N", help="Over how many shards a new store spreads its keys. [SASH_SHARDS]")
-    ] = None,
-    shards_owned: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARDS", help="The only shards that this process takes, such as 0-15. [SASH_SHARDS_OWNED]"
-        ),
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="Least severe messages to log. [SASH_LOG_LEVEL]")
-    ] = None,
-) -> None:
-    """Serve windows over gRPC and REST until told to stop (SIGINT, SIGTERM)."""
-    # gRPC's core, which reads this when it is imported, writes a line for each handshake that fails. It does so by
-    # itself, and waits where nobody reads them.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # Here, as all other commands are clients, which need nothing of it and should not wait for it. And without the
-    # collector: what is imported stays, and to look through it again and again takes a fifth of a start.
-    gc.disable()
-    try:
-        from sash import service
-        from sash.processes import supervisor
-        from sash.settings import load_settings
-        from sash_engine.errors import SashError
-    except ModuleNotFoundError as error:
-        fail(missing(error, "server"))
-    finally:
-        gc.freeze()
-        gc.enable()
-    try:
-        settings = load_settings(
-            host=host,
-            grpc_port=grpc_port,
-            rest_port=rest_port,
-            data=data,
-            processes=processes,
-            shards=shards,
-            shards_owned=shards_owned,
-            log_level=log_level,
-        )
-        (supervisor if settings.processes > 1 else service).serve(settings)
-    except SashError as error:
-        fail(error.message)
+app.command(cls=Command, epilog=MORE)(serve)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from sash.access.access import Access
 from sash.context import payer
 from sash.durability.records.commands import BulkEvict, Command
 from sash.durability.storage import Storage
-from sash.limits.held import Held
+from sash.limits.loop_time import LoopTime
 from sash.limits.turns import Turns
 from sash.limits.watches import Watches
 from sash.runtime.metrics import Metrics
@@ -37,8 +37,6 @@ from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import Question
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire import traces
-
-__all__ = ["Plane", "Windows"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -134,7 +132,7 @@ class Plane:
     def of(cls, storage: Storage, metrics: Metrics, clock: Clock, access: Access | None = None) -> Plane:
         """The plane of a service with one storage."""
         turns = storage.slices.turns
-        return cls(LocalShard(storage, Held(clock, metrics.observe_held, turns)), metrics, clock, access, turns)
+        return cls(LocalShard(storage, LoopTime(clock, metrics.observe_held, turns)), metrics, clock, access, turns)
 
     def now_ns(self) -> int:
         """Wall time, in nanoseconds since the Unix epoch."""

@@ -26,8 +26,6 @@ from sash.admission import Admission
 from sash.connect.app import PREFIX, ConnectApp
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.envoy.limits import RateLimits
-from sash.envoy.limits import method_of as rate_limit_of
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
 from sash.otlp.app import PATH as OTLP
@@ -62,10 +60,9 @@ from sash_engine.version import engine, version
 from sash_wire import traces
 
 if TYPE_CHECKING:
+    from sash.envoy.limits import RateLimits
     from sash.shards.leased_host import LeasedHost
     from sash.tiers.redis_link import Pool
-
-__all__ = ["Service", "serve", "tracing"]
 
 _log = logging.getLogger("sash")
 
@@ -148,9 +145,13 @@ class Service:
         rest = create_app(self.plane, settings, registry, metrics, self._not_ready, rights, collected)
         rest.router.routes.extend(ui.routes(lambda: self.grpc_port))
         points = OtlpMetrics(self.plane, memory, settings.max_entries_per_write, metrics)
-        limits = self._rate_limits = (
-            None if settings.rate_limits is None else RateLimits(self.plane, metrics, settings.rate_limits)
-        )
+        others = [method_of(points)]
+        self._rate_limits: RateLimits | None = None
+        if settings.rate_limits is not None:
+            from sash.envoy import limits  # which most services do without
+
+            self._rate_limits = limits.RateLimits(self.plane, metrics, settings.rate_limits)
+            others.append(limits.method_of(self._rate_limits))
         self._rpc = RpcServer(
             self.plane,
             settings,
@@ -160,7 +161,7 @@ class Service:
             self._certificates,
             shared,
             routed=shards > 1,
-            others=[method_of(points), *([] if limits is None else [rate_limit_of(limits)])],
+            others=others,
         )
         closing = rest.edge.closing
         operations = Operations(self.plane, settings.max_entries_per_write, closing)

@@ -11,13 +11,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.words import first_wrong
-
-__all__ = ["MIB", "Settings", "load_settings", "misspelt"]
 
 MIB = 2**20
 
@@ -64,7 +61,7 @@ def _numbers(value: Any) -> Any:
     return frozenset(found)
 
 
-Owned = Annotated[frozenset[int], NoDecode, BeforeValidator(_numbers)]
+Owned = Annotated[frozenset[int], BeforeValidator(_numbers)]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
@@ -94,17 +91,15 @@ def _listed(pattern: re.Pattern[str], what: str) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-Hosts = Annotated[
-    tuple[str, ...], NoDecode, _listed(_HOST, "host names without ports (sash.example.com, *.example.com, or *)")
-]
-Origins = Annotated[tuple[str, ...], NoDecode, _listed(_ORIGIN, "origins (https://grafana.example.com:3000, or *)")]
-Public = Annotated[tuple[str, ...], NoDecode, _listed(re.compile("metrics|docs"), "metrics, docs or both")]
+Hosts = Annotated[tuple[str, ...], _listed(_HOST, "host names without ports (sash.example.com, *.example.com, or *)")]
+Origins = Annotated[tuple[str, ...], _listed(_ORIGIN, "origins (https://grafana.example.com:3000, or *)")]
+Public = Annotated[tuple[str, ...], _listed(re.compile("metrics|docs"), "metrics, docs or both")]
 
 
-class Settings(BaseSettings):
-    """The settings of one service; each is read from ``SASH_`` and its name in capitals."""
+class Settings(BaseModel):
+    """The settings of one service; `load_settings` reads each from ``SASH_`` and its name in capitals."""
 
-    model_config = SettingsConfigDict(env_prefix="SASH_", frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", min_length=1, description="Address that the service listens on.")
     grpc_port: Port = Field(7070, description="Port of gRPC. 0 takes a free one.")
@@ -335,9 +330,15 @@ def load_settings(**given: object) -> Settings:
     Raises:
         InvalidArgument: the first setting that is wrong, by its name.
     """
-    chosen = {name: value for name, value in given.items() if value is not None}
+    environment = {name.upper(): value for name, value in os.environ.items()}
+    chosen: dict[str, object] = {
+        name: environment[variable]
+        for name in Settings.model_fields
+        if (variable := f"SASH_{name.upper()}") in environment
+    }
+    chosen.update((name, value) for name, value in given.items() if value is not None)
     try:
-        return Settings(**chosen)  # type: ignore[arg-type]
+        return Settings.model_validate(chosen)
     except ValidationError as error:
         name, wrong = first_wrong(error)
         raise InvalidArgument(f"SASH_{name.upper()} {wrong}", field=name) from None

@@ -19,15 +19,13 @@ from typing import Any, TypeVar
 from sash.durability import deriving
 from sash.durability.records.commands import AddAggregates, Command
 from sash.durability.storage import Storage
-from sash.limits.held import Held
+from sash.limits.loop_time import LoopTime
 from sash.topology import ServingProcess, stays
 from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import Question
 from sash_engine.windows.spec.window import WindowSpec
-
-__all__ = ["LocalShard", "Parts"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -52,7 +50,7 @@ class LocalShard:
         on_unsettled: called when a window was closed, or noted as changed.
     """
 
-    def __init__(self, storage: Storage, held: Held) -> None:
+    def __init__(self, storage: Storage, held: LoopTime) -> None:
         self._storage = storage
         self._catalogue = storage.catalogue
         self._held = held

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from sash.access.access import Access
 from sash_engine.errors import Unsupported
 
-__all__ = ["ServingProcess", "Topology", "shown", "stays"]
-
 
 @dataclass(frozen=True, slots=True)
 class ServingProcess:

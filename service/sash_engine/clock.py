@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Clock", "ForwardClock", "ManualClock"]
-
 
 class Clock(Protocol):
     """Tells wall time and measures intervals."""

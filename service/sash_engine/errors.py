@@ -9,25 +9,6 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-__all__ = [
-    "AlreadyExists",
-    "DataLoss",
-    "FailedPrecondition",
-    "InvalidArgument",
-    "NotFound",
-    "OutOfRoom",
-    "PermissionDenied",
-    "ProducerFenced",
-    "ResourceExhausted",
-    "SashError",
-    "SequenceReused",
-    "TooLarge",
-    "Unauthenticated",
-    "Unavailable",
-    "Unsupported",
-    "refuse",
-]
-
 
 class SashError(Exception):
     """Base of all errors that a caller can cause or should hear about.

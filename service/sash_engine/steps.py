@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
-__all__ = ["ROWS", "Steps", "finished", "spans_of"]
-
 R = TypeVar("R")
 
 Steps = Generator[None, None, R]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib.machinery import EXTENSION_SUFFIXES
 from os.path import dirname, isfile, join
 
-__all__ = ["compiled", "engine", "version"]
-
 
 def version() -> str:
     """The version of the installed package, such as "0.1.0"; "unknown" where the sources run uninstalled."""

@@ -9,8 +9,6 @@ from pydantic import BaseModel, ValidationError
 
 from sash_wire.meant import meant, misspelt
 
-__all__ = ["differences", "first_wrong"]
-
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda _: "is missing",
     "extra_forbidden": lambda _: "is unknown",

@@ -283,7 +283,6 @@ PANES = {"window": "other", "granularity": "1m"}
         ({"slide": {"when": "total.n > 5"}}, "slide.when"),
         ({"slide": {"adaptive": {}}}, "slide.adaptive"),
         ({"order": {"ahead": "5m"}}, "order.ahead"),
-        ({"algorithm": "fiba"}, "algorithm"),
         ({"from": PANES}, "from"),
         ({"of": "other"}, "of"),
         ({"of": "other", "fields": None, "keyed": None, "time_unit": None}, "of"),

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import struct
-import subprocess
 import threading
 from collections import Counter
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 from sash_wire.placement import shard_of
-from tests.support.servers import WAIT_S, Running, running_service, serve_command, service_process
+from tests.support.servers import WAIT_S, Running, refused_start, running_service, service_process
 from tests.support.waiting import wait_until
 
 KILLS = 100 if os.environ.get("SASH_PROFILE") == "soak" else 2
@@ -215,10 +214,8 @@ def test_metrics_and_topology_are_of_all_processes(tmp_path: Path) -> None:
 def test_a_port_that_another_service_has(tmp_path: Path) -> None:
     with service_process("--data", str(tmp_path / "a"), "--processes", "2") as running:
         port = str(running.grpc_port)
-        command = serve_command("--data", str(tmp_path / "b"), "--processes", "2", "--grpc-port", port)
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
-        assert ended.returncode == 1
-        assert f"port {port}" in ended.stderr
+        said = refused_start("--data", tmp_path / "b", "--processes", "2", "--grpc-port", port)
+        assert f"port {port}" in said
 
 
 class Unreadable(io.BytesIO):

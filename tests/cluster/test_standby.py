@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from sash.shards.layout import check_standby
 from sash_engine.errors import InvalidArgument
 from tests.support.deployments import Process
 from tests.support.redis_servers import BINARIES, redis_server
-from tests.support.servers import PLAIN, WAIT_S, serve_command
+from tests.support.servers import PLAIN, WAIT_S, serve
 from tests.support.waiting import wait_until
 
 SPEC = {"name": "w", "keyed": True, "aggregates": {"n": {"function": "count"}}}
@@ -28,13 +27,8 @@ class Served:
     """`sash serve` as a process."""
 
     def __init__(self, url: str, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            serve_command("--data", url, *arguments),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "SASH_STANDBY": "1", "SASH_LEASE_S": "3"},
-        )
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = serve("--data", url, *arguments, env={"SASH_STANDBY": "1", "SASH_LEASE_S": "3"}, **piped)
         self.url = ""
 
     def wait(self) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.crash.trace import Event
 
-__all__ = ["WRITERS", "Disk"]
-
 SECTOR = 512
 WRITERS = "abc"
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import random
 import signal
 import subprocess
@@ -26,9 +25,7 @@ from pathlib import Path
 from sash_client import Client
 from tests.crash.writers import SPECS, Writer
 from tests.support.redis_servers import BINARIES, RedisServer
-from tests.support.servers import Running, serve_command, service_process
-
-__all__ = ["Driver", "Report", "TIERS"]
+from tests.support.servers import Running, serve, service_process
 
 TIERS = ("lmdb", "redis")
 LIMITS = {
@@ -161,12 +158,7 @@ class Driver:
 
     def _kill_early(self, services: contextlib.ExitStack, address: str) -> None:
         """Start a service and kill it after a while, whether or not it listens by then."""
-        process = subprocess.Popen(
-            serve_command("--data", address),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **LIMITS},
-        )
+        process = serve("--data", address, env=LIMITS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         services.callback(process.wait)
         services.callback(process.kill)
         self._let_pass(0.3, 1.2)

@@ -42,8 +42,6 @@ from tests.crash.disk import WRITERS, Disk
 from tests.crash.steps import Writer, create_windows
 from tests.crash.trace import TRACED, Event, events_of
 
-__all__ = ["Report", "lose_power", "lose_writes", "missing"]
-
 _LOSSES_PER_RECORD = 50
 _BEGINNING = 40
 """A tenth of the losses come within so many events, in which everything is there for the first time."""

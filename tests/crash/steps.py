@@ -24,8 +24,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from tests.crash.writers import MAX_AGE, MAX_COUNT, SPECS
 from tests.support.model import Slow
 
-__all__ = ["Writer", "create_windows"]
-
 Rows = list[tuple[int, int]]
 
 SIZES = {"insert": (1, 1), "large": (16_000, 18_000)}

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["TRACED", "Event", "events_of"]
-
 PAGE = 4096
 IGNORED = ("lock.mdb",)
 """LMDB's table of readers: the first process that finds it unused makes it anew."""

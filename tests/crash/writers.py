@@ -21,8 +21,6 @@ from tests.support.admit_model import decide
 from tests.support.model import Slow
 from tests.support.waiting import wait_until
 
-__all__ = ["SPECS", "Writer"]
-
 PATIENCE_S = 120.0
 MAX_AGE, MAX_COUNT = 4_000, 6_000
 LARGE = (16_000, 40_000)

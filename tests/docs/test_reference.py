@@ -59,7 +59,7 @@ def reference(name):
 
 def test_algorithms_are_those_of_the_code():
     text = reference("algorithms")
-    for header in (("`algorithm`", "order of entries"), ("`algorithm`", "insert")):
+    for header in (("algorithm", "order of entries"), ("algorithm", "insert")):
         named = [name for row in table_of(text, *header) for name in names_in(row[0])]
         assert sorted(named) == sorted(ALGORITHMS)
     for name in ALGORITHMS:

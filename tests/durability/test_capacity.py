@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch
+from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch, Write
 from sash.durability.storage import Storage
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.memory import MemoryStore, MemoryTier
@@ -87,7 +87,7 @@ class Service:
     async def write(self, operation, name="w"):
         """A write that is acknowledged, or refused and not there."""
         result = await self.storage.write(name, operation)
-        operation.apply(self.models[name], self.clock.now_ns())
+        Write(operation, self.clock.now_ns()).apply(self.models[name])
         return result
 
     def rows(self, name="w", n=500):
@@ -236,7 +236,7 @@ async def test_a_refused_write_changes_nothing_and_may_be_repeated(small):
     await small.create()
     first = small.rows()
     await small.storage.write("w", first, Origin("p", 1))
-    first.apply(small.models["w"], 0)
+    Write(first, 0).apply(small.models["w"])
     await small.fill()
     for _ in range(3):
         with pytest.raises(OutOfRoom):

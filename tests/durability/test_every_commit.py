@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, StageBatch
+from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, StageBatch, Write
 from sash_engine.errors import AlreadyExists, NotFound, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.window import Window
@@ -70,7 +70,7 @@ class Busy:
     async def write(self, name, operation):
         self.sequences[name] = sequence = self.sequences.get(name, 0) + 1
         await self.step(lambda storage: storage.write(name, operation, Origin("p", sequence)))
-        operation.apply(self.models[name], 0)
+        Write(operation, 0).apply(self.models[name])
 
     async def batch(self, name, number):
         pairs = [("c", 5), ("a", 44), ("c", 6)]

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +12,9 @@ from sash.durability.images import forms
 from sash.durability.images.export import Importer, export
 from sash.durability.records.columns import columns_from
 from sash_engine.clock import ManualClock
-from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unsupported
+from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from sash_engine.windows.answers import Counts
-from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
@@ -195,10 +194,3 @@ def test_bulks_of_long_strings_are_cut_into_frames(monkeypatch, frame_bytes, lea
     for key in range(3):
         number = copy.keys.find(f"key {key}")
         assert copy.keys.columns(number)[1].tolist() == strings[key::3]
-
-
-def test_a_window_by_algorithm_cannot_be_exported():
-    window = Window(WindowSpec.parse({"name": "w", "aggregates": {"s": {"function": "sum"}}, "algorithm": "daba"}))
-    window.bulk_insert(Batch(np.arange(3), {"value": np.ones(3)}))
-    with pytest.raises(Unsupported, match="daba"):
-        export(window)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sash.durability import formats as values
 from sash.durability.images import image
 from sash_engine.clock import ManualClock
-from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unsupported
+from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError
 from sash_engine.monoids import catalogue
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.spec.window import WindowSpec
@@ -195,13 +195,6 @@ def test_an_aggregate_that_is_not_installed_is_named():
     with pytest.raises(InvalidArgument, match="plugged_in") as raised:
         twins.shelf.reopened([changed])
     assert raised.value.field == "aggregates.mine.function"
-
-
-def test_a_window_by_algorithm_has_no_image():
-    window = Window(WindowSpec.parse({"name": "w", "aggregates": {"s": {"function": "sum"}}, "algorithm": "daba"}))
-    with pytest.raises(Unsupported, match="daba") as raised:
-        image.dump(window)
-    assert raised.value.field == "algorithm"
 
 
 # ---------------------------------------------------------------- large partials

@@ -25,7 +25,6 @@ NINE = ["<i8", np.arange(9).tobytes()]
         ("header", put(2, []), "header"),
         ("header", put(2, "spec", "w"), "header.spec"),
         ("header", put(2, "spec", "aggregates", {}), "aggregates"),
-        ("header", put(2, "spec", "algorithm", "daba"), "algorithm"),
         ("header", put(2, "counts", "late", "many"), "header.counts.late"),
         ("header", put(2, "counts", "late", 2**63), "header.counts.late"),
         ("header", put(2, "counts", "late", 2**62), "header.counts"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 import sys
 
 import lmdb
@@ -23,7 +22,7 @@ from sash_wire.placement import shard_of
 from tests.support.damage import flipped
 from tests.support.lmdb_values import change, stored
 from tests.support.redis_servers import BINARIES, redis_server
-from tests.support.servers import running_service, serve_command
+from tests.support.servers import refused_start, running_service
 from tests.support.stored import batch
 
 SPEC = {"keyed": True, "time_unit": "none", "fields": {"value": "int64"}, "aggregates": {"n": {"function": "count"}}}
@@ -191,10 +190,9 @@ def test_what_cannot_be_is_refused(sash, data, tmp_path, monkeypatch):
 def test_a_directory_that_lost_a_write_is_not_served_and_can_be_salvaged(sash, data, tmp_path):
     with lmdb.open(str(data), max_dbs=1) as env, env.begin(write=True) as changed:
         changed.put(b"mine", b"1")
-    done = subprocess.run(serve_command("--data", str(data)), capture_output=True, text=True, timeout=240)
-    assert done.returncode == 1
-    assert "has lost a write" in done.stderr
-    assert "sash admin check --salvage" in done.stderr
+    said = refused_start("--data", data)
+    assert "has lost a write" in said
+    assert "sash admin check --salvage" in said
     status, lines, _ = sash("check", "--salvage", data, tmp_path / "new")
     assert status == 1
     assert "has lost a write" in lines[0]

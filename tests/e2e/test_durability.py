@@ -17,7 +17,7 @@ from sash_client import Client, Unavailable
 from sash_client.errors import DataLoss, ResourceExhausted
 from sash_engine.clock import ManualClock
 from tests.support.redis_servers import ALWAYS, BINARIES, redis_server, wait_until
-from tests.support.servers import WAIT_S, problem, running_service, serve_command, service_process
+from tests.support.servers import WAIT_S, problem, refused_start, running_service, serve, service_process
 
 SPEC = {
     "name": "kept",
@@ -82,9 +82,7 @@ def test_what_was_acknowledged_is_there_after_a_restart_and_after_a_kill(place, 
 
 def refused(place):
     """What a service says that does not start on a place."""
-    done = subprocess.run(serve_command("--data", place), capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert done.returncode != 0
-    return done.stderr
+    return refused_start("--data", place)
 
 
 def test_the_second_server_of_one_place_is_refused_and_told_who_has_it(place):
@@ -195,10 +193,7 @@ def test_a_start_waits_for_a_tier_that_is_away():
         with service_process("--data", redis.url) as service, Client(service.grpc_target) as client:
             expected = written(client.create_window(SPEC))
         redis.kill()
-        started = subprocess.Popen(
-            serve_command("--data", redis.url), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        with started as process:
+        with serve("--data", redis.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             try:
                 assert "cannot be reached" in next(line for line in process.stderr if "tried again for 30 s" in line)
                 redis.start()

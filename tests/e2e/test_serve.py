@@ -18,7 +18,7 @@ def test_signals_end_it_gracefully(number):
     """A request in progress is answered after the signal; then the process ends with status 0."""
     import socket
 
-    with service_process() as running:
+    with service_process(forked=False) as running:
         http = running.http()
         http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}}).raise_for_status()
         with socket.create_connection(("127.0.0.1", running.rest_port)) as holder:
@@ -43,7 +43,7 @@ def test_signals_end_it_gracefully(number):
 def test_a_clean_end_says_nothing_of_what_was_left(processes, tmp_path):
     """The module of the sketches lists each object that outlives it, in hundreds of lines."""
     sketches = {"d": {"function": "distinct_count"}, "q": {"function": "quantile", "q": 0.5}}
-    with service_process("--processes", processes, SASH_DATA=str(tmp_path)) as running:
+    with service_process("--processes", processes, forked=False, SASH_DATA=str(tmp_path)) as running:
         http = running.http()
         http.post("/v1/windows", json={"name": "w", "keyed": True, "aggregates": sketches}).raise_for_status()
         for key in "abcdef":

@@ -1,14 +1,13 @@
 """An upgrade, and the way back, as docs/operations/deploy.md has them: with processes and the commands."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import lmdb
 import pytest
 
 from sash.tiers.lmdb_open import FORMAT, FORMAT_KEY
-from tests.support.servers import WAIT_S, serve_command, service_process
+from tests.support.servers import refused_start, service_process
 
 EARLIER = Path(__file__).parents[1] / "fixtures" / "directory"
 """Of a service of an earlier version; tests/durability/test_earlier_directory.py says what is in it."""
@@ -32,9 +31,7 @@ def evict(service, name, time):
 
 def refused(data):
     """What a service says that does not start."""
-    ran = subprocess.run([*serve_command(), "--data", str(data)], capture_output=True, text=True, timeout=WAIT_S)
-    assert ran.returncode == 1
-    return ran.stderr
+    return refused_start("--data", data)
 
 
 @pytest.fixture

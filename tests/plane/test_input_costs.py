@@ -20,7 +20,7 @@ from sash.durability.images.export import Importer, export
 from sash.rest import arrow, columns
 from sash.rest.bodies import parse_json
 from sash.rest.call import Call
-from sash.rest.long_json import parse_long_json
+from sash.rest.large_json import parse_long_json
 from sash.rest.routes import ROUTES
 from sash.rpc import bulks
 from sash.rpc.parsing import parsed

@@ -9,8 +9,6 @@ hard:v          keys with what floats and clocks make hard: counters at 1e18, Na
 
 from __future__ import annotations
 
-__all__ = ["AT_INSTANTS", "EXPRESSIONS", "LOOKBACKS"]
-
 _OVER_TIME = ("avg", "sum", "min", "max", "count", "stddev", "stdvar", "last", "present")
 _RATES = ("rate", "increase", "irate", "delta", "idelta", "changes", "resets")
 _MATH = (

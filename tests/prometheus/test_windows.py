@@ -1,4 +1,4 @@
-"""Windows of all kinds as metrics: time units, types of fields, panes, algorithms, names."""
+"""Windows of all kinds as metrics: time units, types of fields, panes, names."""
 
 from __future__ import annotations
 
@@ -131,13 +131,6 @@ def test_an_aggregate_and_a_field_may_have_one_name(http: httpx.Client) -> None:
     assert data(http, "both:v")["data"]["result"][0]["value"][1] == "5"
     assert data(http, "both:v:raw")["data"]["result"][0]["value"][1] == "3"
     assert data(http, "sum_over_time(both:v:raw[2m])")["data"]["result"][0]["value"][1] == "5"
-
-
-def test_windows_on_an_algorithm_have_aggregates(http: httpx.Client) -> None:
-    create(http, "literal", algorithm="two_stacks_lite", durability="memory")
-    insert(http, "literal", [T, T + 1], [2.0, 3.0])
-    names = http.get("/prometheus/api/v1/label/__name__/values").json()["data"]
-    assert [name for name in names if name.startswith("literal")] == ["literal:n", "literal:total"]
 
 
 def test_names_that_promql_does_not_spell_are_asked_for_in_braces(http: httpx.Client) -> None:

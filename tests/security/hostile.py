@@ -57,8 +57,6 @@ from tests.support.certificates import Authority
 from tests.support.servers import Running, service_process
 from tests.support.tokens import bearer, write_tokens
 
-__all__ = ["KINDS", "Found", "attacked"]
-
 MIB = 2**20
 LIMIT_MIB = 512
 BESIDE_MIB = 150

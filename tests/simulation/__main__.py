@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import itertools
 import multiprocessing
 import os
@@ -48,6 +49,7 @@ def main() -> int:
             outcome = shrunk(scenario)
         print(story(outcome, given.lines))
         return int(outcome.failure is not None)
+    importlib.import_module("tests.simulation.cluster")  # before the forks; it brings gRPC, redis-py and Lua
     kinds = [kind for kind in (False, True) if given.cluster == given.single or given.cluster is kind]
     seeds: Iterable[int] = itertools.count(given.first)
     if given.seeds is not None:
@@ -99,9 +101,11 @@ def main() -> int:
 def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
     """The outcomes of runs side by side, each in a fork of this process, which has imported everything.
 
-    A run looks for no garbage, so a fork ends before it has too much of it.
+    A run looks for no garbage. A fork ends before it would: to begin another one takes a tenth of that time.
     """
-    with multiprocessing.get_context("fork").Pool(workers, _deaf, maxtasksperchild=100) as pool:
+    from tests.simulation.run import COLLECTED
+
+    with multiprocessing.get_context("fork").Pool(workers, _deaf, maxtasksperchild=COLLECTED - 1) as pool:
         waiting: deque[Any] = deque()
         for each in runs:
             waiting.append(pool.apply_async(_run, (each,)))

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import random
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sash_client
 from sash_client.aio import AsyncWindow
@@ -24,12 +24,14 @@ __all__ = [
     "GATHERED",
     "KEPT",
     "KEYS",
+    "KNOWN",
     "PARTS",
     "PASSING",
     "PLAIN",
     "ROLLED",
     "TIMES",
     "VIEW",
+    "as_logged",
     "asked",
     "calls",
     "compared",
@@ -43,6 +45,8 @@ KEPT, PASSING, PLAIN, ROLLED = "kept", "passing", "plain", "rolled"
 groups are kept as it is written."""
 GATHERED = "gathered"
 """A window of durability `interval`."""
+KNOWN = "known"
+"""A window that keeps what was known when."""
 VIEW = "shown"
 """A view of the window that is there always."""
 PARTS = ("team", "name")
@@ -51,6 +55,8 @@ KEYS = ["x|a", "y|b", "x|c"]
 NO_KEY = ""
 TIMES = 1000
 _PATIENCE_S = 3600.0
+_SPANS = [TIMES // 4 * 10**6, TIMES * 10**6]
+"""Lookbacks of answers that are logged."""
 
 
 def spec(name: str) -> dict[str, Any]:
@@ -73,6 +79,8 @@ def spec(name: str) -> dict[str, Any]:
         found["rollups"] = [[PARTS[0]], []]
     if name == GATHERED:
         found["durability"] = "interval"
+    if name == KNOWN:
+        found["known"] = "arrival"
     return found
 
 
@@ -223,6 +231,24 @@ def _seen(aggregates: Any) -> Hashable:
 # ---------------------------------------------------------------- callers
 
 
+class Logged(NamedTuple):
+    """An answer that was logged.
+
+    Args:
+        key, start, end: it is of.
+        known_at: it says.
+        seen: it was.
+        owner: who gave it, see `World.owner_of`.
+    """
+
+    key: str
+    start: int
+    end: int
+    known_at: int
+    seen: Any
+    owner: Hashable
+
+
 class _Numbers:
     """How far a producer has come in a window.
 
@@ -280,14 +306,25 @@ class _Calls:
             name = ROLLED
         if GATHERED in self.windows and draw.random() < 0.4:
             name = GATHERED
+        if KNOWN in self.windows and draw.random() < 0.4:
+            name = KNOWN
         if self.world.moves and draw.random() < self.world.move_share:
             await self.world.move(self.client, draw)
             return
         window, history = self.windows[name], self.world.histories[name]
         numbered = name in self.numbered and draw.random() < 0.6 and not self.world.loses
         what = draw.choices(
-            ["insert", "bulk", "evict", "range", "retract", "read", "life"],
-            [30, 25, 6, 4, 8 * (name != ROLLED), 22, 25 * (name == PASSING and not self.world.left_alone)],
+            ["insert", "bulk", "evict", "range", "retract", "read", "life", "log", "again"],
+            [
+                *(
+                    30,
+                    25,
+                    6 * (name != KNOWN),
+                    4 * (name != KNOWN),
+                    8 * (name != ROLLED),
+                ),  # what leaves was never known
+                *(22, 25 * (name == PASSING and not self.world.left_alone), 30 * (name == KNOWN), 15 * (name == KNOWN)),
+            ],
         )[0]
         if self.world.scenario.limited and what in ("insert", "bulk") and draw.random() < 0.5:
             what = "admit"
@@ -299,6 +336,10 @@ class _Calls:
             await self._life(history, name)
         elif what == "read":
             await self._read(window, history, name)
+        elif what == "log":
+            await self._log(window, history)
+        elif what == "again":
+            await self._again(window)
         else:
             op, call, result = self._write(what, window, name)
             op.soon = name == GATHERED
@@ -544,8 +585,8 @@ class _Calls:
             else:
                 world.checked(history.refused, op)
 
-    async def _once(self, history: Any, op: Op, call: Any, result: Any) -> None:
-        """Send a write once, or as the client sends it."""
+    async def _once(self, history: Any, op: Op, call: Any, result: Any) -> bool:
+        """Send a write once, or as the client sends it; return whether it is answered."""
         self._begin(history, op)
         try:
             done = await call()
@@ -555,6 +596,43 @@ class _Calls:
             self._failed(history, op, error)
         else:
             self._end(history, op, result(done))
+            return True
+        return False
+
+    async def _log(self, window: AsyncWindow, history: Any) -> None:
+        """Ask, and write: if that is durable, the answer is what was known, for as long as the window lives."""
+        world, draw = self.world, self.draw
+        ((key, time, value),) = entries = self.entries(KNOWN, 1)
+        end = draw.randrange(TIMES) * 10**6
+        start = end - draw.choice(_SPANS) + 1
+        op, owner = reading(start, end, [key]), world.owner_of(KNOWN, key)
+        self._begin(history, op)
+        try:
+            (answer,) = await window.query(key=key, lookbacks=[end - start + 1], as_of=end)
+        except SashClientError as error:
+            self._failed(history, op, error, reads=True)
+            return
+        seen = _seen(answer.aggregates)
+        self._end(history, op, seen)
+        op = inserting(entries)
+        done = await self._once(
+            history, op, lambda: window.insert(time, fields={"value": value}, key=key), lambda done: done.inserted
+        )
+        if done and world.owner_of(KNOWN, key) == owner:  # else what was seen may be lost with memory
+            world.logged.append(Logged(key, start, end, answer.known_at, seen, owner))
+            world.met["known | logged"] += 1
+
+    async def _again(self, window: AsyncWindow) -> None:
+        """Ask for a logged answer again."""
+        if not self.world.logged:
+            return
+        try:
+            await _same_as_logged(self.world, window, self.draw.choice(self.world.logged))
+        except (Unavailable, DeadlineExceeded) as error:
+            self.world.note(f"caller {self.number}: {KNOWN}: again: {error.message}")
+        except DataLoss:
+            if not self.world.damaged:
+                raise
 
     async def _read(self, window: AsyncWindow, history: Any, name: str) -> None:
         draw = self.draw
@@ -691,6 +769,33 @@ async def compared(world: World, what: str) -> None:
         if len(gone) > 1 and not world.unchecked:
             world.fail(AssertionError(f"{what}: {name} is there for some keys, and for others it is not"))
         world.note(f"{what}: {name}: {total} entries")
+
+
+async def _same_as_logged(world: World, window: AsyncWindow, logged: Logged) -> None:
+    question = {"key": logged.key, "lookbacks": [logged.end - logged.start + 1], "as_of": logged.end}
+    (answer,) = await window.query(**question, known_at=logged.known_at)
+    world.met[
+        f"known | again {'of the same' if world.owner_of(KNOWN, logged.key) == logged.owner else 'of another'}"
+    ] += 1
+    world.note(f"{KNOWN}: {logged} again")
+    if _seen(answer.aggregates) != logged.seen:
+        world.fail(AssertionError(f"{KNOWN}: {logged}, and again {_seen(answer.aggregates)}"))
+
+
+async def as_logged(world: World, what: str) -> None:
+    """Ask for all logged answers again, in one question, and one by one."""
+    if not world.logged or world.damaged or world.failure is not None:
+        return
+    window = Caller(world, "known", 60.0).window(KNOWN)
+    keys, ends, known = ([getattr(each, name) for each in world.logged] for name in ("key", "end", "known_at"))
+    question = {"keys": keys, "lookbacks": _SPANS, "known_at": known, "aggregates": ["n", "max"]}
+    found = await asked(window.answers_at, ends, **question)
+    for at, logged in enumerate(world.logged):
+        count, most = (found.columns[f"{name}_{logged.end - logged.start + 1}"].tolist()[at] for name in ("n", "max"))
+        if (count, most) != (logged.seen[0], logged.seen[2]):
+            world.fail(AssertionError(f"{what}: {KNOWN}: {logged}, and again {count} and {most}"))
+    for logged in world.logged:
+        await asked(_same_as_logged, world, window, logged)
 
 
 async def asked(call: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **options: Any) -> Any:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import random
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -42,7 +43,7 @@ from sash.tiers.redis_link import Pool
 from sash_client.errors import NotFound, SashClientError
 from sash_engine.errors import SashError
 from sash_wire.placement import shard_of
-from tests.simulation.callers import GATHERED, KEPT, NO_KEY, PASSING, PLAIN, ROLLED, VIEW, compared
+from tests.simulation.callers import GATHERED, KEPT, KNOWN, NO_KEY, PASSING, PLAIN, ROLLED, VIEW, as_logged, compared
 from tests.simulation.ending import all_forms, resharded
 from tests.simulation.history import Entry, KeyedHistory, Op
 from tests.simulation.loop import Process, SimulatedLoop, running
@@ -206,6 +207,8 @@ class Cluster(World):
         """By process: a shard, who has it still, and who has taken its prefix; the process is one of them."""
         self._taken_s: dict[int, float] = {}
         """By shard: when its prefix was taken last, or Redis lost what it had of it."""
+        self._takes = Counter[int]()
+        """By shard: how often that was."""
         self._takers: dict[int, tuple[bytes, Member]] = {}
         """By shard: who took its prefix last, and as which owner."""
         self._journals: dict[int, Any] = {}
@@ -215,7 +218,9 @@ class Cluster(World):
         self.slots: list[Member | None] = [None] * part.processes
         self.by_number: dict[int, Member] = {}
         self.peers = Network(loop, random.Random(f"{scenario.seed} peers"), self.note, self.context, self.met)
-        self.redis = Server(loop, random.Random(f"{scenario.seed} redis"), self.note, _EPOCH_NS, part.replicas)
+        self.redis = Server(
+            loop, random.Random(f"{scenario.seed} redis"), self.note, _EPOCH_NS, part.replicas, part.nodes
+        )
         self.redis.world = self.context
         self.redis.fails = self.fail
         self.redis.taken = self._taken
@@ -229,6 +234,7 @@ class Cluster(World):
         self.redis.met = self.met
         self.redis.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "redis"}
         self.redis.faults_of = self.peers.faults_of = {(fault.place, fault.at): fault.kind for fault in scenario.faults}
+        self.redis.slot_moves = {fault.at for fault in scenario.faults if fault.place == "slot"}
         self.redis.strikes = self.peers.strikes = self.strikes
         self.peers.faults = {fault.at: fault.kind for fault in scenario.faults if fault.place == "peer"}
         self._at: dict[Caller, int] = {}
@@ -246,6 +252,8 @@ class Cluster(World):
         # Without a commit nothing tells a process that slept that it has lost its shards; and what Redis loses counts.
         if self.scenario.gathered and not (self.part.sleeps or self.part.everysec):
             self.histories[GATHERED] = KeyedHistory(self.keys)
+        if self.scenario.known and not (self.part.sleeps or self.part.everysec):
+            self.histories[KNOWN] = KeyedHistory(self.keys)
 
     def made(self) -> None:
         self.redis.in_use = True
@@ -260,6 +268,7 @@ class Cluster(World):
         left = [each for each in self._gathered if each[0] is not journal]
         self.met["lost with memory? | a write that was answered"] += len(self._gathered) - len(left)
         self._gathered, self._taken_s[shard] = left, self.loop.time()
+        self._takes[shard] += 1
         if self._takers.get(shard, (b"",))[0] != self.redis.owners[fence]:  # else Redis has lost what it had last
             assert self.redis.asking is not None
             self._takers[shard] = self.redis.owners[fence], self.by_number[self.redis.asking.number]
@@ -333,6 +342,9 @@ class Cluster(World):
                     self.fail(AssertionError(f"processes {old.number} and {taker.number} answer for shard {shard}"))
             elif before.hosts(shard) is not hosted:
                 self._shadowed[process] = [each for each in self._shadowed[process] if each[2] is not hosted]
+
+    def owner_of(self, name: str, key: str) -> Hashable:
+        return self._takes[shard_of(name, key, self.part.shards)]
 
     def knows(self, name: str, entries: Sequence[Entry]) -> None:
         self.histories[name].knows(entries)
@@ -513,6 +525,7 @@ class Cluster(World):
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
+        await as_logged(self, "at the end")
         await self._alike()
         await all_forms(self, "at the end")
         await resharded(self)
@@ -526,6 +539,7 @@ class Cluster(World):
         await asyncio.sleep(1.0)
         await self.all_served()
         await compared(self, f"after all were {ending}")
+        await as_logged(self, f"after all were {ending}")
         await all_forms(self, f"after all were {ending}")
         await self._emptied()
 

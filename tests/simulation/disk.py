@@ -18,8 +18,6 @@ from typing import Any
 from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
 from tests.simulation.loop import Killed
 
-__all__ = ["COMMITS_OF", "COMMIT_FAULTS", "Disk", "DiskTier"]
-
 Values = dict[bytes, bytes]
 
 COMMIT_FAULTS = ("refused", "full", "answer lost", "sync failed", "dies before", "dies unsynced", "dies after")

@@ -29,8 +29,6 @@ from tests.simulation.callers import KEPT, PARTS, ROLLED, TIMES, VIEW, asked
 from tests.simulation.history import Entry
 from tests.simulation.world import Caller, World
 
-__all__ = ["all_forms", "resharded"]
-
 _FOLDED = ["max", "n", "sum"]
 _STEPS = 5
 Folded = Mapping[str, Any]

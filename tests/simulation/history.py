@@ -22,21 +22,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = [
-    "ANY",
-    "GONE",
-    "THERE",
-    "Applied",
-    "Contradiction",
-    "Entries",
-    "Entry",
-    "History",
-    "KeyedHistory",
-    "Op",
-    "State",
-    "TooMany",
-]
-
 Entry = tuple[str, int, int]
 """Key, time, value. Values are unique, and are the identities."""
 

@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 
 from tests.support.virtual_time import VirtualLoop
 
-__all__ = ["Killed", "Process", "SimulatedLoop", "Stuck", "running"]
-
 T = TypeVar("T")
 
 _PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)

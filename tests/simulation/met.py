@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 from tests.simulation.disk import COMMIT_FAULTS
 
-__all__ = ["RUNS", "expected", "never"]
-
 RUNS = 10_000
 """So many runs, of both worlds in turns, meet everything that is expected."""
 
@@ -26,6 +24,7 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
     """Faults, and what is in the names of the states that each must meet."""
     found: list[tuple[str, str]] = []
     found += [("delivered twice", method) for method in ("BulkInsert", "Admit", "Retract", "BulkEvict", "CommitBatch")]
+    found += [("known", what) for what in ("logged", "again of the same", "again of another")]
     if single:
         found += [(fault, kind) for fault in COMMIT_FAULTS for kind in _STORED]
         found += [(fault, state) for fault in ("killed", "lost power") for state in _SINGLE]
@@ -42,7 +41,8 @@ def expected(single: bool = True, cluster: bool = True) -> list[tuple[str, str]]
         found += [(f"redis: {f}", what) for f in ("late", "answer lost", "dies", "stands still") for what in _COMMANDS]
         found += [(f"redis: {f}", "EVAL of fence") for f in ("request lost", "cut off", "fails over", "lags")]
         found += [(f"redis: {f}", "EVAL of table") for f in ("fades", "slow")]
-        found += [(f"redis: {f}", "") for f in ("restarts", "no replica", "clock")]
+        found += [(f"redis: {f}", "") for f in ("restarts", "no replica", "clock", "a slot moves")]
+        found += [(f"redis: {f}Error", key) for f in ("Moved", "Ask", "TryAgain") for key in ("fence", "table")]
         found += [(f"between processes: {fault}", "") for fault in ("cut", "late", "partition")]
         found += [(f"between processes: {fault}: {who}", "") for fault in ("dies", "stands still") for who in _SIDES]
         found += [("stops", state) for state in ("committing", "joining", "without a lease")]

@@ -19,8 +19,6 @@ import grpc
 
 from tests.simulation.loop import Process, SimulatedLoop, running
 
-__all__ = ["MESSAGE_FAULTS", "PEER_FAULTS", "Network"]
-
 PEER_FAULTS = ("cut", "late", "partition", "partition")
 """What can happen at a message between processes."""
 MESSAGE_FAULTS = (

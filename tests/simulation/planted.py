@@ -468,6 +468,7 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
 
 _HISTORY, _WORLD, _DISK, _LOOP = (f"tests.simulation.{name}" for name in ("history", "world", "disk", "loop"))
 _REDIS, _THREADS, _PEERS, _ENDING = (f"tests.simulation.{name}" for name in ("redis", "threads", "peers", "ending"))
+_CLUSTER, _CALLERS = (f"tests.simulation.{name}" for name in ("cluster", "callers"))
 OWN: dict[str, tuple[str, str, str]] = {
     "an answer is compared with nothing": (_HISTORY, "result in (got, ANY)", "True"),
     "no case left is no contradiction": (_HISTORY, "        if not groups:\n", "        if False:\n"),
@@ -680,9 +681,10 @@ OWN: dict[str, tuple[str, str, str]] = {
     ),
     "a thread waits as long as it wants": (
         _THREADS,
-        "        if seconds is not None:\n            timer",
-        "        if False:\n            timer",
+        "        if seconds is not None:\n            least_s",
+        "        if False:\n            least_s",
     ),
+    "a thread waits for a moment for ever": (_THREADS, "least_s = _LEAST_S if seconds > 0.0 else 0.0", "least_s = 0.0"),
     "a lock is had by all": (_THREADS, "        self._count -= 1\n        return True", "        return True"),
     "a machine that sleeps sees time pass": (_LOOP, "process.slept_s + process.sleeps_s, 0.0", "process.slept_s, 0.0"),
     "a message overtakes": (
@@ -708,6 +710,144 @@ OWN: dict[str, tuple[str, str, str]] = {
         "fault = self.faults_of.get((place, self.messages_of[place]), fault)",
         "pass",
     ),
+    "a prefix that is taken loses nothing of memory": (
+        _CLUSTER,
+        "self.checked(history.forgot, lambda key,",
+        "(lambda *args: None)(history.forgot, lambda key,",
+    ),
+    "a prefix that is taken loses the memory of all shards": (
+        _CLUSTER,
+        "self.checked(history.forgot, lambda key, name=name: shard_of(name, key, self.part.shards) == shard)",
+        "self.checked(history.forgot, lambda key, name=name: True)",
+    ),
+    "what was stored before a prefix was taken may be lost": (
+        _CLUSTER,
+        "        self._shadow(shard)\n        self._has_stored()\n",
+        "        self._shadow(shard)\n",
+    ),
+    "what was answered early is stored by an owner that is gone": (
+        _CLUSTER,
+        "left = [each for each in self._gathered if each[0] is not journal]",
+        "left = self._gathered",
+    ),
+    "what was answered early is never durable": (
+        _CLUSTER,
+        "                self._gathered.append(",
+        "                (lambda each: None)(",
+    ),
+    "an early answer of before a prefix was taken counts": (
+        _CLUSTER,
+        "if self._taken_s[shard] >= caller.began_s}",
+        "if False}",
+    ),
+    "what a process that died has answered early may be stored": (
+        _CLUSTER,
+        "member.hosts(shards[key]) if member.process.alive else None",
+        "member.hosts(shards[key])",
+    ),
+    "who took a prefix last is who asks": (
+        _CLUSTER,
+        '        if self._takers.get(shard, (b"",))[0] != self.redis.owners[fence]:',
+        "        if True:",
+    ),
+    "whoever took a prefix first has it for ever": (
+        _CLUSTER,
+        '        if self._takers.get(shard, (b"",))[0] != self.redis.owners[fence]:',
+        "        if shard not in self._takers:",
+    ),
+    "who has lost a prefix is not looked at": (
+        _CLUSTER,
+        "        self._shadow(shard)\n        self._has_stored()\n",
+        "        self._has_stored()\n",
+    ),
+    "two processes may answer for a shard": (_CLUSTER, "if before.valid and after.valid:", "if False:"),
+    "two processes have a shard though the lease of one is over": (
+        _CLUSTER,
+        "if before.valid and after.valid:",
+        "if before.valid or after.valid:",
+    ),
+    "who has given a shard away is looked at for ever": (
+        _CLUSTER,
+        "            elif before.hosts(shard) is not hosted:\n",
+        "            elif False:\n",
+    ),
+    "machines that sleep are said to be wrong": (
+        _CLUSTER,
+        "if self.stale or self.redis.went_back or taker is None:",
+        "if taker is None:",
+    ),
+    "a shard may be taken whose lease runs": (
+        _CLUSTER,
+        "if member.hosts(shard) is not None and member.valid:",
+        "if False:",
+    ),
+    "a shard that a process gives away itself is called taken": (
+        _CLUSTER,
+        "or process is self.redis.asking or not process.alive:",
+        "or not process.alive:",
+    ),
+    "a shard whose lease is over is called taken": (
+        _CLUSTER,
+        "if member.hosts(shard) is not None and member.valid:",
+        "if member.hosts(shard) is not None:",
+    ),
+    "what Redis has lost is there": (
+        _CLUSTER,
+        "            self.checked(history.went_back, marks[name])\n",
+        "            pass\n",
+    ),
+    "who answered from before a loss goes on": (
+        _CLUSTER,
+        "                self.loop.call_later(after_s, member.die, context=self.context)\n",
+        "                pass\n",
+    ),
+    "an answer is logged though memory was lost behind it": (
+        _CLUSTER,
+        "return self._takes[shard_of(name, key, self.part.shards)]",
+        "return 0",
+    ),
+    "an answer is logged for the memory of any shard": (
+        _CLUSTER,
+        "return self._takes[shard_of(name, key, self.part.shards)]",
+        "return sum(self._takes.values())",
+    ),
+    "an answer is logged that is not durable": (
+        _CALLERS,
+        "if done and world.owner_of(KNOWN, key) == owner:",
+        "if world.owner_of(KNOWN, key) == owner:",
+    ),
+    "a logged answer may be another one": (_CALLERS, "if _seen(answer.aggregates) != logged.seen:", "if False:"),
+    "a logged answer among others may be another one": (
+        _CALLERS,
+        "if (count, most) != (logged.seen[0], logged.seen[2]):",
+        "if False:",
+    ),
+    "a slot moves at once": (_REDIS, "gone.update(keys[: -(-len(keys) // (left + 1))])", "gone.update(keys)"),
+    "a slot that moves is where it was": (_REDIS, "elif slot in self._moving and", "elif False and"),
+    "a command of keys that are apart is executed": (_REDIS, "elif len(there) < len(keys):", "elif False:"),
+    "a node has what has gone": (
+        _REDIS,
+        "if gone is not None and key not in gone and self._row(key) is not None]",
+        "if gone is not None and self._row(key) is not None]",
+    ),
+    "a node makes keys of a slot that moves": (
+        _REDIS,
+        "and key not in gone and self._row(key) is not None]",
+        "and key not in gone]",
+    ),
+    "a node has a slot that has gone": (
+        _REDIS,
+        "[key for key in keys if gone is not None and key not in gone and",
+        "[key for key in keys if key not in (gone or ()) and",
+    ),
+    "any node has any slot": (_REDIS, "        if owner != self._at:\n", "        if False:\n"),
+    "the new node does not hear of its slot": (_REDIS, "            self._views[new][slot] = new\n", ""),
+    "all nodes hear of a slot at once": (
+        _REDIS,
+        "late_s = [self.draw.choice([0.0, 0.05, 1.0]) for _ in range(self.nodes)]",
+        "late_s = [0.0] * self.nodes",
+    ),
+    "a slot moves once": (_REDIS, "self._moving.pop, slot, context=", "id, slot, context="),
     "an answer is no fold, and nobody says so": (_ENDING, "    if seen != wanted:\n", "    if False:\n"),
     "the store need not be empty": ("tests.simulation.single", "        if left:\n", "        if False:\n"),
     "what a window holds at the end is not compared": (
@@ -807,7 +947,7 @@ def plant(name: str) -> None:
     sys.meta_path.insert(0, _Planted(module, old, new))
 
 
-_COMMON = ("numpy", "grpc", "redis", "prometheus_client", "pydantic_settings", "pytest", "lupa", "greenlet", "uvloop")
+_COMMON = ("numpy", "grpc", "redis", "prometheus_client", "pydantic", "pytest", "lupa", "greenlet", "uvloop")
 """What each run needs and no fault is planted into: it is imported once."""
 
 

@@ -3,12 +3,21 @@
     sent ──▶ on its way ──▶ executed, appended ──▶ on its way ──▶ read        each may be late, or never come
                             └─▶ replica, later
 
+Where there are several nodes, each has slots, and slots move: the keys of one go first, and then each node hears of it.
+A node answers as Redis' getNodeByQuery:
+
+    all keys of the slot here   executed        some: TRYAGAIN        none: ASK        the slot is another node's: MOVED
+
+Nobody sends ASKING: a commit puts keys that are not there yet, and the new node answers TRYAGAIN to that until it has
+the slot. All nodes restart together.
+
 The scripts are the service's own, run by Lua. What a server has acknowledged survives its restart, unless the scenario
 says that it syncs each second. A replica that takes over has what was waited for, and perhaps no more.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -16,7 +25,8 @@ from typing import Any
 
 import greenlet
 from lupa import lua51
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.crc import key_slot
+from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError, TryAgainError
 
 from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.threads import Machine, Waiter
@@ -48,6 +58,9 @@ PLACES = {"EVAL of fence": "fence", "EVAL of table": "table", "EVAL of swap": "s
 
 _SYNCED_S = 2.0
 """So much may be lost where Redis does not sync before it answers."""
+
+_HOSTS = ("redis", "redis2", "redis3")
+_SLOTS = 16_384
 
 _Row = tuple[Any, float | None]
 """A value, and when it expires."""
@@ -112,9 +125,11 @@ class Server:
         loop, draw: time, and chance.
         note: is told what happens.
         epoch_ns: the wall clock at the beginning.
+        nodes: of a Redis Cluster; one is none.
 
     Attributes:
         faults: by number of a command over all time.
+        slot_moves: at which commands a slot begins to move.
         fails: is told of what must never be.
         everysec: whether what is answered may be lost for two seconds.
         marks: returns what the world notes beside what is stored at a moment.
@@ -122,12 +137,25 @@ class Server:
     """
 
     def __init__(
-        self, loop: SimulatedLoop, draw: random.Random, note: Callable[[str], None], epoch_ns: int, replicas: int
+        self,
+        loop: SimulatedLoop,
+        draw: random.Random,
+        note: Callable[[str], None],
+        epoch_ns: int,
+        replicas: int,
+        nodes: int = 1,
     ) -> None:
         self.loop, self.draw, self.note, self._epoch_ns = loop, draw, note, epoch_ns
         self.rows: dict[bytes, _Row] = {}
         self.replica: dict[bytes, _Row] = {}
-        self.replicas = replicas
+        self.replicas, self.nodes = replicas, nodes
+        self.slot_moves: set[int] = set()
+        self._views: list[dict[int, int]] = [{} for _ in range(nodes)]
+        """By node: who has each slot that has moved, as far as it has heard."""
+        self._moving: dict[int, tuple[int, int, set[bytes] | None]] = {}
+        """By slot: from where, to where, and the keys that have gone; None: the new node has the slot."""
+        self._at = 0
+        """The node that executes a command."""
         self.behind = False
         """Whether the replica has not got the last writes."""
         self.replica_back_s = 0.0
@@ -181,6 +209,8 @@ class Server:
         if place is not None:
             self.commands_of[place] += 1
             fault = self.faults_of.get((place, self.commands_of[place]), fault)
+        if self.commands in self.slot_moves:
+            self.move_slot()
         if fault is None:
             return None
         self.met[f"redis: {fault} | {what}"] += 1
@@ -214,6 +244,7 @@ class Server:
         """Let nothing more happen, and end what lasts."""
         self.faults.clear()
         self.faults_of.clear()
+        self.slot_moves.clear()
         self.cut.clear()
         self.faint.clear()
         self.mute.clear()
@@ -256,6 +287,64 @@ class Server:
                 self.taken(fence)  # what was not durable is lost
         self.behind = False
 
+    # ---------------------------------------------------------------- slots
+
+    def move_slot(self) -> None:
+        """Begin to move a slot that has keys to another node."""
+        slots = sorted({key_slot(key) for key in self.rows} - self._moving.keys())
+        if self.nodes == 1 or not slots:
+            return
+        slot, draw = self.draw.choice(slots), self.draw
+        old = next(node for node in range(self.nodes) if self._owner(node, slot) == node)
+        new = draw.choice([node for node in range(self.nodes) if node != old])
+        self._moving[slot] = old, new, set()
+        self.met["redis: a slot moves | "] += 1
+        self.note(f"slot {slot} of Redis begins to move from {_HOSTS[old]} to {_HOSTS[new]}")
+        takes_s = self.loop.late(draw.choice([0.0, 0.4, 4.0, 15.0]))
+        self.loop.call_later(takes_s / 4, self._move_keys, slot, 3, takes_s / 4, context=self.world)
+
+    def _move_keys(self, slot: int, left: int, pause_s: float) -> None:
+        """Move some of the keys of a slot; with the last ones the slot."""
+        old, new, gone = self._moving[slot]
+        assert gone is not None
+        keys = [key for key in self.rows if key not in gone and key_slot(key) == slot]
+        gone.update(keys[: -(-len(keys) // (left + 1))])
+        if left:
+            self.loop.call_later(pause_s, self._move_keys, slot, left - 1, pause_s, context=self.world)
+        else:
+            self._moving[slot] = old, new, None
+            self._views[new][slot] = new
+            late_s = [self.draw.choice([0.0, 0.05, 1.0]) for _ in range(self.nodes)]
+            for node in range(self.nodes):
+                self.loop.call_later(late_s[node], self._views[node].__setitem__, slot, new, context=self.world)
+            self.loop.call_later(self.loop.late(max(late_s) + 0.01), self._moving.pop, slot, context=self.world)
+
+    def _owner(self, node: int, slot: int) -> int:
+        """Who has a slot, as a node has heard."""
+        return self._views[node].get(slot, slot * self.nodes // _SLOTS)
+
+    def _redirect(self, keys: Sequence[bytes]) -> None:
+        """Raise the error of a node that has not all keys of a command."""
+        if self.nodes == 1 or not keys:
+            return
+        slot = key_slot(keys[0])
+        owner = self._owner(self._at, slot)
+        error: ResponseError | None = None
+        if owner != self._at:
+            error = MovedError(f"{slot} {_HOSTS[owner]}:6379")
+        elif slot in self._moving and self._moving[slot][0] == self._at:
+            _, new, gone = self._moving[slot]
+            there = [key for key in keys if gone is not None and key not in gone and self._row(key) is not None]
+            if not there:
+                error = AskError(f"{slot} {_HOSTS[new]}:6379")
+            elif len(there) < len(keys):
+                error = TryAgainError("Multiple keys request during rehashing of slot")
+        if error is not None:
+            self.met[f"redis: {type(error).__name__} | {keys[0].rpartition(b':')[2].decode()}"] += 1
+            raise error
+
+    # ---------------------------------------------------------------- who reaches it
+
     def reachable(self, machine: int, now_s: float) -> bool:
         return self.cut.get(machine, 0.0) <= now_s
 
@@ -266,15 +355,18 @@ class Server:
 
     # ---------------------------------------------------------------- commands
 
-    def execute(self, command: Sequence[Any]) -> Any:
-        """Run a command, and return its answer, or the error that it answers."""
+    def execute(self, command: Sequence[Any], host: str = _HOSTS[0]) -> Any:
+        """Run a command on a node, and return its answer, or the error that it answers."""
         global _server
         _server = self
         if self.everysec and self.in_use:
             self._noted()
         parts = [each.encode() if isinstance(each, str) else each for each in command]
+        self._at = _HOSTS.index(host)
         try:
-            return self.command([b"%d" % each if isinstance(each, int) else bytes(each) for each in parts])
+            command = [b"%d" % each if isinstance(each, int) else bytes(each) for each in parts]
+            self._redirect(_keys_of(command))
+            return self.command(command)
         except ResponseError as error:
             return error
 
@@ -392,7 +484,15 @@ class Server:
         return [b"appendfsync", b"everysec" if self.everysec else b"always"]
 
     def _cluster(self, *_: bytes) -> Any:
-        raise ResponseError("ERR This instance has cluster support disabled")
+        if self.nodes == 1:
+            raise ResponseError("ERR This instance has cluster support disabled")
+        bounds = {-(-_SLOTS * node // self.nodes) for node in range(self.nodes + 1)}
+        for slot in self._views[self._at]:
+            bounds |= {slot, slot + 1}
+        return [
+            [first, end - 1, [_HOSTS[self._owner(self._at, first)].encode(), 6379]]
+            for first, end in itertools.pairwise(sorted(bounds))
+        ]
 
     def _waitaof(self, local: bytes, replicas: bytes, timeout_ms: bytes) -> Any:
         there = max(self.replica_back_s, self.lags_until_s) <= self.loop.time()
@@ -511,7 +611,7 @@ class Connection:
         if self._era != server.era or server.up_s > server.loop.time():
             return
         server.asking = self._process
-        answer = server.execute(command)
+        answer = server.execute(command, self.host)
         if fault == "answer lost":
             return
         delay_s = server.draw.choice([0.0, 0.0, 0.0002, 0.001, 0.02]) + server.late_s(self._process)
@@ -550,6 +650,15 @@ class Connection:
         if isinstance(answer, ResponseError):
             raise answer
         return answer
+
+
+def _keys_of(command: list[bytes]) -> list[bytes]:
+    name, *args = command
+    if name == b"EVAL":
+        return args[2 : 2 + int(args[1])]
+    if name in (b"MGET", b"UNLINK"):
+        return args
+    return [] if name in (b"TIME", b"INFO", b"CONFIG", b"CLUSTER", b"WAITAOF") else args[:1]
 
 
 def _said(command: Sequence[Any]) -> str:

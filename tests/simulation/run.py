@@ -28,13 +28,11 @@ from tests.simulation.scenario import Scenario, smaller
 from tests.simulation.single import Single
 from tests.simulation.world import Caller, World
 
-__all__ = ["Outcome", "run", "shrunk", "story"]
-
 Setup = Callable[[World], None]
 
 _ATTEMPTS = 1000
 _RUNS = itertools.count(1)
-_COLLECTED = 20
+COLLECTED = 20
 """After so many runs garbage is collected: what they leave are circles."""
 _LATEST_S = 60_000.0
 """Virtual seconds after which somebody waits for ever."""
@@ -67,7 +65,7 @@ class Outcome:
 
 def run(scenario: Scenario, setup: Setup = lambda world: None) -> Outcome:
     """Run a scenario; `setup` may change its world before it begins."""
-    if next(_RUNS) % _COLLECTED == 0:
+    if next(_RUNS) % COLLECTED == 0:
         gc.collect()
     loop = SimulatedLoop(random.Random(f"{scenario.seed} order"), scenario.shuffled)
     world: World

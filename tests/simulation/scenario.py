@@ -46,6 +46,7 @@ class ClusterPart:
         everysec: Redis answers before it syncs, and may lose two seconds of writes.
         sleeps: machines are suspended, and their monotonic clocks with them. So a process may answer from memory after
             another one has its shards: what is read, and what is said not to be there, counts for nothing.
+        nodes: of the Redis Cluster; one is none.
     """
 
     processes: int
@@ -56,6 +57,7 @@ class ClusterPart:
     moves: float = 0.04
     sleeps: bool = False
     everysec: bool = False
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Scenario:
         others: how often it adds an aggregate, or copies a window.
         rolled: whether there is a window with rollups.
         gathered: whether there is a window that answers before a write is durable; of one service.
+        known: whether there is a window that keeps what was known when.
         limited: whether callers write what goes in only if a limit holds with it.
         misdirects: whether a disk writes a value in the place of another one when it loses its power.
         repeated: how often the network delivers a numbered write, or the commit of a batch, twice.
@@ -98,6 +101,7 @@ class Scenario:
     others: float = 0.03
     rolled: bool = False
     gathered: bool = False
+    known: bool = False
     limited: bool = False
     misdirects: bool = False
     repeated: float = 0.0
@@ -155,6 +159,7 @@ _SINGLE_THEMES: Mapping[str, _Theme] = {
 }
 _LONGEST = 12
 _MISDIRECTS = 0.1
+_SLOTS_MOVE = 0.15
 
 
 def of_seed(seed: int) -> Scenario:
@@ -204,6 +209,7 @@ def of_seed(seed: int) -> Scenario:
         draw.choice([1000, 5000, 16 * 2**20]),
         theme=name,
         gathered=random.Random(f"{seed} gathered").random() < 0.2,
+        known=random.Random(f"{seed} known").random() < 0.2,
         limited=random.Random(f"{seed} limited").random() < 0.4,
         repeated=random.Random(f"{seed} repeated").choice([0.0, 0.0, 0.0, 0.3]),
     )
@@ -336,7 +342,7 @@ def cluster_of_seed(seed: int) -> Scenario:
         ]
         if some:
             faults.add(Fault(place, at, draw.choice(some)))
-    return replace(
+    scenario = replace(
         of_seed(seed),
         callers=tuple(range(draw.choice([1, 2, 3]))),
         steps=part.pop("steps", draw.choice([6, 10, 16, 30])),
@@ -347,6 +353,13 @@ def cluster_of_seed(seed: int) -> Scenario:
         others=part.pop("others", 0.03),
         cluster=ClusterPart(**part),
     )
+    assert scenario.cluster is not None
+    draw = random.Random(f"{seed} slots")
+    if draw.random() >= _SLOTS_MOVE:
+        return scenario
+    moves = (Fault("slot", draw.randint(20, _CLUSTER_REACH["redis"]), "moves") for _ in range(draw.choice([1, 2, 4])))
+    faults = tuple(sorted({*scenario.faults, *moves}))
+    return replace(scenario, cluster=replace(scenario.cluster, nodes=3), faults=faults)
 
 
 def smaller(scenario: Scenario) -> Iterator[Scenario]:

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from sash_client.errors import NotFound, Unavailable
-from tests.simulation.callers import GATHERED, KEPT, PASSING, ROLLED, VIEW, compared
+from tests.simulation.callers import GATHERED, KEPT, KNOWN, PASSING, ROLLED, VIEW, as_logged, compared
 from tests.simulation.ending import all_forms, resharded
 from tests.simulation.history import History
 from tests.simulation.world import Caller, World
@@ -25,10 +25,9 @@ class Single(World):
 
     def begin(self) -> None:
         """Make the histories."""
-        self.histories = {
-            name: History()
-            for name in (KEPT, PASSING, *[ROLLED] * self.scenario.rolled, *[GATHERED] * self.scenario.gathered)
-        }
+        said = self.scenario
+        some = (*[ROLLED] * said.rolled, *[GATHERED] * said.gathered, *[KNOWN] * said.known)
+        self.histories = {name: History() for name in (KEPT, PASSING, *some)}
 
     def made(self) -> None:
         self.disk.misdirects = self.scenario.misdirects
@@ -51,6 +50,7 @@ class Single(World):
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
+        await as_logged(self, "at the end")
         await all_forms(self, "at the end")
         await resharded(self)
         ending = self.random.choice(["stopped", "power", "killed"])
@@ -62,6 +62,7 @@ class Single(World):
         await self.serving()
         what = f"after it was {ending}" if ending != "power" else "after a loss of power"
         await compared(self, what)
+        await as_logged(self, what)
         await all_forms(self, what)
         await self._emptied()
 

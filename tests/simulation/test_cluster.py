@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
+import random
 import sys
 import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from tests.simulation.callers import creating, inserting, reading
+from sash_client.errors import Unavailable
+from sash_wire.placement import shard_of
+from tests.simulation import callers
+from tests.simulation.callers import GATHERED, KNOWN, creating, inserting, reading
+from tests.simulation.cluster import Cluster, Member
 from tests.simulation.history import ANY, GONE, Contradiction, KeyedHistory
+from tests.simulation.loop import SimulatedLoop
 from tests.simulation.met import expected, never
 from tests.simulation.planted import CLUSTER, OWN, PLANTED, THEMES
 from tests.simulation.run import run, story
@@ -31,6 +40,14 @@ serve it.
 510413: shares of a process that had just come were taken for shards that move for nothing.
 500248: the view was tried to make a hundred times, while one fault came behind the other.
 """
+
+
+def as_found(seed, **options):
+    """A scenario as it was when its seed found something: no call is delivered twice, no slot moves."""
+    found = cluster_of_seed(seed)
+    faults = tuple(fault for fault in found.faults if fault.place != "slot")
+    options = {"repeated": 0.0, "known": False} | options
+    return replace(found, faults=faults, cluster=replace(found.cluster, nodes=1), **options)
 
 
 def test_every_fault_can_be_planted_and_is_in_the_docs():
@@ -77,8 +94,7 @@ MET = [
 def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state():
     met = Counter[str]()
     for seed in sorted({*FOUND, *range(1, 17), 40, 98}):
-        # Of those that have found something, as they were then: no call is delivered twice.
-        scenario = cluster_of_seed(seed) if seed < 100 else replace(cluster_of_seed(seed), repeated=0.0, gathered=False)
+        scenario = cluster_of_seed(seed) if seed < 100 else as_found(seed, gathered=False)
         first = run(scenario)
         assert first.failure is None, story(first)
         assert not first.unchecked
@@ -101,18 +117,18 @@ def test_a_process_that_stands_still_while_it_takes_a_shard_serves_it_not_beside
 
 def test_a_process_that_slept_makes_no_window_again_that_home_has_lost_meanwhile():
     """It found it in its memory, and made it on shard 1, where it stayed."""
-    outcome = run(replace(cluster_of_seed(1025), limited=True, repeated=0.0))
+    outcome = run(as_found(1025, limited=True))
     assert outcome.failure is None, story(outcome)
 
 
 @pytest.mark.parametrize("seed", [3001084, 3001149])
 def test_what_seeds_found(seed):
     """A process that was seen first behind a jump of Redis' clock; commits that were late behind another owner's."""
-    outcome = run(cluster_of_seed(seed))
+    outcome = run(as_found(seed, repeated=cluster_of_seed(seed).repeated))
     assert outcome.failure is None, story(outcome)
 
 
-def test_a_cluster_has_writes_that_are_answered_early_and_some_of_them_are_lost():
+def test_seeds_have_writes_that_are_answered_early_and_some_of_them_are_lost():
     met = Counter[str]()
     for seed in EARLY:
         outcome = run(cluster_of_seed(seed))
@@ -120,6 +136,37 @@ def test_a_cluster_has_writes_that_are_answered_early_and_some_of_them_are_lost(
         met += outcome.met
     wanted = [("durable", "answered before"), ("lost with memory?", "answered")]
     assert not never(met, wanted)
+
+
+SLOTS = [1545, 9116, 3001084]
+"""Seeds of clusters on a Redis Cluster whose slots move.
+
+9116: a thread waited for ever for a moment that was nearer than its clock can say.
+"""
+
+
+def test_seeds_move_slots_key_by_key_and_lose_nothing():
+    met = Counter[str]()
+    for seed in SLOTS:
+        outcome = run(cluster_of_seed(seed))
+        assert outcome.failure is None, story(outcome)
+        met += outcome.met
+    wanted = [(f"redis: {error}Error", key) for error in ("Ask", "TryAgain") for key in ("fence", "table")]
+    assert not never(met, [("redis: a slot moves", ""), ("redis: MovedError", "fence"), *wanted])
+
+
+ARRIVALS = [3, 11]
+"""Seeds with a window that keeps what was known when."""
+
+
+def test_seeds_log_answers_that_later_owners_give_again():
+    met = Counter[str]()
+    for seed in ARRIVALS:
+        for scenario in (of_seed(seed), cluster_of_seed(seed)):
+            outcome = run(scenario)
+            assert outcome.failure is None, story(outcome)
+            met += outcome.met
+    assert not never(met, [("known", "logged"), ("known", "of the same"), ("known", "of another")])
 
 
 def test_nothing_asks_the_machine_for_its_clock_or_for_chance_and_nothing_starts_a_thread(monkeypatch):
@@ -248,3 +295,268 @@ def test_an_answer_that_does_not_agree_with_itself_is_found():
     history.end(insert, 2)
     with pytest.raises(Contradiction, match="agree with itself"):
         read(history, (2, (11, 12), 12, 22), "a", "b")
+
+
+# ---------------------------------------------------------------- what the world tells the checker
+
+
+class Wired:
+    """A world of two processes that never begin: the first one has both shards, as its answers say."""
+
+    def __init__(self, **options):
+        part = ClusterPart(processes=2, shards=2, lease_s=5.0, together=False, replicas=0)
+        scenario = replace(cluster_of_seed(1), gathered=True, known=True, cluster=replace(part, **options))
+        self.world = Cluster(SimulatedLoop(random.Random(1), False), scenario)
+        self.world.begin()
+        self.journals = [SimpleNamespace(last=5, _durable=4) for _ in range(2)]
+        self.members = [self.member(number) for number in (1, 2)]
+        for shard in range(2):
+            self.takes(shard, 1)
+        self.keys = [next(key for key in self.world.keys if self.shard(GATHERED, key) == shard) for shard in range(2)]
+        for history in self.world.histories.values():
+            create = creating()
+            history.begin(create)
+            history.end(create, ANY)
+
+    @staticmethod
+    def shard(name, key):
+        return shard_of(name, key, 2)
+
+    def member(self, number):
+        found = self.world.by_number[number] = Member(self.world, number, number - 1)
+        shards = SimpleNamespace(hosted={}, valid=lambda: found.runs)
+        found.host, found.runs = SimpleNamespace(_me=SimpleNamespace(id=f"id{number}"), shards=shards), True
+        return found
+
+    def takes(self, shard, number, owner=None):
+        """A process takes a prefix, and serves the shard."""
+        member, fence = self.members[number - 1], b"{s/%d}:fence" % shard
+        self.world.redis.owners[fence] = owner or b"owner %d" % number
+        self.world.redis.asking = member.process
+        self.world._taken(fence)
+        session = SimpleNamespace(journal=self.journals[shard])
+        hosted = SimpleNamespace(storage=SimpleNamespace(store=SimpleNamespace(session=session)))
+        member.host.shards.hosted[shard] = hosted
+
+    def early(self, shard, began_s=1.0):
+        """A write is answered before it is durable."""
+        entry = (self.keys[shard], 1, 11 + shard)
+        op = inserting([entry])
+        op.soon = True
+        self.world.knows(GATHERED, [entry])
+        self.world.checked(self.world.histories[GATHERED].begin, op)
+        self.world.answered(self.world.histories[GATHERED], op, 1, SimpleNamespace(began_s=began_s))
+        return entry
+
+    def reads(self, shard, *entries):
+        """What is found wrong when a key is read."""
+        op = reading(0, 9, [self.keys[shard]])
+        self.world.checked(self.world.histories[GATHERED].begin, op)
+        self.world.answered(self.world.histories[GATHERED], op, seen(*entries), SimpleNamespace(began_s=2.0))
+        found, self.world.failure = self.world.failure, None
+        return found
+
+
+@pytest.fixture
+def wires():
+    """Makes such a world; its loop ends with the test."""
+    made = []
+
+    def make(**options):
+        made.append(Wired(**options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.world.loop.close()
+
+
+def test_a_prefix_that_is_taken_loses_what_was_in_memory_of_its_shard_alone(wires):
+    wired = wires()
+    mine, other = wired.early(0), wired.early(1)
+    assert wired.reads(0, mine) is None
+    assert wired.reads(0) is not None
+    wired.takes(0, 2)
+    assert wired.world.met["lost with memory? | a write that was answered"] == 1
+    wired.journals[0]._durable = 5  # the one of the owner before says nothing any more
+    wired.world._has_stored()
+    assert wired.reads(0) is None
+    assert wired.reads(1) is not None
+    assert wired.reads(1, other) is None
+
+
+def test_what_was_stored_before_a_prefix_was_taken_is_there(wires):
+    wired = wires()
+    mine = wired.early(0)
+    wired.journals[0]._durable = 5
+    wired.takes(0, 2)
+    assert wired.reads(0) is not None
+    assert wired.reads(0, mine) is None
+
+
+def test_an_early_answer_of_before_a_prefix_was_taken_may_be_lost(wires):
+    wired = wires()
+    mine = wired.early(0, began_s=0.0)
+    assert wired.reads(0) is None
+    assert wired.reads(0, mine) is None  # another process had it to do still
+    assert wired.reads(0) is not None
+
+
+def test_early_answers_of_a_process_that_died_become_durable_by_nothing(wires):
+    wired = wires()
+    wired.members[0].process.alive = False
+    wired.early(0)
+    assert not wired.world._gathered
+
+
+def test_a_redis_that_lost_what_an_owner_had_keeps_who_that_was(wires):
+    wired = wires()
+    wired.takes(0, 2, b"owner 2")
+    wired.world.redis.asking = wired.members[0].process
+    wired.world._taken(b"{s/0}:fence")
+    assert wired.world._takers[0] == (b"owner 2", wired.members[1])
+
+
+def test_two_processes_that_answer_for_a_shard_are_found(wires):
+    wired = wires()
+    before, after = wired.members
+    wired.takes(0, 2)
+    before.runs = False
+    for member in wired.members:
+        wired.world._check_shadowed(member.process)
+    assert wired.world.failure is None
+    before.runs, after.runs = True, False
+    wired.world._check_shadowed(after.process)
+    assert wired.world.failure is None
+    after.runs = True
+    wired.world._check_shadowed(before.process)
+    assert "processes 1 and 2 answer for shard 0" in str(wired.world.failure)
+    wired.world.failure = None
+    before.host.shards.hosted.pop(0)
+    wired.world._check_shadowed(before.process)
+    assert wired.world.failure is None
+    assert not wired.world._shadowed[before.process]
+
+
+def test_where_machines_sleep_two_processes_may_answer_for_a_shard(wires):
+    wired = wires(sleeps=True, shards=2)
+    wired.takes(0, 2)
+    assert not wired.world._shadowed
+
+
+def test_a_shard_that_is_taken_from_a_process_whose_lease_runs_is_found(wires):
+    wired = wires()
+    before, after = wired.members
+    wired.world.redis.asking = before.process
+    wired.world._moved(0, "id1", "id2")  # it gives it away itself
+    wired.world.redis.asking = after.process
+    wired.world._moved(0, "id2", "id1")
+    before.runs = False
+    wired.world._moved(0, "id1", "id2")
+    assert wired.world.failure is None
+    before.runs = True
+    wired.world._moved(0, "id1", "id2")
+    assert "whose lease runs" in str(wired.world.failure)
+
+
+def test_a_redis_that_loses_writes_takes_them_from_every_history_and_ends_all_processes(wires):
+    wired = wires()
+    marks = {name: history.mark() for name, history in wired.world.histories.items()}
+    mine = wired.early(0)
+    wired.journals[0]._durable = 5
+    wired.world._has_stored()
+    assert wired.reads(0) is not None
+    wired.world._lost_writes(marks)
+    assert wired.world.stale
+    assert wired.reads(0) is None
+    assert wired.reads(0, mine) is not None
+    wired.world.loop.run_until_complete(asyncio.sleep(60.0))
+    assert not any(member.process.alive for member in wired.members)
+
+
+# ---------------------------------------------------------------- answers that are logged
+
+
+class Remembers:
+    """A window that answers about one key."""
+
+    def __init__(self, *values):
+        self.values, self.asked, self.loses, self.meanwhile = values, [], False, lambda: None
+
+    async def query(self, **question):
+        self.asked.append(question)
+        answer = {"n": len(self.values), "all": [*self.values], "max": max(self.values), "sum": sum(self.values)}
+        return [SimpleNamespace(aggregates=answer, known_at=7)]
+
+    async def insert(self, time, **options):
+        self.meanwhile()
+        if self.loses:
+            raise Unavailable("lost")
+        return SimpleNamespace(inserted=1)
+
+    async def answers_at(self, times, *, keys, lookbacks, **options):
+        self.asked.append({"as_of": times, "key": keys} | options)
+        columns = {f"n_{span}": np.array([len(self.values)] * len(times)) for span in lookbacks}
+        return SimpleNamespace(
+            columns=columns | {f"max_{span}": np.array([max(self.values)] * len(times)) for span in lookbacks}
+        )
+
+
+def logged_by(wired, window, key=None):
+    calls = callers._Calls(wired.world, 1)
+    calls.keys = lambda name: [key or wired.world.keys[0]]
+    history = wired.world.histories[KNOWN]
+    history.end = lambda *args: None  # what it may be is the checker's
+    wired.world.loop.run_until_complete(calls._log(window, history))
+    return wired.world.logged
+
+
+def test_an_answer_is_logged_if_a_write_behind_it_is_durable_and_memory_was_not_lost(wires):
+    wired, window = wires(), Remembers(3)
+    key = next(key for key in wired.world.keys if wired.shard(KNOWN, key) == 0)
+    window.loses = True
+    assert not logged_by(wired, window, key)
+    window.loses = False
+    window.meanwhile = lambda: wired.takes(0, 2)
+    assert not logged_by(wired, window, key)
+    window.meanwhile = lambda: wired.takes(1, 2)  # another shard
+    (logged,) = logged_by(wired, window, key)
+    assert (logged.key, logged.known_at, logged.seen) == (key, 7, (1, (3,), 3, 3))
+    assert logged.owner == wired.world.owner_of(KNOWN, key)
+
+
+@pytest.mark.parametrize(("values", "wrong"), [((3,), False), ((4,), True), ((3, 3), True)])
+def test_a_logged_answer_that_is_not_given_again_is_found(wires, monkeypatch, values, wrong):
+    wired = wires()
+    logged = logged_by(wired, Remembers(3))[0]
+    for how in ("alone", "with others"):
+        window = Remembers(*values)
+        monkeypatch.setattr(callers, "Caller", lambda *_, window=window: SimpleNamespace(window=lambda name: window))
+        wired.world.failure = None
+        if how == "alone":
+            work = callers._same_as_logged(wired.world, window, logged)
+        else:
+            work = callers.as_logged(wired.world, "at the end")
+        wired.world.loop.run_until_complete(work)
+        assert (wired.world.failure is not None) == wrong, how
+        asked = window.asked[0]
+        one = [asked["as_of"], asked["key"], asked["known_at"]]
+        assert (one if how == "alone" else [each for (each,) in one]) == [logged.end, logged.key, 7]
+
+
+def test_answers_about_many_pairs_are_compared_with_what_was_logged(wires, monkeypatch):
+    wired, window = wires(), Remembers(3)
+    logged = logged_by(wired, window)[0]
+    columns = {f"{name}_{span}": np.array([3]) for name in ("n", "max") for span in callers._SPANS}
+
+    async def answers_at(*args, **options):
+        return SimpleNamespace(columns=columns)
+
+    window.answers_at = answers_at
+    monkeypatch.setattr(callers, "Caller", lambda *_: SimpleNamespace(window=lambda name: window))
+    wired.world.loop.run_until_complete(callers.as_logged(wired.world, "at the end"))
+    assert "again 3 and 3" in str(wired.world.failure)
+    wired.world.failure = None
+    columns[f"n_{logged.end - logged.start + 1}"][0] = 1
+    wired.world.loop.run_until_complete(callers.as_logged(wired.world, "at the end"))
+    assert wired.world.failure is None

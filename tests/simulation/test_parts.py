@@ -10,10 +10,11 @@ import contextvars
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
 
 from sash.tiers.redis_scripts import ACQUIRE, COMMIT
 from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
@@ -260,10 +261,10 @@ def test_a_process_may_die_between_a_call_in_a_thread_and_its_answer():
 class Store:
     """A Redis, and processes with threads that call it."""
 
-    def __init__(self, loop, replicas=0):
+    def __init__(self, loop, replicas=0, nodes=1):
         self.loop, self.machine = loop, Machine(loop, 1)
         self.told, self.failures, self.taken, self.moved = [], [], [], []
-        self.server = Server(loop, random.Random(1), self.told.append, 10**18, replicas)
+        self.server = Server(loop, random.Random(1), self.told.append, 10**18, replicas, nodes)
         self.server.world = contextvars.copy_context()
         self.server.fails = self.failures.append
         self.server.taken = self.taken.append
@@ -323,6 +324,63 @@ def test_a_row_goes_when_its_time_is_over_by_the_clock_of_redis():
         assert server.stored() == set()
 
     stored(main)
+
+
+def test_a_slot_moves_key_by_key_and_nodes_answer_as_those_of_a_redis_cluster():
+    """Those of Valkey answer so, in all but the moment when only the new node has heard."""
+
+    async def main(store):
+        server = store.server
+        server.draw = SimpleNamespace(choice=lambda some: some[-1])  # it takes 15 s, and goes to the last node
+        server.execute(["SET", "{t}a", "1"], "redis3")
+        server.execute(["SET", "{t}b", "2"], "redis3")
+
+        def answers(host):
+            commands = [["GET", "{t}a"], ["GET", "{t}b"], ["MGET", "{t}a", "{t}b"], ["MGET", "{t}b", "{t}x"]]
+            commands += [["MGET", "{t}x", "{t}y"], ["EVAL", "return 1", 2, "{t}a", "{t}b"]]
+            return [f"{each}" if isinstance(each, ResponseError) else each for each in map(said(host), commands)]
+
+        def said(host):
+            return lambda command: server.execute(command, host)
+
+        def shown(host):
+            first = server.execute(["CLUSTER", "SLOTS"], host)
+            assert [each[0] for each in first[1:]] == [each[1] + 1 for each in first[:-1]]  # no gaps
+            assert (first[0][0], first[-1][1]) == (0, 16_383)
+            return [owner for low, high, owner in first if low <= 15_891 <= high]
+
+        there = [b"1", b"2", [b"1", b"2"], [b"2", None], [None, None], 1]
+        ask, moved, again = "15891 redis2:6379", "15891 {}:6379", "Multiple keys request during rehashing of slot"
+        assert answers("redis3") == there
+        assert answers("redis2") == answers("redis") == [moved.format("redis3")] * 6
+        server.move_slot()
+        server.move_slot()  # no other slot has keys
+        await asyncio.sleep(1.0)
+        assert answers("redis3") == [b"1", b"2", [b"1", b"2"], again, ask, 1]
+        await asyncio.sleep(3.0)  # a has gone
+        assert answers("redis3") == [ask, b"2", again, again, ask, again]
+        assert type(server.execute(["GET", "{t}a"], "redis3")) is AskError
+        await asyncio.sleep(6.0)  # b, too
+        assert answers("redis3") == [ask] * 6
+        assert answers("redis2") == answers("redis") == [moved.format("redis3")] * 6
+        await asyncio.sleep(5.5)
+        assert answers("redis3") == [ask] * 6
+        assert answers("redis2") == there
+        assert shown("redis2") == [[b"redis2", 6379]]
+        assert shown("redis") == shown("redis3") == [[b"redis3", 6379]]
+        await asyncio.sleep(1.5)
+        assert answers("redis3") == answers("redis") == [moved.format("redis2")] * 6
+        assert type(server.execute(["GET", "{t}a"], "redis3")) is MovedError
+        assert answers("redis2") == there
+        assert shown("redis") == shown("redis3") == [[b"redis2", 6379]]
+        server.move_slot()  # it may move again
+        assert answers("redis2")[3:5] == [again, "15891 redis3:6379"]
+        assert {what for what in server.met if "Error" in what} >= {
+            "redis: MovedError | {t}a",
+            "redis: AskError | {t}a",
+        }
+
+    stored(main, nodes=3)
 
 
 FENCE, OWNER, TABLE = b"{s/1}:fence", b"{s/1}:owner", b"{s}:table"
@@ -491,6 +549,30 @@ def test_a_redis_that_syncs_each_second_may_lose_two_seconds_and_no_more():
             assert int(lost[-1]) == int(server.execute(["GET", "a"])), "what is noted is of the same moment"
         assert min(found) >= 2
         assert len(found) > 2
+
+    stored(main)
+
+
+def test_a_wait_that_is_shorter_than_a_clock_can_say_ends():
+    async def main(store):
+        machine, waits = store.machine, 0
+
+        def work():
+            nonlocal waits
+            end_s = machine.now_s() + 1e-14
+            while machine.now_s() < end_s and waits < 10:
+                machine.threading.Event().wait(end_s - machine.now_s())
+                waits += 1
+
+        async def begin():
+            machine.run(work)
+
+        process = Process(store.loop, 1)
+        process.slept_s = 3990.0
+        await asyncio.sleep(4000.0)
+        process.spawn(begin())
+        await asyncio.sleep(1.0)
+        assert waits == 1
 
     stored(main)
 

@@ -22,7 +22,8 @@ import greenlet
 
 from tests.simulation.loop import Process, SimulatedLoop, running
 
-__all__ = ["Machine", "Waiter"]
+_LEAST_S = 1e-6
+"""A wait lasts so long: less would not change a clock of seconds, and who waits until a moment would do so for ever."""
 
 
 class Machine:
@@ -174,7 +175,8 @@ class Waiter:
         timer = None
         context = machine.context(self._process)
         if seconds is not None:
-            timer = machine.loop.call_later(max(seconds, 0.0), self._go_on, context=context)
+            least_s = _LEAST_S if seconds > 0.0 else 0.0
+            timer = machine.loop.call_later(max(seconds, least_s), self._go_on, context=context)
         self._waits = True
         machine.hub.switch()
         if machine.over:

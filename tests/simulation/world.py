@@ -265,6 +265,8 @@ class World:
         """Whether the disk has a value in a wrong place: all may be refused from then on, nothing answered wrong."""
         self.told = False
         """Whether a process did not start because of that."""
+        self.logged: list[Any] = []
+        """Answers that must be given again, see `callers.Logged`."""
         self.events: list[str] = []
         self.digest = hashlib.blake2b(digest_size=16)
         self.met: Counter[str] = Counter()
@@ -362,6 +364,10 @@ class World:
             self.served.die(kind == "power")
 
     # ---------------------------------------------------------------- processes
+
+    def owner_of(self, name: str, key: str) -> Hashable:
+        """What changes whenever memory is lost that has a key."""
+        return self.restarts
 
     def knows(self, name: str, entries: Sequence[Entry]) -> None:
         """Take note of entries that are about to be written."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["most_in_lookback"]
-
 
 def most_in_lookback(log: Iterable[tuple[int, int]], lookback: int) -> int:
     """The most hits in any trailing lookback (t - L, t] over a log of (time, hits); as plain as it can be.

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from sash_engine.windows.questions import Limit
 
-__all__ = ["ANSWERS", "OF_NULLABLE", "Decision", "decide"]
-
 Entry = tuple[str, int, Any]
 Answers = Mapping[str, Callable[[Sequence[Any]], Any]]
 

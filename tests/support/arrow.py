@@ -2,8 +2,6 @@
 
 import pyarrow as pa
 
-__all__ = ["ARROW", "stream", "batch"]
-
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 
 

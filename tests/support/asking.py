@@ -11,8 +11,6 @@ from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.questions import Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading.reader import Reader
 
-__all__ = ["answers_of", "question_of"]
-
 
 def answers_of(reader: Reader, question: Query | RangeQuery | SeriesQuery) -> Sequence[Answer | Series]:
     """The answers of a question, of one key or of groups; raises as the reader."""

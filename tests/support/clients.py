@@ -5,8 +5,6 @@ from contextlib import contextmanager
 
 from sash_client import Client
 
-__all__ = ["client_of"]
-
 
 @contextmanager
 def client_of(target: str, grpc_target: str | None = None) -> Iterator[Client]:

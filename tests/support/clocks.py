@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Clock"]
-
 
 class Clock:
     """Call it for the time in seconds; set `now_s` to move it."""

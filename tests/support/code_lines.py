@@ -13,8 +13,6 @@ import tokenize
 from collections import Counter
 from pathlib import PurePosixPath
 
-__all__ = ["code_lines", "table"]
-
 PRODUCT = ("service", "clients", "proto")
 GENERATED = "sash_proto"
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

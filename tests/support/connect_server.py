@@ -20,8 +20,6 @@ from google.rpc import status_pb2
 
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["Address", "address", "address_of", "over_connect"]
-
 _METHODS = pb.DESCRIPTOR.services_by_name["Windows"].methods_by_name
 _STATUS = {"UNAVAILABLE": 503, "NOT_FOUND": 404, "UNAUTHENTICATED": 401, "DEADLINE_EXCEEDED": 504, "INTERNAL": 500}
 

@@ -7,9 +7,6 @@ from sash_engine.monoids import Max, Sum
 from tests.support.cold_model import Tier
 from tests.support.forest_model import same
 
-__all__ = ["forest_of", "FIELDS", "AGGREGATES", "Cooled"]
-
-
 FIELDS = {"value": "float64"}
 AGGREGATES = {"sum": (Sum(), ["value"]), "max": (Max(), ["value"])}
 

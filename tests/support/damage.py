@@ -13,8 +13,6 @@ from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.window import Window
 from tests.support.stored import AGGREGATES, StorageServer, batch, spec
 
-__all__ = ["SMALL", "flipped", "look", "stored_of_all_kinds"]
-
 SMALL = {"n": {"function": "count"}, "max": {"function": "max"}}
 """Aggregates whose partials are no values of their own: blocks are numbered from 1, oldest first."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ import httpx
 from sash_client import Client, FailedPrecondition, SashClientError, Staged, Window
 from sash_client.direct import DirectClient
 from tests.support.redis_servers import RedisServer
-from tests.support.servers import PLAIN, WAIT_S, serve_command
+from tests.support.servers import PLAIN, WAIT_S, serve
 from tests.support.waiting import wait_until
 
 SHARDS = 8
@@ -41,13 +40,9 @@ class Process:
 
     def __init__(self, url: str, *arguments: str, under: Sequence[str] = (), **environment: str) -> None:
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `end`
-        self.process = subprocess.Popen(
-            [*under, *serve_command("--data", url, "--shards", str(SHARDS), *arguments)],
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            env={**os.environ, "SASH_LEASE_S": "1", **environment},
-        )
+        options = ("--data", url, "--shards", SHARDS, *arguments)
+        given = {"SASH_LEASE_S": "1", **environment}
+        self.process = serve(*options, under=under, env=given, stdout=subprocess.PIPE, stderr=self.log)
         line = self.process.stdout.readline()
         found = re.search(r"gRPC on (\S+), REST and page on (http://\S+)/", line)
         if found is None:

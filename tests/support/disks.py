@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["fill", "small_disk"]
-
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:

@@ -20,8 +20,6 @@ from sash_client.windows import producer
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
 
-__all__ = ["Caller", "Waits", "Wire", "driven"]
-
 WAIT_S = 120
 SPEC = pb.WindowSpec(name="w", time_unit="us", fields={"value": "float64"})
 

@@ -18,8 +18,6 @@ from tests.support.shown import (
     written,
 )
 
-__all__ = ["FAR", "OverGrpc", "OverRest", "columns_of", "number"]
-
 FAR = 10**11
 """Seconds: a time that is in the future for some thousand years."""
 

@@ -12,8 +12,6 @@ from sash_client import Client
 from sash_client.aio import AsyncClient, AsyncProducer, AsyncWindow
 from sash_client.direct import AsyncDirectClient, DirectClient
 
-__all__ = ["CLIENTS", "opened"]
-
 CLIENTS = ("blocking", "awaited")
 ASYNCHRONOUS = (AsyncClient, AsyncWindow, AsyncProducer)
 

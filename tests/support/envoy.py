@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ENVOY", "configuration"]
-
 ENVOY = Path(__file__).resolve().parents[2] / "build" / "envoy" / "envoy" / "_bin" / "envoy"
 """`make setup` puts it there."""
 

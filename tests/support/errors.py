@@ -2,7 +2,5 @@
 
 from sash_engine import errors
 
-__all__ = ["ERRORS"]
-
 ERRORS = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.SashError)]
 """`SashError` is the first."""

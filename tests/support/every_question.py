@@ -19,8 +19,6 @@ import pyarrow as pa
 from sash_client import ALL_KEYS, Client, Window
 from tests.support.servers import PLAIN
 
-__all__ = ["asked"]
-
 N = 6_000
 """Entries: of some keys more than a block."""
 

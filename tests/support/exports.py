@@ -8,8 +8,6 @@ from sash_engine.clock import ManualClock
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["LEDGER", "times", "small", "imported", "changed", "put", "GONE"]
-
 
 def imported(data, clock=None, cold=None, name=None, **options):
     importer = Importer(lambda spec: Window(spec, block=4, clock=clock or ManualClock(), cold=cold, **options), name)

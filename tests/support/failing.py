@@ -17,8 +17,6 @@ from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, SashErro
 from sash_engine.windows.batches.batch import Origin
 from tests.support.stored import StorageServer, batch, spec
 
-__all__ = ["BUSY", "FAILURES", "QUIET", "entries", "exported", "failing", "insert", "parts_of", "rows"]
-
 BUSY = {"checkpoint_bytes": 1500, "store_entries": 4}
 QUIET = {"checkpoint_bytes": 10**6, "store_entries": 4, "cache_bytes": 0}
 

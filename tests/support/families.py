@@ -24,8 +24,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.stored import StorageServer
 
-__all__ = ["FAMILY", "FED", "ROOT_OF", "VIEWS", "answers", "bulk", "owners", "stored_family"]
-
 _COMMON = {
     "time_unit": "none",
     "keys": ["a", "b"],

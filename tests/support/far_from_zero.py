@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-__all__ = ["variance_and_error"]
-
 
 def variance_and_error(values: Sequence[float], joined: int) -> tuple[float, float]:
     """The exact sample variance of some values, and how far one may be off that is the variance of sets of them.

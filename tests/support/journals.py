@@ -5,8 +5,6 @@ import threading
 from sash.durability import formats as values
 from sash.durability.journal.roots import End, Group, Start
 
-__all__ = ["Recorder", "append", "end_of", "start_of"]
-
 
 class Recorder:
     """A tier that keeps values in a dict. It fails as it is told to, and a gate holds commits back.

@@ -13,8 +13,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-__all__ = ["WallClock"]
-
 _PYTHON = """
 import mmap, os, struct, time
 with open(os.environ["TEST_WALL_CLOCK"], "rb") as file:

@@ -7,8 +7,6 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-__all__ = ["Link", "Links", "links"]
-
 _READ_BYTES = 65536
 
 

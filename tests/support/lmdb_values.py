@@ -10,8 +10,6 @@ import lmdb
 from sash.durability import formats as values
 from sash.tiers.lmdb import VALUES, LmdbTier
 
-__all__ = ["change", "stored"]
-
 
 def change(path: Path, changes: Mapping[bytes, bytes | None]) -> None:
     """Change values; None deletes one."""

@@ -5,8 +5,6 @@ import numpy as np
 
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["COUNT", "answered", "int64", "float64", "strings", "plain", "aggregates", "bulk"]
-
 COUNT = pb.AggregateSpec(function="count")
 
 

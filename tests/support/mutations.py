@@ -13,8 +13,6 @@ from typing import Any
 
 from sash.durability import formats as values
 
-__all__ = ["mutated", "places", "with_counts"]
-
 Place = tuple[Any, ...]
 """How to get to a value from the payload: indices and names."""
 

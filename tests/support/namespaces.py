@@ -15,8 +15,6 @@ from collections.abc import Iterator
 
 import pytest
 
-__all__ = ["Machines", "machines"]
-
 _NOBODY = "02:00:00:00:00:01"
 """An address of hardware that no machine has: a bridge drops what goes there, and nobody is told."""
 

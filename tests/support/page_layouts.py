@@ -3,8 +3,6 @@
 from sash_engine.forest import Layout
 from sash_engine.monoids import catalogue
 
-__all__ = ["layout"]
-
 
 def layout(kind="int64"):
     make = catalogue()

@@ -32,6 +32,7 @@ from docs.generate.hook import filled
 from sash_client import Client
 from sash_ingest.config import IngestConfig
 from sash_wire.pipeline import parsed
+from tests.support.forked import command
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -105,7 +106,10 @@ class Reader:
         self.page = page
         self.service = service
         self.directory = directory
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        commands = directory / ".commands"
+        commands.mkdir(exist_ok=True)
+        self.daemon = command(commands)
+        path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]])
         self.environment = {**os.environ, "PATH": path, "SASH_TARGET": service.target, "no_proxy": "127.0.0.1"}
         self.session = {}
         self.ran = set()
@@ -131,6 +135,7 @@ class Reader:
             capture_output=True,
             text=True,
             timeout=240,
+            pass_fds=[self.daemon],
         )
         said = self._at(block, done.stdout + done.stderr)
         assert done.returncode == 0, said

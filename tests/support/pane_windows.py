@@ -7,8 +7,6 @@ from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["SECOND", "FEW", "BASE", "window", "bulk", "content"]
-
 SECOND = 10**9
 FEW = settings.default.max_examples // 10
 BASE = {

@@ -6,8 +6,6 @@ import math
 import random
 from typing import Any
 
-__all__ = ["END_MS", "GROUPED", "HOSTILE", "KINDS", "departures", "made"]
-
 END_MS = 1_795_000_000_000
 """The newest entry."""
 HOSTILE = """<img src=x onerror="alert('x')">'"&amp;</td>"""

@@ -4,8 +4,6 @@ import json
 
 from sash_spark.config import parse
 
-__all__ = ["DDL", "SPEC", "DOCUMENT", "config_in", "feed", "record"]
-
 DDL = "at string, k string, v double"
 SPEC = {
     "name": "w",

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-__all__ = ["python"]
-
 
 def python(code: str, *arguments: object) -> subprocess.Popen:
     """A process of its own, with pipes."""

@@ -5,8 +5,6 @@ from sash_client import (
     Unavailable,
 )
 
-__all__ = ["FOREVER_S", "gone", "lost", "insert", "unapplied", "CALLS"]
-
 FOREVER_S = 3600.0
 
 

@@ -14,8 +14,6 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-__all__ = ["PROMETHEUS", "PROMTOOL", "prometheus_of", "running_prometheus"]
-
 Sample = tuple[Mapping[str, str], float, float]
 """Labels, seconds and a value."""
 

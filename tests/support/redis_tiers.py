@@ -7,8 +7,6 @@ import pytest
 from sash.tiers.redis import RedisTier
 from sash_engine.errors import DataLoss, Unavailable
 
-__all__ = ["scripts", "TIMEOUT_S", "Tiers", "patiently", "refused", "lost"]
-
 TIMEOUT_S = 0.3  # where a test waits for it; elsewhere it is long, as this machine may be busy
 
 

@@ -2,8 +2,6 @@
 
 from tests.support.servers import problem
 
-__all__ = ["JSON", "COUNT", "refuse"]
-
 JSON = {"content-type": "application/json"}
 COUNT = {"n": {"function": "count"}}
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-__all__ = ["table"]
-
 COUNTS = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 LOW = 90.0
 """Percent; rooms with less are marked."""

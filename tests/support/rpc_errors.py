@@ -7,8 +7,6 @@ from grpc_status import rpc_status
 
 from tests.support.errors import ERRORS
 
-__all__ = ["REASONS", "refuse"]
-
 REASONS = {each.reason() for each in ERRORS}
 
 

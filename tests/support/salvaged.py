@@ -15,8 +15,6 @@ from sash_engine.clock import ManualClock
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery
 from tests.support.stored import StorageServer
 
-__all__ = ["Salvaged", "View", "listed"]
-
 
 class View:
     """A view of values in this process."""

@@ -2,7 +2,8 @@
 
 service (fixture)          one per module, in process; its plane is at hand
 running_service(...)       the same as a context manager, with settings of your own
-service_process(...)       `sash serve` as a subprocess, for signals and what it prints
+service_process(...)       `sash serve` as a process, for signals and what it prints
+serve(...)                 the same as a `Popen`, for tests of its start
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,8 +31,9 @@ from sash.service import Service
 from sash.settings import Settings
 from sash_engine.clock import Clock
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
+from tests.support.forked import Forked
 
-__all__ = ["PLAIN", "Running", "json_head", "running_service", "serve_command", "service_process"]
+Process = subprocess.Popen[str] | Forked
 
 WAIT_S = 120
 PLAIN: dict[str, Any] = {"timeout": WAIT_S, "trust_env": False, "verify": False}
@@ -50,7 +52,7 @@ class Running:
     """Runs a function on the service's event loop and returns what it returns, or what it awaits."""
     stop: Callable[[], None] = lambda: None
     """Has the service shut down, and waits for it."""
-    process: subprocess.Popen[str] | None = None
+    process: Process | None = None
     _closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
@@ -130,26 +132,49 @@ def running_service(clock: Clock | None = None, **settings: Any) -> Iterator[Run
         raise failed[0]
 
 
-def serve_command(*arguments: str) -> list[str]:
-    """What runs `sash serve` as a process, on free ports."""
-    return [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", *arguments]
+EARLY = ("GRPC_", "LD_", "MALLOC_", "PYTHON")
+"""Variables with names that begin so are read before a service is forked."""
 
 
-@contextlib.contextmanager
-def service_process(*arguments: str, under: Sequence[str] = (), **environment: str) -> Iterator[Running]:
-    """Run `sash serve` as a process on free ports, in memory unless told otherwise; stopped at the end if it runs.
+def serve(
+    *arguments: object, under: Sequence[str] = (), env: Mapping[str, str] = {}, forked: bool = True, **files: Any
+) -> Process:
+    """Start `sash serve` on free ports. It is forked, which saves a second of imports, unless that would differ.
 
     Args:
         under: a command that runs the command behind it, such as one that sets a limit.
+        env: on top of the environment of the tests.
+        forked: no for the real command.
+        files: `stdout` and `stderr`, as of `subprocess.Popen`.
     """
-    given = {name: value for name, value in os.environ.items() if name != "SASH_PROFILE"}  # of the tests, no setting
-    process = subprocess.Popen(
-        [*under, *serve_command(*arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**given, "SASH_DATA": "memory", **environment},
-    )
+    given = ["serve", "--grpc-port", "0", "--rest-port", "0", *map(str, arguments)]
+    environment = {name: value for name, value in os.environ.items() if name != "SASH_PROFILE"}  # of the tests
+    environment |= env
+    if under or not forked or any(name.startswith(EARLY) for name in env):
+        command = [*under, sys.executable, "-m", "sash.launch", *given]
+        return subprocess.Popen(command, text=True, env=environment, **files)
+    return Forked(given, env=environment, **files)
+
+
+def refused_start(*arguments: object, **environment: str) -> str:
+    """What `sash serve` says that does not start."""
+    with serve(*arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    return said
+
+
+@contextlib.contextmanager
+def service_process(
+    *arguments: str, under: Sequence[str] = (), forked: bool = True, **environment: str
+) -> Iterator[Running]:
+    """Run `sash serve` as a process on free ports, in memory unless told otherwise; stopped at the end if it runs.
+
+    Args:
+        under, forked: as of `serve`.
+    """
+    how: dict[str, Any] = {"under": under, "forked": forked, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = serve(*arguments, env={"SASH_DATA": "memory", **environment}, **how)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

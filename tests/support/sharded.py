@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.limits.held import Held
+from sash.limits.loop_time import LoopTime
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash.shards.deployment import Deployment
@@ -19,8 +19,6 @@ from sash.shards.host import Host
 from sash.shards.hosted import HostedShard, HostedShards
 from sash.shards.layout import Share
 from sash_engine.clock import Clock, ManualClock
-
-__all__ = ["ShardedPlane", "Turns", "hosts", "in_process", "single"]
 
 
 class ShardedPlane(Plane):
@@ -30,7 +28,7 @@ class ShardedPlane(Plane):
         metrics = Metrics(CollectorRegistry())
         self.shards, self.deployment = shards, Deployment(shards, clock)
         turns = self.deployment.slices.turns
-        self.held = Held(clock, metrics.observe_held, turns)
+        self.held = LoopTime(clock, metrics.observe_held, turns)
         super().__init__(self.deployment, metrics, clock, turns=turns)
 
 

@@ -6,27 +6,6 @@ import numpy as np
 
 from sash_engine.monoids import catalogue
 
-__all__ = [
-    "ADDED",
-    "AGGREGATES",
-    "FIELDS",
-    "SPECIALS",
-    "answer",
-    "answers",
-    "bulk_shown",
-    "changed",
-    "column_shown",
-    "given_to",
-    "optional",
-    "partials_shown",
-    "plain",
-    "series",
-    "shown",
-    "texts",
-    "window",
-    "written",
-]
-
 COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead")
 CHANGES = ("retracted", "corrected")
 SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}

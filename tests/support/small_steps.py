@@ -5,8 +5,6 @@ from sash.runtime import slices
 from sash_engine.windows.reading import costs, group_reader, group_series, key_finder
 from sash_engine.windows.writing import writer
 
-__all__ = ["small_question_steps", "small_write_steps"]
-
 
 def small_question_steps(patch):
     """Each step is a slice, a step is of two keys, and a question about two keys is long."""

@@ -16,8 +16,6 @@ from pyspark import SparkContext
 
 from sash_spark.session import local_session
 
-__all__ = ["keep"]
-
 
 def keep(archive: Path) -> None:
     """Run what most tests run, then have the JVM write the archive, which takes longer."""

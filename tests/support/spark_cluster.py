@@ -20,8 +20,6 @@ import pyspark
 
 from tests.support.waiting import wait_until
 
-__all__ = ["WAYS", "Driver", "cluster", "kill_executor", "wait"]
-
 WAYS = ("format", "foreachBatch")
 HOST = "127.0.0.1"
 SPARK = Path(pyspark.__file__).parent

@@ -6,18 +6,6 @@ import uuid
 import pandas as pd
 from pyspark.errors import StreamingQueryException
 
-__all__ = [
-    "KEYED",
-    "Stream",
-    "assert_fold",
-    "began_too_late",
-    "killer",
-    "rows",
-    "settled",
-    "staged_bytes",
-    "staged_parts",
-]
-
 KEYED = {
     "name": "w",
     "time_unit": "us",

@@ -5,31 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sash_engine.aggregators import ALGORITHMS, Capability
-from sash_engine.errors import FailedPrecondition, Unsupported
+from sash_engine.errors import Unsupported
 from sash_engine.forest import Cache, Cold, Forest, Layout
 from sash_engine.monoids import Max
 from sash_engine.windows.batches.panes import Panes
-from sash_engine.windows.keys.by_algorithm import ByAlgorithm
 from sash_engine.windows.keys.pages import PAGES, Pages
 from sash_engine.windows.keys.small_key import SmallKey
-from sash_engine.windows.keys.store import KeyStore
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.cold_model import Tier
-
-__all__ = [
-    "BLOCK",
-    "SPEC",
-    "PANES",
-    "ENTRIES",
-    "WIDER",
-    "ALGORITHMS_TRIED",
-    "KINDS",
-    "TIERED",
-    "OF_PANES",
-    "OF_VALUES",
-    "StoreLockstep",
-]
 
 BLOCK = 8
 SPEC = WindowSpec.parse(
@@ -49,10 +32,7 @@ PANES = Panes(SPEC, BLOCK)
 ENTRIES = Layout(SPEC.fields, SPEC.monoids(), BLOCK)
 WIDER = Layout(SPEC.fields, SPEC.monoids() | {"max": (Max("int64"), ["value"])}, BLOCK)
 
-ALGORITHMS_TRIED = ["amta", "bulk_fiba", "daba_lite"]
-"""AMTA needs entries in order, bulk FiBA takes them in any order, and DABA Lite has no times."""
-
-KINDS = ["forest", "tiered forest", "small key", "panes", "tiered panes", "small panes", *ALGORITHMS_TRIED]
+KINDS = ["forest", "tiered forest", "small key", "panes", "tiered panes", "small panes"]
 TIERED = [kind for kind in KINDS if kind.startswith("tiered")]
 OF_PANES = [kind for kind in KINDS if "panes" in kind]
 OF_VALUES = ["forest", "tiered forest", "small key"]
@@ -73,13 +53,9 @@ class StoreLockstep:
         self.captured = []
         self.tier = Tier()
         self.cold = Cold(self.tier.load, Cache(budget_bytes=0)) if kind in TIERED else None
-        self.store: KeyStore = self._made()
-        self.algorithm = ALGORITHMS.get(kind)
-        self.ranges = self.algorithm is None or Capability.RANGE_QUERY in self.algorithm.capabilities
+        self.store = self._made()
 
     def _made(self):
-        if self.kind in ALGORITHMS:
-            return ByAlgorithm(self.layout, self.kind)
         if not self.kind.startswith("small"):
             return Forest(self.layout, self.cold)
         pages = Pages(self.layout, PAGES[0], 1024)
@@ -106,11 +82,10 @@ class StoreLockstep:
 
     def check(self):
         store, rows = self.store, self.rows
-        if self.algorithm is None:
-            for time in (self.now, self.now - 7):
-                older = [row for row, _ in rows if row <= time]
-                newer = [row for row, _ in rows if row > time]
-                assert store.neighbours(time) == (max(older, default=None), min(newer, default=None))
+        for time in (self.now, self.now - 7):
+            older = [row for row, _ in rows if row <= time]
+            newer = [row for row, _ in rows if row > time]
+            assert store.neighbours(time) == (max(older, default=None), min(newer, default=None))
         assert len(store) == sum(len(values) for _, values in rows)
         assert store.oldest == (rows[0][0] if rows else None)
         assert store.newest == (rows[-1][0] if rows else None)
@@ -118,10 +93,9 @@ class StoreLockstep:
         assert store.query() == expected
         assert self.layout.lower(len(store), store.totals()) == expected
         store.check_invariants()
-        if self.algorithm is None:
-            self._check_rows(store.columns(), rows)
-            if self.cold is not None:
-                self.cold.cache.trim()
+        self._check_rows(store.columns(), rows)
+        if self.cold is not None:
+            self.cold.cache.trim()
 
     def _check_rows(self, columns, rows):
         assert columns[0].tolist() == [time for time, _ in rows]
@@ -141,16 +115,7 @@ class StoreLockstep:
     # ---------------------------------------------------------------- writes
 
     def _write(self, times, write):
-        """Write, or see that the write is refused where the store takes rows in order only."""
         values = list(range(self.arrivals, self.arrivals + len(times)))
-        in_order = self.algorithm is not None and Capability.INSERT_ANYWHERE not in self.algorithm.capabilities
-        if in_order and self.rows and times and min(times) < self.rows[-1][0]:
-            with pytest.raises(FailedPrecondition):
-                self.store.check_insert(np.array(times))
-            with pytest.raises(FailedPrecondition):
-                write(values)
-            return
-        self.store.check_insert(np.array(times, np.int64))
         write(values)
         for time, value in zip(times, values, strict=True):
             same = [row for row in self.rows if row[0] == time] if self.panes else []
@@ -187,10 +152,6 @@ class StoreLockstep:
 
     def evict_between(self, after, width):
         start, end = self.now + after, self.now + after + width
-        if self.algorithm is not None:
-            with pytest.raises(Unsupported):
-                self.store.evict_between(start, end)
-            return
         gone = self.between(start, end + 1)
         self.store.load_between(start, end)
         self.tier.down = True  # all that is needed is in memory now
@@ -207,7 +168,7 @@ class StoreLockstep:
         order = np.argsort(times, kind="stable")
         if self.kind == "small panes":
             return  # the spec of a window refuses it
-        if self.panes or self.algorithm is not None:
+        if self.panes:
             with pytest.raises(Unsupported):
                 self.store.remove(times[order], 1, values)
             return
@@ -223,7 +184,7 @@ class StoreLockstep:
 
     def correct(self, places):
         mine = [self.rows[place] for place in sorted({place % len(self.rows) for place in places})] if self.rows else []
-        if self.panes or self.algorithm is not None:
+        if self.panes:
             return  # as `remove`
         times, names = np.array([time for time, _ in mine], np.int64), [values[0] for _, values in mine]
         given = np.arange(self.arrivals, self.arrivals + len(mine))
@@ -245,10 +206,6 @@ class StoreLockstep:
             assert partials[slot] == sum(entries[:count])
             return partials[slot] <= most
 
-        if not self.ranges:
-            with pytest.raises(Unsupported):
-                self.store.evict_while(holds)
-            return
         count = total = 0
         for _, values in self.rows:
             total += sum(values)
@@ -258,10 +215,7 @@ class StoreLockstep:
         gone, self.rows = self.rows[:count], self.rows[count:]
         evicted, last = self.store.evict_while(holds)
         assert evicted == sum(len(values) for _, values in gone)
-        if self.algorithm is None or not gone:
-            assert last == (gone[-1][0] if gone else None)
-        else:  # an algorithm may know no more than that it is before the oldest that stays
-            assert gone[-1][0] <= last <= (self.rows[0][0] if self.rows else last)
+        assert last == (gone[-1][0] if gone else None)
 
     def sweep(self):
         while self.store.sweep():
@@ -271,11 +225,6 @@ class StoreLockstep:
 
     def range(self, after, width):
         start, end = self.now + after, self.now + after + width
-        if not self.ranges:
-            for ask in (self.store.range_query, self.store.range_totals):
-                with pytest.raises(Unsupported):
-                    ask(start, end)
-            return
         inside = self.between(start, end + 1)
         entries, answers = self.store.range_query(start, end)
         assert (entries, answers) == (sum(len(values) for _, values in inside), self.answers(inside))
@@ -284,10 +233,6 @@ class StoreLockstep:
 
     def series(self, after, count, step, width):
         starts = self.now + after + step * np.arange(count)
-        if not self.ranges:
-            with pytest.raises(Unsupported):
-                self.store.series(starts, starts + width)
-            return
         entries, answers = self.store.series(starts, starts + width)
         assert entries.dtype == np.int64
         inside = [self.between(start, start + width) for start in starts.tolist()]
@@ -301,10 +246,6 @@ class StoreLockstep:
     def capture(self, after, width):
         """Take the rows of a range; `read` compares them, whatever has been written since."""
         start, end = (None, None) if width < 0 else (self.now + after, self.now + after + width)
-        if self.algorithm is not None:
-            with pytest.raises(Unsupported):
-                self.store.capture(start, end)
-            return
         rows = self.rows if start is None else self.between(start, end + 1)
         self.captured.append((self.store.capture(start, end), [(time, values[:]) for time, values in rows]))
 
@@ -321,7 +262,7 @@ class StoreLockstep:
     def save(self):
         """Store all blocks, and have none in memory."""
         if self.cold is not None:
-            blocks = self.store.forest.pending_blocks()
+            blocks = self.store.pending_blocks()
             self.cold.landed([(block, self.tier.store(block)) for block in blocks])
             self.cold.cache.trim()
 
@@ -330,5 +271,5 @@ class StoreLockstep:
         if self.cold is not None:
             self.read()  # what was captured is of the store before
             self.save()
-            image = self.store.forest.dump()
+            image = self.store.dump()
             self.store = Forest.restore(self.layout, self.cold, image)

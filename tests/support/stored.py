@@ -26,8 +26,6 @@ from sash_engine.windows.window import Window
 from tests.support.tiers import Faulty
 from tests.support.twins import alike
 
-__all__ = ["AGGREGATES", "ALWAYS", "KEYS", "Choosy", "StorageServer", "batch", "same", "spec"]
-
 KEYS = ["a", "b", "c"]
 AGGREGATES = {
     "n": {"function": "count"},

@@ -19,8 +19,6 @@ from sash.tiers.redis import RedisTier
 from sash_engine.errors import SashError, Unavailable
 from tests.support.redis_servers import BINARIES, shared_redis
 
-__all__ = ["EVERY_KIND", "KINDS", "Faulty", "LmdbStored", "MemoryStored", "RedisStored", "Stored"]
-
 
 class Stored(contextlib.ExitStack):
     """What a kind of tier keeps; leaving it ends whatever was started for it.

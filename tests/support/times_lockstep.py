@@ -12,23 +12,6 @@ from tests.support.model import NEVER, slow_window
 from tests.support.shelf import Shelf
 from tests.support.twins import alike
 
-__all__ = [
-    "LAST",
-    "entries",
-    "offsets",
-    "S",
-    "START",
-    "KEYS",
-    "AGGREGATES",
-    "GRANULE",
-    "STORES",
-    "value_of",
-    "fold",
-    "bulk",
-    "spec",
-    "TimesLockstep",
-]
-
 S = 10**9
 START = 1000
 KEYS = list("abcd")
@@ -39,7 +22,6 @@ STORES = {
     "large pages": {"pages": (4, 64)},
     "forests": {"pages": None},
     "panes": {"granularity": GRANULE},
-    "fiba": {"algorithm": "fiba"},
     "one key": {"keyed": False},
 }
 
@@ -76,7 +58,6 @@ class TimesLockstep:
         self.pages = options.pop("pages", (2, 4))
         self.keyed = options.get("keyed", True)
         self.granule = options.get("granularity", 1)
-        self.stores_values = "algorithm" not in options
         self.wall, self.max_age = wall, max_age
         slide = {"clock": "wall" if wall else "event"}
         slide |= {name: limit for name, limit in (("max_age", max_age), ("max_count", max_count)) if limit}
@@ -112,8 +93,6 @@ class TimesLockstep:
     def evict_wrong(self, what):
         """Entries of a range leave, and the marks that they have set go back."""
         key, start, width = what
-        if not self.stores_values:
-            return
         start, name = self.now + start, key if self.keyed else None
         slows = list(self.slow.values()) if name is None else [self.model(key)]
         gone = sum(slow.evict_wrong(start, start + width) for slow in slows)
@@ -123,18 +102,16 @@ class TimesLockstep:
         self.clock.advance(seconds * S)
 
     def restart(self, _):
-        if self.stores_values:
-            self.window, self.shelf = self.shelf.reopened(self.shelf.parts(self.window), clock=self.clock)
+        self.window, self.shelf = self.shelf.reopened(self.shelf.parts(self.window), clock=self.clock)
 
     def export(self, _):
-        if self.stores_values:
-            shelf = Shelf()
-            importer = Importer(
-                lambda document: Window(document, block=4, pages=self.pages, clock=self.clock, cold=shelf.cold)
-            )
-            importer.feed(b"".join(export(self.window)))
-            self.window, self.shelf = importer.finish(), shelf
-            shelf.layout = self.window.layout
+        shelf = Shelf()
+        importer = Importer(
+            lambda document: Window(document, block=4, pages=self.pages, clock=self.clock, cold=shelf.cold)
+        )
+        importer.feed(b"".join(export(self.window)))
+        self.window, self.shelf = importer.finish(), shelf
+        shelf.layout = self.window.layout
 
     def range(self, what):
         key, start, width = what
@@ -147,11 +124,10 @@ class TimesLockstep:
             several = self.window.range_query(start, end, None, KEYS, end_exclusive=exclusive) if self.keyed else answer
             everyone = [each for slow in self.slow.values() for each in slow.between(start, last)]
             assert (several.end, several.aggregates) == (last, fold(everyone))
-            if self.stores_values:
-                found = self.window.entries(start, end, name, end_exclusive=exclusive)
-                times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in found)])
-                expected = [time for time, _ in model.entries if start <= time <= last]
-                assert times.tolist() == (expected if self.granule == 1 else sorted(set(expected)))
+            found = self.window.entries(start, end, name, end_exclusive=exclusive)
+            times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in found)])
+            expected = [time for time, _ in model.entries if start <= time <= last]
+            assert times.tolist() == (expected if self.granule == 1 else sorted(set(expected)))
         tiles = [self.window.range_query(t, t + 4, name, end_exclusive=True) for t in range(start, start + 20, 4)]
         whole = self.window.range_query(start, start + 20, name, end_exclusive=True)
         assert sum(tile.entries for tile in tiles) == whole.entries

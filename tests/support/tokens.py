@@ -10,8 +10,6 @@ import yaml
 
 from sash.access.tokens import digest_of
 
-__all__ = ["bearer", "write_tokens"]
-
 
 def write_tokens(path: Path, tokens: Mapping[str, Mapping[str, Any]]) -> Path:
     """Write a token file; a token is its entry's name, with `-token` behind it."""

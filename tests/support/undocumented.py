@@ -7,8 +7,6 @@ import importlib
 import inspect
 import pkgutil
 
-__all__ = ["PACKAGES", "undocumented"]
-
 PACKAGES = ("sash_engine", "sash_client")
 
 

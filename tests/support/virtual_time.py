@@ -15,8 +15,6 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["VirtualLoop", "in_virtual_time", "now_s", "passes"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from sash_engine.errors import SashError, Unavailable
 
-__all__ = ["awaited", "surely", "turns", "until", "wait_until"]
-
 T = TypeVar("T")
 
 _LOOK_S = 0.001

@@ -2,8 +2,6 @@
 
 from hypothesis import strategies as st
 
-__all__ = ["writes_until"]
-
 
 def writes_until(newest, *more):
     """Up to 12 writes of times from 10 to `newest`, with restarts between them, and `more` kinds of steps."""

@@ -222,7 +222,6 @@ def test_the_default_field_is_the_only_one():
         ({}, {"fields": {"value": "float64", "n": "int64"}}, "slide.adaptive.field"),
         ({"field": "s"}, {"fields": {"value": "float64", "s": "string"}}, "slide.adaptive.field"),
         ({}, {"granularity": 5}, "slide.adaptive"),
-        ({}, {"algorithm": "fiba"}, "slide.adaptive"),
     ],
 )
 def test_a_bad_policy_names_what_is_wrong(adaptive, parts, field):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
-from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.errors import InvalidArgument
 from sash_engine.forest import sliding
 from sash_engine.monoids import DistinctCount
 from sash_engine.steps import finished
@@ -39,7 +39,6 @@ KINDS = {
     "by count": {"keyed": True, "slide": {"max_count": 7}},
     "panes": {"keyed": True, "granularity": 3},
     "rollups": {"keys": ["part", "other"], "rollups": [["part"]]},
-    "an algorithm": {"algorithm": "fiba"},
     "a history": {"keyed": True, "slide": {"max_age": 10}, "history": 40},
     "nulls": {"keyed": True, "nullable": ["v", "i"]},
 }
@@ -113,11 +112,7 @@ lookbacks_of = st.lists(st.sampled_from([1, 5, 17, 40, 1000]), max_size=3, uniqu
 @a_share_of_examples(25)
 @given(rows=st.one_of(rows_of, few_keys), asked=asked_of, lookbacks=lookbacks_of)
 def test_a_row_is_what_a_query_answers(kind, rows, asked, lookbacks):
-    if kind == "an algorithm":
-        spec = spec_of(kind, {name: each for name, each in SOME.items() if name not in ("all", "last")})
-    else:
-        spec = spec_of(kind)
-    check(window_of(spec, rows), asked, lookbacks)
+    check(window_of(spec_of(kind), rows), asked, lookbacks)
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -385,12 +380,6 @@ def test_too_many_values_are_refused(monkeypatch):
     with pytest.raises(InvalidArgument) as refused:
         window.answers_at(np.full(2, 20), None, [100])
     assert refused.value.limit == "20 values"
-
-
-def test_an_algorithm_without_ranges():
-    spec = spec_of("no keys", {"sum": SOME["sum"]}, algorithm="two_stacks_lite")
-    with pytest.raises(Unsupported):
-        Window(spec).answers_at(np.zeros(1, np.int64))
 
 
 def test_the_times_at_both_ends():

@@ -337,7 +337,6 @@ def test_a_refused_change_names_the_field_and_changes_nothing(case):
         ({"identity": "nobody"}, "no field 'nobody'; the window has id, value"),
         ({"fields": {"id": "float64", "value": "int64"}}, "'id' is a float64"),
         ({"granularity": 10}, "keeps panes"),
-        ({"algorithm": "daba_lite", "aggregates": {"n": {"function": "count"}}}, "daba_lite keeps partials only"),
     ],
 )
 def test_an_identity_that_cannot_be_is_refused_when_the_window_is_created(parts, says):

@@ -1,12 +1,11 @@
 """The entries of a window as bulks: what a range has, as of the call, whatever is written meanwhile."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.errors import DataLoss, InvalidArgument, Unsupported
-from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.windows.batches.batch import Coded
 from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.reading import entries
 from sash_engine.windows.spec.window import WindowSpec
@@ -160,13 +159,6 @@ def test_a_range_that_ends_before_it_starts_and_other_mistakes():
         with pytest.raises(InvalidArgument) as raised:
             window.entries(*arguments)
         assert raised.value.field == field
-
-
-def test_a_window_by_algorithm_has_no_entries_to_show():
-    window = Window(WindowSpec.parse({"name": "w", "aggregates": {"s": {"function": "sum"}}, "algorithm": "daba"}))
-    window.bulk_insert(Batch(np.arange(3), {"value": np.ones(3)}))
-    with pytest.raises(Unsupported, match="daba"):
-        window.entries(None, None, None)
 
 
 @pytest.mark.parametrize("start", [None, 1000])

@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert, Retract, Update
+from sash.durability.records.commands import (
+    AddAggregates,
+    BulkEvict,
+    BulkInsert,
+    EvictRange,
+    Insert,
+    Retract,
+    Update,
+    Write,
+)
 from sash_engine.clock import ManualClock
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batches.batch import Batch, Coded
@@ -85,7 +94,7 @@ async def begun(kind: str) -> tuple[StorageServer, Window]:
     model = Window(of, block=4, clock=ManualClock())
     first = BulkInsert(rows([2 * i for i in range(N)], kind == "named", 0))
     await storage.write("w", first)
-    first.apply(model, 0)
+    Write(first, 0).apply(model)
     await server.settled()
     storage.trim()
     return server, model
@@ -117,7 +126,7 @@ async def test_a_write_whose_load_fails_is_refused_and_can_be_sent_again(kind):
                 same(storage.find("w"), model)
                 await storage.write("w", writes(kind)[number])
             server.tier.get_many = read
-            write.apply(model, 0)
+            Write(write, 0).apply(model)
             same(storage.find("w"), model)
             await storage.stop()
             most = max(most, at - 1)

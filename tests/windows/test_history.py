@@ -145,7 +145,6 @@ def test_what_is_old_leaves_the_history_in_the_end():
         ({"slide": {"max_age": 5, "when": "total.n > 5"}}, "slide.when", "slides by max_age alone"),
         ({"slide": {"max_age": 5, "adaptive": {}}}, "slide.adaptive", "slides by max_age alone"),
         ({"rollups": [[]]}, "rollups", "a window with a history has none"),
-        ({"algorithm": "daba"}, "algorithm", "keeps partials only"),
         ({"idle_expiry": "99s"}, "idle_expiry", "forgets keys"),
         ({"time_unit": "none", "slide": {"max_age": 5}, "history": 9, "idle_expiry": "9d"}, "idle_expiry", "forgets"),
     ],

@@ -1,7 +1,7 @@
-"""Every store of a key's entries keeps to the protocol `KeyStore`: whatever happens to it, it answers with the fold.
+"""Forests and small keys: whatever happens to the store of a key, it answers with the fold.
 
 A store is beside its model, a list of rows; a row is a time and the values of its entries. A row of panes may have
-several entries, other rows have one. The suite is the same for all stores; a store refuses what it cannot do.
+several entries, other rows have one. The suite is the same for all stores.
 `Collect` is the witness of order: its partials do not commute.
 """
 
@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.aggregators import ALGORITHMS
 from sash_engine.errors import Unavailable, Unsupported
 from tests.support.forest_model import histories
-from tests.support.store_lockstep import ALGORITHMS_TRIED, KINDS, OF_VALUES, TIERED, WIDER, StoreLockstep
+from tests.support.store_lockstep import KINDS, OF_VALUES, TIERED, WIDER, StoreLockstep
 
 MORE = st.one_of(
     st.sampled_from([("sweep",), ("read",), ("save",), ("save",), ("restart",)]),
@@ -58,7 +57,7 @@ def test_a_dropped_store_has_nothing_in_memory_or_in_the_tier(kind):
         assert set(beside.cold.take_released()) == stored
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ALGORITHMS])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("times", [[0], [39], [3, 4, 5], [0, 17, 38, 39], []])
 def test_replaced_rows_have_the_new_values(kind, times):
     beside = filled(kind)
@@ -81,36 +80,11 @@ def test_new_aggregates_are_computed_from_the_entries(kind):
     assert beside.store.range_query(3, 5) == (3, [[3, 4, 5], 3, 12, 5])
 
 
-@pytest.mark.parametrize("kind", ["panes", "tiered panes", *ALGORITHMS_TRIED])
+@pytest.mark.parametrize("kind", ["panes", "tiered panes"])
 def test_without_values_there_are_no_new_aggregates(kind):
     beside = filled(kind)
     with pytest.raises(Unsupported):
         beside.store.relayout(WIDER)
-    beside.check()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_store_names_its_forest_or_refuses(kind):
-    beside = filled(kind)
-    if kind in ("forest", "tiered forest", "panes", "tiered panes"):
-        assert beside.store.forest.columns()[0].tolist() == list(range(40))
-        assert beside.store.forest.forest is beside.store.forest
-    else:
-        with pytest.raises(Unsupported):
-            _ = beside.store.forest
-
-
-@pytest.mark.parametrize("kind", ALGORITHMS_TRIED)
-def test_an_algorithm_refuses_what_needs_the_values(kind):
-    beside = filled(kind)
-    for refused in (
-        beside.store.columns,
-        lambda: beside.store.capture(None, None),
-        lambda: beside.store.replace(np.array([1]), [np.array([7])]),
-    ):
-        with pytest.raises(Unsupported) as error:
-            refused()
-        assert error.value.field == "algorithm"
     beside.check()
 
 
@@ -169,7 +143,7 @@ def test_captured_rows_stay_as_they_were(kind, width):
 def test_captured_blocks_in_flight_need_no_tier(kind):
     """They may be released before the tier has them, and are never written then."""
     beside = filled(kind)
-    for block in beside.store.forest.pending_blocks():
+    for block in beside.store.pending_blocks():
         block.stored = beside.tier.next = beside.tier.next + 1
     beside.capture(0, -1)
     beside.evict(40)
@@ -177,14 +151,14 @@ def test_captured_blocks_in_flight_need_no_tier(kind):
     beside.read()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "daba_lite"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_predicate_is_asked_about_entries_and_rows_leave_whole(kind):
     beside = StoreLockstep(kind)
     beside.run([("bulk", [0, 0, 1, 1, 0, 0, 1]), ("evict_while", 3), ("evict_while", 2**40), ("insert", 1)])
     assert len(beside.rows) == 1
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ALGORITHMS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_leaves_from_the_middle_is_counted_in_entries(kind):
     beside = StoreLockstep(kind)
     beside.run([("bulk", [0, 0, 1, 1, 0, 0, 1, 0]), ("evict_between", -2, 1), ("bulk_evict", -3), ("insert", 0)])

@@ -47,7 +47,6 @@ KINDS = {
     "small keys and forests": {},
     "panes": {"granularity": 3},
     "rollups": {"rollups": [["airport"], []]},
-    "an algorithm": {"algorithm": "fiba", "keys": None},
     "no keys": {"keys": None},
     "by age": {"slide": {"max_age": 30}},
 }
@@ -94,9 +93,8 @@ def asked(spec):
     if not spec.keyed:
         yield from (Query(), Query(lookbacks=[7, 40]), Query(as_of=30), Query(as_of=30, lookbacks=[9]))
         yield from (RangeQuery(**times), SeriesQuery(**times, step=7, width=9))
-        if spec.algorithm is None:
-            yield from (Query(partials=True), RangeQuery(**times, partials=True))
-            yield from (SeriesQuery(**times, step=7, partials=True), SeriesQuery(**times, step="", gap=2))
+        yield from (Query(partials=True), RangeQuery(**times, partials=True))
+        yield from (SeriesQuery(**times, step=7, partials=True), SeriesQuery(**times, step="", gap=2))
         return
     key = join(("a", "x"))
     for which in ({"key": key}, {"keys": [key, join(("b", "y"))]}, {"keys": ALL_KEYS}):

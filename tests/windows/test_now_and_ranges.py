@@ -59,11 +59,8 @@ def test_without_entries_and_marks_there_is_no_now(store, wall):
 # ---------------------------------------------------------------- the mark, and keys without entries
 
 
-ALGORITHMS = [{}, {"granularity": GRANULE}, {"algorithm": "daba_lite"}, {"algorithm": "amta"}]
-
-
 @pytest.mark.parametrize("pages", [(2, 4), (4, 64), None])
-@pytest.mark.parametrize("parts", ALGORITHMS, ids=str)
+@pytest.mark.parametrize("parts", [{}, {"granularity": GRANULE}], ids=str)
 def test_a_key_whose_entries_have_left_is_not_listed_and_its_mark_stays(parts, pages):
     w = Window(spec(slide={"max_age": 30}, **parts), block=4, pages=pages)
     for time in range(90, 102):
@@ -81,7 +78,7 @@ def test_a_key_whose_entries_have_left_is_not_listed_and_its_mark_stays(parts, p
     newest = mark - 15 - (mark - 15) % parts.get("granularity", 1)
     assert (w.info().newest, w.info().high_water_mark) == (newest, mark)
     assert w.key_names("", 9)[0] == ["a", "b"]
-    if "granularity" not in parts and parts.get("algorithm") != "daba_lite":
+    if "granularity" not in parts:
         short, long = w.query("a", [10, 20], None)
         assert (short.end, short.entries, long.end, long.entries) == (mark, 0, mark, 1)
     w.bulk_evict(1000, None)
@@ -193,7 +190,7 @@ async def test_every_tier_keeps_marks_and_counts(kind, tmp_path):
 # ---------------------------------------------------------------- wall time
 
 
-@pytest.mark.parametrize("parts", [{}, {"granularity": "10s"}, {"algorithm": "fiba"}, {"keyed": False}], ids=str)
+@pytest.mark.parametrize("parts", [{}, {"granularity": "10s"}, {"keyed": False}], ids=str)
 def test_entries_ahead_of_wall_time_are_in_the_window_and_in_its_lookbacks(parts):
     clock = ManualClock(1000 * S)
     w = Window(spec(slide={"max_age": "60s", "clock": "wall"}, **parts), clock=clock)

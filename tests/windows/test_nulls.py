@@ -145,18 +145,6 @@ def test_several_keys_series_and_rollups(seed, granularity):
                     assert close(value, series.aggregates[name].tolist()[i] if bucket else value, 1e-9), name
 
 
-@pytest.mark.parametrize("algorithm", ["two_stacks", "subtract_on_evict", "daba"])
-def test_algorithms(algorithm):
-    aggregates = {name: SMALL[name] for name in ("max", "n", "nx")}
-    if algorithm == "subtract_on_evict":
-        aggregates = {"n": SMALL["n"], "nx": SMALL["nx"], "total": {"function": "sum", "field": "n"}}
-    spec = WindowSpec.parse(document(aggregates, algorithm=algorithm))
-    w = Window(spec)
-    for key, entries in written(w, history_of(5)).items():
-        if entries:
-            same(spec, w.query(key)[0], entries)
-
-
 def test_nan_is_a_value_and_a_placeholder_is_none():
     spec = WindowSpec.parse(document({"last": {"function": "last", "field": "s"}, **SMALL}, keyed=False))
     w = Window(spec)

@@ -142,7 +142,6 @@ def test_the_first_time_of_all_has_no_pane():
         ({"granularity": "1m"}, "granularity"),
         ({"slide": {"max_count": 5}}, "slide.max_count"),
         ({"order": {"equal_times": "last"}}, "order.equal_times"),
-        ({"algorithm": "fiba"}, "algorithm"),
     ],
 )
 def test_what_needs_the_entries_themselves_is_refused(change, field):

@@ -363,11 +363,6 @@ REFUSED = {
     "adaptive": ({"slide": {"adaptive": {"field": "v"}}}, "slide.adaptive", "changes for itself"),
     "idle_expiry": ({"idle_expiry": "1h"}, "idle_expiry", "middle of their groups"),
     "identity": ({"identity": "v"}, "identity", "retracted"),
-    "algorithm": (
-        {"algorithm": "daba_lite", "aggregates": {"n": {"function": "sum"}}},
-        "algorithm",
-        "one key at a time",
-    ),
     "equal times": ({"order": {"equal_times": "last"}}, "order.equal_times", "all of them stay"),
     "order": ({"aggregates": {"f": {"function": "first", "field": "v"}}}, "aggregates.f", "order of entries"),
 }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.errors import InvalidArgument, Unsupported
+from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, SeriesQuery
@@ -111,10 +111,3 @@ def test_sessions_are_limited_as_buckets_are():
         sessions(w, 0, 10 * n, 5, key=None)
     assert caught.value.limit == f"{MAX_BUCKETS} buckets"
     assert len(sessions(w, 0, 10 * n, 10, key=None).times) == 1
-
-
-def test_an_algorithm_has_no_entries_to_look_at():
-    w = window(algorithm="bulk_fiba", aggregates={"n": {"function": "count"}}, keyed=False)
-    w.insert(1, {"value": 1})
-    with pytest.raises(Unsupported):
-        sessions(w, 0, 10, 5, key=None)

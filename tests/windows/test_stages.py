@@ -54,7 +54,6 @@ WHOLE: dict[str, dict[str, Any]] = {
     "adaptive": {"slide": {"adaptive": {"field": "n", "every": 1, "delta": 0.5, "range": 1}}},
     "panes": {"slide": {"max_age": 20}, "granularity": 3},
     "sessions": {"slide": {"max_gap": 4}},
-    "algorithm": {"algorithm": "fiba"},
     "rollups": {"keyed": False, "keys": ["key", "other"], "rollups": [["key"]]},
 }
 FEEDING: dict[str, Any] = {"aggregates": {"rows": {"function": "count"}}}
@@ -68,8 +67,6 @@ WRITES = st.lists(st.lists(PART, min_size=1, max_size=5), min_size=1, max_size=4
 def spec(name: str, keyed: bool = True) -> WindowSpec:
     document = {"name": "w", "time_unit": "none", "keyed": keyed, "fields": FIELDS, "aggregates": AGGREGATES}
     document |= (SLICED | WHOLE)[name]
-    if document.pop("algorithm", None):
-        document |= {"algorithm": "fiba"}
     return WindowSpec.parse(document)
 
 
@@ -161,7 +158,7 @@ def test_the_windows_above_are_written_in_slices(small: None, monkeypatch: pytes
         return inner(writer, *arguments)
 
     monkeypatch.setattr(Writer, "_insert_slices", noted)
-    for name in SLICED | {name: WHOLE[name] for name in WHOLE if name not in ("algorithm", "rollups")}:
+    for name in SLICED | {name: WHOLE[name] for name in WHOLE if name != "rollups"}:
         window = Window(spec(name), clock=ManualClock(100 * SECOND))
         parts: list[Any] = [[("a", 1, "x")] * 4, [("a", 2, "x")] * 4]
         outcome(lambda window=window, parts=parts: finished(window.bulk_insert_stages_steps(bulks(parts, 0, 90, True))))
@@ -178,7 +175,7 @@ def test_a_window_that_feeds_another_gets_parts_together(small: None, monkeypatc
     assert answer.aggregates == {"rows": 8}
 
 
-@pytest.mark.parametrize("name", [name for name in WHOLE if name not in ("algorithm", "rollups")])
+@pytest.mark.parametrize("name", [name for name in WHOLE if name != "rollups"])
 @a_share_of_examples(8)
 @given(writes=WRITES)
 def test_windows_that_must_see_all_rows_get_them_together(name: str, writes: list[list[Any]]) -> None:

@@ -100,7 +100,6 @@ def test_a_view_without_a_slide_goes_with_any_window(slide):
         ({"of": "view"}, {}, "of"),
         ({"aggregates": {"n": {"function": "sum", "field": "gone"}}}, {}, "aggregates.n.field"),
         ({"aggregates": {"path": {"function": "count"}}}, {}, "keys.0"),
-        ({}, {"algorithm": "two_stacks_lite", "identity": None}, "of"),
         ({}, {"granularity": "1m", "identity": None}, "aggregates.n"),
     ],
 )

@@ -31,8 +31,6 @@ from sash_client.client import Client
 from sash_client.errors import AlreadyExists, DataLoss, InvalidArgument, NotFound, SashClientError, Unsupported
 from sash_client.files import chunks, replacing
 
-__all__ = ["backed_up", "backup", "counted", "restore"]
-
 _FORMAT, _VERSIONS = "sash admin backup", (1, 2)
 _FOLDER, _MANIFEST = "windows/", "manifest.json"
 

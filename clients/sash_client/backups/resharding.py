@@ -16,8 +16,6 @@ from sash_client.answers import WindowInfo
 from sash_client.client import Client
 from sash_client.errors import AlreadyExists, DataLoss, FailedPrecondition, SashClientError
 
-__all__ = ["reshard"]
-
 
 def reshard(
     source: Client, target: Client, folder: str | os.PathLike[str] | None = None

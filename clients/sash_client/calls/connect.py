@@ -32,8 +32,6 @@ from sash_client.data.libraries import imported
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, described, unreachable
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["CONNECTIONS_MAX", "RESPONSES", "AsyncCalls", "BlockingCalls"]
-
 CONNECTIONS_MAX = 64
 """Connections of one client. Further calls wait for one of these to end."""
 _SERVICE = pb.DESCRIPTOR.services_by_name["Windows"]

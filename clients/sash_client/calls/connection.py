@@ -28,8 +28,6 @@ from sash_wire import traces
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["OPTIONS", "Connection"]
-
 # gRPC 1.85.1 does not end a call with a retry policy that answers with a stream when the server
 # dies before the first message, not even when the call is cancelled: `plans.Restarts` retries those.
 _SERVICE_CONFIG = {

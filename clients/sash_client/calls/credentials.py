@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     import grpc
 
-__all__ = ["TLS", "Token", "channel_credentials", "check_clear_token", "ssl_context", "token_of"]
-
 Token: TypeAlias = str | Callable[[], str]
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"(?:dns:///|ipv4:|ipv6:)?(?P<host>\[[^\]]*\]|[^:]*)")

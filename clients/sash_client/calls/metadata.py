@@ -11,8 +11,6 @@ from typing import Any
 from sash_client.errors import InvalidArgument
 from sash_wire import traces
 
-__all__ = ["request_id", "said_of_request", "trace_calls"]
-
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+=-]{1,128}")
 _Metadata = tuple[tuple[str, str], ...]
 _SAID: ContextVar[_Metadata] = ContextVar("said", default=())

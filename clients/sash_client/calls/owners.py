@@ -36,8 +36,6 @@ from sash_client.errors import (
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.placement import shard_of, shards_of
 
-__all__ = ["AGAIN_S", "Owners", "is_safe_elsewhere", "targets_of"]
-
 AGAIN_S = 0.2
 """So long a map is not asked for again."""
 _AWAY_S = 10.0

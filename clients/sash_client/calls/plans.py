@@ -32,21 +32,6 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from sash_client.errors import SashClientError, Unavailable
 
-__all__ = [
-    "CONNECT_PAUSE_S",
-    "READ_ATTEMPTS",
-    "READS",
-    "Ask",
-    "AskStream",
-    "Pause",
-    "Plan",
-    "Restarts",
-    "Together",
-    "asked_again",
-    "may_pass",
-    "pauses_s",
-]
-
 R = TypeVar("R")
 
 READS = ("GetWindow", "ListWindows", "ListKeys", "Query", "RangeQuery", "Series", "AnswersAt")

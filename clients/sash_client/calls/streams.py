@@ -15,8 +15,6 @@ from typing import Any, Generic, TypeVar
 
 from sash_client.errors import DeadlineExceeded, from_rpc
 
-__all__ = ["Feed", "Patience", "answered", "received", "stood_still"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["PORT", "Endpoint", "to_endpoint", "to_target"]
-
 PORT = 7070
 """Where `sash serve` listens for gRPC, unless it is told otherwise."""
 

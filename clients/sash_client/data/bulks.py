@@ -28,25 +28,6 @@ from sash_wire.key_parts import check_named, joined
 from sash_wire.meant import no_field
 from sash_wire.nulls import is_mark, mark_of, named_by
 
-__all__ = [
-    "ENTRIES",
-    "KEY",
-    "TIME",
-    "Bulk",
-    "Columns",
-    "Rows",
-    "bulk_of",
-    "by_key",
-    "checked",
-    "from_bulk",
-    "from_frame",
-    "from_partials",
-    "is_frame",
-    "keyed_times",
-    "pairs_of",
-    "part_name",
-]
-
 TIME, KEY, ENTRIES = "time", "key", "entries"
 """Columns that are no fields."""
 _KNOWN_AT = "known_at"

@@ -23,8 +23,6 @@ from sash_wire.coded import Coded
 from sash_wire.columns import Column
 from sash_wire.nulls import PLACEHOLDERS
 
-__all__ = ["to_coded", "to_column", "to_nullable", "to_part"]
-
 _ACCEPTS: Mapping[str, str] = {"float64": "fiu", "int64": "iu", "bool": "b"}
 # What pandas' extension types are read as, by their kind. Unless told, pandas may make objects of them.
 _PLAIN: Mapping[str, Any] = {"f": np.float64, "i": np.int64, "u": np.uint64, "b": np.bool_}

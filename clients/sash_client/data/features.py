@@ -21,8 +21,6 @@ from sash_client.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.features import feature, of_aggregate
 
-__all__ = ["Features", "Gathered", "beside", "named_beside", "requests_of"]
-
 Array = npt.NDArray[Any]
 
 

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["eager", "imported", "is_arrow", "is_pandas", "is_polars", "refuse_missing", "shown"]
-
 
 def is_pandas(values: Any) -> bool:
     """Whether an object is one of pandas. This imports nothing."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["Answers", "AsyncAnswers", "AsyncEntries", "Entries", "RangeAnswer", "Series"]
-
 Kind: TypeAlias = Literal["float64", "int64", "bool", "string", "binary", "time", "any"]
 _POLARS_MAX_S = (2**63 - 1) // 1000
 

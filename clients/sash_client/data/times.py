@@ -24,8 +24,6 @@ from sash_client.errors import InvalidArgument, refusing
 from sash_wire.durations import NANOSECONDS, spell_duration
 from sash_wire.times import forms_of, parse_time
 
-__all__ = ["Duration", "TimeLike", "to_duration", "to_tick", "to_ticks"]
-
 Ticks = npt.NDArray[np.int64]
 TimeLike = int | str | np.integer[Any] | np.datetime64 | datetime
 """One instant: ticks, anything of which `to_ticks` takes an array, or a text: "2013-01-01T05:30Z", "now", "-1h"."""

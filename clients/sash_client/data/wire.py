@@ -29,22 +29,6 @@ from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.specs import document_of, fill_aggregate, fill_spec
 from sash_wire.values import fill_value, from_value
 
-__all__ = [
-    "answers_in",
-    "fill_limit",
-    "fill_scalar",
-    "from_admission",
-    "from_answer",
-    "from_info",
-    "from_series",
-    "from_topology",
-    "from_write",
-    "new_name",
-    "spec_document",
-    "to_aggregates",
-    "to_spec",
-]
-
 
 @refusing
 def to_spec(spec: Mapping[str, Any] | str) -> pb.WindowSpec:

@@ -19,8 +19,6 @@ from xxhash import xxh64_intdigest
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["BloomFilter"]
-
 _HEADER = struct.Struct("<xBBBHxxQIxxxx")  # version, family, flags, hashes, seed, words of 64 bits
 _VERSION, _FAMILY, _EMPTY_FLAG = 1, 21, 4
 _COUNT_BYTES = 8

@@ -12,8 +12,6 @@ import numpy as np
 from sash_client.errors import InvalidArgument
 from sash_wire.murmur import hash_of, row_seeds
 
-__all__ = ["CountMin"]
-
 _HEADER = struct.Struct("<BBBBxxxxIBHx")  # preamble, version, family, flags, buckets, hashes, hash of the seed
 _SAME = (1, 18, 0x93CC)  # version, family, hash of the seed
 _EMPTY = 1

@@ -16,8 +16,6 @@ from typing import Any
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["NaiveBayes"]
-
 _SMOOTHING = 1e-9
 
 

@@ -19,8 +19,6 @@ import numpy as np
 
 from sash_client.errors import InvalidArgument
 
-__all__ = ["ThetaSketch"]
-
 _Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _ONE = 2**63 - 1
 _SAME = (3, 3, 0x93CC)  # version, family, hash of the seed

@@ -20,24 +20,6 @@ from sash_client.windows.keys import AllKeys, Key, fill_where, text
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.key_parts import key_of_parts
 
-__all__ = [
-    "Handle",
-    "add_aggregates",
-    "created",
-    "deleted",
-    "describe",
-    "key_text",
-    "keys",
-    "keys_texts",
-    "known",
-    "listed",
-    "moved",
-    "parts_joined",
-    "spec_of",
-    "tick_of",
-    "topology",
-]
-
 _PAGE_KEYS = 10_000
 
 

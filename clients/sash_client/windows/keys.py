@@ -11,19 +11,6 @@ from sash_client.errors import InvalidArgument, refusing
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.labels import conditions_of, read_having
 
-__all__ = [
-    "ALL_KEYS",
-    "AllKeys",
-    "Grouping",
-    "Key",
-    "Pairing",
-    "fill_aggregates",
-    "fill_grouping",
-    "fill_where",
-    "set_keys",
-    "text",
-]
-
 Key = str | Mapping[str, str]
 """A key: a text, or its parts by name."""
 

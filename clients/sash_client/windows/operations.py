@@ -26,8 +26,6 @@ from sash_client.data.tables import Answers, AsyncAnswers, AsyncEntries, Entries
 from sash_client.windows import handle, questions, writes
 from sash_client.windows.handle import Handle
 
-__all__ = ["Awaits", "Blocks", "Operations"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 B = TypeVar("B", covariant=True)

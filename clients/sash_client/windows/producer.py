@@ -35,8 +35,6 @@ from sash_client.windows.keys import Key, text
 from sash_client.windows.writes import natural, requests_of
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["OpenBulk", "Producer", "Row", "checked_row"]
-
 _USED = "SEQUENCE_REUSED"
 
 

@@ -32,20 +32,6 @@ from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.features import of_window
 from sash_wire.meant import instead
 
-__all__ = [
-    "answers_at",
-    "answers_of",
-    "entries",
-    "options_of",
-    "query",
-    "range_groups",
-    "range_query",
-    "series",
-    "series_groups",
-    "to_lookbacks",
-    "watch",
-]
-
 Options = TypeVar("Options", bound=Mapping[str, Any])
 
 _PAIR_ANSWERS = 65_536
@@ -335,7 +321,7 @@ def entries(
             from when to when it counted, and `placed!` is the number of its first version.
 
     Raises:
-        Unsupported: the window's algorithm keeps no values; or `known`, and it does not keep what was known when.
+        Unsupported: `known`, and the window does not keep what was known when.
     """
     request = pb.EntriesRequest(
         window=window.name, end_exclusive=end_exclusive, limit=limit, reverse=reverse, known=known

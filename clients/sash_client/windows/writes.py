@@ -24,24 +24,6 @@ from sash_client.windows.keys import Key, text
 from sash_client.windows.questions import to_lookbacks
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = [
-    "BulkStream",
-    "admit",
-    "bulk_admit",
-    "bulk_evict",
-    "bulk_insert",
-    "commit",
-    "insert",
-    "last_write",
-    "messages_of",
-    "natural",
-    "punctuate",
-    "requests_of",
-    "retract",
-    "stage",
-    "update",
-]
-
 
 def insert(
     window: Handle,

@@ -22,8 +22,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from sash_engine.monoids import Schema
 
-__all__ = ["FIELD_TYPES", "AnswerColumn", "arrow_type", "instants", "time_type"]
-
 FIELD_TYPES: Mapping[str, Any] = {
     "float64": pa.float64(),
     "int64": pa.int64(),

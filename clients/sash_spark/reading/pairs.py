@@ -31,8 +31,6 @@ from sash_spark.writing.paths import find, flat
 from sash_spark.writing.route import check_time, gathered
 from sash_wire.features import feature, of_aggregate, of_window
 
-__all__ = ["answers_at"]
-
 _Paths = Mapping[str, tuple[str, ...]]
 _ENTRIES = AnswerColumn("entries", pa.int64())
 

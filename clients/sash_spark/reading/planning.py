@@ -17,8 +17,6 @@ from sash_spark.reading.question import Question, Shape
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-__all__ = ["KEYS_PER_CALL", "Narrowed", "TaskPlan", "Share", "in_chunks"]
-
 ENTRIES_PER_TASK = 250_000
 """Reading 250,000 entries takes as long as starting a Python worker: about 100 ms."""
 

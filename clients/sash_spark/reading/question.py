@@ -30,8 +30,6 @@ from sash_wire.coded import Coded
 from sash_wire.durations import parse_duration
 from sash_wire.key_parts import key_columns
 
-__all__ = ["Question", "Shape", "aggregates_of"]
-
 _TABLES = ("entries", "answers", "series")
 _APPLIES = {
     "lookback": ("answers",),

@@ -34,8 +34,6 @@ from sash_spark.reading.question import Question, Shape
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-__all__ = ["PushedReader", "Reader"]
-
 KEYS_PER_STREAM = 10_000
 BUCKETS_PER_CALL = 50_000
 

@@ -35,8 +35,6 @@ from sash_spark.reading.question import Question
 from sash_spark.reading.reader import Reader
 from sash_wire.durations import parse_duration
 
-__all__ = ["StreamReader"]
-
 _NOTHING = -(2**63)
 """The offset of a stream that has read nothing, of a window that has evicted nothing."""
 _REFUSED = ("end", "lookback", "as_of", "width")

@@ -41,8 +41,6 @@ from sash_spark.sliding.stream import (
     spread,
 )
 
-__all__ = ["sliding_aggregate"]
-
 _TIME, _FIELD = "time", "field_"
 _WATERMARK = "spark.watermarkDelayMs"  # metadata of a column with a watermark
 _TABLE_BUCKETS = 4

@@ -23,8 +23,6 @@ from sash_engine.windows.keys.ragged import ragged
 from sash_spark.sliding.fold import Segments
 from sash_spark.sliding.plan import Plan, columns_of, record_batch_of
 
-__all__ = ["INLINE", "Chunk"]
-
 SEGMENT = 1024
 """Rows of a segment at most: as many as a block of the engine has."""
 

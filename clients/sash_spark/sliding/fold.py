@@ -31,8 +31,6 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import finished
 from sash_spark.sliding.plan import Plan
 
-__all__ = ["Answers", "Newest", "Segments", "Steps", "Windows", "answers_over", "joined"]
-
 WINDOWS_AT_ONCE = 65_536
 """Windows of one pass: its tables take some 100 bytes for each window and aggregate."""
 

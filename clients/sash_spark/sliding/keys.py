@@ -20,8 +20,6 @@ from pyspark.sql.types import BooleanType, DateType, DecimalType, IntegralType, 
 from sash_spark.names import meant, named
 from sash_spark.sliding.plan import OWN_COLUMNS, refused
 
-__all__ = ["KeyColumns", "exact"]
-
 
 def exact(schema: StructType, name: Any) -> Any:
     """Return the exact name of a column, or of each of several; other values, and unknown names, as they are.

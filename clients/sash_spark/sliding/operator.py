@@ -23,8 +23,6 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-__all__ = ["Buckets", "Operator", "PandasOperator", "SparkStore"]
-
 
 class Buckets(Protocol):
     """Works on the state of the current bucket; pickled to the executors."""

@@ -45,8 +45,6 @@ from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
 from sash_spark.reading.answer_columns import arrow_type
 
-__all__ = ["EVER", "NEVER", "OWN_COLUMNS", "Plan", "columns_of", "record_batch_of", "refused"]
-
 NEVER, EVER = -(2**62), 2**62
 """Before and after all times: half of int64, so that a width more or less does not overflow."""
 

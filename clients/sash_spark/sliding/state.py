@@ -29,8 +29,6 @@ from sash_spark.sliding.chunk import INLINE, Chunk
 from sash_spark.sliding.fold import Answers, Newest, Steps, Windows, answers_over, joined
 from sash_spark.sliding.plan import EVER, NEVER, Plan
 
-__all__ = ["VERSION", "Bucket", "Store"]
-
 VERSION = 2
 """Version of the state's layout; it changes when an older program would misread the state."""
 

@@ -29,8 +29,6 @@ from sash_spark.sliding.state import Bucket, Store
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import TimerValues
 
-__all__ = ["BUCKET", "KEY", "LATE", "PACKED", "Pack", "StreamBuckets", "Unpack", "answers_of", "entries_of", "spread"]
-
 BUCKET, KEY, LATE, PACKED = "bucket", "key", "late", "packed"
 """Columns between the steps; `LATE` counts rows that were dropped."""
 

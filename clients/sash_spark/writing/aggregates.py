@@ -22,8 +22,6 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-__all__ = ["partial_columns", "reads", "why_not"]
-
 
 def why_not(aggregate: Mapping[str, Any], kind: str) -> str | None:
     """Say why Spark cannot combine an aggregate over a field of a type; None if it can."""

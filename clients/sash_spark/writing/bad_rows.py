@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 from sash_client import InvalidArgument
 from sash_wire.rows import Columns, faults
 
-__all__ = ["bad_rows_of", "good_rows"]
-
 _SAMPLE_CHARACTERS = 300
 
 

@@ -26,8 +26,6 @@ from sash_client import InvalidArgument
 from sash_spark.names import named
 from sash_wire.durations import NANOSECONDS
 
-__all__ = ["as_field", "as_ticks", "present"]
-
 _SPARK_TYPES = {"float64": "double", "int64": "bigint", "string": "string", "bool": "boolean"}
 
 

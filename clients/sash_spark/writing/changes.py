@@ -29,8 +29,6 @@ from sash_spark.writing.bad_rows import good_rows
 from sash_spark.writing.keys import key_values
 from sash_wire.rows import Columns
 
-__all__ = ["OPERATIONS", "Changes", "apply_changes", "net_changes"]
-
 INSERT, UPDATE, DELETE, NOTHING = range(4)
 OPERATIONS: Mapping[str, int] = {
     **dict.fromkeys(("insert", "i", "c", "r"), INSERT),

@@ -16,8 +16,6 @@ from pyspark.sql.types import IntegralType, StringType, StructType
 from sash_client import InvalidArgument
 from sash_spark.writing.paths import find
 
-__all__ = ["check_keys", "fitted_parts", "key_values"]
-
 
 def check_keys(schema: StructType, columns: Iterable[str]) -> None:
     """Check that columns have keys, or parts of them; raises InvalidArgument."""

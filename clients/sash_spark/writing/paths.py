@@ -21,8 +21,6 @@ from pyspark.sql.types import DataType, StructType
 from sash_client import InvalidArgument
 from sash_spark.names import meant, named
 
-__all__ = ["column_of", "find", "flat"]
-
 
 def find(schema: StructType, name: str, otherwise: str = "") -> tuple[tuple[str, ...], DataType]:
     """Return the path of a column, and its type. `otherwise` ends the error where it is missing.

@@ -45,8 +45,6 @@ from sash_spark.writing.aggregates import partial_columns, reads, why_not
 from sash_spark.writing.casts import as_field, as_ticks, present
 from sash_wire.durations import parse_duration
 
-__all__ = ["check_preaggregation", "partials_of", "preaggregate"]
-
 _ENTRIES = "entries"
 _PARTIAL = "partial"
 

@@ -42,20 +42,6 @@ from sash_spark.writing.keys import fitted_parts, key_values
 from sash_spark.writing.paths import find, flat
 from sash_wire.rows import Columns
 
-__all__ = [
-    "BATCH_ID",
-    "Nulls",
-    "Outcome",
-    "QUERY_ID",
-    "Route",
-    "batch_name",
-    "check_nulls",
-    "check_time",
-    "gathered",
-    "named_fields",
-    "sort_columns",
-]
-
 _log = logging.getLogger("sash_spark")
 _T = TypeVar("_T")
 Nulls: TypeAlias = Literal["fail", "ignore"]

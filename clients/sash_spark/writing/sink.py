@@ -38,8 +38,6 @@ from sash_spark.writing.paths import column_of, flat
 from sash_spark.writing.preaggregate import check_preaggregation, preaggregate
 from sash_spark.writing.route import QUERY_ID, Outcome, Route, batch_name, check_nulls, named_fields, sort_columns
 
-__all__ = ["BatchReport", "SashSink", "sash_sink"]
-
 _OUTCOME = "outcome binary"
 _TIME, _KEY, _OP, _PART, _FIELD, _SORT = "time", "key", "op", "part_", "field_", "sort_"
 

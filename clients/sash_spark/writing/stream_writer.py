@@ -12,8 +12,6 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from sash_spark.writing.route import BATCH_ID, QUERY_ID, Route, batch_name
 from sash_spark.writing.writers import TaskOutcome, outcomes_of
 
-__all__ = ["StreamWriter"]
-
 
 @dataclass(frozen=True)
 class StreamWriter(DataSourceStreamArrowWriter):

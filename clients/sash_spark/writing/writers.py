@@ -10,8 +10,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from sash_spark.writing.route import Outcome, Route
 
-__all__ = ["BatchWriter", "TaskOutcome", "outcomes_of"]
-
 
 @dataclass(frozen=True)
 class TaskOutcome(WriterCommitMessage):

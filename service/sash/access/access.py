@@ -23,8 +23,6 @@ from sash.access.rights import RIGHTS, Right
 from sash_engine.clock import Clock
 from sash_engine.errors import PermissionDenied, ResourceExhausted, SashError, Unauthenticated
 
-__all__ = ["Access", "Source"]
-
 TOKEN_BYTES_MAX = 8192
 _KNOWN_MAX = 10_000
 _REFUSALS = (Unauthenticated, PermissionDenied)

@@ -19,8 +19,6 @@ from sash.context import CALL, request_id
 from sash.runtime.logs import MEMBERS
 from sash_engine.clock import Clock
 
-__all__ = ["Audit"]
-
 _REFUSALS_A_SECOND = 100
 _CHARACTERS_MAX = 200
 _PLAIN = re.compile(r"[\w.:@/*\[\]%-]+", re.ASCII)

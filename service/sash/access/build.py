@@ -12,8 +12,6 @@ from sash.settings import Settings
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["access_of", "certificates_of", "check_exposure", "is_loopback"]
-
 _log = logging.getLogger("sash")
 
 

@@ -14,8 +14,6 @@ from sash.access.quota import Bucket
 from sash.access.rights import Right
 from sash.context import CALL
 
-__all__ = ["Caller", "calling"]
-
 
 class Caller:
     """Somebody with a token. All calls with one token share one caller.

@@ -14,8 +14,6 @@ import urllib.request
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Deadline"]
-
 
 class Deadline:
     """A context in which requests end after some seconds, all together.

@@ -13,8 +13,6 @@ from pydantic import BaseModel, ValidationError
 from sash_engine.errors import InvalidArgument
 from sash_engine.words import first_wrong
 
-__all__ = ["Document", "documents_of"]
-
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEPTH_MAX = 32
 

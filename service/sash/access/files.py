@@ -11,8 +11,6 @@ from typing import Generic, TypeVar
 
 from sash_engine.errors import InvalidArgument, SashError
 
-__all__ = ["FromFiles", "Unreadable", "read_file"]
-
 T = TypeVar("T")
 _State = tuple[int, int, int, int]
 

@@ -31,8 +31,6 @@ from sash.access.rights import Right
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, Unauthenticated, Unavailable
 
-__all__ = ["JwtRules", "Jwts"]
-
 _LEEWAY_S = 30
 """Clocks of two machines differ by so much."""
 _FETCH_EVERY_S = 300.0

@@ -6,8 +6,6 @@ than the bucket holds, and the calls after it wait until the debt is paid. The m
 
 from __future__ import annotations
 
-__all__ = ["Bucket"]
-
 
 class Bucket:
     """Units that come back at a rate; it holds what comes back in one second, and at least one unit.

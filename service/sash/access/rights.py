@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-__all__ = ["RIGHTS", "Right"]
-
 
 class Right(IntEnum):
     """What a caller may do with a window; also the role of a token."""

@@ -19,8 +19,6 @@ from typing import Any, NoReturn
 from sash.access.files import FromFiles, read_file
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["CERTIFIED", "Certificates", "Pem", "is_name", "names_in"]
-
 _URI = re.compile(r"urn:|[A-Za-z][A-Za-z0-9+.-]*://")
 
 CERTIFIED = "sash.certified"

@@ -42,8 +42,6 @@ from sash.access.quota import Bucket
 from sash.access.rights import Right
 from sash_engine.clock import Clock
 
-__all__ = ["TokenEntry", "Tokens", "digest_of", "new_token", "parse_tokens", "yaml_line"]
-
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

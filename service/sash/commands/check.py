@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sash.settings import Settings
     from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["check"]
-
 _WHERE = "a directory, redis://… or rediss://…"
 
 

@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 
 from sash_cli import missing
-from sash_cli.app import Command
+from sash_cli.command import Command
 from sash_cli.options import one_of
 from sash_cli.output import fail
-
-__all__ = ["app"]
 
 app = typer.Typer(name="token", no_args_is_help=True, help="Make tokens for the file that SASH_TOKENS names.")
 

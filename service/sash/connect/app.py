@@ -44,8 +44,6 @@ from sash_engine.errors import TooLarge, Unauthenticated, Unavailable, Unsupport
 from sash_engine.steps import Steps, spans_of
 from sash_wire import traces
 
-__all__ = ["PREFIX", "ConnectApp"]
-
 PREFIX = f"/{SERVICE}/"
 
 R = TypeVar("R")

@@ -9,13 +9,11 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.json_format import MessageToJson, Parse, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
 
-from sash.rest.long_json import parse_long_json
+from sash.rest.large_json import parse_long_json
 from sash.rpc.parsing import parsed
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 from sash_wire.meant import instead
-
-__all__ = ["CODECS", "TEXTS_MAX", "Codec"]
 
 M = TypeVar("M", bound=Message)
 

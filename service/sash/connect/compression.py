@@ -10,8 +10,6 @@ import zlib
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 
-__all__ = ["ENCODING", "SMALL_BYTES", "unpacked", "unpacked_size"]
-
 ENCODING = b"gzip"
 
 SMALL_BYTES = 65_536

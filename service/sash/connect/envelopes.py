@@ -11,8 +11,6 @@ from struct import Struct
 from sash.connect.errors import BadEnvelope
 from sash_engine.errors import InvalidArgument, TooLarge
 
-__all__ = ["END", "opened", "sealed"]
-
 END = 2
 _COMPRESSED = 1
 _HEAD = Struct(">BI")

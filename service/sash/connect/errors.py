@@ -18,8 +18,6 @@ from sash.context import request_id
 from sash.rpc.errors import described
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["CODES", "BadEnvelope", "DeadlineExceeded", "document_of"]
-
 CODES: Mapping[grpc.StatusCode, int] = {
     grpc.StatusCode.CANCELLED: 499,
     grpc.StatusCode.UNKNOWN: HTTPStatus.INTERNAL_SERVER_ERROR,

@@ -13,8 +13,6 @@ from sash.connect.codec import CODECS
 from sash.connect.compression import ENCODING
 from sash_engine.errors import InvalidArgument, Unsupported
 
-__all__ = ["Gone", "is_packed", "media_type", "of_query", "part_of", "parts_of", "timeout_of"]
-
 Receive = Callable[[], Awaitable[Any]]
 Headers = Mapping[bytes, bytes]
 

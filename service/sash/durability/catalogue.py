@@ -12,8 +12,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.words import differences
 
-__all__ = ["Catalogue"]
-
 _RETRY_S = 0.5
 _NAMED = 5
 """So many differences of two specs are told."""

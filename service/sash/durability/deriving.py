@@ -25,8 +25,6 @@ from sash_engine.windows.spec.derived import completed, widened
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["check_deletable", "check_no_views", "check_writable", "create", "delete", "redirected"]
-
 Apply = Callable[[HostedWindow, Derive], Awaitable[tuple[WriteResult, int]]]
 """Applies a write, in slices where it is long, or refuses it where there is no memory for it."""
 

@@ -26,32 +26,6 @@ import xxhash
 
 from sash_engine.errors import DataLoss, FailedPrecondition
 
-__all__ = [
-    "FORMAT",
-    "NO_STORE",
-    "OWNED",
-    "STORE_BYTES",
-    "UNBOUND",
-    "Name",
-    "VALUE_BYTES_MAX",
-    "block_key",
-    "group_key",
-    "image_key",
-    "journal_key",
-    "last_group_key",
-    "meta_key",
-    "name_of",
-    "pack",
-    "pointer_key",
-    "checksum",
-    "is_bound",
-    "seal",
-    "staged_key",
-    "store_of",
-    "unpack",
-    "unseal",
-]
-
 FORMAT = 4
 """Raise it with every change that an older version cannot read."""
 

@@ -21,8 +21,6 @@ from sash_engine.windows.batches.ledger import Ledger, Part
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["Applied", "HostedWindow", "ImportTarget", "StorageStatus", "WindowStorage", "never"]
-
 R = TypeVar("R", WriteResult, Staged)
 T = TypeVar("T")
 

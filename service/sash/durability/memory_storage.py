@@ -11,7 +11,7 @@ from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import Applied, StorageStatus, never
 from sash.durability.records import commands as records
 from sash.durability.records.commands import Operation, Stage, Write
-from sash.durability.records.joined_texts import with_one_dictionary
+from sash.durability.records.shared_texts import with_one_dictionary
 from sash.durability.window_lock import RestingClock, WindowLock
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition
@@ -21,16 +21,8 @@ from sash_engine.windows.batches.ledger import Part
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["MemoryStorage", "MemoryWindow", "refuse_durable"]
-
 R = TypeVar("R", WriteResult, Staged)
 T = TypeVar("T")
-
-
-def refuse_durable(spec: WindowSpec, reason: str) -> None:
-    """Raise FailedPrecondition if a spec asks for a durability that its window cannot have."""
-    if spec.durability in ("sync", "interval"):
-        raise FailedPrecondition(f"durability {spec.durability!r} is not available: {reason}", field="durability")
 
 
 class MemoryWindow:
@@ -140,11 +132,7 @@ class MemoryStorage:
         return []
 
     async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
-        refuse_durable(spec, "this service keeps windows in memory only")
-        return self.create_here(spec)
-
-    def create_here(self, spec: WindowSpec) -> tuple[Window, bool]:
-        """Create a window in memory, or find the one of this spec, whatever durability it asks for."""
+        _refuse_durable(spec)
         return self._catalogue.create(spec, self._make)
 
     async def delete(self, name: str) -> Counts:
@@ -152,11 +140,7 @@ class MemoryStorage:
         return self._catalogue.delete(name).counts
 
     def begin_import(self, spec: WindowSpec) -> _MemoryImport:
-        refuse_durable(spec, "this service keeps windows in memory only")
-        return self.begin_import_here(spec)
-
-    def begin_import_here(self, spec: WindowSpec) -> _MemoryImport:
-        """Make an empty window in memory for an import, whatever durability it asks for."""
+        _refuse_durable(spec)
         return _MemoryImport(self._make(spec, self._catalogue.max_keys))
 
     def check_size(self, name: str, size: int) -> None:
@@ -201,3 +185,11 @@ class MemoryStorage:
         window = Window(spec, max_keys, self._block, clock=clock)
         self._locks[window] = WindowLock(clock)
         return window
+
+
+def _refuse_durable(spec: WindowSpec) -> None:
+    if spec.durability in ("sync", "interval"):
+        raise FailedPrecondition(
+            f"durability {spec.durability!r} is not available: this service keeps windows in memory only",
+            field="durability",
+        )

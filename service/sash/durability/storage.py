@@ -29,7 +29,7 @@ from sash.durability.records.commands import Command, Commit, Operation, StageBa
 from sash.durability.records.derived import Derive
 from sash.durability.tier import ColdTier
 from sash.durability.tier_storage import TierStorage
-from sash.limits.asking import Asking
+from sash.limits.long_questions import LongQuestions
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.runtime.slices import Slices
 from sash_engine.clock import Clock, ForwardClock
@@ -121,7 +121,7 @@ class Storage:
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
         self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
-        self._asking = Asking()
+        self._questions = LongQuestions()
         self._entropy = entropy
         self.store: WindowStorage
         if tier is None:
@@ -336,7 +336,7 @@ class Storage:
         def told(reader: Reader) -> Steps[A]:
             return self._told(name, question, (yield from reader.steps(question)))
 
-        async with self._asking.one(payer()), self.shared(name) as window:
+        async with self._questions.one(payer()), self.shared(name) as window:
 
             def before_each() -> None:
                 self.check_same(name, window)

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-__all__ = ["ColdTier", "TierView"]
-
 
 class ColdTier(Protocol):
     """Stores values by key: keys of 1 to 200 bytes, values of 0 to 64 MiB.

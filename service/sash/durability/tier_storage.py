@@ -30,7 +30,7 @@ from sash.durability.images.checkpoints import Checkpoints
 from sash.durability.images.stored_window import StoredWindow
 from sash.durability.journal.journal import MIB
 from sash.durability.journal.session import MAKING_ROOM, TierSession
-from sash.durability.memory_storage import MemoryStorage, refuse_durable
+from sash.durability.memory_storage import MemoryStorage
 from sash.durability.recovery.listing import Listing
 from sash.durability.recovery.recoverer import Recoverer
 from sash.durability.recovery.recovery import RecoveredTier, in_thread, recover
@@ -42,8 +42,6 @@ from sash_engine.errors import FailedPrecondition, SashError, TooLarge
 from sash_engine.windows.answers import Counts, WindowInfo
 from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_engine.windows.window import Window
-
-__all__ = ["TierStorage"]
 
 _log = logging.getLogger(__name__)
 
@@ -224,13 +222,12 @@ class TierStorage:
         return [] if stored is None or not stored.is_lost else [window.spec.name for window in stored.derived]
 
     async def create(self, spec: WindowSpec) -> tuple[Window, bool]:
-        durability = self._durability(spec)
-        if durability == "memory":
-            return self._memory.create_here(spec)
+        if spec.durability == "memory":
+            return await self._memory.create(spec)
         if spec.name not in self._catalogue:
             self.session.journal.check()
             await self.capacity.reserve(0)
-        window, created = self._catalogue.create(spec, lambda spec, max_keys: self._new(spec, durability).window)
+        window, created = self._catalogue.create(spec, lambda spec, _: self._new(spec).window)
         if created:
             manifest = self._windows[spec.name].manifest
             await self._path.durable(self.listing.write(manifest.pointer(manifest.image, self.session.id)))
@@ -255,20 +252,13 @@ class TierStorage:
         await self._path.durable(self.listing.delete(stored, remains))
         return counts
 
-    def _durability(self, spec: WindowSpec) -> Durability:
-        """The durability that a window of this spec gets; FailedPrecondition if it asks for more than it can have."""
-        if spec.algorithm is None:
-            return spec.durability or "sync"
-        refuse_durable(spec, f"{spec.algorithm} keeps partials and no values, so its windows are in memory only")
-        return "memory"
-
-    def _new(self, spec: WindowSpec, durability: Durability) -> StoredWindow:
+    def _new(self, spec: WindowSpec) -> StoredWindow:
         """Make a window, and list it with the next write of the listing."""
-        stored = self._windows[spec.name] = self._unlisted(spec, durability)
+        stored = self._windows[spec.name] = self._unlisted(spec)
         return stored
 
-    def _unlisted(self, spec: WindowSpec, durability: Durability) -> StoredWindow:
-        stored = self._make(self.listing.take_number(), spec, durability)
+    def _unlisted(self, spec: WindowSpec) -> StoredWindow:
+        stored = self._make(self.listing.take_number(), spec, spec.durability or "sync")
         stored.start_after(self._path.last_record)
         return stored
 
@@ -340,11 +330,10 @@ class TierStorage:
     # ---------------------------------------------------------------- imports
 
     def begin_import(self, spec: WindowSpec) -> ImportTarget:
-        durability = self._durability(spec)
-        if durability == "memory":
-            return self._memory.begin_import_here(spec)
+        if spec.durability == "memory":
+            return self._memory.begin_import(spec)
         self.session.journal.check()
-        return _TierImport(self, self._unlisted(spec, durability), self._store_entries)
+        return _TierImport(self, self._unlisted(spec), self._store_entries)
 
     async def arrive(self, stored: StoredWindow) -> None:
         """List an imported window that is stored completely."""

@@ -25,8 +25,6 @@ from typing import Any
 
 from sash_engine.clock import Clock
 
-__all__ = ["Admission", "RestingClock", "WindowLock"]
-
 
 class RestingClock:
     """Wall time that can stand still: while a write is applied, so that recovery can apply it at the same time; and

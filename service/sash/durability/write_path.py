@@ -26,15 +26,13 @@ from sash.durability.records import commands as records
 from sash.durability.records.columns import batch_to, size_of
 from sash.durability.records.commands import Operation, Stage, Write
 from sash.durability.records.derived import Derive, Drop
-from sash.durability.records.joined_texts import coded_to
+from sash.durability.records.shared_texts import coded_to
 from sash.durability.recovery.recoverer import Recoverer
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, SashError, Unavailable
 from sash_engine.windows.answers import Staged, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.ledger import Part
-
-__all__ = ["TieredWindow", "WritePath"]
 
 _RETRY_S = 1.0
 

@@ -31,8 +31,6 @@ from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
 from sash_proto.envoy import ratelimit_pb2 as pb
 from sash_wire.labels import join
 
-__all__ = ["RateLimits", "method_of"]
-
 SERVICE: str = pb.DESCRIPTOR.services_by_name["RateLimitService"].full_name
 
 HITS_MAX = 1_000_000_000

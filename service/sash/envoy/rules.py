@@ -35,8 +35,6 @@ from sash.access.documents import Document, documents_of
 from sash_wire.durations import parse_duration
 from sash_wire.errors import WireError
 
-__all__ = ["UNITS_S", "Limit", "Rule", "Rules", "rules_of"]
-
 UNITS_S: Mapping[str, int] = {
     "second": 1,
     "minute": 60,

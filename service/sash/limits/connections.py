@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["SPARE_PER_ADDRESS", "SPARE_S", "Connections", "Place", "with_room"]
-
 SPARE = 64
 SPARE_PER_ADDRESS = 16
 SPARE_S = 5.0

@@ -6,8 +6,6 @@ import logging
 import resource
 import sys
 
-__all__ = ["FEW", "connections_within", "raise_limit"]
-
 FEW = 4096
 """With fewer, a service runs out of files before it runs out of places for calls."""
 

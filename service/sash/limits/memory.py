@@ -42,18 +42,6 @@ from typing import TypeVar
 
 from sash_engine.errors import OutOfRoom, ResourceExhausted, TooLarge
 
-__all__ = [
-    "SHARE",
-    "MemoryBudget",
-    "Reservation",
-    "StagedBytes",
-    "apart",
-    "available_bytes",
-    "mine",
-    "unlimited",
-    "used_bytes",
-]
-
 R = TypeVar("R")
 
 MIB = 2**20

@@ -7,8 +7,6 @@ from time import perf_counter
 from types import coroutine
 from typing import Any, TypeVar
 
-__all__ = ["metered"]
-
 R = TypeVar("R")
 
 

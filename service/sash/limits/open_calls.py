@@ -21,8 +21,6 @@ from contextlib import contextmanager
 
 from sash_engine.errors import Unavailable
 
-__all__ = ["OpenCalls", "address_of_peer"]
-
 FEW = 8
 """Who has fewer calls may have one more, as long as there is room for any."""
 

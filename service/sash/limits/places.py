@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sash_engine.errors import Unavailable
 
-__all__ = ["Places"]
-
 
 class Places:
     """Places for calls in progress.

@@ -14,8 +14,6 @@ from typing import TypeVar
 
 from sash_engine.errors import ResourceExhausted, Unavailable
 
-__all__ = ["Receiving"]
-
 T = TypeVar("T")
 
 WAITING_MAX = 4000

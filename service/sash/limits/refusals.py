@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["Refusals"]
-
 _BURST = 100
 _AT_A_TIME = 5
 _EVERY_S = 0.01

@@ -35,8 +35,6 @@ from typing import Any, TypeVar
 
 from sash.limits.metered import metered
 
-__all__ = ["BURST_S", "Turns"]
-
 R = TypeVar("R")
 
 BURST_S = 0.002

@@ -25,8 +25,6 @@ from time import perf_counter
 from sash.limits.memory import apart, mine
 from sash.limits.metered import metered
 
-__all__ = ["SHARE", "Watches"]
-
 SHARE = 0.2
 """Of the loop's time, for all looks together."""
 

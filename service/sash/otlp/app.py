@@ -29,8 +29,6 @@ from sash.rpc.parsing import LONG_BYTES, parsed
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument, SashError, TooLarge
 
-__all__ = ["PATH", "OtlpApp"]
-
 PATH = "/v1/metrics"
 
 Send = Callable[[Any], Awaitable[None]]

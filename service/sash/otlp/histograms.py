@@ -26,8 +26,6 @@ from sash_engine.monoids.base import Array, Partials, object_array
 from sash_engine.windows.batches.batch import MAX_PANE_ENTRIES
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
 
-__all__ = ["KINDS", "makers_of", "partials_of"]
-
 KINDS = ("histogram", "exponential_histogram")
 
 _BUCKETS_MAX = 2_000

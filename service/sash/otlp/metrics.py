@@ -66,8 +66,6 @@ from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
 from sash_wire.labels import join
 from sash_wire.mapping import source_of, sources
 
-__all__ = ["BYTES_MAX", "PARSED", "METRIC", "OtlpMetrics", "Request", "method_of"]
-
 SERVICE: str = DESCRIPTOR.services_by_name["MetricsService"].full_name
 Request = ExportMetricsServiceRequest
 

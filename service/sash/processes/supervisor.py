@@ -27,8 +27,6 @@ from sash.settings import MIB, Settings
 from sash.shards.layout import Share, check_standby, shards_of_store
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 
-__all__ = ["serve"]
-
 _log = logging.getLogger("sash")
 
 _PAUSE_S = (0.1, 5.0)

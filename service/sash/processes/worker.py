@@ -24,8 +24,6 @@ from sash.settings import Settings
 from sash.shards.layout import Share
 from sash_engine.errors import SashError
 
-__all__ = ["main"]
-
 _log = logging.getLogger("sash")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

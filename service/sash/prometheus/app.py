@@ -42,8 +42,6 @@ from sash_engine.clock import Clock
 from sash_engine.errors import SashError
 from sash_engine.version import version
 
-__all__ = ["PREFIX", "PrometheusApp"]
-
 PREFIX = "/prometheus/"
 
 Send = Callable[[Any], Awaitable[None]]

@@ -23,19 +23,6 @@ from sash_engine import errors
 from sash_engine.errors import SashError
 from sash_engine.steps import Steps, spans_of
 
-__all__ = [
-    "ANSWER_BYTES_MAX",
-    "TEXT",
-    "Parts",
-    "entries_steps",
-    "exposed",
-    "failure",
-    "instant_steps",
-    "number",
-    "range_steps",
-    "success",
-]
-
 _CELLS = 2_000
 """Samples that one step writes: 1 ms."""
 

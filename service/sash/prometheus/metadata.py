@@ -20,8 +20,6 @@ from sash.promql.values import NAME, SERIES_MAX, Room
 from sash_engine.errors import NotFound, PermissionDenied
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["Metadata"]
-
 _SELECTORS_MAX = 20
 _ALL = Matchers([[]], None)
 _CUT = "results truncated due to limit"

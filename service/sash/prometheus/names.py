@@ -22,8 +22,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.labels import join, split
 from sash_wire.nulls import is_mark
 
-__all__ = ["KEY", "RESERVED", "MetricNames", "Metric", "key_of", "labels_of", "metrics_of", "written_key"]
-
 KEY = "key"
 """The label of a window whose keys are one string."""
 
@@ -133,7 +131,7 @@ def metrics_of(spec: WindowSpec) -> dict[str, Metric]:
             field = own[0] if len(own) == 1 and own[0] != "time" else None
             found[name] = Metric(name, spec, aggregate, field, monoid)
     for field, kind in spec.fields.items():
-        if kind in _FIELD_TYPES and spec.algorithm is None:
+        if kind in _FIELD_TYPES:
             name = f"{spec.name}:{field}" + (":raw" if field in spec.aggregates else "")
             found[name] = Metric(name, spec, None, field, None)
     return found

@@ -51,8 +51,6 @@ from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, Query
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit
 from sash_wire.nulls import mark_of
 
-__all__ = ["ENTRIES_MAX", "KEEP_NAME", "STALE_MS", "WindowsQueryable"]
-
 R = TypeVar("R")
 
 STALE_MS = 300_000
@@ -482,7 +480,6 @@ def _suits(metric: Metric, operator: str, matchers: Matchers) -> bool:
         monoid is not None
         and monoid.function in _SAME.get(operator, ())
         and spec.keyed
-        and spec.algorithm is None
         and matchers.alone is not None
         # The conditions say all that the matchers say.
         and all(is_condition(one) if one.name in spec.labels else one.name == NAME for one in matchers.alone)

@@ -55,21 +55,6 @@ from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.batches.batch import Batch, Coded, check_key
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, WindowSpec
 
-__all__ = [
-    "DECOMPRESSED_BYTES_MAX",
-    "Columns",
-    "RemoteWrite",
-    "Rules",
-    "Target",
-    "WriteRequest",
-    "applied",
-    "length_of",
-    "read_request",
-    "read_series",
-    "target_of",
-    "written",
-]
-
 W = TypeVar("W", bound=Hashable)
 
 KIND = "application/x-protobuf"

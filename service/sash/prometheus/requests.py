@@ -14,8 +14,6 @@ from sash.calls import joined
 from sash.promql.errors import BadData
 from sash_engine.errors import TooLarge
 
-__all__ = ["FORM", "Gone", "Parameters", "header", "parameters_of", "read_body"]
-
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 1 << 18
 _FIELDS_MAX = 1000

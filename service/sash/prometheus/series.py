@@ -32,19 +32,6 @@ from sash_engine.windows.questions import Grouped, KeysQuery, Query, SeriesQuery
 from sash_engine.windows.reading.conditions import MAX_PATTERN
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, TICK_MAX, TimeUnit, WindowSpec
 
-__all__ = [
-    "Folded",
-    "Selected",
-    "Selectors",
-    "buckets_of",
-    "conditions",
-    "floor_ticks",
-    "is_condition",
-    "plain",
-    "ticks_of",
-    "trailing_of",
-]
-
 _EVERYTHING = 2**61
 """Ticks that reach back before all entries, and leave room for all times behind 1970."""
 
@@ -379,7 +366,7 @@ def _simplest(spec: WindowSpec) -> str:
 def _series_at_once(spec: WindowSpec, names: Sequence[str], count: int) -> int:
     """How many series one question about some aggregates may be about."""
     monoids = [monoid for name, (monoid, _) in spec.monoids().items() if name in names]
-    if spec.algorithm is not None or any(monoid.answer not in _NUMBERS for monoid in monoids):
+    if any(monoid.answer not in _NUMBERS for monoid in monoids):
         return 1
     return max(1, (_BUCKETS_LARGE if any(monoid.external for monoid in monoids) else _BUCKETS) // count)
 

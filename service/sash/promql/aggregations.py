@@ -17,8 +17,6 @@ from sash.promql.ranges import exact_mean, exact_sum, is_sure, quantile_of
 from sash.promql.values import NAME, Array, Labels, Vector, per_step
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["AGGREGATIONS", "PARAMETERS", "aggregated", "picked"]
-
 PARAMETERS = frozenset(("topk", "bottomk", "quantile"))
 _CALLS = 200
 _SORTED = 20_000

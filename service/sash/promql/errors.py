@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sash_engine.errors import InvalidArgument, Unsupported
 
-__all__ = ["BadData", "Refused"]
-
 
 class Refused(Unsupported):
     """The expression cannot be evaluated; the message says what to use instead."""

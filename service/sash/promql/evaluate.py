@@ -27,8 +27,6 @@ from sash.promql.times import Times
 from sash.promql.values import Array, Room, Scalar, Text, Value, Vector, bytes_of, listed, without_name
 from sash_engine.steps import Steps
 
-__all__ = ["NAMES", "SERVED", "Evaluator", "Queryable"]
-
 R = TypeVar("R")
 V = TypeVar("V", bound=Value)
 

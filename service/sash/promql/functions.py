@@ -17,8 +17,6 @@ from sash.promql.matchers import compiled, regex_ns
 from sash.promql.values import Array, LabelsMade, Vector, listed, merged
 from sash_engine.steps import Steps
 
-__all__ = ["DATES", "GROUPS_MAX", "INSTEAD", "OF_VALUES", "clamped", "joined", "replaced", "rounded", "sorted_by_value"]
-
 OF_VALUES: Mapping[str, Callable[[Array], Array]] = {
     "abs": np.abs,
     "ceil": np.ceil,

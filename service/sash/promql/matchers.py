@@ -13,8 +13,6 @@ from sash.promql.parsing import pattern_of
 from sash.promql.values import LOOKBACK, NAME, Labels
 from sash_engine.steps import Steps
 
-__all__ = ["MATCHERS_MAX", "Matcher", "Matchers", "compiled", "regex_ns"]
-
 Operator = Literal["=", "!=", "=~", "!~"]
 
 _OPERATORS: Mapping[str, Operator] = {

@@ -36,8 +36,6 @@ from sash.promql.values import (
 )
 from sash_engine.steps import Steps
 
-__all__ = ["COMPARISONS", "Matching", "binary"]
-
 Operate = Callable[[Any, Any], Any]
 
 _ARITHMETIC: Mapping[str, Operate] = {

@@ -19,8 +19,6 @@ import promql_parser
 from sash.promql.errors import BadData
 from sash_wire.meant import meant
 
-__all__ = ["CHARACTERS_MAX", "OPERATORS_MAX", "parsed", "parsed_selector", "pattern_of", "pretty"]
-
 CHARACTERS_MAX = 16_384
 OPERATORS_MAX = 150
 PATTERNS_MAX = 30

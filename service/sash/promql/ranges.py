@@ -24,8 +24,6 @@ from sash.promql.errors import Refused
 from sash.promql.values import Array
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["RANGES", "Samples", "exact_mean", "exact_sum", "is_sure", "quantile_of"]
-
 _EACH = 100
 """Ranges of a step, where each takes some calls: 1 ms."""
 

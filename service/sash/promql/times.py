@@ -17,18 +17,6 @@ import promql_parser
 from sash.promql.errors import BadData
 from sash.promql.values import Array
 
-__all__ = [
-    "POINTS_MAX",
-    "TIME_MAX_MS",
-    "Times",
-    "duration_ms",
-    "milliseconds",
-    "ms_of",
-    "range_steps_of",
-    "shifted",
-    "time_ms",
-]
-
 POINTS_MAX = 11_000
 """Points of a series in one answer, as in Prometheus."""
 

@@ -25,34 +25,6 @@ from sash.limits.memory import MemoryBudget
 from sash.promql.errors import Refused
 from sash_engine.steps import Steps
 
-__all__ = [
-    "CELLS_MAX",
-    "CHARACTERS_OF_SERIES_MAX",
-    "HELD_BYTES_MAX",
-    "LABELS_BYTES_MAX",
-    "LABELS_LISTED_MAX",
-    "LOOKBACK",
-    "NAME",
-    "SERIES_MAX",
-    "Array",
-    "Labels",
-    "LabelsMade",
-    "Room",
-    "Scalar",
-    "Text",
-    "Value",
-    "Vector",
-    "bytes_of",
-    "check_cells",
-    "listed",
-    "merged",
-    "per_step",
-    "spread",
-    "stacked",
-    "unnamed",
-    "without_name",
-]
-
 NAME = "__name__"
 LOOKBACK = "__lookback__"
 """Not a label: `window:aggregate{__lookback__="5m"}` is the aggregate over the last five minutes."""

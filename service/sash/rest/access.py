@@ -14,8 +14,6 @@ from sash.rest.problems import of_error
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
-__all__ = ["METRICS", "open_paths", "refusal", "rights_of"]
-
 METRICS = "/metrics"
 _HEALTH = ("/healthz", "/readyz")
 _DOCS = ("/docs", "/openapi.json")

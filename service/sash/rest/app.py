@@ -31,8 +31,6 @@ from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.version import version
 
-__all__ = ["RestApp", "create_app"]
-
 _WINDOWS = "/v1/windows/"
 _ROUTE = "sash.route"
 """In the scope of a request: its route, and the window's name, where the route is a hot one."""

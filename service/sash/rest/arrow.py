@@ -30,16 +30,6 @@ from sash_wire.features import feature, of_aggregate
 from sash_wire.key_parts import check_named, joined, key_columns
 from sash_wire.nulls import PLACEHOLDERS, mark_of
 
-__all__ = [
-    "batch_of",
-    "batch_of_table",
-    "pairs_of",
-    "stream_of",
-    "stream_of_bulks",
-    "stream_of_groups",
-    "stream_of_pairs",
-]
-
 _LISTED = 8_192
 """Values that become objects of Python in one call, during which no other thread runs: 1 ms."""
 

@@ -10,19 +10,6 @@ import orjson
 
 from sash_engine.errors import InvalidArgument
 
-__all__ = [
-    "ARROW",
-    "CSV",
-    "JSON",
-    "LINES",
-    "NDJSON",
-    "OCTETS",
-    "YAML",
-    "not_json",
-    "parse_json",
-    "parsed_bytes",
-]
-
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"

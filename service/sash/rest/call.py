@@ -16,13 +16,11 @@ from sash.calls import joined
 from sash.plane import Plane
 from sash.rest.bodies import JSON, YAML, parse_json
 from sash.rest.entrance import BODY
-from sash.rest.long_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
+from sash.rest.large_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.windows.spec.text import read_yaml
-
-__all__ = ["SAFE", "Admit", "Call", "Collect", "Edge", "Gone"]
 
 Collect = Callable[[], Awaitable[CollectorRegistry]]
 Admit = Callable[[Scope, Any, str | None], None]

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sash.calls import origin_of, refusing
+from sash.rest.large_json import LongList
 from sash.rest.lists import Values, coded_steps, nullable_steps, number_steps, pieces_of, strings, tick_steps
-from sash.rest.long_json import LongList
 from sash.rest.scalars import NowNs, flag, integer, kind_of, number, text, tick
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
@@ -24,20 +24,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import times_of
 from sash_wire.key_parts import check_named, joined, key_of_parts
 from sash_wire.meant import instead, misspelt
-
-__all__ = [
-    "BLOB",
-    "batch_of",
-    "batch_steps",
-    "entry_of",
-    "key_of",
-    "member",
-    "pairs_steps",
-    "taken_limits",
-    "taken_origin",
-    "taken_question",
-    "texts",
-]
 
 BLOB = "blob"
 """The name of the part of a partial that is not numbers."""

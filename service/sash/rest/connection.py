@@ -43,11 +43,9 @@ from sash.context import HEADER, new_id
 from sash.limits.connections import SPARE_S, Connections, Place
 from sash.limits.turns import Turns
 from sash.rest.exchange import Exchange
-from sash.rest.joined import GONE, Joined
 from sash.rest.problems import MEDIA_TYPE
+from sash.rest.transport import GONE, JoiningTransport
 from sash.runtime.metrics import Metrics
-
-__all__ = ["FORWARDED", "HEAD_BYTES_MAX", "LIMIT", "Connection", "Port"]
 
 HEAD_BYTES_MAX = 65_536
 PART_BYTES = 4096
@@ -161,7 +159,7 @@ class Connection(asyncio.Protocol):
         """The line of answers with the date."""
         self._loop = asyncio.get_running_loop()
         self._parser: Any = None
-        self._transport: Joined | None = None
+        self._transport: JoiningTransport | None = None
         self._place: Place | None = None
         # The transport's own, so that they cost one call: writes at the end of this iteration of the loop, many of them
         # at once; writes an answer that is whole; closes behind what has been written.
@@ -220,7 +218,7 @@ class Connection(asyncio.Protocol):
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._receiving = Receiving.IDLE  # a handshake that gave way may have read something already
         self._port.places.begun(place, self._give_way)
-        self._transport = joined = Joined(transport, self._loop)
+        self._transport = joined = JoiningTransport(transport, self._loop)
         self.write, self.write_now, self.break_off = joined.write, joined.write_now, joined.close
         self.is_closing, self.unsent_bytes = transport.is_closing, joined.get_write_buffer_size
         self._port.open.add(self)

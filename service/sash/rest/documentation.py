@@ -26,8 +26,6 @@ from sash.rest.bodies import JSON
 from sash.rest.route import Route
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["DESCRIPTION", "completed", "documentation"]
-
 _TEXT = """Named sliding windows: push entries, ask for the aggregates of any trailing window at once.
 
 Time is an int64 in ticks of the window's unit. Ranges include both ends, unless `end_exclusive` is true.

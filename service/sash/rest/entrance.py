@@ -29,8 +29,6 @@ from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError, Unavailable
 from sash_wire import traces
 
-__all__ = ["ALWAYS", "BODY", "Mount", "Entrance", "Refuse"]
-
 ALWAYS = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that are answered however busy the service is."""
 

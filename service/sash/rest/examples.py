@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "ADMIT",
-    "ADMITTED",
-    "AGGREGATES",
-    "ANSWER",
-    "COUNTS",
-    "ENTRIES",
-    "GROUP",
-    "SERIES",
-    "SERIES_GROUPS",
-    "SPEC",
-    "SPEC_YAML",
-]
-
 SPEC: dict[str, Any] = {
     "name": "departure_delay",
     "time_unit": "us",

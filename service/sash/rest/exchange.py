@@ -23,8 +23,6 @@ from sash.limits.memory import Reservation, mine
 from sash_engine.steps import spans_of
 from sash_wire import traces
 
-__all__ = ["ANSWERS", "Answers", "Exchange", "Whole", "answer_whole", "until_read"]
-
 ANSWERS = "sash.exchange"
 """In the scope of a request: its `Exchange`."""
 

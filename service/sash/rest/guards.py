@@ -24,8 +24,6 @@ from sash.rest.problems import of_error, of_status
 from sash.settings import Settings
 from sash_engine.errors import PermissionDenied
 
-__all__ = ["Guard"]
-
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _VARY = b"vary: Origin\r\n"
 _PREFLIGHT = {

@@ -20,8 +20,6 @@ from sash.calls import resumed
 from sash.limits.connections import SPARE_S, Place
 from sash.rest.connection import Connection, Port
 
-__all__ = ["Handshake"]
-
 HANDSHAKE_S = 10.0
 """For so long a handshake may take. It takes two ways to the client and back."""
 

@@ -24,16 +24,6 @@ from sash_engine.steps import Steps
 from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.batches.batch import Batch, Coded, Origin
 
-__all__ = [
-    "LINE_BYTES_MAX",
-    "PART_BYTES",
-    "PART_ENTRIES",
-    "LineError",
-    "LineReader",
-    "Lines",
-    "blocks_of",
-]
-
 PART_ENTRIES = 16_384
 """Entries of a part of a body without a number, at least: a bulk costs little more for each entry than a larger one."""
 

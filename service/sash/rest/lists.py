@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sash.rest.long_json import LongList
+from sash.rest.large_json import LongList
 from sash.rest.scalars import NowNs, flag, integer, number, text, tick
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, FieldType
@@ -20,19 +20,6 @@ from sash_engine.steps import ROWS, Steps, finished, spans_of
 from sash_engine.windows.batches.batch import Coded
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.nulls import mark_of, split
-
-__all__ = [
-    "Values",
-    "coded_steps",
-    "column_of",
-    "column_steps",
-    "nullable_steps",
-    "number_steps",
-    "numbers",
-    "pieces_of",
-    "strings",
-    "tick_steps",
-]
 
 Values: TypeAlias = "list[Any] | LongList | _Filled"
 """A column as the parser has it."""

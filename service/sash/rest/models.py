@@ -36,22 +36,6 @@ from sash.rest.scalars import INT64_RANGE, TICK_MAX, TICK_MIN, NowNs, integer, k
 from sash_engine.errors import InvalidArgument
 from sash_wire.meant import instead, near
 
-__all__ = [
-    "ABSENT",
-    "INT64",
-    "Instant",
-    "Answered",
-    "Described",
-    "Document",
-    "Int64",
-    "NullableInstant",
-    "NullableText",
-    "Parameters",
-    "Texts",
-    "Time",
-    "shown",
-]
-
 INT64 = {"type": "integer", "format": "int64"}
 
 _INTEGER = re.compile(r"-?[0-9]{1,40}")

@@ -28,8 +28,6 @@ from sash_engine.windows.batches.values import no_field
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.key_parts import joined
 
-__all__ = ["NdjsonReader"]
-
 _STEP_LINES = 256
 """Lines of a step, if each line is parsed alone: 1 to 2 ms."""
 

@@ -21,8 +21,6 @@ from starlette.responses import Response
 from sash.context import HEADER, request_id
 from sash_engine import errors
 
-__all__ = ["MEDIA_TYPE", "STATUSES", "Problem", "UnsupportedMediaType", "kind_of", "of_error", "of_status"]
-
 MEDIA_TYPE = "application/problem+json"
 
 

@@ -39,8 +39,6 @@ from sash.rest.problems import MEDIA_TYPE, of_error, of_status
 from sash_engine.errors import NotFound
 from sash_wire import traces
 
-__all__ = ["STORED", "Problems", "Right", "Route", "content", "needs", "told", "wrong_method"]
-
 Right = Literal["read", "write", "admin"]
 """A right of a caller. `admin`: to create, delete and import windows, and to change their aggregates."""
 

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sash.calls import refusing
-from sash.rest.long_json import LongList
+from sash.rest.large_json import LongList
 from sash_engine.errors import InvalidArgument
 from sash_wire.times import forms_of, parse_time
-
-__all__ = ["INT64_RANGE", "TICK_MAX", "TICK_MIN", "NowNs", "flag", "integer", "kind_of", "number", "text", "tick"]
 
 NowNs = Callable[[], int]
 """Tells wall time, in nanoseconds since the Unix epoch."""

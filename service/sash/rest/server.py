@@ -27,8 +27,6 @@ from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
 
-__all__ = ["RestServer"]
-
 
 class RestServer:
     """Serves the edges over HTTP.

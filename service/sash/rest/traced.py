@@ -10,8 +10,6 @@ from sash.context import CallContext, request_id
 from sash.rest.entrance import ALWAYS
 from sash_wire import traces
 
-__all__ = ["traced"]
-
 _PATH_MAX = 200
 
 

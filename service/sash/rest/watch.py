@@ -19,8 +19,6 @@ from sash.context import request_id
 from sash.rest.problems import kind_of
 from sash_engine.errors import SashError
 
-__all__ = ["MEDIA_TYPE", "events"]
-
 MEDIA_TYPE = "text/event-stream"
 
 

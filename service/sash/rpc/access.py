@@ -18,8 +18,6 @@ from sash.rpc.errors import end_with, status_of
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
-__all__ = ["AccessInterceptor", "note_peer", "server_credentials"]
-
 _OPEN = "/grpc.health.v1.Health/"
 
 

@@ -18,8 +18,6 @@ from sash_wire.columns import fill_column, fill_strings, read_column, read_int64
 from sash_wire.key_parts import check_named, joined
 from sash_wire.nulls import is_mark, mark_of, named_by, without_nulls
 
-__all__ = ["batch_of", "batch_steps", "bulk_of", "fill_partials", "pairs_steps"]
-
 _CODES = 16 * ROWS
 """Codes that are looked at in a step: 1 ms."""
 

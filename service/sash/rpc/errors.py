@@ -22,8 +22,6 @@ from grpc_status import rpc_status
 from sash.context import request_id
 from sash_engine import errors
 
-__all__ = ["CODES", "DOMAIN", "described", "end_with", "status_of"]
-
 DOMAIN = "sash"
 
 CODES: Mapping[type[errors.SashError], grpc.StatusCode] = {

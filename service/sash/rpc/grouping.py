@@ -7,8 +7,6 @@ from typing import Any
 
 from sash_engine.windows.questions import EVERYTHING, Grouped, Having, Top, Where
 
-__all__ = ["grouped_of", "where_of"]
-
 _TOP = 10
 
 

@@ -13,8 +13,6 @@ from google.protobuf.message_factory import GetMessageClass
 from sash.rpc.operations import Operations
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["SERVICE", "Method", "methods"]
-
 _DESCRIPTOR = pb.DESCRIPTOR.services_by_name["Windows"]
 
 SERVICE: str = _DESCRIPTOR.full_name

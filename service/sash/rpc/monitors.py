@@ -30,8 +30,6 @@ from sash.rpc.errors import end_with, status_of
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument, NotFound
 
-__all__ = ["HEALTH", "Health", "Reflection"]
-
 HEALTH: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 _RECEIVED = 8

@@ -41,8 +41,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["Operations"]
-
 # gRPC's clients take messages of up to 4 MiB unless told otherwise.
 CHUNK_BYTES_MAX = 1 << 20
 

@@ -25,8 +25,6 @@ from sash_engine.steps import Steps
 from sash_engine.windows.reading.costs import MAX_ANSWERS
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["LONG_BYTES", "NAMES_MAX", "parsed"]
-
 M = TypeVar("M", bound=Message)
 
 LONG_BYTES = 8192

@@ -19,8 +19,6 @@ from sash_engine.steps import Steps
 from sash_engine.windows.answers import Answer, Page
 from sash_proto.v1 import windows_pb2 as pb
 
-__all__ = ["PROTO", "Parts", "Written", "query_response"]
-
 _VALUES = 1_000
 """Values of a message: 1 ms to make it, and 0.1 ms to write it."""
 

@@ -22,8 +22,6 @@ from typing import Any, TypeVar
 
 from sash.calls import going, start
 
-__all__ = ["IN_FLIGHT_MAX", "in_order", "until_closed"]
-
 Q = TypeVar("Q")
 R = TypeVar("R")
 

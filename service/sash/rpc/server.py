@@ -50,8 +50,6 @@ from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.steps import Steps
 from sash_wire import traces
 
-__all__ = ["RpcServer"]
-
 _REFUSING_S = 0.1
 """So long new calls are refused before the server stops: of 36 clients that called all the time 29 were cancelled
 without it."""

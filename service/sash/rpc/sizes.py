@@ -20,8 +20,6 @@ from google.protobuf.message import Message
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 
-__all__ = ["FIELDS_MAX", "MAP_ENTRIES_MAX", "check_size", "varint"]
-
 MAP_ENTRIES_MAX = 1_024
 """A window has no more than 64 fields and 64 aggregates."""
 

@@ -33,31 +33,6 @@ from sash_wire.columns import fill_answers, to_bytes
 from sash_wire.key_parts import key_of_parts
 from sash_wire.values import fill_value
 
-__all__ = [
-    "admitted",
-    "aggregates_of",
-    "answers_at_steps",
-    "changed",
-    "check_alone",
-    "document_of",
-    "entry_of",
-    "evicted",
-    "fill_answer",
-    "fill_groups",
-    "fill_series",
-    "fill_series_groups",
-    "fill_window",
-    "key_of",
-    "limits_of",
-    "origin_of",
-    "punctuated",
-    "question_of",
-    "required",
-    "row_of",
-    "written",
-]
-
-
 M = TypeVar("M", bound=Message)
 Q = TypeVar("Q", bound=Question[Any])
 

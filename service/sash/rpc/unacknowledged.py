@@ -30,8 +30,6 @@ from sash.rpc.errors import end_with
 from sash.runtime.memory import give_back
 from sash.runtime.metrics import Metrics
 
-__all__ = ["Unacknowledged"]
-
 _BYTES_MAX = 16_384
 _EACH_BYTES = 32
 """gRPC's limit of the headers of a call, and what it counts for each beside its name and value."""

@@ -18,8 +18,6 @@ from typing import Literal
 
 from sash.context import CALL
 
-__all__ = ["MEMBERS", "JsonLines", "PlainLines", "StderrHandler", "begin"]
-
 _log = logging.getLogger(__name__)
 
 MEMBERS = "members"

@@ -10,8 +10,6 @@ import ctypes
 import gc
 from collections.abc import Callable
 
-__all__ = ["GarbageSearch", "give_back", "grow_old", "keep_free", "keep_together", "look_again", "settle", "unsettle"]
-
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _KEPT_BYTES = 64 << 20
 _MAPPED_BYTES = 32 << 20

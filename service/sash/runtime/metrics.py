@@ -38,8 +38,6 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-__all__ = ["BUCKETS_S", "Metrics", "WatchedWindow"]
-
 # From one cached query (about a microsecond) to the largest bulk (tenths of a second).
 BUCKETS_S: tuple[float, ...] = (
     *(1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4),

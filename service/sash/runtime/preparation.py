@@ -15,8 +15,6 @@ from sash.limits.memory import SHARE, MemoryBudget, available_bytes
 from sash.runtime import logs
 from sash.settings import Settings, misspelt
 
-__all__ = ["RELOAD", "budget", "prepared", "started", "told_to_reload"]
-
 _log = logging.getLogger(__name__)
 
 RELOAD = signal.SIGHUP

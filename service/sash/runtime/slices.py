@@ -21,8 +21,6 @@ from sash.runtime.memory import give_back, grow_old
 from sash_engine.clock import Clock
 from sash_engine.steps import Steps
 
-__all__ = ["Slices"]
-
 R = TypeVar("R")
 
 _SLICE_S = BURST_S

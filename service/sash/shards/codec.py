@@ -23,8 +23,6 @@ from sash_engine.windows import answers, questions
 from sash_engine.windows.batches import batch
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["pack", "unpack"]
-
 _CLASSES: Mapping[str, type] = {
     name: found
     for module in (answers, questions, batch)

@@ -32,8 +32,6 @@ from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.placement import shards_of
 
-__all__ = ["Commands"]
-
 R = TypeVar("R")
 
 _Merge = Callable[[Mapping[int, WriteResult]], WriteResult]

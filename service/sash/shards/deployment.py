@@ -30,8 +30,6 @@ from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import Question
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["Administration", "Deployment"]
-
 A = TypeVar("A")
 R = TypeVar("R")
 

@@ -31,8 +31,6 @@ from sash_engine.windows.known import kept_spec, removed_spec
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.placement import shards_of
 
-__all__ = ["Splitter", "merged_file", "with_spec"]
-
 _LENGTH = struct.Struct("<I")
 _COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "corrected")
 

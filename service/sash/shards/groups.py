@@ -27,8 +27,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
 
-__all__ = ["Asked", "Groups"]
-
 Q = TypeVar("Q", Query, RangeQuery, SeriesQuery)
 
 Asked = Mapping[int, KeyList]

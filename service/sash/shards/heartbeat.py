@@ -23,8 +23,6 @@ from sash.shards.fair import Member, Table
 from sash.shards.lease_table import LeaseTable, OtherDeployment
 from sash_engine.errors import SashError, Unavailable
 
-__all__ = ["Heartbeat"]
-
 _log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.25

@@ -16,8 +16,6 @@ from sash.shards.serving import Open, Serving, sizes_of
 from sash.topology import ServingProcess
 from sash_engine.clock import Clock
 
-__all__ = ["Host"]
-
 
 class Host:
     """The shards of one process.

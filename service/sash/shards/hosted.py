@@ -15,15 +15,13 @@ from typing import Any, TypeVar
 from sash.durability.catalogue import Catalogue
 from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
-from sash.limits.held import Held
+from sash.limits.loop_time import LoopTime
 from sash.shard import LocalShard
 from sash.shards.merging import merged_infos
 from sash.shards.peers import RemoteShard
 from sash_engine.errors import FailedPrecondition, Unavailable
 from sash_engine.windows.answers import WindowInfo
 from sash_engine.windows.spec.window import WindowSpec
-
-__all__ = ["HOME", "HostedShard", "HostedShards", "Shard", "nobody"]
 
 R = TypeVar("R")
 
@@ -50,7 +48,7 @@ class HostedShard:
     calls: int = 0
 
     @classmethod
-    def of(cls, storage: Storage, held: Held) -> HostedShard:
+    def of(cls, storage: Storage, held: LoopTime) -> HostedShard:
         """A shard over a storage; `held` is told how long its operations hold the loop."""
         return cls(storage.catalogue, storage, LocalShard(storage, held))
 

@@ -17,19 +17,6 @@ from sash.shards.redis_layout import RedisLayout
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_wire.placement import SHARDS_MAX
 
-__all__ = [
-    "Share",
-    "check_single",
-    "check_standby",
-    "completed_shards",
-    "is_leased",
-    "new_places",
-    "note_shards",
-    "places",
-    "shards_of_store",
-    "store_of",
-]
-
 _FILE = "shards.json"
 
 

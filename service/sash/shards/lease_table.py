@@ -33,8 +33,6 @@ from sash.tiers.redis_errors import not_acquired, text_of
 from sash.tiers.redis_link import Argument, Link, Pool
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 
-__all__ = ["LeaseTable", "Lives", "OtherDeployment"]
-
 _log = logging.getLogger(__name__)
 
 _TIMEOUT_MOST_S = 5.0

@@ -38,8 +38,6 @@ from sash.topology import ServingProcess
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 
-__all__ = ["LeasedHost"]
-
 _log = logging.getLogger(__name__)
 
 _LOOK_S = 0.25

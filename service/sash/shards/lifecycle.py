@@ -40,8 +40,6 @@ from sash_engine.errors import (
 )
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["Lifecycle"]
-
 _log = logging.getLogger(__name__)
 
 R = TypeVar("R")

@@ -9,8 +9,6 @@ from sash.settings import Settings
 from sash.shards.fair import Member
 from sash.tiers.owner import Owner
 
-__all__ = ["has_ended", "listens_at", "reached_by"]
-
 
 def reached_by(settings: Settings) -> str:
     """The name by which other processes, and clients, reach this one."""

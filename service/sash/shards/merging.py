@@ -25,8 +25,6 @@ from sash_engine.windows.keys.totals import partials_of_buckets
 from sash_engine.windows.reading.group_series import PaneFolds
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["merged_admissions", "merged_answers", "merged_infos", "merged_series_steps", "merged_writes"]
-
 
 def merged_writes(found: Mapping[int, WriteResult]) -> WriteResult:
     """Return the outcome of a write whose parts went to several shards; it is one that no part was applied before."""

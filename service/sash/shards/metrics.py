@@ -18,8 +18,6 @@ from sash.shards.host import Host
 if TYPE_CHECKING:
     from sash.shards.leased_host import LeasedHost
 
-__all__ = ["MetricsOfAll"]
-
 Family = Sequence[Any]
 
 

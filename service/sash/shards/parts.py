@@ -16,8 +16,6 @@ from sash_engine.errors import (
     Unsupported,
 )
 
-__all__ = ["together", "worst"]
-
 R = TypeVar("R")
 
 _SEVERE: tuple[type[SashError], ...] = (

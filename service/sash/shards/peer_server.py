@@ -19,8 +19,6 @@ from sash.shards.peers import OPTIONS, SERVICE
 from sash_engine.errors import InvalidArgument, SashError
 from sash_wire import traces
 
-__all__ = ["PEER_SECRET", "PeerServer", "Resolve"]
-
 _log = logging.getLogger(__name__)
 
 PEER_SECRET = "sash-peer"

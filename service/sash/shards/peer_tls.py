@@ -14,8 +14,6 @@ import grpc
 from sash.access.tls import Certificates, Pem
 from sash.rpc.access import server_credentials
 
-__all__ = ["PeerTls"]
-
 
 class PeerTls:
     """The credentials of a process, as its files are now.

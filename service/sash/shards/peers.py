@@ -30,8 +30,6 @@ from sash_engine.windows.questions import EntriesQuery, Question
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire import traces
 
-__all__ = ["OPTIONS", "SERVICE", "Peer", "RemoteAdministration", "RemoteShard"]
-
 A = TypeVar("A")
 R = TypeVar("R")
 

@@ -44,8 +44,6 @@ from sash_engine.windows.reading.costs import costs_of
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.placement import shards_of
 
-__all__ = ["Questions"]
-
 A = TypeVar("A")
 R = TypeVar("R")
 

@@ -18,8 +18,6 @@ from sash.tiers.owner import Owner
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 from sash_wire.placement import SHARDS_MAX
 
-__all__ = ["LOST", "PATIENCE_S", "RedisLayout", "deployment_key", "lost_data", "table_key"]
-
 LOST = " lost"
 """Stands behind the id of a deployment whose data is lost."""
 

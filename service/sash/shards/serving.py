@@ -14,7 +14,7 @@ from typing import Any
 from sash.access.access import Access
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
-from sash.limits.held import Held
+from sash.limits.loop_time import LoopTime
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
 from sash.shards.deployment import Administration, Deployment
@@ -23,8 +23,6 @@ from sash.shards.peer_server import PeerServer
 from sash.shards.peers import Peer, RemoteAdministration, RemoteShard
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
-
-__all__ = ["Open", "Serving", "sizes_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +83,7 @@ class Serving:
         self.deployment = Deployment(self.shards, clock)
         self.deployment.administration = self._administration
         turns = self.deployment.slices.turns
-        self._held = Held(clock, metrics.observe_held, turns)
+        self._held = LoopTime(clock, metrics.observe_held, turns)
         self.plane = Plane(self.deployment, metrics, clock, access, turns)
         self.ports = (0, 0)
         self.operations: dict[str, Callable[..., Awaitable[Any]]] = {"port": self._port, "state": self._state}

@@ -16,8 +16,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.placement import shard_of
 
-__all__ = ["Call", "OfKeys", "ShardCalls", "asking", "wrong_shard"]
-
 R = TypeVar("R")
 T = TypeVar("T")
 

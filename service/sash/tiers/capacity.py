@@ -11,8 +11,6 @@ overwrites pages in use, so even deleting needs some space.
 
 from __future__ import annotations
 
-__all__ = ["ceiling"]
-
 
 def ceiling(limit: int, reserve: float, floor: int = 0) -> int:
     """How many of `limit` bytes may be in use after a commit that grows.

@@ -15,8 +15,6 @@ from typing import Any
 
 import lmdb
 
-__all__ = ["COMMIT_KEY", "STAMP_KEY", "lost_write", "number_transaction"]
-
 COMMIT_KEY = b"commit"
 """In the unnamed database: numbers of the last transaction, and of the last one that changed values."""
 

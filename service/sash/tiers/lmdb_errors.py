@@ -9,8 +9,6 @@ import lmdb
 
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, Unavailable
 
-__all__ = ["DAMAGED", "FULL", "NO_DATABASE", "UNKNOWN_FORMAT", "WRONG_PLACE", "DirectoryErrors", "code_of"]
-
 NO_DATABASE = (lmdb.InvalidError, lmdb.VersionMismatchError)
 DAMAGED = (
     *(lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.CursorFullError),

@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["LmdbFile", "PageError"]
-
 _PAGE = struct.Struct("<QHHHH")
 _NODE = struct.Struct("<HHHH")
 _META = struct.Struct("<IIQQ")

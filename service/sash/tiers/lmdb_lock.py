@@ -14,8 +14,6 @@ from pathlib import Path
 from sash.tiers.owner import Owner
 from sash_engine.errors import FailedPrecondition
 
-__all__ = ["DirectoryLock", "owner_of"]
-
 _HOLDS_VALUES = b"\nholds values"
 
 

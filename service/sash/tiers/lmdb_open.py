@@ -12,8 +12,6 @@ import lmdb
 
 from sash.tiers.lmdb_commits import COMMIT_KEY
 
-__all__ = ["FORMAT", "FORMAT_KEY", "VALUES", "create", "fits_in_memory", "open_environment"]
-
 _log = logging.getLogger(__name__)
 
 FORMAT = 1

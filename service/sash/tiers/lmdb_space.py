@@ -18,8 +18,6 @@ import lmdb
 
 from sash.tiers.capacity import ceiling
 
-__all__ = ["Space", "pages_in_use"]
-
 _DISK_KEPT = 64 * 2**20
 _DISK_KEPT_SHARE = 20
 

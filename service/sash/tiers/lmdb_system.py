@@ -6,8 +6,6 @@ import os
 import resource
 from pathlib import Path
 
-__all__ = ["identity", "resident_bytes", "sync_directory"]
-
 
 def identity(path: str) -> tuple[int, int] | None:
     """Device and inode of a file: the same under any name. None if there is no file."""

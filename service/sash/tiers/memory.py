@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from sash.tiers.capacity import ceiling
 from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
 
-__all__ = ["MemoryStore", "MemoryTier"]
-
 _KEY_BYTES_MAX = 200
 _VALUE_BYTES_MAX = 64 * 2**20
 

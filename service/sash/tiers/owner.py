@@ -13,8 +13,6 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Owner"]
-
 
 @dataclass(frozen=True)
 class Owner:

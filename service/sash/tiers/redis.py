@@ -57,8 +57,6 @@ from sash.tiers.redis_link import Argument, Link, Pool, Then
 from sash.tiers.redis_scripts import ACQUIRE, COMMIT, RENEW
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, OutOfRoom, SashError, Unavailable
 
-__all__ = ["RedisTier"]
-
 _log = logging.getLogger(__name__)
 
 _BYTES_A_SECOND = 1 << 24  # a commit's answer may take a second longer for each 16 MiB: the slowest disk to wait for

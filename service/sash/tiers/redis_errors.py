@@ -15,8 +15,6 @@ from redis.exceptions import (
 
 from sash_engine.errors import InvalidArgument, OutOfRoom, SashError, Unavailable
 
-__all__ = ["keys_of", "not_acquired", "says", "text_of"]
-
 _RETRY_AFTER_S = 1.0
 
 

@@ -25,8 +25,6 @@ from redis.exceptions import ClusterDownError, ConnectionError, RedisError, Resp
 
 from sash_engine.errors import Unavailable
 
-__all__ = ["Link", "Pool", "Then"]
-
 _PIECE = 1 << 20  # bytes sent at once: a timeout counts from the last piece, so it does not depend on the size
 
 Argument = bytes | str | int

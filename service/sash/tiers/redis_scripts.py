@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ACQUIRE", "COMMIT", "RENEW"]
-
 # A full server refuses the first write of a script if it needs memory, and none after it. So a script first sets the
 # fence, which shows whether the server is full. If it is, the first write is an UNLINK, and all writes succeed.
 _CHECK = b"""

@@ -13,8 +13,6 @@ from sash.tiers.redis_errors import keys_of, not_acquired, text_of
 from sash.tiers.redis_link import Argument, Link
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unavailable
 
-__all__ = ["RedisView"]
-
 
 class RedisView:
     """Reads what is stored under a prefix, while no server has it: a `TierView`.

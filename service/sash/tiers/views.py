@@ -24,8 +24,6 @@ from sash_engine.errors import FailedPrecondition, InvalidArgument
 if TYPE_CHECKING:
     from sash.tiers.redis_view import RedisView
 
-__all__ = ["LmdbView", "open_view"]
-
 
 def open_view(address: str, prefix: str = "sash") -> LmdbView | RedisView:
     """Open a view of the tier of an address.

@@ -44,8 +44,6 @@ from sash_engine.aggregators.level_queues import LevelNode, Levels, Place
 from sash_engine.aggregators.log_mta import LogMTA, decompose
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["AMTA"]
-
 
 class AMTA(LogMTA):
     """A monoid tree aggregator with constant-time queries.

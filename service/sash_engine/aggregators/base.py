@@ -43,8 +43,6 @@ from sash_engine.aggregators.checks import require, same
 from sash_engine.errors import FailedPrecondition, Unsupported
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["Aggregator", "Bulk", "Capability", "InOrder", "OutOfOrder", "Pairs", "Range", "Timed"]
-
 Pairs = Iterable[tuple[int, Any]]
 """Entries to insert: (time, value), in any order."""
 

@@ -47,8 +47,6 @@ from sash_engine.aggregators.checks import require, require_same
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["BTree"]
-
 
 class BTree(Shape, OutOfOrder, Range):
     """A B-tree whose nodes have the partials of their subtrees.

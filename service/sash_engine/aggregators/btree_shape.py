@@ -28,8 +28,6 @@ from operator import itemgetter
 
 from sash_engine.monoids.base import Partial
 
-__all__ = ["Item", "Node", "Shape"]
-
 
 class Node:
     """A node: k entries and, unless it is a leaf, k + 1 children around them.

@@ -58,8 +58,6 @@ from sash_engine.aggregators.checks import require
 from sash_engine.aggregators.fiba import FiBA
 from sash_engine.monoids.base import Monoid
 
-__all__ = ["BulkFiBA"]
-
 Step = tuple[Node, Node | None, Node | None]
 """A node of the boundary path, its neighbour to the right on the same level, and their lowest common ancestor."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["require", "require_same", "same"]
-
 
 def require(holds: bool, invariant: str, found: str) -> None:
     """Raise unless an invariant holds.

@@ -29,8 +29,6 @@ from typing import Any
 
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["Counting"]
-
 
 class Counting(Monoid):
     """A monoid that behaves like another one and counts its combines.

@@ -50,8 +50,6 @@ from sash_engine.aggregators.base import InOrder
 from sash_engine.aggregators.checks import require
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["DABA", "Cell", "Pointers"]
-
 
 class Cell:
     """One entry: its partial, or a fold in the place of it."""

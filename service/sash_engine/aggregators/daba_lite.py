@@ -41,8 +41,6 @@ from typing import Any
 from sash_engine.aggregators.daba import Cell, Pointers
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["DABALite"]
-
 
 class DABALite(Pointers):
     """A first-in-first-out window with constant cost in the worst case and little memory.

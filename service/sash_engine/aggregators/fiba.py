@@ -57,8 +57,6 @@ from sash_engine.aggregators.btree_shape import Item, Node
 from sash_engine.aggregators.checks import require
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["FiBA"]
-
 
 class FiBA(BTree):
     """A B-tree with fingers at both ends and totals that depend on where a node is.

@@ -45,8 +45,6 @@ from sash_engine.aggregators.checks import require
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["FlatFIT"]
-
 LEAST_CAPACITY = 4
 
 

@@ -35,8 +35,6 @@ from sash_engine.aggregators.level_queues import DictStore, KeyValueStore, Store
 from sash_engine.aggregators.log_mta import LogMTA
 from sash_engine.monoids.base import Monoid
 
-__all__ = ["KvsAMTA", "KvsLogMTA"]
-
 
 class KvsLogMTA(LogMTA):
     """A `LogMTA` with the middle of its levels in a store.

@@ -38,19 +38,6 @@ from typing import Protocol
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Partial
 
-__all__ = [
-    "DictStore",
-    "KeyValueStore",
-    "LevelNode",
-    "LevelQueue",
-    "Levels",
-    "MemoryLevels",
-    "MemoryQueue",
-    "Place",
-    "StoredLevels",
-    "StoredQueue",
-]
-
 LevelNode = tuple[int, Partial]
 """The time of the newest entry that the node folds (ticks), and the partial."""
 

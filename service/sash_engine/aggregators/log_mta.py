@@ -51,8 +51,6 @@ from sash_engine.aggregators.checks import require, require_same
 from sash_engine.aggregators.level_queues import LevelNode, Levels, MemoryLevels, Place
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["LogMTA", "Predicate", "decompose"]
-
 Predicate = Callable[[Partial, Partial], bool]
 """A slide policy: a condition on the partial of the whole window and the partial of a prefix."""
 

@@ -51,8 +51,6 @@ from sash_engine.aggregators.checks import require, same
 from sash_engine.errors import FailedPrecondition
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["Reactive"]
-
 HOLE = object()
 """Marks a node without entries below it. `identity` would not do: combines with it could not be skipped."""
 

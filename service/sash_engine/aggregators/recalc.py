@@ -35,8 +35,6 @@ from sash_engine.aggregators.base import Bulk, InOrder, OutOfOrder, Pairs, Range
 from sash_engine.aggregators.checks import require
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["Recalc", "RecalcInOrder"]
-
 
 class Recalc(OutOfOrder, Bulk, Range):
     """The oracle for timed windows.

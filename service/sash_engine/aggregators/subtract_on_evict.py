@@ -35,8 +35,6 @@ from typing import Any
 from sash_engine.aggregators.base import InOrder
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["SubtractOnEvict"]
-
 
 class SubtractOnEvict(InOrder):
     """A first-in-first-out window that subtracts.

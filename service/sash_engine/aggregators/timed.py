@@ -34,8 +34,6 @@ from sash_engine.aggregators.base import Capability, InOrder, Timed
 from sash_engine.aggregators.checks import require
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["TimedInOrder"]
-
 
 class Partials(Monoid):
     """Another monoid over partials: its values and its answers are partials of that one."""

@@ -38,8 +38,6 @@ from typing import Any
 from sash_engine.aggregators.base import InOrder
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["TwoStacks"]
-
 Stack = list[tuple[Partial, Partial]]
 """For each entry, from the bottom up: its partial, and the fold from the bottom to it, in time order."""
 

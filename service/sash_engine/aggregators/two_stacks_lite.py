@@ -39,8 +39,6 @@ from sash_engine.aggregators.base import InOrder
 from sash_engine.aggregators.checks import require
 from sash_engine.monoids.base import Monoid, Partial
 
-__all__ = ["TwoStacksLite"]
-
 
 class TwoStacksLite(InOrder):
     """A first-in-first-out window in a queue and a partial.

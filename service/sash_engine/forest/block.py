@@ -21,8 +21,6 @@ import numpy as np
 from sash_engine.kernels import merge
 from sash_engine.monoids.base import Array
 
-__all__ = ["Block", "DeferredBlock", "Note", "RowSlice", "without"]
-
 Note = tuple[Sequence[Array], int, int]
 """Columns, and which of their rows are meant: first and behind the last."""
 

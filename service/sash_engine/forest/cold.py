@@ -46,8 +46,6 @@ from sash_engine.forest.block import Block
 from sash_engine.forest.layout import Layout
 from sash_engine.monoids.base import Array
 
-__all__ = ["Cache", "Cold", "Load", "LoadAs", "Owner", "PendingBlock"]
-
 Load = Callable[[Sequence[int]], list[list[Array]]]
 """Loads k >= 1 stored blocks in one round trip: for each id its columns, times first. They may be read-only, and
 are the engine's from then on. Raises Unavailable, or DataLoss where a block is not there or damaged."""

@@ -45,8 +45,6 @@ from sash_engine.kernels import first_after, first_from
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["Directory", "Exchange"]
-
 _EMPTY: Array = np.empty(0, np.int64)
 _NONE = -1
 """In place of an id: the block is not stored, or not as it is (dirty). So does every id below 0: of `_NONE - k`, k rows

@@ -35,8 +35,6 @@ from sash_engine.forest.image import ForestImage
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
 
-__all__ = ["ExternalPartials", "inline_partials", "level_monoids"]
-
 _NONE = -1
 _PARTIALS_PER_TRIP = 4_096
 

@@ -29,8 +29,6 @@ from sash_engine.kernels import UNCLEAR, find_named
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 
-__all__ = ["Finder", "Hits", "Wanted"]
-
 _SCANNED = 8
 """Blocks that are looked through in one step: 0.1 to 0.3 ms in memory. Where they are stored, it is one round trip, and
 1 to 3 ms to read them."""

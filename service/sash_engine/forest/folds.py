@@ -33,8 +33,6 @@ from sash_engine.forest.levels import Levels
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 
-__all__ = ["HeadFold", "SealedFold"]
-
 _NEVER = 2**63
 _NEAR = 32
 """Blocks scanned at a time: at 32 a scan's fixed cost is well under a microsecond a block."""

@@ -101,8 +101,6 @@ from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished
 
-__all__ = ["Forest"]
-
 _FOLDS = 256
 """Folds of blocks that one step makes for new aggregates: 0.5 to 2 ms, or one block where partials are sketches."""
 
@@ -168,11 +166,6 @@ class Forest:
         self._sealed = SealedFold(self._directory, self._levels, layout)
         self._head = HeadFold(layout)
         self._answers: list[Any] | None = None
-
-    @property
-    def forest(self) -> Forest:
-        """The forest itself; see `KeyStore.forest`."""
-        return self
 
     @property
     def rows(self) -> int:
@@ -549,9 +542,6 @@ class Forest:
         return self._directory.head < self._directory.tail
 
     # ---------------------------------------------------------------- inserting
-
-    def check_insert(self, times: Array) -> None:
-        """Do nothing: entries may come in any order; see `KeyStore.check_insert`."""
 
     def insert(self, time: int, values: Sequence[Any]) -> None:
         """Insert one row: `values` has one scalar per column after the time. Entries of equal time keep arrival order.

@@ -10,8 +10,6 @@ import numpy as np
 from sash_engine.monoids import Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["BEFORE_ALL", "ForestImage"]
-
 BEFORE_ALL = -(2**63)
 """The time of the newest entry where there is none."""
 

@@ -26,8 +26,6 @@ from sash_engine.forest.block import Note
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids.base import Array
 
-__all__ = ["Inbox"]
-
 _RUNS = 32
 _ROWS = 65_536
 """So much waits before it is merged. For bulks of 1,024 over 1,024 blocks, merging takes 0.1 ms a bulk where notes in

@@ -11,8 +11,6 @@ import numpy as np
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
 
-__all__ = ["BLOCK", "Layout"]
-
 BLOCK = 1024
 """Entries in a sealed block. At 1,024 a NumPy reduction's fixed cost (about 1 µs) is 1 ns an entry, and a splice
 still moves only 8 KiB a column."""

@@ -20,8 +20,6 @@ from sash_engine.forest.external import ExternalPartials
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["Level", "moved"]
-
 _FIRST_ROWS = 4
 
 
@@ -50,14 +48,13 @@ class Level:
 
     def _hold(self, columns: list[Partials]) -> None:
         self.columns = columns
-        self.takers: list[Callable[[int], Partial]] = [
-            monoid.taker(parts) for monoid, parts in zip(self.monoids, columns, strict=True)
-        ]
+        self.takers: list[Callable[[int], Partial]] = []
         """For each slot what takes the partial from a row."""
-        self.putters: list[Callable[[int, Partial], None]] = [
-            monoid.putter(parts) for monoid, parts in zip(self.monoids, columns, strict=True)
-        ]
+        self.putters: list[Callable[[int, Partial], None]] = []
         """For each slot what puts a partial into a row."""
+        for monoid, parts in zip(self.monoids, columns, strict=True):
+            self.takers.append(monoid.taker(parts))
+            self.putters.append(monoid.putter(parts))
 
     def reserve(self, k: int, live: int) -> int:
         """Make room for k more nodes and count them in; return the row of the first.

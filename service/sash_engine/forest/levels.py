@@ -51,8 +51,6 @@ from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 
-__all__ = ["Levels"]
-
 _UNPAIRED = 128
 """Up to so many new blocks are folded as they are: one reduction, where pairing them is one call for every level."""
 

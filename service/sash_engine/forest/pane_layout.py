@@ -13,8 +13,6 @@ from sash_engine.monoids import Count, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, FieldType, object_array
 from sash_engine.monoids.pane import Pane
 
-__all__ = ["PaneLayout"]
-
 _ENTRIES = ""
 """The name of the aggregate that counts entries. The name of no other aggregate is empty."""
 

@@ -41,8 +41,6 @@ from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["Parts", "RangeAnswers", "RangePartials", "blocks_steps", "combined_steps", "forest_steps"]
-
 _TOUCHED = 32_768
 """Rows that one step looks at, counted for each range that has them: 0.5 ms."""
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from sash_engine.monoids.base import Array
 
-__all__ = ["lengths_of_segments", "runs_of_numbers", "starts_of_runs"]
-
 _FIRST = np.zeros(1, np.int64)
 _FIRST.flags.writeable = False
 

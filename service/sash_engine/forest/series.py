@@ -36,18 +36,6 @@ from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.steps import Steps, spans_of
 
-__all__ = [
-    "Rows",
-    "answers_of",
-    "at_once",
-    "fold_buckets",
-    "fold_runs",
-    "free_steps",
-    "joined",
-    "reduce_steps",
-    "sorted_unique",
-]
-
 _WIDE_BLOCKS = 8
 """A pane of so many blocks is folded from nodes: some 20 µs, what one aggregate takes over 8,192 rows."""
 

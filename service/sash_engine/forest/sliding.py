@@ -25,8 +25,6 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.version import compiled
 
-__all__ = ["slid_steps"]
-
 _ROWS = 1 << 19
 """Rows that ranges slide over together: what is there for them takes some 30 MiB."""
 

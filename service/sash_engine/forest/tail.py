@@ -19,8 +19,6 @@ from sash_engine.kernels import copy_rows
 from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 
-__all__ = ["Tail"]
-
 _FIRST_ROWS = 8
 _SCALAR_ROWS = 6
 """Up to so many entries are lifted and combined one by one: a NumPy reduction costs as much as about six."""

@@ -24,8 +24,6 @@ import numpy as np
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Values
 
-__all__ = ["Bloom", "BloomFilter", "xxh64"]
-
 SEED = 9001
 _HEADER = struct.Struct("<BBBBHxxQIxxxx")
 _UNCOUNTED = 2**64 - 1  # Java counts the bits only on request

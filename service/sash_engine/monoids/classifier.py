@@ -25,8 +25,6 @@ from sash_engine.kernels import powers
 from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values, typed
 from sash_engine.monoids.numerics import quiet
 
-__all__ = ["NaiveBayes"]
-
 LABEL: tuple[FieldType, ...] = ("string", "int64", "bool")
 FEATURES_MAX = 16
 _NUMBERS = ("float64", "int64")

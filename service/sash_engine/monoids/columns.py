@@ -15,21 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "ANY",
-    "NUMERIC",
-    "NUMPY_TYPES",
-    "ORDERED",
-    "PYTHON_TYPES",
-    "Array",
-    "FieldType",
-    "Partial",
-    "Partials",
-    "Values",
-    "object_array",
-    "rows",
-]
-
 FieldType = Literal["float64", "int64", "string", "bool"]
 Array = npt.NDArray[Any]
 Values = Sequence[Array]

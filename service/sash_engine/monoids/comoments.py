@@ -20,8 +20,6 @@ import numpy as np
 from sash_engine.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import in_chunks, lengths, quiet, total
 
-__all__ = ["Correlation", "Covariance", "CovariancePopulation", "centred", "centred_segments"]
-
 _FLOAT64 = np.dtype(np.float64)
 
 

@@ -23,8 +23,6 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import difference, in_chunks, lengths, quiet, total
 
-__all__ = ["Increase", "Rate", "TimeWeightedMean", "extrapolated_increase"]
-
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 

@@ -23,8 +23,6 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array, FieldType, Monoid, Partial, Partials, Read, Values
 from sash_wire.murmur import hash_of, hashes_of, row_seeds
 
-__all__ = ["CountMin"]
-
 _HEADER = struct.Struct("<BBBBxxxxIBHx")  # preamble, version, family, flags, buckets, hashes, hash of the seed
 _PREAMBLE, _VERSION, _FAMILY, _EMPTY, _SEED_HASH = 2, 1, 18, 1, 0x93CC
 _MOST = 2**53

@@ -12,8 +12,6 @@ from sash_engine import kernels
 from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import beyond, integer_total, integer_totals, lengths, quiet, total, totals
 
-__all__ = ["Count", "Sum"]
-
 
 class Count(Monoid):
     """The number of entries; of a field that may be null, the number of its values.

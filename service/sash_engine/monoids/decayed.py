@@ -15,8 +15,6 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import difference, in_chunks, lengths, quiet, total
 
-__all__ = ["DecayedSum"]
-
 
 class DecayedSum(Monoid):
     """The sum of a field in which the weight of an entry halves with each half-life; 0 over no entries.

@@ -31,8 +31,6 @@ from sash_engine.monoids.base import (
 )
 from sash_engine.monoids.numerics import first_of_best, lengths, quiet
 
-__all__ = ["ArgMax", "ArgMin", "Max", "MaxCount", "Min", "MinCount", "Range"]
-
 
 class _Extreme(Monoid):
     """Partial: the extreme, of the field's type."""

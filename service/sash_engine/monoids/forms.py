@@ -20,8 +20,6 @@ import numpy as np
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.columns import PYTHON_TYPES, FieldType, Partial, Partials, object_array
 
-__all__ = ["PartialForm", "typed", "typed_parts"]
-
 _OBJECT: tuple[np.dtype[Any], ...] = (np.dtype(object),)
 
 

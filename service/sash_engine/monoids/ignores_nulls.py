@@ -18,8 +18,6 @@ from sash_engine.monoids.base import Array, FieldType, Monoid, Partial, Partials
 from sash_engine.monoids.pane import part_names
 from sash_engine.monoids.suffixes import Suffixes
 
-__all__ = ["IgnoresNulls"]
-
 _OBJECT = (np.dtype(object),)
 _COUNT = np.dtype("<i8")
 _SUMS = ("sum", "decayed_sum")

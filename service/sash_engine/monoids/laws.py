@@ -39,8 +39,6 @@ import numpy as np
 
 from sash_engine.monoids.base import PYTHON_TYPES, Monoid, Partial, Partials, Schema, Values, rows
 
-__all__ = ["LAWS", "LawBroken", "check", "close"]
-
 TOLERANCE = 1e-9
 """The default tolerance for aggregates that are not exact."""
 _SCALARS: Mapping[str, type] = {**{str(kind): python for kind, python in PYTHON_TYPES.items()}, "bytes": bytes}

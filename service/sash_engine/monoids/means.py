@@ -10,8 +10,6 @@ import numpy as np
 from sash_engine.monoids.base import NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Values, typed
 from sash_engine.monoids.numerics import beyond, integer_total, integer_totals, lengths, quiet, total, totals
 
-__all__ = ["GeometricMean", "Mean"]
-
 
 class Mean(Monoid):
     """The arithmetic mean of a field; None over no entries.

@@ -35,17 +35,6 @@ from sash_engine.kernels import join_powers, powers
 from sash_engine.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values, object_array
 from sash_engine.monoids.numerics import in_chunks, powers_of_segments, quiet
 
-__all__ = [
-    "Kurtosis",
-    "RelativeVariation",
-    "Skewness",
-    "StdDev",
-    "StdDevPopulation",
-    "Variance",
-    "VariancePopulation",
-]
-
-
 _FLOAT64 = np.dtype(np.float64)
 
 _ZERO_MEAN = 1e-12

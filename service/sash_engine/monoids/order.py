@@ -23,8 +23,6 @@ from sash_engine.monoids.base import (
     typed,
 )
 
-__all__ = ["Collect", "CollectDistinct", "First", "Last"]
-
 
 class _End(Monoid):
     """Partial: the value itself, of the field's type."""

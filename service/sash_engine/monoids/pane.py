@@ -28,8 +28,6 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import Array, Monoid, Partial, Partials, Values, object_array
 from sash_engine.monoids.numerics import lengths, quiet
 
-__all__ = ["Pane", "exported", "imported", "part_names", "partials_table"]
-
 
 class Pane(Monoid):
     """An aggregate over panes: the values that it reads are partials of another aggregate, as columns by its `dtypes`.

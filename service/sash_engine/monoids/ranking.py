@@ -28,8 +28,6 @@ from sash_engine.monoids.base import (
     typed_parts,
 )
 
-__all__ = ["Join", "Largest", "Smallest"]
-
 MORE = "…"
 
 

@@ -22,8 +22,6 @@ from sash_engine.monoids.base import NUMERIC, Array, FieldType, Monoid, Partial,
 from sash_engine.monoids.comoments import centred, centred_segments
 from sash_engine.monoids.numerics import in_chunks, lengths, quiet, total
 
-__all__ = ["LinearRegression"]
-
 FIELDS_MAX = 16
 _SINGULAR = 1e-12
 """If the smallest eigenvalue of the correlation matrix is a smaller share of the largest, the fields are collinear."""

@@ -22,8 +22,6 @@ from sash_engine.monoids.base import (
 )
 from sash_engine.monoids.numerics import first_of_best, in_chunks, lengths
 
-__all__ = ["LongestIncreasingRun", "M4"]
-
 _INT64 = np.dtype(np.int64)
 
 

@@ -26,8 +26,6 @@ import numpy as np
 
 from sash_engine.monoids.base import Array
 
-__all__ = ["checked_frequent_items", "checked_hll", "checked_kll", "checked_tdigest", "kll_of", "tdigest_of"]
-
 MOST = 2**62
 """A sketch that claims so many entries is damaged."""
 

@@ -38,8 +38,6 @@ from sash_engine.monoids.sketch_forms import (
 )
 from sash_engine.steps import Steps, spans_of
 
-__all__ = ["DistinctCount", "FrequentItems", "Quantile"]
-
 _LARGEST = 1e289
 """A t-digest multiplies values with their weights, of up to 2^62. Smaller values do not overflow."""
 _SLIDING = 14

@@ -16,8 +16,6 @@ from typing import Any, Protocol, overload
 
 from sash_engine.monoids.columns import Partial, Values
 
-__all__ = ["STRIDE", "Suffixes"]
-
 STRIDE = 32
 """Combining two sketches costs as much as updating one with 30 to 100 values."""
 

@@ -30,8 +30,6 @@ from sash_engine.monoids.base import (
     typed,
 )
 
-__all__ = ["Median", "Mode"]
-
 DISTINCT_MAX = 100_000
 _SPENT = "more"
 

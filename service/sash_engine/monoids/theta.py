@@ -20,8 +20,6 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Values
 from sash_wire.murmur import hash_of, hashes_of
 
-__all__ = ["ThetaSketch"]
-
 ONE = 2**63 - 1
 """Theta as DataSketches writes it where no value was left out."""
 

@@ -26,8 +26,6 @@ from sash_engine.monoids.base import (
 )
 from sash_engine.monoids.numerics import difference, in_chunks, lengths, quiet, total
 
-__all__ = ["Histogram", "LinearSlope"]
-
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 BOUNDS_MAX = 1000

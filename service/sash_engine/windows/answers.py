@@ -12,21 +12,6 @@ from sash_engine.monoids.base import Array, Partials
 from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_wire.labels import split
 
-__all__ = [
-    "LATER_COUNTS",
-    "Admission",
-    "Answer",
-    "AnswerColumns",
-    "Counts",
-    "LimitAnswers",
-    "Page",
-    "Series",
-    "Staged",
-    "WindowInfo",
-    "WriteResult",
-    "parts_of",
-]
-
 T = TypeVar("T")
 
 

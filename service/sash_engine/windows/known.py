@@ -46,8 +46,6 @@ from sash_engine.windows.keys.store import Same
 from sash_engine.windows.spec.policies import AggregateSpec, OrderPolicy, SlidePolicy
 from sash_engine.windows.spec.window import ARRIVAL, PLACED, REMOVED, TICK_MAX, TICK_MIN, WindowSpec, check_time
 
-__all__ = ["Known", "kept_spec", "no_known", "numbered_spec", "removed_spec"]
-
 _NEWEST = (Max("int64"), (ARRIVAL,))
 _ROWS = 65_536
 """Rows that one step looks at, unless one range has more."""
@@ -209,7 +207,7 @@ class Known:
         """Keep the rows of a key that are about to be removed or corrected.
 
         Args:
-            times, column, identities: name the rows, as in `KeyStore.remove`; the times are sorted.
+            times, column, identities: name the rows, as in `Forest.remove`; the times are sorted.
             once: whether a row has one name only, as in a retraction.
             applied: how many changes of the write were applied before.
 
@@ -382,7 +380,6 @@ class Known:
             places, ends = self._keys.places(distinct[a:b]), begun[a:b] + lengths[a:b]
             yield
             for i, store in places.others.items():
-                assert isinstance(store, Forest), "no algorithm keeps what was known"
                 which = np.arange(begun[a + i], ends[i])
                 blocks = _Blocks(self, distinct.item(a + i), store, used)
                 yield from blocks.answer(out, which, starts[which], stops[which], known[which])

@@ -25,30 +25,6 @@ from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series
 from sash_engine.windows.batches.batch import AnyBatch
 from sash_wire.coded import Coded
 
-__all__ = [
-    "ALL_KEYS",
-    "EVERYTHING",
-    "KEYS",
-    "AllKeys",
-    "AnswersAt",
-    "Comparison",
-    "EntriesQuery",
-    "Grouped",
-    "GroupedQuestion",
-    "Having",
-    "KeyList",
-    "KeysQuery",
-    "Limit",
-    "Matcher",
-    "Query",
-    "Question",
-    "RangeQuery",
-    "SeriesQuery",
-    "Top",
-    "Where",
-    "selecting",
-]
-
 
 class AllKeys(Enum):
     """Stands for every key that has entries."""

@@ -40,8 +40,7 @@ from sash_engine.windows.batches.values import Fields
 from sash_engine.windows.derived.derived import Cascade, Derived, Rollup
 from sash_engine.windows.derived.view_keys import ViewSlide
 from sash_engine.windows.derived.views import View
-from sash_engine.windows.keys.by_algorithm import ByAlgorithm
-from sash_engine.windows.keys.keys import NEVER, Keys, Own
+from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.keys.pages import PAGES, Numbers, pages_of
 from sash_engine.windows.known import Known, removed_spec
 from sash_engine.windows.questions import (
@@ -87,8 +86,7 @@ class Window:
         max_keys: how many keys it may have.
         block: entries per sealed block.
         pages: rows of the smallest and of the largest page that small keys share, powers of two; None gives every
-            key a store of its own, as windows have whose keys need one (no keys, `when`, `adaptive`, `equal_times`,
-            `algorithm`).
+            key a store of its own, as windows have whose keys need one (no keys, `when`, `adaptive`, `equal_times`).
         clock: tells wall time; a spec that goes by it needs one.
         cold: where forests keep their sealed blocks; None: in memory.
 
@@ -136,10 +134,8 @@ class Window:
         self.cold = cold.part(self.layout) if cold is not None and other else cold
         check_algorithm(spec)
         alone = spec.slide.when is not None or spec.slide.adaptive is not None
-        shared = spec.keyed and not alone and spec.order.equal_times == "keep" and spec.algorithm is None
-        algorithm = spec.algorithm
-        own: Own = partial(Forest, cold=self.cold) if algorithm is None else partial(ByAlgorithm, algorithm=algorithm)
-        self.keys = keys = Keys(self.layout, self.pages if shared else None, own)
+        shared = spec.keyed and not alone and spec.order.equal_times == "keep"
+        self.keys = keys = Keys(self.layout, self.pages if shared else None, partial(Forest, cold=self.cold))
         keys.kept_bytes = _KEPT_BYTES * len(spec.parts) or keys.kept_bytes
         self.slide_policy = slide = Slide(spec, self.layout, keys, self._clock, self.counts)
         self.derived: Derived[Window] = Derived(
@@ -234,7 +230,7 @@ class Window:
 
     def bulk_insert(self, batch: AnyBatch) -> WriteResult:
         """Insert many entries, those of each key as one, and slide; see `Plane.bulk_insert`."""
-        return self._count(self._writer.bulk_insert(batch))
+        return finished(self.bulk_insert_steps(batch))
 
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
         """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
@@ -543,11 +539,6 @@ class Window:
 
     def add_aggregates(self, aggregates: Mapping[str, Any]) -> WindowInfo:
         """Add aggregates and compute them from the entries that are there; see `Plane.add_aggregates`."""
-        if self.spec.algorithm is not None:
-            raise Unsupported(
-                f"window {self.spec.name!r} runs on {self.spec.algorithm}, which keeps no values to compute from",
-                field="aggregates",
-            )
         wider = widened(self.spec, aggregates)
         if self._panes is not None:
             for name in wider.aggregates.keys() - self.spec.aggregates.keys():

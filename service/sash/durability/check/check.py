@@ -37,8 +37,6 @@ from sash_engine.windows.derived.views import View
 from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["MAX_KEYS", "CheckedDerived", "CheckedWindow", "Damage", "Found", "check"]
-
 MAX_KEYS = 2**31
 """A window that is read may have so many keys, whatever the settings of its service were."""
 

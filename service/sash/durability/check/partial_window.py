@@ -15,8 +15,6 @@ from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.batches.ledger import Part
 from sash_engine.windows.window import Window
 
-__all__ = ["PartialWindow"]
-
 
 class PartialWindow(StoredWindow):
     """A window that is read without its damaged values.

@@ -20,8 +20,6 @@ from sash.durability.images.export import export
 from sash.durability.records.commands import StageBatch
 from sash.durability.storage import Storage
 
-__all__ = ["salvage"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from sash.durability.tier import TierView
 from sash_engine.errors import DataLoss
 from sash_engine.windows.batches.ledger import Ledger
 
-__all__ = ["Scan"]
-
 _KEYS_PER_TRIP = 64
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sash_engine.errors import OutOfRoom, SashError
 
-__all__ = ["Backoff"]
-
 _PAUSE_MAX = 64
 
 

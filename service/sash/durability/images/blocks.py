@@ -19,8 +19,6 @@ from sash_engine.forest import Layout
 from sash_engine.forest.cold import Cold, PendingBlock
 from sash_engine.monoids.base import Array
 
-__all__ = ["BlockStore"]
-
 _BLOCK_MORE = 1024  # bytes that a tier needs for a block beside its columns, about
 
 

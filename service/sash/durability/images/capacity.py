@@ -27,8 +27,6 @@ from sash.durability.journal.journal import MIB
 from sash.durability.journal.session import TierSession
 from sash_engine.errors import OutOfRoom, SashError
 
-__all__ = ["Capacity"]
-
 _COMMIT_BYTES = 16_384
 """Space that a small write takes if it has a commit of its own: four pages of LMDB. Larger writes take multiples."""
 

@@ -26,8 +26,6 @@ from sash.durability.journal.journal import CHUNK_BYTES
 from sash.durability.journal.session import STORING, TierSession
 from sash_engine.errors import OutOfRoom
 
-__all__ = ["Checkpoint", "Progress"]
-
 
 class Progress(enum.Enum):
     """How far a checkpoint is; the module draws it."""

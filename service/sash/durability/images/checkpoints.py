@@ -21,8 +21,6 @@ from sash.runtime.memory import grow_old
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, OutOfRoom, SashError, Unavailable
 
-__all__ = ["Checkpoints"]
-
 _log = logging.getLogger(__name__)
 
 _TURN_S = 0.005

@@ -21,8 +21,6 @@ from sash_engine.aggregators.level_queues import Chunk, Key
 from sash_engine.errors import DataLoss, OutOfRoom, Unavailable
 from sash_engine.monoids import Monoid
 
-__all__ = ["ChunkStore"]
-
 _COMMIT_AT = 256
 """With so many changes a commit takes place. At 16 nodes a chunk, that is one for some 1,000 entries."""
 

@@ -44,8 +44,6 @@ from sash_engine.windows.reading.entries import Entries
 from sash_engine.windows.spec.window import WindowSpec, check_name
 from sash_engine.windows.window import Window
 
-__all__ = ["FRAME_BYTES_MAX", "Importer", "export"]
-
 FRAME_BYTES_MAX = 256 << 20
 """No frame is longer. A frame that claims to be longer is damaged."""
 
@@ -60,11 +58,7 @@ _TEXT_MAX = 500
 
 
 def export(window: Window | View) -> Iterator[bytes]:
-    """Iterate over the frames of a window as it is now. Later writes do not change them. Staged parts are left out.
-
-    Raises:
-        Unsupported: the window runs on an algorithm that keeps no entries.
-    """
+    """Iterate over the frames of a window as it is now. Later writes do not change them. Staged parts are left out."""
     window = window.at_rest() if isinstance(window, View) else window
     keys = window.keys
     numbers = keys.numbers()
@@ -278,8 +272,6 @@ class Importer:
             raise InvalidArgument("an exported window is fed by none", field="from")
         if spec.of is not None:
             raise InvalidArgument("an exported window has its entries itself", field="of")
-        if spec.algorithm is not None:
-            raise InvalidArgument(f"a window on {spec.algorithm} keeps no entries", field="algorithm")
         if header.extra.ledger.parts:
             raise InvalidArgument("staged parts are not exported", field="header.extra.ledger.parts")
 

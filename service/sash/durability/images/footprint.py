@@ -23,8 +23,6 @@ from sash_engine.windows.sliding.adaptive import layout_of
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["COPIES", "ROW_BYTES", "footprint", "held_bytes", "view_footprint"]
-
 COPIES = 3
 KEY_BYTES = 400
 SKETCH_BYTES = 1300

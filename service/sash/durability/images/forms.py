@@ -42,19 +42,6 @@ from sash_engine.windows.spec.window import TICK_MAX, WindowSpec
 from sash_engine.windows.writing.admitting import MAX_ROWS
 from sash_engine.words import first_wrong
 
-__all__ = [
-    "CountsForm",
-    "Head",
-    "Header",
-    "LedgerForm",
-    "Totals",
-    "batch_of",
-    "check_names",
-    "checked",
-    "names_of",
-    "states_of",
-]
-
 F = TypeVar("F", bound="_Form")
 
 _INT64_MAX = 2**63 - 1

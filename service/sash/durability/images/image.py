@@ -38,7 +38,6 @@ import numpy as np
 
 from sash.durability.formats import NO_STORE, pack, seal
 from sash.durability.records.columns import columns_to
-from sash_engine.errors import Unsupported
 from sash_engine.forest import Forest
 from sash_engine.forest.cold import PendingBlock
 from sash_engine.forest.image import ForestImage
@@ -48,8 +47,6 @@ from sash_engine.windows.derived.views import View
 from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.window import Window
-
-__all__ = ["PART_BYTES", "Image", "PartKey", "dump", "no_key", "reached"]
 
 PART_BYTES = 4 << 20
 """A part has no more bytes, unless a single entry, key or block is larger."""
@@ -88,11 +85,7 @@ def reached(window: Window | View) -> dict[str, int]:
 
 
 def dump(window: Window) -> Image:
-    """Take an image of a window at once. Every sealed block of it must be stored.
-
-    Raises:
-        Unsupported: the window runs on an algorithm that keeps no entries.
-    """
+    """Take an image of a window at once. Every sealed block of it must be stored."""
     image = Image(window)
     for _ in image.steps():
         pass
@@ -109,18 +102,9 @@ class Image:
     Args:
         window: the window.
         save: stores the blocks that the image names and that are not stored yet, right before it copies their numbers.
-
-    Raises:
-        Unsupported: the window runs on an algorithm that keeps no entries.
     """
 
     def __init__(self, window: Window, save: Save = _all_are_saved) -> None:
-        if window.spec.algorithm is not None:
-            raise Unsupported(
-                f"window {window.spec.name!r} runs on {window.spec.algorithm}, which keeps partials that nobody can "
-                "store",
-                field="algorithm",
-            )
         self._window, self._save, self._layout = window, save, window.layout
         self._records: deque[_Records] = deque()
         self._totals = {"keys": 0, "unused": 0, "entries": 0, "forests": 0}
@@ -150,7 +134,7 @@ class Image:
             stores = keys.with_own_stores(numbers)
             while some := list(islice(stores, _FORESTS)):
                 for number, store in some:
-                    yield from self._take_forest(number, store.forest)
+                    yield from self._take_forest(number, store)
                 yield
         yield from self._take_unused()
         for number, rollup in enumerate(window.derived.rollups):

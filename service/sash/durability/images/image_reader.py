@@ -23,8 +23,6 @@ from sash_engine.windows.batches.ledger import Ledger
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
-__all__ = ["forest_of", "ledger_of", "restore"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

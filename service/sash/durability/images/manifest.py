@@ -27,8 +27,6 @@ from sash.durability.journal.session import TierSession
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batches.ledger import Ledger
 
-__all__ = ["Garbage", "ImageDraft", "Manifest", "Ranges", "Remains", "StoredImage", "ranges_of"]
-
 _RANGES_MAX = 256
 """A pointer names blocks in at most so many ranges. Deleting a window tries no number in the gaps between them."""
 

@@ -36,7 +36,7 @@ from sash.durability.images.manifest import Manifest, Remains
 from sash.durability.journal.journal import anew
 from sash.durability.journal.session import TierSession
 from sash.durability.records.columns import batch_from
-from sash.durability.records.joined_texts import coded_from, read_together
+from sash.durability.records.shared_texts import coded_from, read_together
 from sash.durability.window_lock import Admission, RestingClock, WindowLock
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
@@ -49,8 +49,6 @@ from sash_engine.windows.batches.ledger import Part
 from sash_engine.windows.derived.views import View
 from sash_engine.windows.spec.window import Durability, WindowSpec
 from sash_engine.windows.window import Window
-
-__all__ = ["State", "StoredWindow", "spec_as_known"]
 
 _PARTS_PER_TRIP = 16
 _RETRY_AFTER_S = 1.0

@@ -9,8 +9,6 @@ from typing import Any
 from sash.durability.journal.roots import End, Group, Start
 from sash_engine.errors import OutOfRoom
 
-__all__ = ["BackgroundWrite", "GroupCommit", "PendingRecord"]
-
 
 @dataclass(slots=True)
 class BackgroundWrite:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from sash.durability import formats as values
 from sash.durability.journal.roots import Start
 
-__all__ = ["GroupIndex", "WrittenGroup"]
-
 
 @dataclass(slots=True)
 class WrittenGroup:

@@ -33,8 +33,6 @@ from sash.durability.tier import ColdTier
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, SashError, Unavailable
 from sash_wire import traces
 
-__all__ = ["Journal", "anew"]
-
 _log = logging.getLogger(__name__)
 
 MIB = 2**20

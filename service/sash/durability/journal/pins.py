@@ -15,8 +15,6 @@ from sash.durability.journal.group_commit import BackgroundWrite
 from sash_engine.clock import Clock
 from sash_engine.errors import Unavailable
 
-__all__ = ["Pin", "Pins"]
-
 _IDLE_S = 300.0
 """After so long without a read, a pin ends if deletes wait for it."""
 

@@ -16,8 +16,6 @@ from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock
 from sash_engine.errors import Unavailable
 
-__all__ = ["RetryingTier"]
-
 _log = logging.getLogger(__name__)
 
 _PATIENCE_S = 30.0

@@ -34,19 +34,6 @@ from typing import Any, NamedTuple
 from sash.durability import formats as values
 from sash_engine.errors import DataLoss
 
-__all__ = [
-    "ROOTS",
-    "End",
-    "Group",
-    "JournalPosition",
-    "Meta",
-    "Start",
-    "check_covered",
-    "check_together",
-    "last_out_of_date",
-    "store_among",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Meta:

@@ -25,8 +25,6 @@ from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss
 from sash_engine.forest.cold import Cache
 
-__all__ = ["MAKING_ROOM", "STORING", "TierSession"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)

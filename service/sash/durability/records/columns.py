@@ -24,20 +24,6 @@ from sash_engine.forest.layout import Layout
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
 
-__all__ = [
-    "batch_from",
-    "batch_to",
-    "coded_from",
-    "codes_from",
-    "columns_from",
-    "columns_to",
-    "plain_coded_to",
-    "sealed_from",
-    "sealed_to",
-    "size_of",
-    "texts_bytes",
-]
-
 _WIDTHS = (np.dtype("<u1"), np.dtype("<u2"), np.dtype("<u4"))
 
 

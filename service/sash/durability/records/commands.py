@@ -34,32 +34,6 @@ from sash_engine.windows.window import Window
 from sash_engine.windows.writing import changes
 from sash_wire.placement import shard_of
 
-__all__ = [
-    "AddAggregates",
-    "Admit",
-    "BulkEvict",
-    "BulkInsert",
-    "Command",
-    "Commit",
-    "Evict",
-    "EvictRange",
-    "Expire",
-    "Insert",
-    "Long",
-    "Operation",
-    "Punctuate",
-    "Retract",
-    "Stage",
-    "StageBatch",
-    "Tidy",
-    "Update",
-    "Write",
-    "eviction_of",
-    "read",
-    "signed",
-    "takes_long",
-]
-
 R = TypeVar("R")
 
 _NUMBERED = "numbered"
@@ -68,8 +42,8 @@ _EXPIRES_NS_UNSAID = 3_600 * 10**9
 """How long a part is kept if its record does not say so. A replay depends on this number, so it never changes."""
 
 
-class Operation(Protocol):
-    """One kind of write."""
+class Short(Protocol):
+    """One kind of write that is applied at once."""
 
     @property
     def kind(self) -> str:
@@ -135,11 +109,14 @@ class Write:
 
     def apply(self, window: Window) -> WriteResult:
         """Apply it to a window, which remembers its producer; raises as the operation does."""
-        return self._noted(window, self.operation.apply(window, self.now_ns))
+        operation = self.operation
+        if isinstance(operation, Long):
+            return self._noted(window, finished(operation.steps(window, self.now_ns)))
+        return self._noted(window, operation.apply(window, self.now_ns))
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
-        assert isinstance(self.operation, Long | Commit | Derive), "only these take long"
+        assert isinstance(self.operation, Long), "only these take long"
         return self._noted(window, (yield from self.operation.steps(window, self.now_ns)))
 
     def _noted(self, window: Window, result: WriteResult) -> WriteResult:
@@ -253,11 +230,8 @@ class BulkInsert(_OfBatch[WriteResult]):
 
     kind: ClassVar[str] = "bulk_insert"
 
-    def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return finished(self.steps(window, now_ns))
-
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """As `apply`, in steps."""
+        """Change the window, or raise a `SashError` and change nothing. Others wait from the first step to the last."""
         return window.bulk_insert_steps(self.batch)
 
     def digest(self) -> bytes:
@@ -296,11 +270,8 @@ class Admit(_OfBatch[Admission]):
         """Where its rows stand in the whole write."""
         return np.arange(self.entries) if self.mine is None else np.flatnonzero(self.mine)
 
-    def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return finished(self.steps(window, now_ns))
-
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """As `apply`, in steps."""
+        """Change the window, or raise a `SashError` and change nothing. Others wait from the first step to the last."""
         if self.decided is not None:
             return (yield from window.insert_rows_steps(self.batch))
         self.deciding = True
@@ -438,11 +409,8 @@ class _Change(_OfBatch[WriteResult]):
 
     retracts: ClassVar[bool]
 
-    def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return finished(self.steps(window, now_ns))
-
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """As `apply`, in steps."""
+        """Change the window, or raise a `SashError` and change nothing. Others wait from the first step to the last."""
         batch, absent = yield from window.timed_steps(self.batch, self.retracts)
         change = window.retract_steps if self.retracts else window.update_steps
         result = yield from change(batch)
@@ -519,7 +487,6 @@ def eviction_of(
     return (EvictAndReset if reset_mark else EvictRange)(start, last, key)
 
 
-Long = BulkInsert | Retract | Update | Admit
 """Writes with a bulk, that take long if it is large."""
 
 
@@ -531,7 +498,7 @@ def takes_long(operation: Operation, window: Window, is_large: bool) -> bool:
         return True
     if isinstance(operation, Derive):
         return operation.is_view
-    return is_large and isinstance(operation, Long)
+    return is_large and isinstance(operation, BulkInsert | Retract | Update)
 
 
 @dataclass(slots=True)
@@ -620,8 +587,8 @@ class Stage:
 class Commit(Command[WriteResult]):
     """Apply staged parts, in this order, as one write.
 
-    Before `apply`, `batches` has the entries of its parts: the list is emptied as they are applied, so that they are
-    let go. After it, `dropped` has the parts that are no longer needed.
+    Before its steps, `batches` has the entries of its parts: the list is emptied as they are applied, so that they are
+    let go. After them, `dropped` has the parts that are no longer needed.
     """
 
     kind: ClassVar[str] = "commit"
@@ -631,11 +598,8 @@ class Commit(Command[WriteResult]):
     batches: list[AnyBatch] = field(default_factory=list)
     dropped: list[Part] = field(default_factory=list)
 
-    def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return finished(self.steps(window, now_ns))
-
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """Do what `apply` does, in steps."""
+        """As of `BulkInsert`."""
         ledger = window.ledger
         ledger.named(self.query, self.batch, self.tokens)
         result = yield from window.bulk_insert_stages_steps(self.batches)
@@ -673,6 +637,12 @@ class Expire:
     def size(self) -> int:
         return 100 + 24 * len(self.tokens or ())
 
+
+Long = BulkInsert | Retract | Update | Admit | Commit | Derive
+"""What is applied in steps, with turns for other calls where it takes long: see `takes_long`."""
+
+Operation = Short | Long
+"""One kind of write."""
 
 _KINDS: dict[str, Callable[..., Operation]] = {
     cls.kind: cls

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sash_engine.steps import Steps, finished
+from sash_engine.steps import Steps
 from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-
-__all__ = ["DROPS", "Derive", "Drop"]
 
 DROPS = ("drop_cascade", "drop_view")
 """The kinds of `Drop`."""
@@ -33,11 +31,8 @@ class Derive:
         """Whether it takes long: a view has the partials of what is there already."""
         return self.document.get("of") is not None
 
-    def apply(self, window: Window, now_ns: int) -> WriteResult:
-        return finished(self.steps(window, now_ns))
-
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """As `apply`, in steps."""
+        """As of `BulkInsert`."""
         yield from window.derive_steps(WindowSpec.parse(self.document))
         return WriteResult()
 

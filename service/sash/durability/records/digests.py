@@ -33,8 +33,6 @@ from sash_engine.windows.batches.ledger import DIGEST_BYTES
 from sash_engine.windows.questions import Limit
 from sash_wire.nulls import is_mark
 
-__all__ = ["of_admit", "of_bulk", "of_entry", "of_evict", "of_evict_range"]
-
 _EXACT = 2**53
 """Integers up to it are float64s, too."""
 

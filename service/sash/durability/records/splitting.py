@@ -10,8 +10,6 @@ from sash_engine.monoids.base import Array
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
 from sash_wire.placement import shards_of
 
-__all__ = ["none_of", "owners", "rows_of", "split", "split_keys"]
-
 
 def owners(window: str, batch: AnyBatch, shards: int) -> Array:
     """Return the shard of each row of a bulk with keys, which was checked."""

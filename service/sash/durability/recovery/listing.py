@@ -22,8 +22,6 @@ from sash.durability.journal.roots import Meta
 from sash.durability.journal.session import TierSession
 from sash.durability.recovery.recovery import RecoveredTier
 
-__all__ = ["Listing"]
-
 
 class Listing:
     """The windows of one service as its tier lists them.

@@ -17,8 +17,6 @@ from sash.durability.journal.session import TierSession
 from sash.durability.recovery.recovery import Make, recover_again
 from sash_engine.errors import DataLoss, SashError
 
-__all__ = ["Recoverer"]
-
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0

@@ -24,8 +24,6 @@ from sash.durability.recovery.replay import Replay
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument, SashError, Unavailable
 from sash_engine.windows.spec.window import Durability, WindowSpec
 
-__all__ = ["Make", "RecoveredTier", "apply_again", "in_thread", "recover", "recover_again"]
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -24,8 +24,6 @@ from sash.durability.images.stored_window import StoredWindow
 from sash.durability.journal.roots import Group
 from sash_engine.errors import DataLoss
 
-__all__ = ["Replay"]
-
 Apply = Callable[[StoredWindow, int, Sequence[Any]], None]
 """Applies a record of that number to a window. If that fails, the window is lost."""
 

@@ -20,23 +20,11 @@ from sash.rest.models import Parameters
 from sash.rest.route import Problems
 from sash_engine.errors import InvalidArgument
 
-__all__ = [
-    "BINARY",
-    "FILE",
-    "NO_VALUES",
-    "NUMBERED",
-    "Name",
-    "Timed",
-    "arrow_imported",
-    "begun",
-    "streamed",
-]
-
 T = TypeVar("T")
 
 Name = Annotated[str, Path(examples=["departure_delay"])]
 
-NO_VALUES: Problems = {422: "The window's algorithm keeps no values"}
+NO_VALUES: Problems = {422: "The window keeps panes or partials, and no single values"}
 NUMBERED: Problems = {
     409: "Writes of its producer are missing before it. Or the producer has used the number for other data. Or a "
     "higher epoch has taken the producer's name over"
@@ -44,7 +32,7 @@ NUMBERED: Problems = {
 BINARY: Mapping[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 FILE = {OCTETS: BINARY}
 
-_ARROW = "sash.rest.separated"
+_ARROW = "sash.rest.csv_bodies"
 """It imports `sash.rest.arrow`."""
 
 

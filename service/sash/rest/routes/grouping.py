@@ -25,8 +25,6 @@ from sash_engine.windows.reading.choosing import check_top
 from sash_engine.windows.reading.costs import MAX_ANSWERS
 from sash_wire.labels import read_condition, read_having
 
-__all__ = ["Conditions", "Grouping", "Partial", "Selecting"]
-
 
 class Conditions(Parameters):
     where: Texts = ()

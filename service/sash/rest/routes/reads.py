@@ -13,11 +13,18 @@ from starlette.responses import Response, StreamingResponse
 from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, allowing, check_interval, each, key_names
 from sash.limits.memory import apart
 from sash.rest import columns, documents
-from sash.rest.answers import answer_document, bulk_document, json_bytes
+from sash.rest.answers import (
+    answer_document,
+    answers_json,
+    bulk_document,
+    json_bytes,
+    pairs_json,
+    series_groups_json,
+    series_json,
+)
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
 from sash.rest.exchange import Whole
-from sash.rest.long import answers_json, pairs_json, series_groups_json, series_json
 from sash.rest.models import ABSENT, Int64, Texts, Time
 from sash.rest.route import STORED, Problems, Route, content, needs, told
 from sash.rest.routes.common import BINARY, NO_VALUES, Name, Timed, arrow_imported, begun, streamed
@@ -30,13 +37,10 @@ from sash_engine.windows.questions import AnswersAt, EntriesQuery, KeysQuery, Ra
 from sash_engine.windows.questions import Query as Question
 from sash_engine.windows.spec.window import WindowSpec, parse_duration
 
-__all__ = ["ROUTER", "query", "range_query"]
-
 ROUTER = APIRouter(route_class=Route, tags=["reads"])
 
 _NO_ANSWER: Problems = {
-    422: "An aggregate depends on the order of entries, so it has no answer over several keys together. Or the "
-    "window's algorithm answers for the whole window only"
+    422: "An aggregate depends on the order of entries, so it has no answer over several keys together"
 }
 
 _START, _END = 1357040000000000, 1357041800000000

@@ -14,8 +14,6 @@ from sash.rest.documents import Status
 from sash.rest.problems import of_status
 from sash.rest.route import Route, needs, told
 
-__all__ = ["ROUTER"]
-
 ROUTER = APIRouter(route_class=Route, tags=["service"])
 
 _TEXT = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}

@@ -22,8 +22,6 @@ from sash.topology import Topology
 from sash_engine.windows.spec.text import MAX_SPEC_BYTES
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["ROUTER"]
-
 ROUTER = APIRouter(route_class=Route, tags=["windows"])
 
 
@@ -161,7 +159,7 @@ async def add_aggregates(call: Call, name: Name) -> dict[str, Any]:
     summary="Export a window with all its state, as one file",
     response_class=StreamingResponse,
     response_description="The window as it is now, as an attachment NAME.sash",
-    responses=told({200: {"content": FILE}}, NO_VALUES, STORED),
+    responses=told({200: {"content": FILE}}, STORED),
     openapi_extra=needs("read"),
 )
 async def export_window(call: Call, name: Name) -> Response:

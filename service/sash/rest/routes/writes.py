@@ -24,8 +24,8 @@ from sash.rest import columns, documents, examples
 from sash.rest.answers import admission_document, change_document, eviction_document, staged_document, write_document
 from sash.rest.bodies import ARROW, CSV, JSON, LINES, NDJSON
 from sash.rest.call import Call
+from sash.rest.large_json import LongList
 from sash.rest.lines import LineError, LineReader, Lines
-from sash.rest.long_json import LongList
 from sash.rest.models import Int64, Parameters
 from sash.rest.ndjson import NdjsonReader
 from sash.rest.problems import of_error
@@ -36,8 +36,6 @@ from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.batch import Batch as Rows
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.writing.changes import named
-
-__all__ = ["ROUTER", "insert"]
 
 ROUTER = APIRouter(route_class=Route, tags=["writes"])
 
@@ -272,7 +270,7 @@ async def _reader(call: Call, spec: WindowSpec) -> LineReader:
     if call.kind == NDJSON:
         return NdjsonReader(spec, call.plane.now_ns)
     await arrow_imported()
-    from sash.rest.separated import CsvReader
+    from sash.rest.csv_bodies import CsvReader
 
     return CsvReader(spec, call.plane.now_ns)
 

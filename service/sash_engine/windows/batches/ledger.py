@@ -49,8 +49,6 @@ from typing import Any, NamedTuple
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ProducerFenced, ResourceExhausted, SequenceReused
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 
-__all__ = ["LastWrite", "Ledger", "Part", "check_origin"]
-
 MAX_NAME_BYTES = 200
 DIGEST_BYTES = 4
 """Of each digest. Of 2^32 writes with a used number and other data, one is taken for a retry."""

@@ -37,8 +37,6 @@ from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBat
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.spec.window import WindowSpec, check_time
 
-__all__ = ["Panes", "batch_of"]
-
 
 class Panes:
     """How the entries of one window become panes.

@@ -14,8 +14,6 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import ROWS, Steps, spans_of
 from sash_engine.windows.batches.batch import Coded
 
-__all__ = ["Rows", "grouped", "ordered"]
-
 _NAMES = 16_384
 """Names of a step: 2 ms."""
 

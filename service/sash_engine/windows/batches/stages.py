@@ -25,8 +25,6 @@ from sash_engine.errors import FailedPrecondition
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded, PartialBatch
 
-__all__ = ["joined", "time_slices"]
-
 _STRIDE = 1_024
 """One time of so many tells where to cut."""
 

@@ -11,8 +11,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_wire import meant
 from sash_wire.nulls import PLACEHOLDERS
 
-__all__ = ["Fields", "no_field"]
-
 _PLAIN: dict[FieldType, type] = {"float64": float, "string": str, "bool": bool}
 """A value of just this type needs no further check."""
 

@@ -57,8 +57,6 @@ from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.labels import join, split
 
-__all__ = ["Cascade", "Derived", "Fed", "Rollup"]
-
 _NAMES = 4_096
 """Keys of which one step finds the groups: 4 ms."""
 _ROWS = 65_536

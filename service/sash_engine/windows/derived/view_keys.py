@@ -26,12 +26,10 @@ from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.keys.ragged import sums
 from sash_engine.windows.keys.readable import ReadableKeys
-from sash_engine.windows.keys.store import KeyStore, ReadableForest, ReadableStore
+from sash_engine.windows.keys.store import ReadableForest
 from sash_engine.windows.keys.totals import KeyTotals
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec
-
-__all__ = ["ViewKeys", "ViewSlide"]
 
 _LAST = 2**63 - 1
 """No row is newer."""
@@ -123,17 +121,17 @@ class ViewSlide:
         self._source.by_age_each(numbers)
 
 
-class Newer(ReadableStore):
-    """The rows of a store that are newer than a time; see `ReadableStore`."""
+class Newer(ReadableForest):
+    """The rows of a forest that are newer than a time; see `ReadableForest`."""
 
     __slots__ = ("_after", "_count", "_layout", "_store")
 
-    def __init__(self, store: KeyStore, layout: Layout, count: Layout, after: int) -> None:
+    def __init__(self, store: Forest, layout: Layout, count: Layout, after: int) -> None:
         self._store, self._layout, self._count, self._after = store, layout, count, after
 
     def __len__(self) -> int:
         rows = self._layout.rows_are_entries
-        return self._store.forest.count_after(self._after) if rows else self.range_totals(NEVER, _LAST, self._count)[0]
+        return self._store.count_after(self._after) if rows else self.range_totals(NEVER, _LAST, self._count)[0]
 
     @property
     def oldest(self) -> int | None:
@@ -144,10 +142,6 @@ class Newer(ReadableStore):
     def newest(self) -> int | None:
         newest = self._store.newest
         return None if newest is None or newest <= self._after else newest
-
-    @property
-    def forest(self) -> NewerRows:
-        return NewerRows(self._store.forest, self._after)
 
     def totals(self, part: Layout | None = None) -> list[Partial]:
         return self.range_totals(NEVER, _LAST, part)[1]
@@ -163,7 +157,7 @@ class Newer(ReadableStore):
 
     def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
         part = self._layout if part is None else part
-        entries, filled, partials = yield from self.forest.fold_steps(starts, stops, part)
+        entries, filled, partials = yield from self.fold_steps(starts, stops, part)
         answers = yield from answers_of(part, partials, filled, entries)
         yield from free_steps(partials, answers)
         return part.counted(entries, answers)
@@ -172,28 +166,19 @@ class Newer(ReadableStore):
         first = self._after + 1 if start is None else max(start, self._after + 1)
         return self._store.capture(first, end) if end is None or first <= end else []
 
-
-class NewerRows(ReadableForest):
-    """The rows of a forest that are newer than a time; see `ReadableForest`."""
-
-    __slots__ = ("_after", "_forest")
-
-    def __init__(self, forest: Forest, after: int) -> None:
-        self._forest, self._after = forest, after
-
     @property
     def rows(self) -> int:
-        return self._forest.count_after(self._after)
+        return self._store.count_after(self._after)
 
     def columns(self) -> list[Array]:
-        rows = self._forest.columns()
+        rows = self._store.columns()
         first = int(rows[0].searchsorted(self._after, "right"))
         return [column[first:] for column in rows]
 
     def fold_steps(
         self, starts: Array, stops: Array, part: Layout | None = None
     ) -> Steps[tuple[Array, Array, list[Partials]]]:
-        return self._forest.fold_steps(np.maximum(starts, self._after + 1), np.maximum(stops, self._after + 1), part)
+        return self._store.fold_steps(np.maximum(starts, self._after + 1), np.maximum(stops, self._after + 1), part)
 
 
 class ViewKeys(ReadableKeys):
@@ -285,12 +270,13 @@ class ViewKeys(ReadableKeys):
 
     def store(self, number: int) -> Newer:
         store = self._keys.store(number)
-        if not self._keys.any_own(np.array([number])):
-            rows, store = store.columns(), Forest(self._layout)  # of at most 64 rows
-            store.bulk_insert(rows[0], rows[1:])
+        if not isinstance(store, Forest):
+            times, *columns = store.columns()
+            store = Forest(self._layout)  # of at most 64 rows
+            store.bulk_insert(times, columns)
         return self._newer(number, store)
 
-    def _newer(self, number: int, store: KeyStore) -> Newer:
+    def _newer(self, number: int, store: Forest) -> Newer:
         return Newer(store, self._lean, self._count, self._slide.after(number))
 
     def entries(self, number: int) -> int:

@@ -37,8 +37,6 @@ from sash_engine.windows.reading.reader import Reader
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["Source", "View"]
-
 _KEYS = 2_048
 """Keys whose entries one step counts: 1 ms where they share pages, 6 ms where each has blocks of its own."""
 

@@ -20,8 +20,6 @@ import numpy.typing as npt
 
 from sash_engine.monoids.base import Array
 
-__all__ = ["Numbers", "PageAllocator", "copied"]
-
 Numbers = npt.NDArray[np.int64]
 """int64 (k,): numbers of keys or rows, or counts."""
 

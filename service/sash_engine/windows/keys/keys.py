@@ -4,8 +4,8 @@
     "LGA" ─▶ 1 ─▶ page of 16          own[i]: key i has a store of its own, else its rows (if any) are in pages
     "EWR" ─▶ 2 ─▶ page of 4
 
-A key begins in the pages (pages.py). It gets a store of its own (store.py), a forest unless the window names an
-algorithm, with the first entry that no page has room for, and keeps it. So a million keys of ten entries need a few
+A key begins in the pages (pages.py). It gets a store of its own, a forest, with the first entry that no page has room
+for, and keeps it. So a million keys of ten entries need a few
 hundred bytes each, and a bulk over many of them is a few vectorised passes. For a larger key an answer costs the same
 whatever its size.
 
@@ -38,12 +38,10 @@ from sash_engine.windows.keys.pages import PAGES, Numbers, Pages
 from sash_engine.windows.keys.ragged import grown
 from sash_engine.windows.keys.range_answers import Places, range_answers_steps
 from sash_engine.windows.keys.small_key import SmallKey
-from sash_engine.windows.keys.store import KeyStore, Same
+from sash_engine.windows.keys.store import Same
 from sash_engine.windows.keys.totals import KeyTotals
 
-__all__ = ["NEVER", "UNKEYED", "Keys", "Own"]
-
-Own = Callable[[Layout], KeyStore]
+Own = Callable[[Layout], Forest]
 """Makes an empty store for one key."""
 
 NEVER = -(2**63)
@@ -101,7 +99,7 @@ class Keys:
         self._new_store = own
         self.kept_bytes = _KEPT_BYTES
         self._own = np.empty(0, np.bool_)
-        self._own_stores: dict[int, KeyStore] = {}
+        self._own_stores: dict[int, Forest] = {}
         self._pages = Pages(layout, *(pages or PAGES))
         self._small = self._pages.largest if pages else 0
         """A key with more rows than this has its own store."""
@@ -222,7 +220,7 @@ class Keys:
 
     # ---------------------------------------------------------------- stores
 
-    def store(self, number: int) -> KeyStore:
+    def store(self, number: int) -> Forest | SmallKey:
         """Return the store of a key: its own, or a view of the pages.
 
         Entries may leave it, but enter it by `insert` and `bulk_insert` of the keys only.
@@ -230,7 +228,7 @@ class Keys:
         store = self._own_stores.get(number)
         return SmallKey(self._pages, number) if store is None else store
 
-    def own_stores(self) -> Collection[KeyStore]:
+    def own_stores(self) -> Collection[Forest]:
         """The stores of all keys that have their own."""
         return self._own_stores.values()
 
@@ -238,7 +236,7 @@ class Keys:
         """Whether one of some keys has a store of its own."""
         return bool(self._own_stores) and bool(self._own[numbers].any())
 
-    def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, KeyStore]]:
+    def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, Forest]]:
         """Of some keys those that have a store of their own: number, store."""
         return ((number, self._own_stores[number]) for number in numbers[self._own[numbers]].tolist())
 
@@ -253,7 +251,7 @@ class Keys:
         numbers, lengths = numbers[lengths > 0], lengths[lengths > 0]
         return numbers, lengths, self._pages.rows(numbers)
 
-    def _own_among(self, numbers: Numbers) -> list[tuple[int, KeyStore]]:
+    def _own_among(self, numbers: Numbers) -> list[tuple[int, Forest]]:
         """The places in `numbers` of keys that have their own store, and it."""
         if not self._own_stores:
             return []
@@ -373,7 +371,7 @@ class Keys:
 
     # ---------------------------------------------------------------- stores that keys get
 
-    def own_store(self, number: int) -> KeyStore:
+    def own_store(self, number: int) -> Forest:
         """A key's own store; a key without one is given one, and its entries move there from the pages."""
         store = self._own_stores.get(number)
         if store is None:
@@ -386,7 +384,7 @@ class Keys:
         return store
 
     def adopt(self, number: int, forest: Forest) -> None:
-        """Give a key without entries a forest, with what is in it: see `KeyStore.forest`."""
+        """Give a key without entries a forest, with what is in it: that is stored."""
         self._own_stores[number] = forest
         self._own[number] = True
         newest = forest.newest
@@ -428,7 +426,7 @@ class Keys:
             self.top, self._top_of = time, number
 
     def bulk_insert(self, number: int, times: Array, columns: Sequence[Array]) -> None:
-        """Insert m >= 1 rows of one key: see `KeyStore.bulk_insert`."""
+        """Insert m >= 1 rows of one key: see `Forest.bulk_insert`."""
         large = self._pages.rows_of(number) + len(times) > self._small
         store = self.own_store(number) if large else self.store(number)
         store.bulk_insert(times, columns)
@@ -482,7 +480,7 @@ class Keys:
         return int(np.count_nonzero((own | (entries > self._small)) & (lengths > 0)))
 
     def replace(self, number: int, times: Array, columns: Sequence[Array]) -> None:
-        """Give rows of a key other values: see `KeyStore.replace`."""
+        """Give rows of a key other values: see `Forest.replace`."""
         self.store(number).replace(times, columns)
 
     # ---------------------------------------------------------------- evicting
@@ -549,14 +547,14 @@ class Keys:
         self.newest()  # `top` may have been of one of them
 
     def remove(self, number: int, times: Array, column: int, values: Sequence[Any]) -> Array:
-        """Remove named rows of a key; see `KeyStore.remove`."""
+        """Remove named rows of a key; see `Forest.remove`."""
         store = self.store(number)
         found = store.remove(times, column, values)
         self._note_evicted(number, store)
         return found
 
     def evict_while(self, number: int, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
-        """Evict the longest run of a key's oldest rows for which `holds`; see `KeyStore.evict_while`."""
+        """Evict the longest run of a key's oldest rows for which `holds`; see `Forest.evict_while`."""
         store = self.store(number)
         evicted = store.evict_while(holds)
         self._note_evicted(number, store)
@@ -585,7 +583,7 @@ class Keys:
         last[small] = self._pages.evict_each(numbers[small], counts[small])
         return last
 
-    def _note_evicted(self, number: int, store: KeyStore) -> None:
+    def _note_evicted(self, number: int, store: Forest | SmallKey) -> None:
         """Note a key from which rows have left and which has no more, if it has a store of its own."""
         if store.newest is None and self._own.item(number):
             self._maybe_empty.add(number)
@@ -604,9 +602,9 @@ class Keys:
         self._use(layout)
 
     def relayout_steps(self, layout: Layout) -> Steps[None]:
-        """As `relayout`, in steps, where all stores are forests; nobody may use the keys from the first to the last."""
+        """As `relayout`, in steps; nobody may use the keys from the first to the last."""
         for store in list(self._own_stores.values()):
-            yield from store.forest.relayout_steps(layout)
+            yield from store.relayout_steps(layout)
             yield
         self._use(layout)
 
@@ -620,7 +618,7 @@ class Keys:
         """Raise AssertionError naming the first invariant that does not hold.
 
         Args:
-            same: compares two partials, for `KeyStore.check_invariants`; equality where None.
+            same: compares two partials, for `Forest.check_invariants`; equality where None.
         """
         self._check_names()
         self._pages.check_invariants()
@@ -655,7 +653,7 @@ class Keys:
                 assert marks == (NEVER, NEVER), f"key {number} does not exist, and has marks"
 
 
-def _evict(store: KeyStore, count: int) -> int:
+def _evict(store: Forest | SmallKey, count: int) -> int:
     """Evict the oldest `count` >= 1 rows; return the time of the last that left."""
     if count > 1:
         store.evict(count - 1)

@@ -29,8 +29,6 @@ from sash_engine.windows.keys.keys import Keys
 from sash_engine.windows.keys.ragged import grown
 from sash_wire.labels import split
 
-__all__ = ["Label", "LabelTable", "in_order_steps"]
-
 _NAMES = 2_048
 """Keys whose labels one step takes in: 2 ms."""
 _VALUES = 8_192

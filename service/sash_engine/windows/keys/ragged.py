@@ -9,8 +9,6 @@ import numpy as np
 from sash_engine.monoids.base import Array
 from sash_engine.windows.keys.allocator import Numbers
 
-__all__ = ["grown", "ragged", "sums"]
-
 
 def ragged(starts: Numbers, lengths: Numbers) -> Numbers:
     """The numbers starts[i], starts[i] + 1, … (lengths[i] >= 0 of them) for each i, one after the other.

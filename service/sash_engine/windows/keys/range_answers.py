@@ -3,7 +3,6 @@
 keys in pages           ──┬──▶ rows of thousands of keys found, gathered and folded in vectorised passes
 keys of an open block   ──┘
 larger keys             forest by forest: `Forest.answer_steps`
-keys in an algorithm    range by range
 """
 
 from __future__ import annotations
@@ -17,9 +16,6 @@ from sash_engine.kernels import gather, rows_at
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.pages import Numbers, Pages
-from sash_engine.windows.keys.store import KeyStore
-
-__all__ = ["Places", "keys_of", "range_answers_steps"]
 
 _ROWS = 32_768
 """Rows that are gathered together: 0.05 ms a column. A key more or less does not matter."""
@@ -30,13 +26,10 @@ _KEYS, _RANGES = 2_048, 8_192
 _ELSEWHERE = -1
 """The columns of a key that is answered about by its store."""
 
-_SINGLE = 16
-"""Ranges that one step asks an algorithm about."""
-
 
 def range_answers_steps(
     pages: Pages,
-    own: Callable[[int], KeyStore | None],
+    own: Callable[[int], Forest | None],
     layout: Layout,
     numbers: Numbers,
     lengths: Numbers,
@@ -65,10 +58,7 @@ def range_answers_steps(
         places = Places(pages, own, numbers[at:end], not exact)
         for i, store in places.others.items():
             which = np.arange(behind[at + i] - lengths[at + i], behind[at + i])
-            if isinstance(store, Forest):
-                yield from store.answer_steps(out, which, starts[which], stops[which])
-            else:
-                yield from _by_algorithm(out, store, which, starts, stops)
+            yield from store.answer_steps(out, which, starts[which], stops[which])
         yield
         keys = np.repeat(np.arange(end - at), lengths[at:end])
         for a, b in spans_of(len(keys), _RANGES):
@@ -99,20 +89,20 @@ class Places:
         sources: columns of some keys: those of the pages.
         of, first, stop: int64 (g,), where the rows of each key are: in one of `sources`, first <= row < stop.
         forests: by key, those that know the fold of all their rows; of others it depends on nothing but the rows.
-        others: by key, the stores that have rows elsewhere.
+        others: by key, the forests that have rows elsewhere.
     """
 
     def __init__(
-        self, pages: Pages, own: Callable[[int], KeyStore | None], numbers: Numbers, folded: bool = False
+        self, pages: Pages, own: Callable[[int], Forest | None], numbers: Numbers, folded: bool = False
     ) -> None:
         self.sources, self.of = [pages.all_columns], np.zeros(len(numbers), np.int64)
         self.first, self.stop = pages.places_each(numbers)
-        self.forests, self.others = dict[int, Forest](), dict[int, KeyStore]()
+        self.forests, self.others = dict[int, Forest](), dict[int, Forest]()
         opened, bounds = list[int](), list[tuple[int, int]]()
         for i, store in enumerate(map(own, numbers.tolist())):
             if store is None:
                 continue
-            if isinstance(store, Forest) and (rows := store.open_rows()) is not None:
+            if (rows := store.open_rows()) is not None:
                 self.sources.append(rows[0])
                 opened.append(i)
                 bounds.append(rows[1:])
@@ -177,14 +167,3 @@ def _answer(out: RangeAnswers, places: Places, which: Array, keys: Array, starts
         moved = np.repeat(moved, ends[at:behind] - runs[at:behind])
         yield from out.put_rows(which[a:b], columns, begin[a:b] + moved, end[a:b] + moved)
         at = behind
-
-
-def _by_algorithm(out: RangeAnswers, store: KeyStore, which: Array, starts: Array, stops: Array) -> Steps[None]:
-    for a, b in spans_of(len(which), _SINGLE):
-        for i in which[a:b].tolist():
-            entries, partials = store.range_totals(int(starts[i]), int(stops[i]) - 1, out.layout)
-            out.rows[i] = entries
-            if entries:
-                packed = [monoid.pack([part]) for monoid, part in zip(out.layout.monoids, partials, strict=True)]
-                yield from out.put_partials(np.array([i]), packed)
-        yield

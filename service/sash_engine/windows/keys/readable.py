@@ -17,10 +17,8 @@ from sash_engine.monoids import Partial
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
 from sash_engine.windows.keys.allocator import Numbers
-from sash_engine.windows.keys.store import ReadableStore
+from sash_engine.windows.keys.store import ReadableForest, ReadableStore
 from sash_engine.windows.keys.totals import KeyTotals
-
-__all__ = ["Now", "ReadableKeys"]
 
 
 class ReadableKeys(Protocol):
@@ -70,7 +68,7 @@ class ReadableKeys(Protocol):
     def any_own(self, numbers: Numbers) -> bool:
         """Whether one of some keys has a store of its own."""
 
-    def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, ReadableStore]]:
+    def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, ReadableForest]]:
         """Of some keys those that have a store of their own."""
 
     def small(self, numbers: Numbers) -> tuple[Numbers, Numbers, list[Array]]:

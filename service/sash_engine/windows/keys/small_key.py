@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.errors import Unsupported
 from sash_engine.forest import Forest, Layout, RowSlice
 from sash_engine.forest.finder import Wanted
 from sash_engine.monoids import Partial
@@ -21,11 +20,9 @@ from sash_engine.steps import Steps
 from sash_engine.windows.keys.pages import Pages
 from sash_engine.windows.keys.store import Same
 
-__all__ = ["SmallKey"]
-
 
 class SmallKey:
-    """The rows of one key that shares pages; see `KeyStore`.
+    """The rows of one key that shares pages; see `Forest`.
 
     Args:
         pages: have the rows. The caller of inserts keeps every key within `Pages.largest` rows.
@@ -50,15 +47,7 @@ class SmallKey:
         """Time of the newest row, in ticks; None where empty."""
         return self._pages.newest(self._key)
 
-    @property
-    def forest(self) -> Forest:
-        """Refuse; see `KeyStore.forest`."""
-        raise Unsupported("a small key has rows in pages, and no forest", field="key")
-
     # ---------------------------------------------------------------- inserting
-
-    def check_insert(self, times: Array) -> None:
-        """Do nothing: rows may come in any order."""
 
     def insert(self, time: int, values: Sequence[Any]) -> None:
         """Insert one row: a scalar per column after the time."""
@@ -72,7 +61,7 @@ class SmallKey:
             self._pages.bulk_insert(np.array([self._key]), np.array([len(times)]), rows)
 
     def replace(self, times: Array, columns: Sequence[Array]) -> None:
-        """Give rows other values; see `KeyStore.replace`."""
+        """Give rows other values; see `Forest.replace`."""
         copy = self._copy()
         copy.replace(times, columns)
         self.drop()
@@ -106,14 +95,14 @@ class SmallKey:
         """Do nothing: all rows are in memory."""
 
     def newest_steps(self, column: int, values: Sequence[Any], once: bool) -> Steps[Array]:
-        """Find the times of the newest rows with some values; see `KeyStore.newest_steps`."""
+        """Find the times of the newest rows with some values; see `Forest.newest_steps`."""
         columns, wanted = self.columns(), Wanted(values, once)
         yield from wanted.prepared()
         wanted.take(columns[0], columns[column], 0, len(columns[0]), ())
         return wanted.times
 
     def remove(self, times: Array, column: int, values: Sequence[Any]) -> Array:
-        """Remove single rows; see `KeyStore.remove`."""
+        """Remove single rows; see `Forest.remove`."""
         rows = self._search(times, column, values, True)
         gone = np.zeros(self._pages.rows_of(self._key), np.bool_)
         gone[rows[rows >= 0]] = True
@@ -121,7 +110,7 @@ class SmallKey:
         return rows >= 0
 
     def correct(self, times: Array, column: int, values: Sequence[Any], columns: Sequence[Array]) -> Array:
-        """Give single rows other values; see `KeyStore.correct`."""
+        """Give single rows other values; see `Forest.correct`."""
         rows = self._search(times, column, values, False)
         there = rows >= 0
         self._pages.give(self._key, rows[there], [each[there] for each in columns])
@@ -142,7 +131,7 @@ class SmallKey:
         return rows
 
     def evict_while(self, holds: Callable[[int, Sequence[Partial]], bool]) -> tuple[int, int | None]:
-        """Evict the longest run of oldest rows for which `holds`; see `KeyStore.evict_while`."""
+        """Evict the longest run of oldest rows for which `holds`; see `Forest.evict_while`."""
         copy = self._copy()
         evicted, last = copy.evict_while(holds)
         self.evict(self._pages.rows_of(self._key) - copy.rows)
@@ -184,7 +173,7 @@ class SmallKey:
         return self._copy().series_steps(starts, stops, part)
 
     def neighbours(self, time: int) -> tuple[int | None, int | None]:
-        """The times of the rows beside a time; see `KeyStore.neighbours`."""
+        """The times of the rows beside a time; see `Forest.neighbours`."""
         times = self.columns()[0].tolist()
         at = bisect_right(times, time)
         return times[at - 1] if at else None, times[at] if at < len(times) else None
@@ -194,7 +183,7 @@ class SmallKey:
         return self._pages.columns(self._key)
 
     def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
-        """The rows with start <= time <= end as they are now; see `KeyStore.capture`."""
+        """The rows with start <= time <= end as they are now; see `Forest.capture`."""
         columns = self.columns()
         first = 0 if start is None else int(columns[0].searchsorted(start, "left"))
         stop = len(columns[0]) if end is None else int(columns[0].searchsorted(end, "right"))

@@ -27,8 +27,6 @@ from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.ragged import grown
 
-__all__ = ["KeyTotals", "Totals", "partials_of", "partials_of_buckets", "rows_of"]
-
 _TIMES_BYTES = 17
 _COUNT: Monoid = Count()
 

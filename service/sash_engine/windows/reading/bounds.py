@@ -10,10 +10,7 @@ from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.readable import Now
 from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.reading.costs import Costs
-from sash_engine.windows.spec.algorithms import check_ranges
 from sash_engine.windows.spec.window import TICK_MAX, WindowSpec, check_time, parse_duration
-
-__all__ = ["bounds_of", "buckets_of", "check_sessions", "last_of", "trailing", "trailing_each"]
 
 
 def check_sessions(question: SeriesQuery) -> None:
@@ -44,7 +41,6 @@ def bounds_of(question: SeriesQuery, spec: WindowSpec) -> tuple[int, int]:
     check_time(end, "end")
     if start >= end:
         raise InvalidArgument(f"start {start} is not before end {end}", field="start", limit=str(end - 1))
-    check_ranges(spec.algorithm)
     return start, end
 
 
@@ -53,7 +49,6 @@ def buckets_of(question: SeriesQuery, spec: WindowSpec, costs: Costs) -> tuple[N
 
     Raises:
         InvalidArgument: start >= end, or more buckets than the limit.
-        Unsupported: the window's algorithm answers no ranges.
     """
     check_sessions(question)
     start, end = bounds_of(question, spec)

@@ -31,19 +31,6 @@ from sash_engine.windows.questions import Grouped, Having, Top
 from sash_engine.windows.reading.costs import MAX_ANSWERS
 from sash_wire.meant import instead
 
-__all__ = [
-    "COMPARISONS",
-    "Column",
-    "Compared",
-    "check_choice",
-    "check_compared",
-    "check_top",
-    "chosen",
-    "chosen_answers",
-    "names_compared",
-    "passing",
-]
-
 MAX_HAVING = 64
 _ENTRIES = "entries"
 _VALUES = 65_536

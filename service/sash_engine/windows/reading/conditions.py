@@ -26,8 +26,6 @@ from sash_engine.windows.keys.ragged import grown
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.questions import Where
 
-__all__ = ["Condition", "by_codes", "by_names", "names_steps", "only_of", "pattern"]
-
 MAX_PATTERN, MAX_PROGRAM = 1_024, 2_000
 
 PAGE_NAMES = 32_768

@@ -16,17 +16,6 @@ from sash_engine.monoids import Monoid
 from sash_engine.windows.answers import Answer
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = [
-    "ENTRY_BYTES",
-    "MAX_ANSWERS",
-    "MAX_BUCKETS",
-    "MAX_LARGE_BUCKETS",
-    "MAX_PAIR_ANSWERS",
-    "MAX_VALUES",
-    "Costs",
-    "costs_of",
-]
-
 MAX_BUCKETS = 1_000_000
 MAX_LARGE_BUCKETS = 10_000
 MAX_ANSWERS = 100_000

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sash_engine.errors import Unsupported
 from sash_engine.forest import Cold, RowSlice
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids.base import Array
@@ -26,8 +25,6 @@ from sash_engine.windows.batches.panes import batch_of
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
-
-__all__ = ["BULK_ROWS", "Entries"]
 
 BULK_ROWS = 16_384
 """Rows of a bulk. With a key each, it takes 2 ms to make and 3 ms to write as JSON."""
@@ -50,9 +47,6 @@ class Entries:
         reverse: the last one first. The limit counts from there.
 
     With panes a row is a pane, and bulks are of partials.
-
-    Raises:
-        Unsupported: the window runs on an algorithm that keeps no entries.
     """
 
     def __init__(
@@ -99,11 +93,6 @@ class Entries:
         limit: int | None,
         reverse: bool,
     ) -> Steps[None]:
-        if spec.algorithm is not None:
-            raise Unsupported(
-                f"window {spec.name!r} runs on {spec.algorithm}, which keeps partials and no entries",
-                field="algorithm",
-            )
         assert rows >= 1
         self._spec, self._layout, self._cold, self._rows, self._reverse = spec, keys.layout, cold, rows, reverse
         small, lengths, self._small = keys.small(numbers)

@@ -30,8 +30,6 @@ from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.keys.totals import KeyTotals, Totals
 
-__all__ = ["Bounds", "fold_groups", "nothing_of"]
-
 _KEYS, _ROWS = 65_536, 32_768
 """Keys that one step looks at, and rows of small keys that it folds."""
 _MANY = 4_096

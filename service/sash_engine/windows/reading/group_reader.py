@@ -49,8 +49,6 @@ from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
 
-__all__ = ["Chosen", "GroupReader", "Span"]
-
 _KEYS = 65_536
 """Keys that one step looks at."""
 _SPANS = 16_384

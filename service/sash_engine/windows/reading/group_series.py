@@ -30,8 +30,6 @@ from sash_engine.windows.keys.ragged import ragged
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.keys.totals import Totals, rows_of
 
-__all__ = ["KEYS", "PaneFolds", "series_steps"]
-
 KEYS = 1_024
 """Small keys that one step looks at, at most: with a sum, 0.5 ms at ten entries each, 2 ms at 64."""
 
@@ -70,8 +68,8 @@ def series_steps(
     # Behind all small keys: a pane has its rows in the same order, whichever keys of other groups are asked about.
     for a, b in spans_of(len(numbers), KEYS):
         groups_of = dict(zip(numbers[a:b].tolist(), group_of[a:b].tolist(), strict=True))
-        for number, store in keys.with_own_stores(numbers[a:b]):
-            forest, group = store.forest, groups_of[number]
+        for number, forest in keys.with_own_stores(numbers[a:b]):
+            group = groups_of[number]
             if forest.rows <= _ROWS_OF_FOREST:
                 columns = forest.columns()
                 panes.take(columns, np.full(len(columns[0]), group))

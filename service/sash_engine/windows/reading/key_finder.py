@@ -17,8 +17,6 @@ from sash_engine.windows.questions import AllKeys, KeyList
 from sash_engine.windows.reading.costs import Costs
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["KeyFinder", "Numbers"]
-
 _WAYS = "REST: key=… or all_keys=true; sash: --key or --all-keys; Python: key=…, keys=[…] or keys=ALL_KEYS"
 
 _NAMES = 4_096

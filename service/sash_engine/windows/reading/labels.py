@@ -34,8 +34,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.labels import CONDITIONS, join
 from sash_wire.meant import instead
 
-__all__ = ["Groups", "Labels"]
-
 MAX_CONDITIONS, MAX_VALUES = 64, 100_000
 MAX_EXPRESSIONS = 16
 

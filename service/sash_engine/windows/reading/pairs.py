@@ -28,11 +28,8 @@ from sash_engine.windows.questions import AnswersAt
 from sash_engine.windows.reading.costs import Costs, size_of
 from sash_engine.windows.reading.key_finder import KeyFinder
 from sash_engine.windows.reading.labels import Labels
-from sash_engine.windows.spec.algorithms import check_ranges
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 from sash_wire.coded import Coded
-
-__all__ = ["Pairs"]
 
 _PAIRS, _SIZED_PAIRS = 65_536, 1_024
 """Pairs that are answered together; fewer where answers may be lists, which are counted after each part."""
@@ -95,7 +92,6 @@ class Pairs:
         return out
 
     def _check(self, question: AnswersAt, lookbacks: int) -> None:
-        check_ranges(self._spec.algorithm)
         times, keys = question.times, question.keys
         n = len(times)
         self._costs.check_pairs(n, lookbacks)

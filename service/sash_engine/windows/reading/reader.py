@@ -52,11 +52,8 @@ from sash_engine.windows.reading.key_finder import KeyFinder, Numbers
 from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.reading.pairs import Pairs
 from sash_engine.windows.reading.session_series import sessions_steps
-from sash_engine.windows.spec.algorithms import check_ranges, check_values
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time, parse_duration
 from sash_wire.meant import instead
-
-__all__ = ["MAX_LOOKBACKS", "Reader"]
 
 Q = TypeVar("Q", bound=GroupedQuestion)
 R = TypeVar("R")
@@ -230,7 +227,6 @@ class Reader:
         spans = self.spans(question.lookbacks)
         if question.as_of is not None:
             check_time(question.as_of, "as_of")
-            check_ranges(self._spec.algorithm)
         if question.known_at is not None:
             if question.as_of is None:
                 raise InvalidArgument("known_at is for questions about the past: say as_of", field="known_at")
@@ -364,7 +360,6 @@ class Reader:
     def _checked_range(self, question: RangeQuery) -> int:
         """The last time of a range."""
         check_time(question.start, "start")
-        check_ranges(self._spec.algorithm)
         return last_of(question.start, question.end, question.end_exclusive)
 
     def series(self, question: SeriesQuery) -> Series:
@@ -392,13 +387,10 @@ class Reader:
             self._asked.check_several(key)
             self._groups.check(question.selection)
             found = yield from self._groups.together(question.selection.where, keys)
-            check_values(self._spec.algorithm)
         else:
             number = self._asked.find(self._asked.name(key))
             found = Chosen.together(np.array([] if number is None else [number], np.int64))
-        if question.partials:
-            check_values(self._spec.algorithm)
-        elif len(found.numbers) == 1:
+        if not question.partials and len(found.numbers) == 1:
             number, n = found.numbers.item(), len(starts)
             if self._costs.sized and n > 1:
                 entries, answers = self._keys.range_query(number, question.start, int(stops[-1]) - 1, self._layout)
@@ -416,7 +408,6 @@ class Reader:
             return _of_groups((yield from rollup.series_groups(question)))
         starts, stops, _, wide = buckets_of(question, self._spec, self._costs)
         self._check_grouped(question)
-        check_values(self._spec.algorithm)
         return (yield from self._groups.series(question, starts, stops, wide))
 
     def answers_at_steps(self, question: AnswersAt) -> Steps[list[AnswerColumns]]:
@@ -434,7 +425,7 @@ class Reader:
         Raises:
             InvalidArgument: start > end; or start >= end, where the end is exclusive; or limit < 1; or `known` with
                 several keys.
-            Unsupported: the window's algorithm keeps no values; or it does not keep what was known when.
+            Unsupported: the window does not keep what was known when.
         """
         return finished(self.entries_steps(question, rows))
 
@@ -486,8 +477,6 @@ class Reader:
             raise InvalidArgument(
                 f"{len(lookbacks)} lookbacks in one query", field="lookbacks", limit=f"{MAX_LOOKBACKS}"
             )
-        if lookbacks:
-            check_ranges(self._spec.algorithm)
         return [(str(text), parse_duration(text, self._spec.time_unit, "lookback")) for text in lookbacks]
 
     # ---------------------------------------------------------------- answers

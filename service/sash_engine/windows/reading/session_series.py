@@ -24,8 +24,6 @@ from sash_engine.windows.reading.costs import Costs
 from sash_engine.windows.sliding.sessions import wider
 from sash_engine.windows.spec.window import WindowSpec, parse_duration
 
-__all__ = ["sessions_steps"]
-
 _SLICES = 64
 """Row slices, of 1,024 entries mostly, that one step reads."""
 
@@ -42,7 +40,6 @@ def sessions_steps(
 
     Raises:
         InvalidArgument: start >= end, or there are more sessions than buckets are allowed.
-        Unsupported: the window's algorithm keeps no entries.
     """
     assert question.gap is not None, "the question is about sessions"
     start, end = bounds_of(question, spec)

@@ -28,8 +28,6 @@ from sash_engine.monoids.numerics import quiet
 from sash_engine.windows.spec.policies import AdaptivePolicy
 from sash_engine.windows.spec.window import ARRIVAL, NUMBERS, WindowSpec
 
-__all__ = ["Adaptive", "layout_of", "leaving"]
-
 _LEAST = 5
 """So many entries at least on each side of a cut, as in ADWIN's implementations."""
 

@@ -18,8 +18,6 @@ from sash_engine.windows.answers import Counts
 from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.keys import NEVER, Keys
 
-__all__ = ["Sessions", "wider"]
-
 _WIDEST = 2**63 - 1
 _ONE_SESSION: Numbers = np.array([NEVER])
 _ONE_SESSION.flags.writeable = False

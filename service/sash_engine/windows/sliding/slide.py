@@ -32,8 +32,6 @@ from sash_engine.windows.sliding.sessions import Sessions
 from sash_engine.windows.spec.predicate import Predicate
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
 
-__all__ = ["Slide"]
-
 Numbers = npt.NDArray[np.int64]
 
 
@@ -188,7 +186,7 @@ class Slide:
         return counts.evicted - before
 
     def _evict_before_change(self, number: int, adaptive: Adaptive) -> None:
-        surplus = adaptive.leaving(*self._keys.own_store(number).forest.pieces(adaptive.slot))
+        surplus = adaptive.leaving(*self._keys.own_store(number).pieces(adaptive.slot))
         if surplus:
             last = self._keys.evict(number, surplus)
             self._counts.evicted += surplus

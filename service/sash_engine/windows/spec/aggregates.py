@@ -15,8 +15,6 @@ from sash_wire.errors import WireError
 from sash_wire.meant import instead, meant, misspelt
 from sash_wire.nulls import mark_of
 
-__all__ = ["monoid_of"]
-
 _OWN = ("function", "field", "returns")
 """Keys that every aggregate may have; all others are the function's own."""
 

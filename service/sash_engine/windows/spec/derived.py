@@ -15,8 +15,6 @@ from typing import Any
 from sash_engine.errors import AlreadyExists, refuse
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = ["check_derived", "completed", "document_of", "widened"]
-
 
 def document_of(spec_document: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
     """The spec of the window that keeps the groups by some parts; by none, its one group is a key.
@@ -66,8 +64,6 @@ def _check_cascade(spec: WindowSpec, source: WindowSpec) -> None:
         why = "keeps one entry of each time, and would have to take others back"
     elif source.identity is not None:
         why = "has an identity: entries that are retracted could not be taken out of panes"
-    elif source.algorithm is not None:
-        why = f"runs on {source.algorithm}"
     if why is not None:
         refuse("from.window", f"{source.name!r} {why}")
     if source.granularity_ticks is not None:
@@ -125,8 +121,6 @@ def completed(spec: WindowSpec, source: WindowSpec) -> WindowSpec:
 def _check_view(spec: WindowSpec, source: WindowSpec) -> None:
     if source.of is not None:
         refuse("of", f"{source.name!r} is a view itself; say of: {source.of}", limit=f"{source.of}")
-    if source.algorithm is not None:
-        refuse("of", f"{source.name!r} runs on {source.algorithm}, which keeps no entries that others could show")
     for name in _SAME:
         if getattr(spec, name) != getattr(source, name):
             refuse(name, f"a view has that of its window, {source.name!r}", limit=f"{getattr(source, name)!r}")

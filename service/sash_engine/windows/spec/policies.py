@@ -7,9 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = ["NO_BOUND", "AdaptivePolicy", "AggregateSpec", "Document", "OrderPolicy", "SlidePolicy", "ticks_or_text"]
-
-
 NO_BOUND = "none"
 """What `order.ahead` says where entries may be as far ahead as they like."""
 

@@ -21,8 +21,6 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import FieldType, Monoid
 from sash_wire.meant import instead
 
-__all__ = ["Predicate"]
-
 FIELD = "slide.when"
 MAX_LENGTH = 1000
 MAX_SUMS = 8

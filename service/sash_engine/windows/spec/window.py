@@ -165,8 +165,7 @@ class WindowSpec(Document):
     )
     algorithm: str | None = Field(
         None,
-        description="Deprecated: leave it out. The name of the algorithm that the window runs on, in memory only. "
-        "Without it, the columnar engine.",
+        description="Deprecated: leave it out. It has no effect: every window runs on the columnar engine.",
     )
     durability: Durability | None = Field(
         None,
@@ -363,7 +362,7 @@ class WindowSpec(Document):
             _ = self.max_age_ticks, self.history_ticks, self.idle_expiry_ns, self.granularity_ticks
             check_ahead(self)
             check_panes(self)
-            check_adaptive(self.slide.adaptive, self.fields, granularity=self.granularity, algorithm=self.algorithm)
+            check_adaptive(self.slide.adaptive, self.fields, self.granularity)
             check_slide(self)
             check_history(self)
             check_identity(self)
@@ -447,8 +446,6 @@ def check_panes(spec: WindowSpec) -> None:
         refuse("slide.max_count", f"{why} that could leave one by one")
     if spec.order.equal_times != "keep":
         refuse("order.equal_times", f"{why} of equal time that could be told apart", limit="keep")
-    if spec.algorithm is not None:
-        refuse("algorithm", f"{why}, and {spec.algorithm} takes entries; leave one of the two out")
 
 
 def check_slide(spec: WindowSpec) -> None:
@@ -491,8 +488,6 @@ def check_history(spec: WindowSpec) -> None:
         )
     if spec.rollups is not None:
         refuse("rollups", "a window with a history has none: they would have the groups of the history, and not of now")
-    if spec.algorithm is not None:
-        refuse("algorithm", f"{spec.algorithm} keeps partials only, and no history of entries")
     kept_ns, idle_ns = spec.history_ns, spec.idle_expiry_ns
     if idle_ns is not None and (kept_ns is None or kept_ns > idle_ns):
         refuse(
@@ -512,7 +507,6 @@ def check_known(spec: WindowSpec) -> None:
     for name, why in (
         ("granularity", "a pane does not say which of its entries arrived when"),
         ("rollups", "they fold the entries of groups, whenever these arrived"),
-        ("algorithm", "it keeps partials only, and no entries"),
         ("idle_expiry", "it forgets keys with all they have"),
     ):
         if getattr(spec, name) is not None:
@@ -534,8 +528,6 @@ def check_identity(spec: WindowSpec) -> None:
         refuse("identity", f"field {name!r} is a {spec.fields[name]}", limit="int64 or string")
     if spec.granularity is not None:
         refuse("identity", "a window with a granularity keeps panes, out of which no single entry can be taken")
-    if spec.algorithm is not None:
-        refuse("identity", f"{spec.algorithm} keeps partials only, out of which no single entry can be taken")
 
 
 def check_nullable(spec: WindowSpec) -> None:
@@ -555,22 +547,21 @@ def check_nullable(spec: WindowSpec) -> None:
             refuse("nullable", f"{name!r} is {needed[name]}, which every entry has to have")
 
 
-def check_adaptive(policy: AdaptivePolicy | None, fields: Mapping[str, str], **others: Any) -> None:
+def check_adaptive(policy: AdaptivePolicy | None, fields: Mapping[str, str], granularity: str | None) -> None:
     """Check that a window can be adaptive.
 
     Args:
         policy: None: nothing to check.
         fields: the window's fields and their types.
-        others: options of the spec that it cannot be combined with.
+        granularity: the window's.
 
     Raises:
-        InvalidArgument: it has another option that excludes it, or no such numeric field.
+        InvalidArgument: the window keeps panes, or has no such numeric field.
     """
     if policy is None:
         return
-    for name, value in others.items():
-        if value is not None:
-            raise InvalidArgument(f"slide.adaptive reads entries: leave {name} out", field="slide.adaptive")
+    if granularity is not None:
+        raise InvalidArgument("slide.adaptive reads entries: leave granularity out", field="slide.adaptive")
     field = policy.field or (next(iter(fields)) if len(fields) == 1 else None)
     if field is None:
         raise InvalidArgument("slide.adaptive: say which field", field="slide.adaptive.field")
@@ -610,8 +601,6 @@ def check_rollups(spec: WindowSpec, monoids: Mapping[str, Monoid]) -> None:
             "identity",
             "a window with rollups has none: an entry that is retracted would have to be found in each group",
         )
-    if spec.algorithm is not None:
-        refuse("algorithm", f"a window with rollups has none: {spec.algorithm} answers for one key at a time")
     if spec.order.equal_times != "keep":
         refuse(
             "order.equal_times",

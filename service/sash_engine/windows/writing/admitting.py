@@ -58,8 +58,6 @@ from sash_engine.windows.writing.order import Order
 from sash_engine.windows.writing.runs import can_add, candidates, ranges_steps
 from sash_wire.labels import split
 
-__all__ = ["Admitting"]
-
 MAX_LIMITS = 16
 MAX_ROWS = 65_536
 """Of one write that decides."""
@@ -409,10 +407,6 @@ class Admitting:
         if not 1 <= len(limits) <= MAX_LIMITS:
             raise InvalidArgument(
                 f"{len(limits)} limits in one write", field="limits", limit=f"1 to {MAX_LIMITS} limits"
-            )
-        if spec.algorithm is not None:
-            raise Unsupported(
-                f"window {spec.name!r} runs on {spec.algorithm}, and limits are for the columnar engine", field="limits"
             )
         if self._order.one_per_time:
             raise Unsupported(

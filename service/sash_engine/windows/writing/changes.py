@@ -38,8 +38,6 @@ from sash_engine.windows.known import Known
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 
-__all__ = ["SCANNED_MAX", "Changes", "checked", "named", "times_of"]
-
 SCANNED_MAX = 2**26
 """Entries that a change without times may have to look through: 0.1 to 2 s, during which the window is held."""
 _NAMES = 1_024
@@ -129,18 +127,11 @@ class Changes:
 
         Raises:
             InvalidArgument: start > end.
-            Unsupported: the window's algorithm evicts at the old end only.
         """
         check_time(start, "start")
         check_time(end, "end")
         if start > end:
             raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
-        if self._spec.algorithm is not None:
-            raise Unsupported(
-                f"window {self._spec.name!r} runs on {self._spec.algorithm}, which evicts the oldest entries only: "
-                "give a time instead of start and end",
-                field="start",
-            )
         numbers = self._keys.numbers() if name is None else self._keys.find_each([name])
         numbers, before = numbers[numbers >= 0], self._counts.evicted
         evicted = self._keys.evict_between_each(numbers, start, end)

@@ -28,8 +28,6 @@ from sash_engine.windows.batches.rows import Rows
 from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.spec.window import NANOSECONDS_PER_TICK, WindowSpec
 
-__all__ = ["Order"]
-
 Numbers = npt.NDArray[np.int64]
 
 _TIMES_A_STEP, _A_SERIES = 2048, 512
@@ -157,11 +155,6 @@ class Order:
         if self._equal == "reject":
             self._refuse_equal(1)
         return self._equal == "last"
-
-    def check_accepted(self, number: int, times: Array) -> None:
-        """Refuse rows that a key's store cannot take; the store of a new key takes any."""
-        if number >= 0:
-            self._keys.store(number).check_insert(times)
 
     # ---------------------------------------------------------------- bulks
 

@@ -27,8 +27,6 @@ from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.range_answers import keys_of
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN
 
-__all__ = ["Candidates", "can_add", "candidates", "ranges_steps"]
-
 _ADDED = ("count", "sum")
 """Functions whose answers over two parts of a range are added."""
 

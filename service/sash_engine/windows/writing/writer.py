@@ -12,8 +12,8 @@ The rows of a write that comes in stages, as the commit of a batch, are never al
 A slice is newer than those before it, so each key is sent its entries in order. The window has the same entries as
 after one bulk with all rows. One bulk would have the rows twice while it sorts them, and sort them in one long step.
 
-Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups, cascades or an
-algorithm, those that drop entries far ahead, reject others or keep one per time, and those that slide by ADWIN, which
+Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups or cascades,
+those that drop entries far ahead, reject others or keep one per time, and those that slide by ADWIN, which
 cuts between the blocks that a bulk has made.
 """
 
@@ -44,8 +44,6 @@ from sash_engine.windows.known import Known, kept_spec
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.order import Order
-
-__all__ = ["Writer"]
 
 _KEYS, _ROWS = 4_096, 65_536
 """Keys and rows that one step inserts: 2 ms of rows of one key in order, 3 ms of small keys. The rows are a multiple of
@@ -95,8 +93,6 @@ class Writer:
         self.order = Order(spec, keys, clock)
         self._idle_ns = spec.idle_expiry_ns
         self._rows_at_once = _ROWS if panes is None else _PANES
-        self._check_store = spec.algorithm is not None
-        """Whether a store may refuse rows."""
 
     def insert(self, name: str, time: int, values: Sequence[Any]) -> WriteResult:
         """Insert one entry of a key and slide."""
@@ -117,8 +113,6 @@ class Writer:
                 order.check_next(number, time)
             if time <= (through := keys.late_through_of[number]):
                 return WriteResult(late=order.refuse_late(1, through))
-        if self._check_store:
-            order.check_accepted(number, np.array([time]))
         replaces = order.replaces(number, time) if order.one_per_time else None
         if self._idle_ns is not None:
             keys.touched[number] = self._clock.now_ns()
@@ -133,12 +127,11 @@ class Writer:
             keys.replace(number, np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
 
-    def bulk_insert(self, batch: AnyBatch) -> WriteResult:
-        """Insert many entries, those of each key as one, and slide."""
-        return finished(self.bulk_insert_steps(batch))
-
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
-        """As `bulk_insert`, in steps. Nobody may read or write the window from the first to the last."""
+        """Insert many entries, those of each key as one, and slide, in steps.
+
+        Nobody may read or write the window from the first to the last.
+        """
         columns, partials, keys, ahead = self.checked_columns(batch), batch.of_partials, batch.keys, 0
         del batch
         if not len(columns[0]):
@@ -283,7 +276,7 @@ class Writer:
         """Whether the window may take some rows of a write before it has seen the others."""
         order = self.order
         drops = order.guards and not order.rejects_ahead
-        decides = drops or order.in_order_only or order.one_per_time or order.rejects_late or self._check_store
+        decides = drops or order.in_order_only or order.one_per_time or order.rejects_late
         gathers = self._panes is not None or self._slide.sessions is not None or self._spec.slide.adaptive is not None
         return not (decides or gathers or self._derived.rollups or self._derived.cascades)
 
@@ -464,9 +457,6 @@ class Writer:
         if order.one_per_time:
             yield from order.settle_equal(rows)
             entries = len(rows.columns[0])
-        if self._check_store:
-            for number, a, b in rows.spans():
-                order.check_accepted(number, rows.columns[0][a:b])
         self.check_room(int(np.count_nonzero(rows.numbers < 0)))
         behind = self._behind(rows)
         # Nothing was changed so far, and nothing below can fail.

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import weakref
 
-from sash.rest.joined import JOINED_BYTES_MAX, Joined
+from sash.rest.transport import JOINED_BYTES_MAX, JoiningTransport
 from tests.support.servers import running_service
 
 
@@ -30,7 +30,7 @@ class Transport:
 
 async def test_what_is_written_in_one_iteration_is_one_write():
     under = Transport()
-    transport = Joined(under, asyncio.get_running_loop())
+    transport = JoiningTransport(under, asyncio.get_running_loop())
     transport.write(b"head")
     transport.write(b"body")
     assert under.did == []
@@ -46,7 +46,7 @@ async def test_what_is_written_in_one_iteration_is_one_write():
 async def test_closing_writes_what_is_left_first_and_aborting_does_not():
     for end, expected in (("close", [b"last", "closed"]), ("abort", ["aborted"])):
         under = Transport()
-        transport = Joined(under, asyncio.get_running_loop())
+        transport = JoiningTransport(under, asyncio.get_running_loop())
         transport.write(b"last")
         getattr(transport, end)()
         await asyncio.sleep(0)
@@ -57,7 +57,7 @@ async def test_a_lost_transport_is_known_no_more():
     """It has the buffers of TLS. What goes on for a client that has gone must not keep them."""
     under = Transport()
     known = weakref.ref(under)
-    transport = Joined(under, asyncio.get_running_loop())
+    transport = JoiningTransport(under, asyncio.get_running_loop())
     transport.write(b"late")
     transport.lost()
     del under
@@ -75,7 +75,7 @@ async def test_a_lost_transport_is_known_no_more():
 async def test_nothing_is_written_to_a_connection_that_ends():
     """uvloop raises for one that is closed. A request may still be worked on that came in front of nonsense."""
     under = Transport()
-    transport = Joined(under, asyncio.get_running_loop())
+    transport = JoiningTransport(under, asyncio.get_running_loop())
     transport.write(b"late")
     under.close()  # by itself: the client is gone
     transport.write(bytes(JOINED_BYTES_MAX + 1))
@@ -89,7 +89,7 @@ async def test_nothing_is_written_to_a_connection_that_ends():
 async def test_many_bytes_are_written_at_once_behind_what_waits():
     """A writer that never yields to the loop must still be paused when the client is slow."""
     under = Transport()
-    transport = Joined(under, asyncio.get_running_loop())
+    transport = JoiningTransport(under, asyncio.get_running_loop())
     many = bytes(JOINED_BYTES_MAX)
     transport.write(b"head")
     transport.write(many)
@@ -104,7 +104,7 @@ async def test_many_bytes_are_written_at_once_behind_what_waits():
 
 def test_an_answer_is_one_write_without_tls_too(monkeypatch):
     writes = []
-    monkeypatch.setattr(Joined, "_flush", _noted(Joined._flush, writes))
+    monkeypatch.setattr(JoiningTransport, "_flush", _noted(JoiningTransport._flush, writes))
     with running_service() as running:
         assert running.http().get("/v1/windows/missing").status_code == 404
     assert [part.startswith(b"HTTP/1.1 404") and part.endswith(b"}\n") for part in writes] == [True]

@@ -22,8 +22,6 @@ from sash.durability.records.columns import batch_from, codes_from, plain_coded_
 from sash_engine.monoids.base import Array
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded
 
-__all__ = ["coded_from", "coded_to", "read_together", "with_one_dictionary"]
-
 _FEW = 1_024
 """A dictionary of so many texts is stored as a list."""
 _LENGTH = np.dtype("<u4")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from sash.durability import write_path
 from sash.durability.formats import pack, unpack
-from sash.durability.records import joined_texts
+from sash.durability.records import shared_texts
 from sash.durability.records.columns import batch_from, batch_to, plain_coded_to
 from sash.durability.records.commands import Commit, StageBatch
-from sash.durability.records.joined_texts import coded_from, coded_to, read_together, with_one_dictionary
+from sash.durability.records.shared_texts import coded_from, coded_to, read_together, with_one_dictionary
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded
 from sash_engine.windows.writing import writer
 from tests.support.failing import entries
@@ -44,7 +44,7 @@ def bulk(texts: list[str], codes: list[int]) -> Batch:
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined_texts, "_FEW", 2)
+    monkeypatch.setattr(shared_texts, "_FEW", 2)
 
 
 @given(columns=COLUMNS, form=FORMS)
@@ -58,7 +58,7 @@ def test_parts_are_joined_without_pandas() -> None:
     """Arrow imports it, where it is installed, for a column that comes from NumPy or goes there."""
     code = (
         "import sys, numpy as np\n"
-        "from sash.durability.records.joined_texts import with_one_dictionary\n"
+        "from sash.durability.records.shared_texts import with_one_dictionary\n"
         "from sash_engine.windows.batches.batch import Batch, Coded\n"
         "bulks = [Batch(np.arange(2), {}, Coded([text, 'b'], np.array([0, 1]))) for text in 'ac']\n"
         "assert with_one_dictionary(bulks)[1].keys.decode().tolist() == ['c', 'b']\n"

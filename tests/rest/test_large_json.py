@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sash.rest import bodies, columns, long_json
+from sash.rest import bodies, columns, large_json
 from sash.rest import lists as json_lists
 from sash.rest.bodies import parse_json
-from sash.rest.long_json import (
+from sash.rest.large_json import (
     LISTED_MAX,
     REST_BYTES_MAX,
     STRETCH_BYTES_MAX,
@@ -47,9 +47,9 @@ documents = st.dictionaries(
 @pytest.fixture(scope="module", autouse=True)
 def all_is_long():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_json, "_PIECE_BYTES", 7)
-        patch.setattr(long_json, "_FEW", 1)
-        patch.setattr(long_json, "_LONG_TEXT", 3)
+        patch.setattr(large_json, "_PIECE_BYTES", 7)
+        patch.setattr(large_json, "_FEW", 1)
+        patch.setattr(large_json, "_LONG_TEXT", 3)
         patch.setattr(json_lists, "ROWS", 3)
         yield
 
@@ -162,7 +162,7 @@ def test_nan_without_quotation_marks_is_explained():
 @pytest.mark.parametrize("each", [b"{}", b"[]", b"[1]", b'{"a":1}'])
 def test_lists_of_lists_and_objects_are_refused_before_they_are_parsed(each, monkeypatch):
     """Six megabytes of them held the event loop for 0.7 s."""
-    monkeypatch.setattr(long_json, "parse_json", None)
+    monkeypatch.setattr(large_json, "parse_json", None)
     body = b'{"time":[' + b",".join([each] * (VALUES_MAX + 1)) + b"]}"
     with pytest.raises(InvalidArgument, match="too many values outside of lists") as error:
         finished(parse_long_json(body))
@@ -174,17 +174,17 @@ def parsed_bytes(monkeypatch):
     """How many bytes each call of the parser has, with steps as they are."""
     monkeypatch.undo()
     found = []
-    real = long_json.orjson.loads
+    real = large_json.orjson.loads
 
     def loads(data):
         found.append(len(data))
         return real(data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(long_json, "_PIECE_BYTES", 1 << 16)
-        patch.setattr(long_json, "_FEW", 64)
-        patch.setattr(long_json, "_LONG_TEXT", 1 << 12)
-        for module in (long_json, bodies):
+        patch.setattr(large_json, "_PIECE_BYTES", 1 << 16)
+        patch.setattr(large_json, "_FEW", 64)
+        patch.setattr(large_json, "_LONG_TEXT", 1 << 12)
+        for module in (large_json, bodies):
             patch.setattr(module.orjson, "loads", loads)
         yield found
 
@@ -252,11 +252,11 @@ def test_a_body_without_columns_has_fewer_values():
 
 
 def test_a_long_bulk_over_http_is_applied_and_refused_like_a_short_one(http, monkeypatch):
-    monkeypatch.setattr(long_json, "_PIECE_BYTES", 1 << 12)
+    monkeypatch.setattr(large_json, "_PIECE_BYTES", 1 << 12)
     monkeypatch.setattr(json_lists, "ROWS", 1 << 12)
     http.post("/v1/windows", json={"name": "long", "aggregates": {"n": {"function": "count"}}})
     n = 9_000
-    monkeypatch.setattr(long_json, "LONG_BYTES", 1 << 16)
+    monkeypatch.setattr(large_json, "LONG_BYTES", 1 << 16)
     written = http.post("/v1/windows/long/bulk-insert", json={"time": list(range(n)), "value": [1.5] * n})
     assert (written.status_code, written.json().get("inserted")) == (200, n), written.text
     refused = http.post(

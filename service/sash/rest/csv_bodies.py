@@ -33,8 +33,6 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.file_formats import csv_values
 from sash_wire.meant import instead
 
-__all__ = ["CsvReader"]
-
 _STRINGS = pa.dictionary(pa.int32(), pa.string())
 _TYPES = {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_(), "string": _STRINGS}
 _INTEGER = re.compile(r"\s*[+-]?[0-9]*\s*")

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-__all__ = ["GONE", "JOINED_BYTES_MAX", "Joined"]
-
 JOINED_BYTES_MAX = 65_536
 """Writes are joined up to this size. What is larger is not copied, and pauses its writer when the client is slow."""
 
@@ -37,7 +35,7 @@ class _Gone(asyncio.Transport):
 GONE = _Gone()
 
 
-class Joined:
+class JoiningTransport:
     """A transport in front of another one.
 
     Args:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from sash.durability.catalogue import Catalogue
 from sash.durability.records.commands import Insert
 from sash.durability.storage import Storage
-from sash.limits.held import Held
+from sash.limits.loop_time import LoopTime
 from sash.limits.turns import Turns
 from sash.plane import Plane
 from sash.runtime.metrics import Metrics
@@ -23,7 +23,7 @@ MS = 1_000_000
 
 def held():
     clock, slices = ManualClock(), []
-    return Held(clock, lambda *slice_: slices.append(slice_), Turns()), clock, slices
+    return LoopTime(clock, lambda *slice_: slices.append(slice_), Turns()), clock, slices
 
 
 async def test_every_stretch_between_two_awaits_is_a_slice():
@@ -85,7 +85,7 @@ async def test_errors_and_cancellation_pass_through():
 
 async def test_a_long_slice_is_logged_once_a_second(caplog):
     watch, clock, _ = held()
-    with caplog.at_level(logging.WARNING, "sash.limits.held"):
+    with caplog.at_level(logging.WARNING, "sash.limits.loop_time"):
         watch.note("query", "flights", 0.05)
         assert not caplog.messages
         for _ in range(5):

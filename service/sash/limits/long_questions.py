@@ -14,14 +14,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-__all__ = ["Asking"]
-
 MOST = 4
 """80 callers with one token asked for the entries of 50,000 keys on 400 connections: 240 of the questions had begun,
 and held 250 MB."""
 
 
-class Asking:
+class LongQuestions:
     """The long questions in progress.
 
     Args:

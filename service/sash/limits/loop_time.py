@@ -18,8 +18,6 @@ from sash.limits.metered import metered
 from sash.limits.turns import Turns
 from sash_engine.clock import Clock
 
-__all__ = ["LONG_S", "Held"]
-
 _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
@@ -28,7 +26,7 @@ LONG_S = 0.05
 _LOG_EVERY_S = 1.0
 
 
-class Held:
+class LoopTime:
     """Measures slices.
 
     Args:

@@ -26,8 +26,6 @@ from sash.rest.bodies import not_json, parse_json
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 
-__all__ = ["LISTED_MAX", "SHORT_BYTES", "VALUES_MAX", "LongList", "is_long", "parse_long_json"]
-
 SHORT_BYTES, LONG_BYTES = 1 << 16, 1 << 18
 """A body of up to the first length is parsed in at most 8 ms; so is one of up to the second one with few brackets."""
 

@@ -5,9 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sash.rest import long
-from sash.rest.answers import answer_document, json_bytes, series_document
-from sash.rest.long import answers_json, series_json
+from sash.rest.answers import answer_document, answers_json, json_bytes, series_document, series_json
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
 
@@ -45,7 +43,7 @@ def whole(found):
 
 @pytest.mark.parametrize("count", [5, 8, 9, 31])
 async def test_many_answers_are_written_some_at_a_time(count, monkeypatch):
-    monkeypatch.setattr(long, "_VALUES", 16)
+    monkeypatch.setattr("sash.rest.answers._VALUES", 16)
     run, given = counted(), answers(count)
     assert await answers_json(given, None, run) == whole(answers(count))
     assert run.steps == -(-count // 4)
@@ -69,8 +67,8 @@ def series(buckets):
 
 @pytest.mark.parametrize("buckets", [7, 16, 33])
 async def test_a_long_series_is_written_column_by_column(buckets, monkeypatch):
-    monkeypatch.setattr(long, "_VALUES", 4)
-    monkeypatch.setattr(long, "_NUMBERS", 8)
+    monkeypatch.setattr("sash.rest.answers._VALUES", 4)
+    monkeypatch.setattr("sash.rest.answers._NUMBERS", 8)
     run = counted()
     expected = json_bytes(series_document(series(buckets), 0, buckets * 10, 10))
     assert await series_json(series(buckets), 0, buckets * 10, 10, run) == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sash.limits.asking import MOST, Asking
+from sash.limits.long_questions import MOST, LongQuestions
 
 
 class Questions:
@@ -25,7 +25,7 @@ async def settled():
 
 
 async def test_further_questions_of_a_caller_wait_and_those_of_others_do_not():
-    asking = Asking()
+    asking = LongQuestions()
     questions = Questions(asking)
     asked = [asyncio.create_task(questions.ask(caller)) for caller in ["ann"] * 3 * MOST + ["bob"]]
     await settled()
@@ -37,7 +37,7 @@ async def test_further_questions_of_a_caller_wait_and_those_of_others_do_not():
 
 
 async def test_a_question_that_is_called_off_leaves_its_place():
-    asking = Asking(1)
+    asking = LongQuestions(1)
     questions = Questions(asking)
     first, second, third = (asyncio.create_task(questions.ask("ann")) for _ in range(3))
     await settled()
@@ -51,7 +51,7 @@ async def test_a_question_that_is_called_off_leaves_its_place():
 
 
 async def test_what_the_service_asks_itself_waits_for_nobody():
-    questions = Questions(Asking(1))
+    questions = Questions(LongQuestions(1))
     asked = [asyncio.create_task(questions.ask("")) for _ in range(3)]
     await settled()
     assert questions.begun == [""] * 3
