@@ -1,4 +1,4 @@
-"""Durable inserts of one caller over one connection: one after the other, and without waiting.
+"""Durable inserts of one caller over one connection: one after the other, and without waiting; and of 64 who wait.
 
     waits      request ──▶ applied ──▶ sync ──▶ answer ──▶ request …                   a sync each
     does not   request, request, request …  ──▶ sync ──▶ answer, answer, answer …      many share a sync
@@ -20,6 +20,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -30,6 +31,7 @@ import numpy as np
 import orjson
 import uvloop
 
+from bench.load import cpu_s
 from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
@@ -88,6 +90,15 @@ def over_http(request: Callable[[int], bytes]) -> Run:
     return run
 
 
+def callers(count: int, one: Run) -> Run:
+    """Callers with a connection each, who wait, in place of one that does not."""
+
+    async def run(service: Running, calls: int, in_flight: int) -> None:
+        await asyncio.gather(*(one(service, calls // count, 1) for _ in range(count)))
+
+    return run
+
+
 async def over_grpc(service: Running, calls: int, in_flight: int) -> None:
     async with grpc.aio.insecure_channel(service.grpc_target) as channel:
         stub, room = pb_grpc.WindowsStub(channel), asyncio.Semaphore(in_flight)
@@ -123,6 +134,7 @@ EDGES: dict[str, Run] = {
     "gRPC, calls": over_grpc,
     "gRPC, InsertStream of one entry each": over_stream,
 }
+CALLERS = 64
 
 
 def commits(service: Running) -> int:
@@ -155,15 +167,26 @@ def main() -> None:
     ):
         window = client.create_window({"name": WINDOW, "aggregates": {"n": {"function": "count"}}})
         print(f"a page written and synced: {sync_ms(Path(name), 10 if smoke else 200):.1f} ms (median)")
+        assert service.process is not None
+        pid = service.process.pid
         print(f"load {os.getloadavg()[0]:.1f}\n")
-        print("| one caller, one connection | in flight | inserts a second | inserts a commit |\n" + "| --- " * 4 + "|")
+        print(
+            "| edge | callers | inserts a second | processor time of one, µs | inserts a commit |\n"
+            + "| --- " * 5
+            + "|"
+        )
         for edge, run in EDGES.items():
-            for in_flight, calls in ((1, 20 if smoke else 200), (64, 200 if smoke else 6_400)):
-                before, start = commits(service), time.perf_counter()
-                uvloop.run(run(service, calls, in_flight))
-                took = time.perf_counter() - start
+            waits, many = (20, 192) if smoke else (200, 6_400)
+            for what, ran, calls in (
+                ("one, waits", partial(run, in_flight=1), waits),
+                ("one, 64 in flight", partial(run, in_flight=CALLERS), many),
+                ("64, each waits", partial(callers(CALLERS, run), in_flight=1), many),
+            ):
+                before, cpu, start = commits(service), cpu_s(pid), time.perf_counter()
+                uvloop.run(ran(service, calls))
+                took, cpu = time.perf_counter() - start, cpu_s(pid) - cpu
                 each = calls / (commits(service) - before)
-                print(f"| {edge} | {in_flight} | {calls / took:,.0f} | {each:.1f} |", flush=True)
+                print(f"| {edge} | {what} | {calls / took:,.0f} | {cpu / calls * 1e6:,.0f} | {each:.1f} |", flush=True)
         [answer] = window.query()
         print(f"\ndigest {hashlib.sha256(str(answer.entries).encode()).hexdigest()[:16]}")
 

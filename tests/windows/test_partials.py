@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import datasketches as ds
 import numpy as np
@@ -12,6 +13,8 @@ from sash_engine.monoids import laws
 from sash_engine.monoids.base import Monoid, Read, object_array
 from sash_engine.monoids.pane import imported
 from sash_engine.windows.batches.batch import Coded, PartialBatch
+from sash_engine.windows.keys.pages import PAGES
+from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.pane_windows import BASE, bulk, window
@@ -74,6 +77,21 @@ def test_partials_out_of_nothing_have_no_rows():
         assert answer.partials["sum"][0].tolist() == [b"\x05"]
         assert [part.tolist() for part in answer.partials["when"]] == [[5], [1]]
     assert w.query("a", [], None)[0].partials is None
+
+
+@pytest.mark.parametrize("pages", [PAGES, None])
+def test_a_series_of_one_key_has_the_partials_of_its_answers(pages):
+    document = {name: each for name, each in BASE.items() if name != "granularity"}
+    w = Window(WindowSpec.parse(document | {"keyed": True}), pages=pages)
+    w.bulk_insert(bulk([(t, (t * 7) % 11) for t in range(40)], ["a"] * 40))
+    asked = SeriesQuery(0, 40, 10, key="a")
+    plain, given = w.reader.series(asked), w.reader.series(replace(asked, partials=True))
+    assert plain.partials is None
+    assert given.partials is not None
+    for name in ("all", "sum"):
+        monoid, _ = w.spec.monoids()[name]
+        partials = monoid.unpack(imported(monoid, given.partials[name], given.entries, name))
+        assert list(map(monoid.lower, partials)) == plain.aggregates[name].tolist()
 
 
 def test_partials_of_many_keys_together():

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.questions import Limit
 from sash_engine.windows.spec.window import WindowSpec
-from sash_engine.windows.window import Window
+from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.model import slow_window
 
 KEYS = ["a", "b", "c"]
@@ -268,3 +269,30 @@ def test_an_unkeyed_window_refuses_keys():
             call()
         assert caught.value.field == "key"
     assert (w.info().oldest, w.info().newest, w.info().keys) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("algorithm", ["daba_lite", "subtract_on_evict", "bulk_fiba"])
+def test_an_algorithm_in_a_spec_changes_nothing(algorithm):
+    """Such windows kept partials alone, took entries in order, and refused what needs more."""
+    document = {
+        "name": "w",
+        "time_unit": "none",
+        "keyed": True,
+        "fields": {"v": "int64"},
+        "aggregates": {"all": {"function": "collect", "field": "v"}, "sum": {"function": "sum", "field": "v"}},
+        "slide": {"max_age": 50},
+    }
+    seen = []
+    for parts in ({}, {"algorithm": algorithm}):
+        w = Window(WindowSpec.parse(document | parts), block=4)
+        times = np.array([30, 5, 5, 41, 12, 60, 33, 28])
+        w.bulk_insert(Batch(times, {"v": np.arange(8)}, Coded(["a", "b"], np.arange(8) % 2)))
+        two = Batch(np.array([61, 62]), {"v": np.array([1, 1])}, Coded(["a"], np.zeros(2, np.int64)))
+        admitted = w.admit(two, [Limit("sum", 10, "<=", 4)])
+        evicted = w.evict_range(30, 40)
+        w.add_aggregates({"max": {"function": "max", "field": "v"}})
+        series = w.series(0, 70, 7, key="a").aggregates["all"].tolist()
+        entries = [batch.times.tolist() for batch in w.entries(None, None, "a")]
+        answers = w.query("a", [10, 40]), w.query(None, [7], None, ALL_KEYS)
+        seen.append((admitted.admitted, evicted, series, entries, answers, w.range_query(5, 61, "b")))
+    assert seen[0] == seen[1]

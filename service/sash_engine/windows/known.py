@@ -380,7 +380,6 @@ class Known:
             places, ends = self._keys.places(distinct[a:b]), begun[a:b] + lengths[a:b]
             yield
             for i, store in places.others.items():
-                assert isinstance(store, Forest), "no algorithm keeps what was known"
                 which = np.arange(begun[a + i], ends[i])
                 blocks = _Blocks(self, distinct.item(a + i), store, used)
                 yield from blocks.answer(out, which, starts[which], stops[which], known[which])

@@ -4,8 +4,8 @@
     "LGA" ─▶ 1 ─▶ page of 16          own[i]: key i has a store of its own, else its rows (if any) are in pages
     "EWR" ─▶ 2 ─▶ page of 4
 
-A key begins in the pages (pages.py). It gets a store of its own (store.py), a forest unless the window names an
-algorithm, with the first entry that no page has room for, and keeps it. So a million keys of ten entries need a few
+A key begins in the pages (pages.py). It gets a store of its own, a forest, with the first entry that no page has room
+for, and keeps it. So a million keys of ten entries need a few
 hundred bytes each, and a bulk over many of them is a few vectorised passes. For a larger key an answer costs the same
 whatever its size.
 

@@ -408,10 +408,6 @@ class Admitting:
             raise InvalidArgument(
                 f"{len(limits)} limits in one write", field="limits", limit=f"1 to {MAX_LIMITS} limits"
             )
-        if spec.algorithm is not None:
-            raise Unsupported(
-                f"window {spec.name!r} runs on {spec.algorithm}, and limits are for the columnar engine", field="limits"
-            )
         if self._order.one_per_time:
             raise Unsupported(
                 f"window {spec.name!r} keeps one entry per time ({spec.order.equal_times}), and a row may take the "

@@ -127,18 +127,11 @@ class Changes:
 
         Raises:
             InvalidArgument: start > end.
-            Unsupported: the window's algorithm evicts at the old end only.
         """
         check_time(start, "start")
         check_time(end, "end")
         if start > end:
             raise InvalidArgument(f"start {start} is after end {end}", field="start", limit=str(end))
-        if self._spec.algorithm is not None:
-            raise Unsupported(
-                f"window {self._spec.name!r} runs on {self._spec.algorithm}, which evicts the oldest entries only: "
-                "give a time instead of start and end",
-                field="start",
-            )
         numbers = self._keys.numbers() if name is None else self._keys.find_each([name])
         numbers, before = numbers[numbers >= 0], self._counts.evicted
         evicted = self._keys.evict_between_each(numbers, start, end)

@@ -12,8 +12,8 @@ The rows of a write that comes in stages, as the commit of a batch, are never al
 A slice is newer than those before it, so each key is sent its entries in order. The window has the same entries as
 after one bulk with all rows. One bulk would have the rows twice while it sorts them, and sort them in one long step.
 
-Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups, cascades or an
-algorithm, those that drop entries far ahead, reject others or keep one per time, and those that slide by ADWIN, which
+Windows that must see all rows of a write together get one bulk: those with panes, sessions, rollups or cascades,
+those that drop entries far ahead, reject others or keep one per time, and those that slide by ADWIN, which
 cuts between the blocks that a bulk has made.
 """
 
