@@ -78,6 +78,7 @@ def test_the_notebook_shows_what_its_cells_answer(service):
         ('```sh\necho \'{"a": 1, "b": 2}\'\n```\n```json\n{"a": 1}\n```', "it prints"),
         ('```sh\necho \'{"a": [1, 2]}\'\n```\n```json\n{"a": [1, "…", 2]}\n```', "it prints"),
         ("```sh\ncurl -s http://127.0.0.1:7071/v1/windows/nope\n```", "NotFound|not found|no window|404"),
+        ("```sh\nsash query nope\n```", "page.md:1: sash: .*nope"),
         ("```cobol\nSTOP RUN.\n```", "nobody runs cobol"),
         ("```toml\n[project\n```", None),
     ],
