@@ -84,6 +84,14 @@ def test_sizes_have_units(monkeypatch, text, size):
     assert load_settings().cache_bytes == size
 
 
+def test_what_is_given_goes_before_variables_in_either_case(monkeypatch):
+    monkeypatch.setenv("SASH_CACHE_BYTES", "1MiB")
+    monkeypatch.setenv("sash_checkpoint_bytes", "2MiB")
+    monkeypatch.setenv("SASH_NOTHING", "1")
+    read = load_settings(cache_bytes=4096, checkpoint_bytes=None)
+    assert (read.cache_bytes, read.checkpoint_bytes, read.grpc_port) == (4096, 2**21, 7070)
+
+
 def test_a_misspelt_function_names_the_one_that_is_meant():
     with pytest.raises(InvalidArgument) as refused:
         WindowSpec.parse({"name": "w", "aggregates": {"q": {"function": "quantil", "q": 0.5}}})
