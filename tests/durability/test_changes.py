@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sash.durability.records.commands import BulkInsert, EvictRange, Punctuate, Retract, Update
+from sash.durability.records.commands import BulkInsert, EvictRange, Punctuate, Retract, Update, takes_long
 from sash_engine.errors import SequenceReused
 from sash_engine.windows.batches.batch import Batch, Origin, untimed
 from tests.support.stored import StorageServer, spec
@@ -178,7 +178,10 @@ async def test_a_long_change_is_applied_in_slices():
     n = 40_000
     await storage.write("w", BulkInsert(Batch(np.arange(n), {"id": np.arange(n) + 1000, "value": np.arange(n)})))
     odd = np.arange(1, n, 2)
-    result = await storage.write("w", Retract(Batch(odd, {"id": odd + 1000})))
+    retraction = Retract(Batch(odd, {"id": odd + 1000}))
+    for each in (retraction, Update(named([1], value=np.array([1]))), BulkInsert(ENTRIES)):
+        assert [takes_long(each, storage.find("w"), is_large) for is_large in (False, True)] == [False, True]
+    result = await storage.write("w", retraction)
     assert (result.retracted, result.missing) == (len(odd), 0)
     storage = await server.crash()
     assert storage.find("w").info().entries == 40 + n // 2
