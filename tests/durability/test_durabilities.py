@@ -7,11 +7,14 @@ import pytest
 
 from sash.durability import storage as storage_module
 from sash.durability.catalogue import Catalogue
+from sash.durability.images.export import export
 from sash.durability.records.commands import BulkInsert, Commit, Expire, Insert, Stage, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, SashError, Unavailable
 from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.window import Window
+from tests.support.failing import parts_of
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.virtual_time import in_virtual_time, passes
 from tests.support.waiting import until
@@ -108,14 +111,31 @@ async def test_an_orderly_stop_commits_what_waits_for_the_interval():
     await storage.stop()
 
 
-async def test_durability_needs_a_tier():
+@pytest.mark.parametrize("durability", ["sync", "interval"])
+async def test_durability_needs_a_tier(durability):
     storage = Storage(Catalogue(), ManualClock())
     await storage.start()
-    with pytest.raises(FailedPrecondition) as refused:
-        await storage.create(spec(durability="sync"))
-    assert refused.value.field == "durability"
+    for create in (
+        lambda of: storage.create(of),
+        lambda of: storage.restore(parts_of(export(Window(of))), None),
+    ):
+        with pytest.raises(FailedPrecondition) as refused:
+            await create(spec(durability=durability))
+        assert refused.value.field == "durability"
     window, _ = await storage.create(spec())
     assert storage.info(window).durability == "memory"
+
+
+async def test_a_window_in_memory_stays_there_when_it_is_imported():
+    server = StorageServer()
+    storage = await server.start()
+    window = await storage.restore(parts_of(export(Window(spec(durability="memory")))), None)
+    assert storage.info(window).durability == "memory"
+    assert (await storage.write("w", Insert(1, {"value": 1}, "a"))).durability == "memory"
+    storage = await server.restart()
+    with pytest.raises(SashError, match="no window"):
+        storage.find("w")
+    await storage.stop()
 
 
 async def test_two_commits_of_one_batch_at_once_apply_it_once():

@@ -7,9 +7,10 @@ import sash_engine
 from sash_engine.errors import InvalidArgument
 from sash_engine.forest import forest
 from sash_engine.forest import series as forest_series
+from sash_engine.monoids.sketches import Quantile
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, AnswersAt, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading import group_folds, group_reader, group_series, key_finder
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
@@ -180,3 +181,24 @@ def test_sketches_of_a_series_are_freed_in_steps(monkeypatch):
     finished(steps_of(filled(), SeriesQuery(0, 100, 5, key="k0")))
     assert freed == list(range(freed[0], freed[-1] - 1, -5))
     assert freed[0] - freed[-1] >= 15, "all but the sums of integers, which are their own answers"
+
+
+def test_blocks_that_are_in_no_pair_yet_are_folded_range_by_range(monkeypatch):
+    """The folds of 1,000 pairs of a key with two million entries were made in one step: 26,000 unions, 0.9 s."""
+    unions = 0
+
+    def counted(self, older, newer):
+        nonlocal unions
+        unions += 1
+        return union(self, older, newer)
+
+    union = Quantile._union
+    monkeypatch.setattr(Quantile, "_union", counted)
+    aggregates = {"q": {"function": "quantile", "field": "v", "q": 0.5}}
+    spec = {"name": "w", "time_unit": "s", "fields": {"v": "float64"}, "aggregates": aggregates}
+    window, n = Window(WindowSpec.parse(spec), block=8), 800
+    window.bulk_insert(Batch.of(window.spec, np.arange(n), {"v": np.arange(n) / 3}))
+    before, most = unions, 0
+    for _ in window.past.answers_at_steps(AnswersAt(np.arange(500, n), None, (400,))):
+        most, before = max(most, unions - before), unions
+    assert 40 <= most <= 60, "the 50 blocks of one range"

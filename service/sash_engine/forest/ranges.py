@@ -342,7 +342,10 @@ def blocks_steps(
         levels.fetch((), sorted(nodes), layout.slots)
         yield
     slots = None if len(layout.slots) == len(directory.monoids) else layout.slots
-    folds = [directory.fold(first, last, slots) for first, last in flat.tolist()]
+    folds = list[list[Partial]]()
+    for first, last in flat.tolist():
+        folds.append(directory.fold(first, last, slots))
+        yield
     out = []
     for at_slot, (slot, monoid) in enumerate(zip(layout.slots, layout.monoids, strict=True)):
         total = _Total(monoid, len(start))
