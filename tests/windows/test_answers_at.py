@@ -317,6 +317,13 @@ def test_pairs_of_a_hot_key_slide(max_age, span, names, slid):
     check(window, [(0, int(time)) for time in random.integers(0, span + 30, 100)], (), names)
 
 
+def test_a_range_alone_does_not_slide(slid):
+    """Behind the newest entry each range was a run of its own if the open block was empty: 25 us a pair."""
+    window = fill(Window(spec_of("no keys", DISTINCT), block=16), [(0, time, time) for time in range(96)], 96)
+    check(window, [(0, time) for time in range(200, 300)], [5])
+    assert slid == []
+
+
 @pytest.mark.skipif(compiled(), reason="compiled, these are near enough to each other")
 def test_few_pairs_far_from_each_other_do_not_slide(slid):
     rows = [(0, time, time) for time in range(3000)]

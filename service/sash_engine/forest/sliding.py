@@ -78,7 +78,7 @@ def _runs(forest: Parts, starts: Array, stops: Array) -> list[Array]:
     for b in (*(np.flatnonzero(apart) + 1).tolist(), len(order)):
         while a < b:
             behind = a + int(end[a:b].searchsorted(begin[a] + _ROWS, "right"))
-            if end[behind - 1] - begin[a] <= (behind - a) * _ROWS_A_RANGE:
+            if behind - a > 1 and end[behind - 1] - begin[a] <= (behind - a) * _ROWS_A_RANGE:
                 runs.append(order[a:behind])
             a = behind
     return runs
