@@ -183,7 +183,14 @@ def test_sketches_of_a_series_are_freed_in_steps(monkeypatch):
     assert freed[0] - freed[-1] >= 15, "all but the sums of integers, which are their own answers"
 
 
-def test_blocks_that_are_in_no_pair_yet_are_folded_range_by_range(monkeypatch):
+@pytest.mark.parametrize(
+    ("n", "first", "lookback", "least", "most"),
+    [
+        pytest.param(800, 500, 400, 40, 60, id="few blocks are folded as they are, range by range"),
+        pytest.param(4000, 3990, 3900, 32, 70, id="many are paired, 64 in a step"),
+    ],
+)
+def test_blocks_that_are_in_no_pair_yet_take_several_steps(n, first, lookback, least, most, monkeypatch):
     """The folds of 1,000 pairs of a key with two million entries were made in one step: 26,000 unions, 0.9 s."""
     unions = 0
 
@@ -196,9 +203,9 @@ def test_blocks_that_are_in_no_pair_yet_are_folded_range_by_range(monkeypatch):
     monkeypatch.setattr(Quantile, "_union", counted)
     aggregates = {"q": {"function": "quantile", "field": "v", "q": 0.5}}
     spec = {"name": "w", "time_unit": "s", "fields": {"v": "float64"}, "aggregates": aggregates}
-    window, n = Window(WindowSpec.parse(spec), block=8), 800
+    window = Window(WindowSpec.parse(spec), block=8)
     window.bulk_insert(Batch.of(window.spec, np.arange(n), {"v": np.arange(n) / 3}))
-    before, most = unions, 0
-    for _ in window.past.answers_at_steps(AnswersAt(np.arange(500, n), None, (400,))):
-        most, before = max(most, unions - before), unions
-    assert 40 <= most <= 60, "the 50 blocks of one range"
+    before, largest = unions, 0
+    for _ in window.past.answers_at_steps(AnswersAt(np.arange(first, n), None, (lookback,))):
+        largest, before = max(largest, unions - before), unions
+    assert least <= largest <= most

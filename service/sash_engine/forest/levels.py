@@ -50,12 +50,16 @@ from sash_engine.forest.level import Level
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
+from sash_engine.steps import Steps
 
 _UNPAIRED = 128
 """Up to so many new blocks are folded as they are: one reduction, where pairing them is one call for every level."""
 
 _ONE_BY_ONE = 3
 """Up to so many new or changed blocks are carried up one by one: a vectorised pass over all levels costs as much."""
+
+_PAIRED = 64
+"""So many new blocks one step pairs where partials are large: a union takes 35 us."""
 
 _STALE = 1_024
 """Stale blocks of one forest: the next question folds them all, in 5 to 10 ms."""
@@ -200,11 +204,19 @@ class Levels:
 
     # ---------------------------------------------------------------- new blocks
 
-    def _catch_up(self) -> None:
-        """Write the nodes that new blocks complete."""
-        tail = self._directory.tail
+    def pair_steps(self, starts: Array, stops: Array) -> Steps[None]:
+        """Write the nodes that new blocks complete, in steps, if one of the runs starts..stops has many such blocks."""
+        if (stops - np.maximum(starts, self._done) > _UNPAIRED).any():
+            large, tail = any(monoid.large for monoid in self._monoids), self._directory.tail
+            while self._done < tail:
+                self._catch_up(min(max(self._done, self._directory.head) + _PAIRED, tail) if large else tail)
+                yield
+
+    def _catch_up(self, tail: int | None = None) -> None:
+        """Write the nodes that new blocks complete, up to some block."""
+        tail = self._directory.tail if tail is None else tail
         if self._directory.has_external:
-            self.fetch((), self._unpaired())
+            self.fetch((), self._unpaired(tail))
             self._directory.note_unstored_partials()
         first, self._done = self._done, tail
         if tail - first > _ONE_BY_ONE:
@@ -218,9 +230,9 @@ class Levels:
                 if self._make(i, position, position + 1) == position:
                     self._combine_pair(i, position)
 
-    def _unpaired(self) -> list[tuple[int, int]]:
-        """Return the nodes that new ones will be made of, as (level, position)."""
-        first, tail, head = self._done, self._directory.tail, self._directory.head
+    def _unpaired(self, tail: int) -> list[tuple[int, int]]:
+        """Return the nodes that new ones will be made of up to block `tail`, as (level, position)."""
+        first, head = self._done, self._directory.head
         found, i = [(0, position) for position in range(max(first, head), tail)], 0
         while tail >> i + 1 > first >> i + 1:
             if first >> i & 1 and (first >> i) - 1 << i >= head:  # the older one of a pair, of which this is the newer
@@ -230,9 +242,9 @@ class Levels:
 
     def _complete(self, first: int) -> None:
         """Write the nodes of level 1 and up that the blocks from `first` on complete."""
-        tail, i = self._directory.tail, 1
-        while tail >> i > first >> i:
-            stop = tail >> i
+        i = 1
+        while self._done >> i > first >> i:
+            stop = self._done >> i
             start = self._make(i, first >> i, stop)
             if start < stop:
                 self._combine_neighbours(i, start, stop)
@@ -477,15 +489,13 @@ class Levels:
     def covers(
         self, starts: Array, stops: Array
     ) -> tuple[list[tuple[Array, Level, Array]], Array, set[tuple[int, int]]]:
-        """What `fold` folds of many runs of blocks starts..stops, int64 (k,), in its order.
+        """What `fold` folds of many runs of blocks starts..stops, int64 (k,), in its order, after `pair_steps`.
 
         Returns:
             which runs have a node of a level, int64, the level, and which rows of it: of each run the oldest node
             first. Then for each run where the blocks begin that follow and are in no pair yet, int64 (k,). And all
             nodes, as `cover` has them.
         """
-        if (stops - np.maximum(starts, self._done) > _UNPAIRED).any():
-            self._catch_up()
         older, newer = list[tuple[Array, Level, Array]](), list[tuple[Array, Level, Array]]()
         nodes = set[tuple[int, int]]()
         stops = paired = np.minimum(np.maximum(starts, self._done), stops)

@@ -333,6 +333,7 @@ def blocks_steps(
     Args:
         ends: which of some folds each run has before it, and behind it: int64 (k,), -1 for none.
     """
+    yield from levels.pair_steps(start, stop)
     terms, paired, nodes = levels.covers(start, stop)
     flat, news = np.unique(np.stack((paired, stop), 1)[paired < stop], axis=0, return_inverse=True)
     unpaired = np.full(len(start), -1)
