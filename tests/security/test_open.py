@@ -41,10 +41,9 @@ def test_a_method_that_is_none_needs_a_token_too(service):
     ("public", "is_open"),
     [("", []), ("metrics", ["/metrics"]), ("docs", ["/docs", "/openapi.json"]), ("metrics, docs", None)],
 )
-def test_some_paths_may_be_public(tmp_path, monkeypatch, public, is_open):
+def test_some_paths_may_be_public(tmp_path, public, is_open):
     paths = ["/metrics", "/docs", "/openapi.json"]
-    monkeypatch.setenv("SASH_PUBLIC", public)
-    with running_service(tokens=write_tokens(tmp_path / "tokens.yaml", TOKENS)) as service:
+    with running_service(tokens=write_tokens(tmp_path / "tokens.yaml", TOKENS), public=public) as service:
         http = service.http()
         found = [path for path in paths if http.get(path).status_code == 200]
         assert found == (paths if is_open is None else is_open)
