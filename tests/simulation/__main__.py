@@ -66,17 +66,17 @@ def main() -> int:
     gc.freeze()  # what was imported stays, and need not be looked at again and again
     for each in (signal.SIGINT, signal.SIGTERM):  # a shell that starts this with & has it ignore SIGINT
         signal.signal(each, stop)
-    for outcome in _outcomes(((kind, seed) for seed in seeds for kind in kinds), given.workers):
+    for outcome, smaller in _outcomes(((kind, seed) for seed in seeds for kind in kinds), given.workers):
         done += 1
         met += outcome.met
         virtual_s += outcome.virtual_s
         unchecked += outcome.unchecked
         restarts += outcome.restarts
-        if outcome.failure is not None:
+        if smaller is not None:
             wrong.append(
                 f"{'--single' if outcome.scenario.cluster is None else '--cluster'} --seed {outcome.scenario.seed}"
             )
-            print(story(shrunk(outcome.scenario), given.lines), flush=True)
+            print(story(smaller, given.lines), flush=True)
         if stopped:
             break
     if given.met:
@@ -99,8 +99,9 @@ def main() -> int:
 
 
 def _outcomes(runs: Iterable[tuple[bool, int]], workers: int) -> Iterable[Any]:
-    """The outcomes of runs side by side, each in a fork of this process, which has imported everything.
+    """The outcomes of runs side by side, and of those that fail made small; each in a fork of this process.
 
+    It has imported everything, and runs nothing itself: a fork that begins in the middle of Lua waits for it for ever.
     A run looks for no garbage. A fork ends before it would: to begin another one takes a tenth of that time.
     """
     from tests.simulation.run import COLLECTED
@@ -122,12 +123,12 @@ def _deaf() -> None:
 
 
 def _run(what: tuple[bool, int]) -> Any:
-    from tests.simulation.run import run
+    from tests.simulation.run import run, shrunk
     from tests.simulation.scenario import cluster_of_seed, of_seed
 
     is_cluster, seed = what
     outcome = run(cluster_of_seed(seed) if is_cluster else of_seed(seed))
-    return replace(outcome, events=[])
+    return replace(outcome, events=[]), None if outcome.failure is None else shrunk(outcome.scenario)
 
 
 if __name__ == "__main__":

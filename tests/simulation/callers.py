@@ -595,7 +595,11 @@ class _Calls:
         except SashClientError as error:
             self._failed(history, op, error)
         else:
-            self._end(history, op, result(done))
+            if self.world.stale and op.decides and not any(done.admitted):
+                self._say(op, "nothing is admitted, perhaps by what was before")  # and so nothing is written
+                self.world.checked(history.refused, op)
+            else:
+                self._end(history, op, result(done))
             return True
         return False
 

@@ -427,6 +427,11 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "        if not self.shards.hosted:\n            self._elsewhere",
         "        if False:\n            self._elsewhere",
     ),
+    "a shard that has not its windows yet is exported": (
+        "sash.shards.lifecycle",
+        "self._shards.plane(shard).export(name)",
+        "self._shards.administered(shard).export(name)",
+    ),
     "a window that was left over is not deleted": (
         "sash.shards.lifecycle",
         "            found, more = await self._on_others(lambda shard: shard.delete(name, token), closed)\n",

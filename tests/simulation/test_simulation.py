@@ -582,7 +582,7 @@ def test_who_stops_it_is_told_the_sum_also_where_a_shell_has_it_ignore_interrupt
         for each in itertools.count():
             if each == 1:
                 os.kill(os.getpid(), number)
-            yield outcome
+            yield outcome, None
 
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(command, "_outcomes", outcomes)
@@ -596,6 +596,16 @@ def test_who_stops_it_is_told_the_sum_also_where_a_shell_has_it_ignore_interrupt
         for each, handler in before.items():
             signal.signal(each, handler)
     assert "\n2 runs in " in capsys.readouterr().out
+
+
+def test_a_run_that_fails_is_made_small_where_it_ran(monkeypatch):
+    """A process that forks others runs nothing: a fork in the middle of Lua waited for ever."""
+    failed = dataclasses.replace(
+        run(dataclasses.replace(of_seed(3), callers=(0,), steps=1, faults=())), failure="wrong"
+    )
+    monkeypatch.setattr("tests.simulation.run.run", lambda scenario: failed)
+    monkeypatch.setattr("tests.simulation.run.shrunk", lambda scenario: ("small", scenario))
+    assert command._run((False, 3)) == (dataclasses.replace(failed, events=[]), ("small", failed.scenario))
 
 
 def test_garbage_of_runs_is_collected_now_and_then(monkeypatch):

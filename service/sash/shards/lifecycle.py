@@ -148,9 +148,11 @@ class Lifecycle:
 
     async def export(self, name: str) -> Parts[bytes]:
         """The window of all shards as one file."""
-        found, errors = await together(
-            {shard: self._on(shard, lambda shard: shard.export(name)) for shard in range(self._shards.count)}
-        )
+
+        async def of(shard: int) -> Parts[bytes]:
+            return await self._shards.plane(shard).export(name)  # and not of one that has its windows not yet
+
+        found, errors = await together({shard: of(shard) for shard in range(self._shards.count)})
         if errors:
             raise worst(errors.values())
         return merged_file([found[shard] for shard in sorted(found)])
