@@ -313,19 +313,19 @@ class _Calls:
             return
         window, history = self.windows[name], self.world.histories[name]
         numbered = name in self.numbered and draw.random() < 0.6 and not self.world.loses
-        what = draw.choices(
-            ["insert", "bulk", "evict", "range", "retract", "read", "life", "log", "again"],
-            [
-                *(
-                    30,
-                    25,
-                    6 * (name != KNOWN),
-                    4 * (name != KNOWN),
-                    8 * (name != ROLLED),
-                ),  # what leaves was never known
-                *(22, 25 * (name == PASSING and not self.world.left_alone), 30 * (name == KNOWN), 15 * (name == KNOWN)),
-            ],
-        )[0]
+        evicts = name != KNOWN  # what is evicted was never known, so logged answers would change
+        shares = {
+            "insert": 30,
+            "bulk": 25,
+            "evict": 6 * evicts,
+            "range": 4 * evicts,
+            "retract": 8 * (name != ROLLED),
+            "read": 22,
+            "life": 25 * (name == PASSING and not self.world.left_alone),
+            "log": 30 * (name == KNOWN),
+            "again": 15 * (name == KNOWN),
+        }
+        what = draw.choices([*shares], [*shares.values()])[0]
         if self.world.scenario.limited and what in ("insert", "bulk") and draw.random() < 0.5:
             what = "admit"
         if draw.random() < self.world.scenario.others:

@@ -3,8 +3,8 @@
     test ── arguments, environment, directory, files ─▶ daemon ─ fork ─▶ `sash …`
          ◀────────── its number, later its exit status ──┘
 
-A child has the arguments, environment, directory, input and output of the command that it stands for, and runs the same
-`main`. `forked.py` starts a daemon for each process of tests; it ends with that.
+A child has the arguments, environment, directory, input and output of the command that it stands for, and begins where
+that does: in `sash.launch`. `forked.py` starts a daemon for each process of tests; it ends with that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ gc.disable()
 import uvicorn.lifespan.off  # noqa: E402, F401  # which uvicorn imports as it starts
 
 import sash_client  # noqa: E402, F401
-from sash import main, service  # noqa: E402, F401
+from sash import launch, main, service  # noqa: E402, F401
 from sash.processes import supervisor  # noqa: E402, F401
 from tests.support.forked import NUMBER  # noqa: E402
 
@@ -96,7 +96,7 @@ def become(given: dict[str, Any], files: list[int]) -> None:
 
     atexit.register(leave)
     try:
-        main.run()
+        launch.run()
     except SystemExit as ended:
         status = int(ended.code or 0)
 

@@ -318,7 +318,7 @@ def test_pairs_of_a_hot_key_slide(max_age, span, names, slid):
 
 
 def test_a_range_alone_does_not_slide(slid):
-    """Behind the newest entry each range was a run of its own if the open block was empty: 25 us a pair."""
+    """Behind the newest entry each range was a run of its own if the open block was empty: 25 µs a pair."""
     window = fill(Window(spec_of("no keys", DISTINCT), block=16), [(0, time, time) for time in range(96)], 96)
     check(window, [(0, time) for time in range(200, 300)], [5])
     assert slid == []

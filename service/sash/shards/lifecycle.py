@@ -149,10 +149,11 @@ class Lifecycle:
     async def export(self, name: str) -> Parts[bytes]:
         """The window of all shards as one file."""
 
-        async def of(shard: int) -> Parts[bytes]:
-            return await self._shards.plane(shard).export(name)  # and not of one that has its windows not yet
+        async def exported(shard: int) -> Parts[bytes]:
+            # Not `_on`, which also reaches a shard that this process is still taking over: it may lack windows.
+            return await self._shards.plane(shard).export(name)
 
-        found, errors = await together({shard: of(shard) for shard in range(self._shards.count)})
+        found, errors = await together({shard: exported(shard) for shard in range(self._shards.count)})
         if errors:
             raise worst(errors.values())
         return merged_file([found[shard] for shard in sorted(found)])

@@ -59,7 +59,7 @@ _ONE_BY_ONE = 3
 """Up to so many new or changed blocks are carried up one by one: a vectorised pass over all levels costs as much."""
 
 _PAIRED = 64
-"""So many new blocks one step pairs where partials are large: a union takes 35 us."""
+"""So many new blocks one step pairs where partials are large: a union takes 35 µs."""
 
 _STALE = 1_024
 """Stale blocks of one forest: the next question folds them all, in 5 to 10 ms."""

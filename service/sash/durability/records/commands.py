@@ -271,7 +271,7 @@ class Admit(_OfBatch[Admission]):
         return np.arange(self.entries) if self.mine is None else np.flatnonzero(self.mine)
 
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """Change the window, or raise a `SashError` and change nothing. Others wait from the first step to the last."""
+        """As of `BulkInsert`."""
         if self.decided is not None:
             return (yield from window.insert_rows_steps(self.batch))
         self.deciding = True
@@ -410,7 +410,7 @@ class _Change(_OfBatch[WriteResult]):
     retracts: ClassVar[bool]
 
     def steps(self, window: Window, now_ns: int) -> Steps[WriteResult]:
-        """Change the window, or raise a `SashError` and change nothing. Others wait from the first step to the last."""
+        """As of `BulkInsert`."""
         batch, absent = yield from window.timed_steps(self.batch, self.retracts)
         change = window.retract_steps if self.retracts else window.update_steps
         result = yield from change(batch)
@@ -485,9 +485,6 @@ def eviction_of(
         wrong = "is not before" if end_exclusive else "is after"
         raise InvalidArgument(f"start {start} {wrong} end {end}", field="start", limit=str(last))
     return (EvictAndReset if reset_mark else EvictRange)(start, last, key)
-
-
-"""Writes with a bulk, that take long if it is large."""
 
 
 def takes_long(operation: Operation, window: Window, is_large: bool) -> bool:

@@ -5,9 +5,8 @@
     "EWR" ─▶ 2 ─▶ page of 4
 
 A key begins in the pages (pages.py). It gets a store of its own, a forest, with the first entry that no page has room
-for, and keeps it. So a million keys of ten entries need a few
-hundred bytes each, and a bulk over many of them is a few vectorised passes. For a larger key an answer costs the same
-whatever its size.
+for, and keeps it. So a million keys of ten entries need a few hundred bytes each, and a bulk over many of them is a few
+vectorised passes. For a larger key an answer costs the same whatever its size.
 
 Example: pages of at most 64 rows. 70 entries to key 1: a forest. 60 entries to key 2: a page of 64. Five more to
 key 2: its 60 entries move to a forest, the five follow, and its page is free.
@@ -384,7 +383,7 @@ class Keys:
         return store
 
     def adopt(self, number: int, forest: Forest) -> None:
-        """Give a key without entries a forest, with what is in it: that is stored."""
+        """Give a key without entries a forest that was stored, with what is in it."""
         self._own_stores[number] = forest
         self._own[number] = True
         newest = forest.newest
