@@ -125,19 +125,24 @@ def test_a_restart_of_a_process_fails_no_call_that_can_be_made_again(deployment:
                 except SashClientError as error:
                     failed.append(error)
 
+    def writes() -> None:
+        enough = applied.total() + len(KEYS)
+        wait_until(lambda: failed or applied.total() > enough)
+
     caller = threading.Thread(target=call)
     caller.start()
     try:
         for _ in range(2):
+            writes()
             second.process.send_signal(signal.SIGTERM)
             assert second.process.wait(WAIT_S) == 0
             second = deployment.add()
             deployment.settle(4, 4)
+        writes()
     finally:
         ended.set()
         caller.join()
     assert failed == []
-    assert sum(applied.values()) > len(KEYS)
     for key, (entries, _) in first.answers().items():
         assert applied[key] <= entries <= applied[key] + perhaps[key]
 
