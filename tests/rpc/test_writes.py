@@ -38,81 +38,7 @@ def test_a_stream_ends_at_a_used_number_with_other_data(stub, window):
     assert entries(stub, window) == 5
 
 
-# ---------------------------------------------------------------- batches
-
-
-def stage(window, times, batch=0, query="q"):
-    return pb.StageBatchRequest(entries=bulk(window, times, times), query=query, batch=batch)
-
-
-def test_a_batch_in_parts(stub, window):
-    staged = [stub.StageBatch(stage(window, times)) for times in ([1, 2], [3], [4])]
-    assert [each.entries for each in staged] == [2, 1, 1]
-    assert {each.durability for each in staged} == {"memory"}
-    assert entries(stub, window) == 0
-    commit = pb.CommitBatchRequest(window=window, query="q", batch=0, stages=[staged[1].stage, staged[0].stage])
-    first, again = stub.CommitBatch(commit), stub.CommitBatch(commit)
-    assert (first.inserted, first.already_applied, first.durability) == (3, False, "memory")
-    assert (again.inserted, again.already_applied) == (0, True)
-    (answer,) = stub.Query(pb.QueryRequest(window=window)).answers
-    assert aggregates(answer)["all"] == [1, 2, 3]
-    refuse(stub.StageBatch, stage(window, [9]), "FAILED_PRECONDITION", "batch")
-    nothing = pb.CommitBatchRequest(window=window, query="q", batch=1)
-    assert stub.CommitBatch(nothing).inserted == 0
-
-
-def test_a_wrong_part(stub, window):
-    good = stage(window, [1])
-    for change, code, field in (
-        ({"query": ""}, "INVALID_ARGUMENT", "query"),
-        ({"query": "q" * 201}, "INVALID_ARGUMENT", "query"),
-        ({"batch": None}, "INVALID_ARGUMENT", "batch"),
-        ({"batch": -1}, "INVALID_ARGUMENT", "batch"),
-        ({"entries": bulk("unknown", [1], [1])}, "NOT_FOUND", "window"),
-        ({"entries": pb.BulkInsertRequest(window=window, time=int64(1))}, "INVALID_ARGUMENT", "value"),
-        ({"entries": pb.BulkInsertRequest(window=window, producer="p", sequence=1)}, "INVALID_ARGUMENT",
-         "entries.producer"),
-    ):  # fmt: skip
-        whole = {"entries": good.entries, "query": "q", "batch": 0} | change
-        refuse(stub.StageBatch, pb.StageBatchRequest(**whole), code, field)
-    too_many = np.zeros(20_001)
-    request = pb.StageBatchRequest(entries=bulk(window, too_many, too_many), query="q", batch=0)
-    refuse(stub.StageBatch, request, "RESOURCE_EXHAUSTED", "time")
-
-
-def test_a_wrong_commit(stub, window):
-    token = stub.StageBatch(stage(window, [1])).stage
-    for change, code, field in (
-        ({"query": ""}, "INVALID_ARGUMENT", "query"),
-        ({"batch": None}, "INVALID_ARGUMENT", "batch"),
-        ({"batch": -1}, "INVALID_ARGUMENT", "batch"),
-        ({"window": "unknown"}, "NOT_FOUND", "window"),
-        ({"stages": ["nope"]}, "FAILED_PRECONDITION", "stages"),
-        ({"stages": [token, token]}, "INVALID_ARGUMENT", "stages"),
-        ({"query": "other", "stages": [token]}, "FAILED_PRECONDITION", "stages"),
-    ):
-        whole = {"window": window, "query": "q", "batch": 0, "stages": [token]} | change
-        refuse(stub.CommitBatch, pb.CommitBatchRequest(**whole), code, field)
-    assert entries(stub, window) == 0
-
-
 # ---------------------------------------------------------------- specs and partials
-
-
-def test_durability_and_granularity_of_a_spec(stub):
-    spec = pb.WindowSpec(
-        name="panes",
-        time_unit="s",
-        aggregates={"mean": pb.AggregateSpec(function="mean")},
-        granularity="1m",
-        durability="memory",
-    )
-    for name in made(stub, spec):
-        shown = stub.GetWindow(pb.GetWindowRequest(name=name))
-        assert (shown.spec.granularity, shown.spec.durability, shown.durability) == ("1m", "memory", "memory")
-    for change, field in (({"granularity": "often"}, "granularity"), ({"durability": "certainly"}, "durability")):
-        wrong = pb.WindowSpec(name="w", aggregates=spec.aggregates, **change)
-        refuse(stub.CreateWindow, pb.CreateWindowRequest(spec=wrong), "INVALID_ARGUMENT", field)
 
 
 def test_partials_go_in_as_columns(stub, service, window, monkeypatch):
@@ -170,18 +96,6 @@ def test_a_field_that_is_called_partials_or_entries(stub):
             assert (answer.entries, aggregates(answer)) == (5, {"mean": 3.2})
             again = next(stub.Entries(pb.EntriesRequest(window=window)))
             assert stub.BulkInsert(again).inserted == 5
-
-
-def test_a_write_has_as_many_entries_as_it_may_and_not_one_more(stub, window):
-    most = 20_000
-    just, more = (bulk(window, range(n), np.zeros(n)) for n in (most, most + 1))
-    part = {"query": "q", "batch": 0}
-    assert stub.StageBatch(pb.StageBatchRequest(entries=just, **part)).entries == most
-    refuse(stub.StageBatch, pb.StageBatchRequest(entries=more, **part), "RESOURCE_EXHAUSTED", "time", f"{most} entries")
-    assert stub.BulkInsert(just).inserted == most
-    refuse(stub.BulkInsert, more, "RESOURCE_EXHAUSTED", "time", f"{most} entries")
-    assert [each.inserted for each in stub.InsertStream(iter([just]))] == [most]
-    assert entries(stub, window) == 2 * most
 
 
 def test_partials_come_out_where_they_are_asked_for(stub, service, window, monkeypatch):
