@@ -110,14 +110,8 @@ def test_columns_of_a_series_keep_their_types(client):
         "all": "O",
         "total": "O",
     }
-    assert found["f"][0] == math.inf
     assert math.isnan(found["f"][2])
     assert found["f"].mask.tolist() == found["i"].mask.tolist() == [False, True, False]
-    assert found["i"].tolist() == [big, None, big]
-    assert found["s"].tolist() == ["x", None, "ä"]
-    assert found["b"].tolist() == [True, None, True]
-    assert found["all"].tolist() == [[big], [], [big, big]]
-    assert found["total"].tolist() == [big, 0, 2 * big]
     with pytest.raises(ValueError, match="logical ticks"):
         window.series(1, 4, step=1).datetimes()
 

@@ -6,7 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from tests.support.edges import Refused, play
+from tests.support.edges import ONE_STORE, Refused, over, play
+from tests.support.mutations import with_counts
 from tests.support.scenarios import run, scenarios
 
 COUNT = {"n": {"function": "count"}}
@@ -89,6 +90,17 @@ def test_a_window_goes_out_and_comes_back(edge):
     ]
     play(edge, steps)
     assert edge.copied("w", "copy").reason == "ALREADY_EXISTS"
+
+
+@over(*ONE_STORE)
+def test_a_file_that_somebody_made_up_is_refused_and_spoils_nothing(edge):
+    play(edge, [("insert", {"time": 1, "value": 1}, {"inserted": 1})], aggregates=PLAIN)
+    for late, field in (("many", "counts.late"), (2**63, "counts.late"), (2**62, "counts")):
+        found = edge.copied("w", "other", lambda file, late=late: with_counts(file, {"late": late}))
+        assert (found.reason, found.field) == ("INVALID_ARGUMENT", f"header.{field}")
+        assert [each["spec"]["name"] for each in edge.do("list")["windows"]] == ["w"]
+    sound = edge.copied("w", "other", lambda file: with_counts(file, {"late": 2**62 - 1}))
+    assert sound["counts"]["late"] == 2**62 - 1
 
 
 def test_too_many_windows(edge):

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from sash_engine.windows.answers import Answer, WriteResult
-from sash_engine.windows.questions import Query
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.conftest import made
 from tests.support.messages import aggregates, bulk, float64, int64, strings
@@ -41,28 +39,6 @@ def test_a_stream_ends_at_a_used_number_with_other_data(stub, window):
 # ---------------------------------------------------------------- specs and partials
 
 
-def test_partials_go_in_as_columns(stub, service, window, monkeypatch):
-    taken = []
-
-    async def write(name, command, origin=None):
-        taken.append(command.batch)
-        return WriteResult(inserted=command.entries)
-
-    monkeypatch.setattr(service.plane, "write", write)
-    parts = [pb.Column(int64=int64(2, 1)), pb.Column(float64=float64(0.5, 3))]
-    partials = {
-        "mean": pb.PartialColumns(columns=parts),
-        "p95": pb.PartialColumns(columns=[pb.Column(blob=pb.Blobs(items=[b"\x00a", b"b"]))]),
-    }
-    request = pb.BulkInsertRequest(window=window, time=int64(1, 2), partials=partials, entries=int64(2, 1))
-    assert stub.BulkInsert(request).inserted == 2
-    (batch,) = taken
-    assert batch.of_partials
-    assert batch.entries.tolist() == [2, 1]
-    assert [part.tolist() for part in batch.partials["mean"]] == [[2, 1], [0.5, 3.0]]
-    assert [part.tolist() for part in batch.partials["p95"]] == [[b"\x00a", b"b"]]
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -96,27 +72,3 @@ def test_a_field_that_is_called_partials_or_entries(stub):
             assert (answer.entries, aggregates(answer)) == (5, {"mean": 3.2})
             again = next(stub.Entries(pb.EntriesRequest(window=window)))
             assert stub.BulkInsert(again).inserted == 5
-
-
-def test_partials_come_out_where_they_are_asked_for(stub, service, window, monkeypatch):
-    asked = []
-
-    def answer(wanted):
-        asked.append(wanted)
-        partials = {"mean": (np.array([2]), np.array([0.5])), "p95": (np.array([b"\x00"], object),)}
-        return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
-
-    async def ask(_, question):
-        one = answer(question.partials)
-        return [one] if isinstance(question, Query) else one
-
-    monkeypatch.setattr(service.plane, "ask", ask)
-    (without,) = stub.Query(pb.QueryRequest(window=window)).answers
-    assert not without.partials
-    (queried,) = stub.Query(pb.QueryRequest(window=window, partials=True)).answers
-    ranged = stub.RangeQuery(pb.RangeQueryRequest(window=window, start=1, end=2, partials=True))
-    assert asked == [False, True, True]
-    for found in (queried, ranged):
-        assert [part.WhichOneof("data") for part in found.partials["mean"].columns] == ["int64", "float64"]
-        assert found.partials["mean"].columns[1].float64 == float64(0.5)
-        assert list(found.partials["p95"].columns[0].blob.items) == [b"\x00"]

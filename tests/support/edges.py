@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
 from io import BytesIO
@@ -139,10 +140,10 @@ class OverRest(Edge):
             asked, given = {name: _parameter(value) for name, value in given.items() if value is not None}, {}
         return self.call(method, path.format(window), params=asked, json=given if method == "POST" else None)
 
-    def copied(self, window: str, name: str) -> Any:
-        """Export a window, and import it under a name."""
+    def copied(self, window: str, name: str, change: Callable[[bytes], bytes] = bytes) -> Any:
+        """Export a window, and import it under a name; `change` may make another file of it."""
         exported = self.http.get(f"/v1/windows/{window}/export")
-        file = {"content": exported.content, "headers": {"content-type": exported.headers["content-type"]}}
+        file = {"content": change(exported.content), "headers": {"content-type": exported.headers["content-type"]}}
         return self.call("POST", "/import", params={"name": name}, **file)
 
 
@@ -192,10 +193,12 @@ class OverGrpc(Edge):
         except grpc.RpcError as error:
             return _refused(from_rpc(error))
 
-    def copied(self, window: str, name: str) -> Any:
+    def copied(self, window: str, name: str, change: Callable[[bytes], bytes] = bytes) -> Any:
         chunks = self.call("ExportWindow", pb.ExportWindowRequest(window=window), list)
-        chunks[0].name = name
-        return self.call("ImportWindow", iter(chunks), shown.window)
+        file = change(b"".join(chunk.data for chunk in chunks))
+        sent = [pb.WindowChunk(data=file[at : at + 60_000]) for at in range(0, len(file), 60_000)]
+        sent[0].name = name
+        return self.call("ImportWindow", iter(sent), shown.window)
 
     def message(self, call: str, window: str | None, given: dict[str, Any]) -> Any:
         kind = pb.DESCRIPTOR.services_by_name["Windows"].methods_by_name[METHODS[call][0]].input_type.name
@@ -497,12 +500,11 @@ class OverClient(Edge):
             return {"groups": told(list(found))} | ({} if found.next is None else {"next": found.next})
         return told(getattr(window, method)(*span, **given))
 
-    def copied(self, window: str, name: str) -> Any:
+    def copied(self, window: str, name: str, change: Callable[[bytes], bytes] = bytes) -> Any:
         file = BytesIO()
         try:
             self.client.export_window(window, file)
-            file.seek(0)
-            return told(self.client.import_window(file, name))
+            return told(self.client.import_window(BytesIO(change(file.getvalue())), name))
         except SashClientError as error:
             return _refused(error)
 
