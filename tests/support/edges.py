@@ -22,6 +22,7 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 import grpc
+import httpx
 import numpy as np
 import pytest
 from google.rpc import error_details_pb2
@@ -60,11 +61,11 @@ def edge_of(kind: str, services: Any, stack: ExitStack) -> Any:
     running = services(kind == "sharded")
     match kind:
         case "rest" | "sharded":
-            return OverRest(running)
+            return OverRest(running.http())
         case "grpc":
-            return OverGrpc(running)
+            return OverGrpc(running.stub())
         case "connect":
-            return OverConnect(running)
+            return OverConnect(running.http())
         case "client":
             return OverClient(stack.enter_context(opened("blocking", running.grpc_target, timeout_s=120)))
     return OverClient(
@@ -120,9 +121,9 @@ ROUTES = {
 
 
 class OverRest(Edge):
-    def __init__(self, service: Any) -> None:
+    def __init__(self, http: httpx.Client) -> None:
         super().__init__()
-        self.http = service.http()
+        self.http = http
 
     def call(self, method: str, path: str, **request: Any) -> Any:
         response = self.http.request(method, f"/v1/windows{path}", **request)
@@ -179,9 +180,9 @@ _ORIGIN = ("producer", "sequence", "epoch", "after")
 
 
 class OverGrpc(Edge):
-    def __init__(self, service: Any) -> None:
+    def __init__(self, stub: Any) -> None:
         super().__init__()
-        self.stub = service.stub()
+        self.stub = stub
 
     def _do(self, call: str, window: str | None, given: dict[str, Any]) -> Any:
         method, show = METHODS[call]
@@ -265,9 +266,9 @@ class OverGrpc(Edge):
 class OverConnect(OverGrpc):
     """The same messages over HTTP; streams in Connect's envelopes."""
 
-    def __init__(self, service: Any) -> None:
+    def __init__(self, http: httpx.Client) -> None:
         Edge.__init__(self)
-        self.http = service.http()
+        self.http = http
 
     def call(self, method: str, request: Any, show: Any) -> Any:
         found = pb.DESCRIPTOR.services_by_name["Windows"].methods_by_name[method]
