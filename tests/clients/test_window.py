@@ -110,32 +110,6 @@ def test_a_bulk_in_parts_is_the_bulk(client, address):
         assert window.query(key=key)[0].aggregates["delays"] == expected
 
 
-def test_errors_name_the_field_and_the_limit(client):
-    window = client.create_window(SPEC)
-    entry = {"delay": 1.0, "carrier": "UA"}
-    for call, kind, field in [
-        (lambda: client.window("nope").query(), NotFound, "window"),
-        (lambda: client.create_window(SPEC.replace("mean,", "men,")), InvalidArgument, "aggregates.mean.function"),
-        (
-            lambda: client.create_window({"name": "a b", "aggregates": {"n": {"function": "count"}}}),
-            InvalidArgument,
-            "name",
-        ),
-        (lambda: window.insert(1, fields=entry), InvalidArgument, "key"),
-        (lambda: window.insert(1, fields=entry, key="k" * 600), InvalidArgument, "key"),
-        (lambda: window.query(key="JFK", lookbacks=["5 parsecs"]), InvalidArgument, "lookback"),
-        (lambda: window.bulk_insert([1], {"delay": [1.0], "carrier": ["UA"]}), InvalidArgument, "key"),
-    ]:
-        with pytest.raises(kind) as caught:
-            call()
-        assert caught.value.field == field
-        assert caught.value.message
-    with pytest.raises(InvalidArgument) as caught:
-        window.insert(1, fields=entry, key="k" * 600)
-    assert caught.value.limit == "1 to 512 bytes of UTF-8"
-    assert window.describe().counts.inserted == 0
-
-
 @given(
     entries=st.lists(st.tuples(st.integers(-50, 50), st.integers(-9, 9), st.sampled_from("ab")), max_size=30),
     cut=st.integers(0, 30),

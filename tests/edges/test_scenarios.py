@@ -92,6 +92,40 @@ def test_a_window_goes_out_and_comes_back(edge):
     assert edge.copied("w", "copy").reason == "ALREADY_EXISTS"
 
 
+ANSWERED = {"total": {"function": "sum"}, "low": {"function": "min"}, "p99": {"function": "quantile", "q": 0.99}}
+SPAN, STEP = {"start": 0, "end": 30}, {"step": "10s"}
+NAMED = [
+    ("query", {"key": "a"}),
+    ("query", {"key": "a", "lookback": "9s"}),
+    ("query", {"all_keys": True, "combine": True}),
+    ("query", {"by": "host", "top": "total", "having": "n>3"}),
+    *(
+        (call, SPAN | more | which)
+        for call, more in (("range", {}), ("series", STEP))
+        for which in ({"key": "a"}, {"by": "host"})
+    ),
+    ("series", SPAN | STEP | {"all_keys": True}),
+]
+
+
+@pytest.mark.parametrize("window", ["w", "view"])
+def test_only_the_aggregates_that_are_named_are_answered(edge, window):
+    spec = {"fields": {"v": "int64"}, "aggregates": COUNT | ANSWERED}
+    rows = {"time": list(range(40)), "key": {"host": ["ab"[i % 2] for i in range(40)]}, "value": list(range(40))}
+    view = {"name": "view", "of": "w", "aggregates": spec["aggregates"]}
+    play(edge, [("bulk-insert", rows, {"inserted": 40}), ("create", view, {})], keys=["host"], keyed=True, **spec)
+    for call, asked in NAMED:
+        whole, some = (edge.made(call, window, **asked, **more) for more in ({}, {"aggregate": ["low", "p99"]}))
+        for one, other in zip(
+            *((each.get("answers") or each.get("groups") or [each]) for each in (whole, some)), strict=True
+        ):
+            assert other["aggregates"] == {name: one["aggregates"][name] for name in ("low", "p99")}, (call, asked)
+            assert other["entries"] == one["entries"]
+        unknown = edge.do(call, window, **asked, aggregate=["p50"])
+        assert (unknown.reason, unknown.field) == ("INVALID_ARGUMENT", "aggregates")
+        assert {*unknown.limit.split(", ")} == {*spec["aggregates"]}
+
+
 @over(*ONE_STORE)
 def test_a_file_that_somebody_made_up_is_refused_and_spoils_nothing(edge):
     play(edge, [("insert", {"time": 1, "value": 1}, {"inserted": 1})], aggregates=PLAIN)

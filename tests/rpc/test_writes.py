@@ -1,4 +1,4 @@
-"""Writes that are applied once, batches in parts, partials, and how durable a write is said to be."""
+"""What only messages say of writes: streams of them, codes of strings, and partials."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,21 @@ def test_a_stream_ends_at_a_used_number_with_other_data(stub, window):
     assert entries(stub, window) == 5
 
 
-# ---------------------------------------------------------------- specs and partials
+# ---------------------------------------------------------------- columns and partials
+
+
+def test_one_string_under_two_codes_is_one_key(stub, typed):
+    columns = {
+        "f": pb.Column(float64=float64(1, 2, 3)),
+        "i": pb.Column(int64=int64(1, 2, 3)),
+        "s": pb.Column(string=strings(["x", "x"], 0, 1, 0)),
+        "b": pb.Column(bool=b"\x00\x00\x00"),
+    }
+    keys = strings(["k", "other", "k"], 0, 2, 0)
+    request = pb.BulkInsertRequest(window=typed, time=int64(1, 1, 1), fields=columns, key=keys)
+    assert stub.BulkInsert(request).inserted == 3
+    (answer,) = stub.Query(pb.QueryRequest(window=typed, key="k")).answers
+    assert aggregates(answer)["i"] == [1, 2, 3]  # equal times keep arrival order
 
 
 @pytest.mark.parametrize(
