@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from sash_client import Admission, FailedPrecondition, InvalidArgument, Limit, LimitAnswers, ResourceExhausted
+from sash_client import Admission, InvalidArgument, Limit, LimitAnswers, ResourceExhausted
 from tests.support.either_client import CLIENTS, opened
 from tests.support.servers import running_service
 
@@ -60,19 +60,6 @@ def test_reserve_and_settle(llm):
     assert reserved.limits[0].remaining == (50,)
     assert llm.retract([101], ["b"], keys="acme|bob").retracted == 1
     assert llm.admit(102, fields=row("c", 950), key="acme|eve", limits=[BUDGET])
-
-
-def test_many_entries(llm):
-    columns = {"id": list("abcd"), "tokens": [600, 600, 300, 100]}
-    keys = {"tenant": ["a", "a", "a", "b"], "user": list("xyzx")}
-    done = llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[BUDGET], producer="p", sequence=1)
-    assert done.admitted == (False, True, True, True)
-    assert (done.inserted, done.refused, done.sequences) == (3, 1, 1)
-    assert done.retry_after == (101 + 86_400 - 103, None, None, None)
-    again = llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[BUDGET], producer="p", sequence=1)
-    assert (again.admitted, again.already_applied, again.limits, again.retry_after) == (done.admitted, True, (), ())
-    with pytest.raises(FailedPrecondition):
-        llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[TWO], producer="p", sequence=1)
 
 
 def test_limits_of_every_form(llm):
