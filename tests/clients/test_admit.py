@@ -90,11 +90,13 @@ def test_limits_that_are_none(llm, limit, field):
     assert told.value.field == field
 
 
-def test_what_does_not_fit_one_message(llm):
-    n = 400_000
-    with pytest.raises((ResourceExhausted, InvalidArgument)):
-        llm.bulk_admit(range(n), {"id": ["x"] * n, "tokens": [1] * n}, keys={"tenant": ["a"] * n, "user": ["b"] * n},
-                       limits=[TWO])  # fmt: skip
+def test_what_does_not_fit_one_message(llm, service, request):
+    """None of it is decided, not even the part that would fit."""
+    columns, keys = {"id": ["x"] * 3, "tokens": [1] * 3}, {"tenant": ["a"] * 3, "user": ["b"] * 3}
+    with opened(request.node.callspec.params["llm"], service.grpc_target, bulk_entries_max=2) as small:
+        with pytest.raises(ResourceExhausted, match="do not fit one message") as told:
+            small.window("llm").bulk_admit(range(3), columns, keys=keys, limits=[TWO])
+        assert told.value.reason == "TOO_LARGE"
     assert llm.describe().entries == 0
     with pytest.raises(InvalidArgument):
         llm.admit(100, key="a|x", limits=[TWO])
