@@ -12,17 +12,14 @@ Run ``python -m bench.changes`` (a minute, 1 GB), or with ``--smoke`` (seconds, 
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from bench.engine import pinned
+from bench.harness import arguments, digest, head, median_us, pinned, row, timed
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
@@ -37,8 +34,6 @@ BULK = 1_024
 STEP = 10
 """Ticks between two entries."""
 
-processor = time.thread_time
-
 
 def filled(entries: int) -> Window:
     """A window of so many entries: entry i has the time STEP * i, the id i and the value i."""
@@ -52,16 +47,6 @@ def filled(entries: int) -> Window:
 def named(ids: np.ndarray[Any, Any], value: int | None = 0) -> Batch:
     """Entries by their ids; without a value, as a retraction has them."""
     return Batch(STEP * ids, {"id": ids} if value is None else {"id": ids, "value": ids + value})
-
-
-def median_us(calls: int, call: Callable[[], object]) -> float:
-    """The median processor time of a call, in µs."""
-    taken = []
-    for _ in range(calls):
-        began = processor()
-        call()
-        taken.append(processor() - began)
-    return 1e6 * statistics.median(taken)
 
 
 def changes(entries: int, calls: int) -> tuple[dict[str, float], str]:
@@ -104,16 +89,18 @@ def changes(entries: int, calls: int) -> tuple[dict[str, float], str]:
     for what, change in (("retract", retract), ("correct", update)):
         bulks, asked = [], []
         for _ in range(9):
-            bulks.append(median_us(1, lambda change=change: change(min(BULK, entries // 64))))  # type: ignore[misc]
-            asked.append(median_us(1, window.query))
-        out[f"{what} {BULK:,} scattered"] = statistics.median(bulks)
-        out["the question after it" if what == "retract" else "the question after that"] = statistics.median(asked)
+            bulks.append(timed(lambda change=change: change(min(BULK, entries // 64))))
+            asked.append(timed(window.query))
+        out[f"{what} {BULK:,} scattered"] = 1e6 * statistics.median(bulks)
+        out["the question after it" if what == "retract" else "the question after that"] = 1e6 * statistics.median(
+            asked
+        )
     out["evict five entries in the middle"] = median_us(calls, evict_range)
     kept = values[values >= 0]
     answers = window.query()[0].aggregates
     if answers != {"sum": int(kept.sum()), "max": int(kept.max())}:
         sys.exit(f"{answers} is not the fold")
-    return out, hashlib.sha256(repr(answers).encode()).hexdigest()[:16]
+    return out, digest(answers)
 
 
 def sessions(bulk: int, calls: int) -> float:
@@ -135,18 +122,17 @@ def sessions(bulk: int, calls: int) -> float:
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description="What changes from the middle cost.")
-    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, figures meaningless")
-    smoke = parser.parse_args().smoke
+    smoke = arguments(__doc__).smoke
     with pinned():
-        figures, digest = changes(2**16 if smoke else 2**22, 20 if smoke else 300)
-        print("| what | µs |\n| --- | --- |")
+        figures, hashed = changes(2**16 if smoke else 2**22, 20 if smoke else 300)
+        head("what", "µs")
         for what, us in figures.items():
-            print(f"| {what} | {us:,.0f} |")
-        print("\n| entries of a bulk | max_gap, of max_age |\n| --- | --- |")
+            row(what, f"{us:,.0f}")
+        print()
+        head("entries of a bulk", "max_gap, of max_age")
         for bulk in (1, 64, 1_024):
-            print(f"| {bulk:,} | {sessions(bulk, 20 if smoke else 2_000):.2f} |")
-    print(f"\ndigest {digest}")
+            row(f"{bulk:,}", f"{sessions(bulk, 20 if smoke else 2_000):.2f}")
+    print(f"\ndigest {hashed}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ Run ``python -m bench.storage`` (some minutes; Linux), or with ``--smoke`` (seco
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc
@@ -28,12 +27,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import uvloop
 
+from bench.harness import MIB, arguments, memory_of, timed
 from sash.durability.catalogue import Catalogue
 from sash.durability.records.commands import BulkInsert
 from sash.durability.storage import Storage
@@ -45,7 +44,6 @@ from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.redis_servers import BINARIES, redis_server
 
-MIB = 2**20
 CACHE = 16 * MIB
 SPEC = {
     "name": "w",
@@ -79,9 +77,8 @@ def batch(start: int, entries: int) -> Batch:
 
 def resident() -> tuple[float, float]:
     """Resident memory in MiB: of its own, and pages of files (LMDB's map, which the kernel takes back as it likes)."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    anon, file = (int(status[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
-    return anon, file
+    anon, file = memory_of("self", "RssAnon", "RssFile")
+    return anon / MIB, file / MIB
 
 
 @contextlib.contextmanager
@@ -142,11 +139,7 @@ def progress(done: int, entries: int, seconds: float) -> None:
 
 def median_us(calls: int, call: Callable[[int], Any]) -> tuple[float, float]:
     """Median and 99th percentile in µs."""
-    taken = []
-    for i in range(calls):
-        start = time.perf_counter_ns()
-        call(i)
-        taken.append((time.perf_counter_ns() - start) / 1000)
+    taken = [1e6 * timed(lambda i=i: call(i), time.perf_counter) for i in range(calls)]
     return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
 
 
@@ -187,9 +180,8 @@ async def measure_fill(kind: str, size: Size, show: bool) -> None:
             report(kind, "cold range query", f"p50 {p50:.0f} µs, p99 {p99:.0f} µs, {trips / size.cold:.2f} round trips")
             cache.budget_bytes = budget
             tier.get_many = read
-            start = time.perf_counter_ns()
-            window.bulk_evict(size.evict, None)
-            report(kind, f"bulk evict of {size.evict:,}", f"{(time.perf_counter_ns() - start) / 1e6:.3f} ms")
+            took = timed(lambda: window.bulk_evict(size.evict, None), time.perf_counter)
+            report(kind, f"bulk evict of {size.evict:,}", f"{1e3 * took:.3f} ms")
 
 
 async def measure_in_order(kind: str, size: Size) -> None:
@@ -275,11 +267,13 @@ def report(kind: str, what: str, found: str) -> None:
 
 def main() -> None:
     """Run all cases."""
-    parser = argparse.ArgumentParser(prog="python -m bench.storage", description="What durable windows cost.")
-    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes; figures mean nothing")
-    parser.add_argument("--tier", choices=("lmdb", "redis"), action="append", help="one tier only")
-    parser.add_argument("--entries", type=float, help="run `fill` only, of so many entries, on LMDB")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        {
+            "--tier": {"choices": ("lmdb", "redis"), "action": "append", "help": "one tier only"},
+            "--entries": {"type": float, "help": "run `fill` only, of so many entries, on LMDB"},
+        },
+    )
     if options.entries:
         size = Size(int(options.entries), int(options.entries) // 4, 0, 0, 1000, 0, 0)
         uvloop.run(measure_fill("lmdb", size, show=True))
