@@ -1,4 +1,4 @@
-"""What changes from the middle cost: retractions, corrections, ranges of time; and sessions against `max_age`.
+"""What changes from the middle cost: retractions and corrections.
 
     change, ask     one entry changed, and one question, again and again
     changes         entries changed without a question; then one question
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -71,11 +71,6 @@ def changes(entries: int, calls: int) -> tuple[dict[str, float], str]:
         values[ids] += entries
         assert window.update(named(ids, entries)).corrected == k
 
-    def evict_range() -> None:
-        (first,) = some(1).tolist()
-        values[first : first + 5] = -1
-        window.evict_range(STEP * first, STEP * (first + 4))
-
     def both(change: Callable[[], object]) -> None:
         change()
         window.query()
@@ -95,29 +90,11 @@ def changes(entries: int, calls: int) -> tuple[dict[str, float], str]:
         out["the question after it" if what == "retract" else "the question after that"] = 1e6 * statistics.median(
             asked
         )
-    out["evict five entries in the middle"] = median_us(calls, evict_range)
     kept = values[values >= 0]
     answers = window.query()[0].aggregates
     if answers != {"sum": int(kept.sum()), "max": int(kept.max())}:
         sys.exit(f"{answers} is not the fold")
     return out, digest(answers)
-
-
-def sessions(bulk: int, calls: int) -> float:
-    """How many times as long a bulk and a question take with `max_gap` as with `max_age`; medians, in turns."""
-
-    def one(slide: Mapping[str, Any]) -> float:
-        window, times = Window(WindowSpec.parse(SPEC | {"slide": slide})), np.arange(bulk)
-
-        def call() -> None:
-            nonlocal times
-            window.bulk_insert(Batch(times, {"id": times, "value": times}))
-            window.query()
-            times = times + bulk
-
-        return median_us(calls, call)
-
-    return statistics.median(one({"max_gap": 1_000}) / one({"max_age": 65_536}) for _ in range(5))
 
 
 def main() -> None:
@@ -128,10 +105,6 @@ def main() -> None:
         head("what", "µs")
         for what, us in figures.items():
             row(what, f"{us:,.0f}")
-        print()
-        head("entries of a bulk", "max_gap, of max_age")
-        for bulk in (1, 64, 1_024):
-            row(f"{bulk:,}", f"{sessions(bulk, 20 if smoke else 2_000):.2f}")
     print(f"\ndigest {hashed}")
 
 

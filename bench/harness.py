@@ -125,6 +125,15 @@ def processor_s(*pids: int) -> float:
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
+def used_s(root: int, alone: bool = False) -> float:
+    """Processor time of a process, its descendants, and those of them that have ended, in ticks; or of it alone."""
+    used = 0
+    for pid in [root] if alone else family(root):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            used += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return used / os.sysconf("SC_CLK_TCK")
+
+
 def loop_s(pid: int) -> tuple[float, float]:
     """Processor time of a process's first thread, which runs the event loop; and for how long it waited for a core."""
     ran, waited, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
@@ -133,7 +142,9 @@ def loop_s(pid: int) -> tuple[float, float]:
 
 def family(root: int) -> list[int]:
     """A process and its descendants."""
-    children = " ".join(path.read_text() for path in Path(f"/proc/{root}/task").glob("*/children"))
+    children = ""
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        children = " ".join(path.read_text() for path in Path(f"/proc/{root}/task").glob("*/children"))
     return [root, *(each for child in map(int, children.split()) for each in family(child))]
 
 

@@ -239,7 +239,6 @@ def measure(servers: str, target: str, records: int) -> None:
         batches = [each.cut(16_384) for each in batches for _ in range(-(-len(each) // 16_384))]
         form = Json()
         decoding, decoded = rate(records, lambda: [form.decode(each.values, made.wanted) for each in batches])
-        slow, _ = rate(records, lambda: [form._slow(each.values, made.wanted) for each in batches])
         coded, avro = [as_avro(each.values) for each in batches], Avro(_Schemas())
         reading, _ = rate(records, lambda: [avro.decode(values, made.wanted) for values in coded])
         mapping, rows = rate(
@@ -269,7 +268,7 @@ def measure(servers: str, target: str, records: int) -> None:
     assert same == [(airport, n, distance) for (airport, n, distance) in shown], "by hand there are other answers"
     print("records a second of processor time")
     for what, figure in (
-        *(("poll", polling), ("decode", decoding), ("decode, record by record", slow), ("decode Avro", reading)),
+        *(("poll", polling), ("decode", decoding), ("decode Avro", reading)),
         *(("rows", mapping), ("write", writing), ("whole", whole), ("by hand into Redis", hand)),
     ):
         print(f"  {what:<25}{figure:>12,.0f}")

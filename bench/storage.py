@@ -13,7 +13,7 @@ Times of the loop's thread leave out what the committer's thread does meanwhile,
 What a disk does for a sync is the machine's; compare ratios.
 
 Run ``python -m bench.storage`` (some minutes; Linux), or with ``--smoke`` (seconds, figures meaningless).
-``--entries 1e9`` runs only `fill`, with a progress bar, as long as disk and time allow.
+``--entries 1e9`` runs only `fill`, as long as disk and time allow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import asyncio
 import contextlib
 import gc
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -105,16 +104,13 @@ async def opened(address: str | None, **options: Any) -> Any:
         await storage.stop(600)
 
 
-async def filled(storage: Storage, entries: int, bulk: int = 16_384, show: bool = False) -> None:
+async def filled(storage: Storage, entries: int, bulk: int = 16_384) -> None:
     """Fill a window with entries in order."""
     await storage.create(WindowSpec.parse(SPEC | {"durability": "interval"}))
-    began = time.perf_counter()
     for start in range(0, entries, bulk):
         await storage.write("w", BulkInsert(batch(start, min(bulk, entries - start))))
         if start // bulk % 64 == 63:
             await asyncio.sleep(0)
-            if show:
-                progress(start + bulk, entries, time.perf_counter() - began)
     await settled(storage)
 
 
@@ -125,25 +121,13 @@ async def settled(storage: Storage) -> None:
     storage.trim()
 
 
-def progress(done: int, entries: int, seconds: float) -> None:
-    """A bar on one line."""
-    bar = "#" * (40 * done // entries)
-    anon, file = resident()
-    print(
-        f"\r[{bar:<40}] {done:>13,} {done / seconds / 1e6:6.2f} M/s  {anon:,.0f} MiB own, {file:,.0f} MiB of files",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
 def median_us(calls: int, call: Callable[[int], Any]) -> tuple[float, float]:
     """Median and 99th percentile in µs."""
     taken = [1e6 * timed(lambda i=i: call(i), time.perf_counter) for i in range(calls)]
     return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
 
 
-async def measure_fill(kind: str, size: Size, show: bool) -> None:
+async def measure_fill(kind: str, size: Size) -> None:
     """fill, cold, evict."""
     with place(kind) as address:
         async with opened(address) as (storage, tier):
@@ -151,7 +135,7 @@ async def measure_fill(kind: str, size: Size, show: bool) -> None:
             give_back()
             anon, file = resident()
             began = time.perf_counter()
-            await filled(storage, size.fill, show=show)
+            await filled(storage, size.fill)
             seconds = time.perf_counter() - began
             gc.collect()
             give_back()  # as a service does every few seconds
@@ -262,7 +246,7 @@ async def measure_recovery(kind: str, size: Size) -> None:
 
 def report(kind: str, what: str, found: str) -> None:
     """One line of figures."""
-    print(f"\r{kind:<6} {what:<28} {found}", flush=True)
+    print(f"{kind:<6} {what:<28} {found}", flush=True)
 
 
 def main() -> None:
@@ -276,11 +260,11 @@ def main() -> None:
     )
     if options.entries:
         size = Size(int(options.entries), int(options.entries) // 4, 0, 0, 1000, 0, 0)
-        uvloop.run(measure_fill("lmdb", size, show=True))
+        uvloop.run(measure_fill("lmdb", size))
         return
     size = SMOKE if options.smoke else REAL
     for kind in options.tier or ("lmdb", "redis"):
-        uvloop.run(measure_fill(kind, size, show=not options.smoke))
+        uvloop.run(measure_fill(kind, size))
         uvloop.run(measure_in_order(kind, size))
         uvloop.run(measure_durable(kind, size))
         uvloop.run(measure_recovery(kind, size))

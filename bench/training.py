@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import MIB, arguments, digest, family, head, memory_of, pid_of, processor_s, row, service
+from bench.harness import MIB, arguments, digest, head, memory_of, pid_of, processor_s, row, service, used_s
 from bench.training_peers import PEERS
 from sash_client import Client
 from sash_engine.steps import finished
@@ -120,9 +120,9 @@ def run(name: str, answers: Callable[[], Table], ours: tuple[Table, float] | Non
     """Measure one system, print its row, and compare its answers with ours; return them and the seconds."""
     taken = list[tuple[float, float]]()
     while len(taken) < RUNS and sum(seconds for seconds, _ in taken) < LONG_S:
-        begun, processor = time.perf_counter(), _used_s()
+        begun, processor = time.perf_counter(), used_s(os.getpid())
         found = answers()
-        taken.append((time.perf_counter() - begun, _used_s() - processor))
+        taken.append((time.perf_counter() - begun, used_s(os.getpid()) - processor))
     seconds, used = sorted(taken)[len(taken) // 2]
     ratio = seconds / (ours[1] if ours else seconds)
     row(name, f"{seconds:.2f}", f"{used:.2f}", f"{used / pairs * 1e6:.1f}", f"{ratio:.1f}")
@@ -180,11 +180,6 @@ def _small_queries(target: str, asking: Any, asked: Any) -> None:
             waits.append(time.perf_counter() - begun)
             time.sleep(0.005)
     asked.put(waits)
-
-
-def _used_s() -> float:
-    """Seconds of the processor of this process and those that it started, of which Spark is one."""
-    return time.process_time() + processor_s(*family(os.getpid())[1:])
 
 
 def main() -> None:

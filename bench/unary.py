@@ -39,11 +39,11 @@ import uvicorn
 import uvloop
 
 from bench.harness import CORES, arguments, head, pid_of, pin, processor_s, row, service
-from sash.access.tokens import TokenEntry, digest_of, new_token, yaml_line
 from sash_client import TLS, Client
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.certificates import Authority
 from tests.support.servers import Running
+from tests.support.tokens import bearer, write_tokens
 
 WINDOW = "unary"
 KEEP = 1_000_000
@@ -190,11 +190,9 @@ def secured(setup: str, folder: Path) -> Iterator[Server]:
     """Run a service that asks for a token, or speaks TLS, or both."""
     environment, server, options = {}, Server(Running(0, 0)), {}
     if "token" in setup:
-        token, tokens = new_token(), folder / f"{setup}.yaml"
-        entry = TokenEntry(name="bench", sha256=digest_of(token), role="admin", windows=["*"])
-        tokens.write_text(f"tokens:\n{yaml_line(entry)}\n")
+        tokens = write_tokens(folder / f"{setup}.yaml", {"bench": {"role": "admin"}})
         environment["SASH_TOKENS"] = str(tokens)
-        server.headers, options["token"] = {"authorization": f"Bearer {token}"}, token
+        server.headers, options["token"] = bearer("bench"), "bench-token"
     if "TLS" in setup:
         authority = Authority("bench")
         cert, key = authority.give(folder, setup.replace(" ", "-"))
