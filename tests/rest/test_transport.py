@@ -6,6 +6,7 @@ import weakref
 
 from sash.rest.transport import JOINED_BYTES_MAX, JoiningTransport
 from tests.support.servers import running_service
+from tests.support.waiting import turns
 
 
 class Transport:
@@ -35,11 +36,11 @@ async def test_what_is_written_in_one_iteration_is_one_write():
     transport.write(b"body")
     assert under.did == []
     assert transport.get_write_buffer_size() == 7 + 8
-    await asyncio.sleep(0)
+    await turns(1)
     assert under.did == [b"headbody"]
     assert transport.get_write_buffer_size() == 7
     transport.write(b"next")
-    await asyncio.sleep(0)
+    await turns(1)
     assert under.did == [b"headbody", b"next"]
 
 
@@ -49,7 +50,7 @@ async def test_closing_writes_what_is_left_first_and_aborting_does_not():
         transport = JoiningTransport(under, asyncio.get_running_loop())
         transport.write(b"last")
         getattr(transport, end)()
-        await asyncio.sleep(0)
+        await turns(1)
         assert under.did == expected
 
 
@@ -65,7 +66,7 @@ async def test_a_lost_transport_is_known_no_more():
     assert known() is None
     transport.write(b"last")
     transport.write_now(b"head", b"body")
-    await asyncio.sleep(0)
+    await turns(1)
     transport.close()
     transport.abort()
     assert transport.is_closing()
@@ -82,7 +83,7 @@ async def test_nothing_is_written_to_a_connection_that_ends():
     transport.write_now(b"head", b"body")
     transport.write_now(b"head", bytes(JOINED_BYTES_MAX + 1))
     transport.write(b"last")
-    await asyncio.sleep(0)
+    await turns(1)
     assert under.did == ["closed"]
 
 
@@ -97,7 +98,7 @@ async def test_many_bytes_are_written_at_once_behind_what_waits():
     transport.write(many + b"!")
     transport.write(b"tail")
     assert under.did == [b"head", many, many + b"!"]
-    await asyncio.sleep(0)
+    await turns(1)
     assert b"".join(under.did) == b"head" + many + many + b"!tail"
     assert transport.get_write_buffer_size() == 7
 
