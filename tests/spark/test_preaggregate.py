@@ -146,6 +146,18 @@ def test_the_same_answers_as_from_rows(spark, client, target):
             same(ours, theirs)
 
 
+def test_few_panes_are_divided_by_calls(spark, client, target):
+    aggregates = {"sum": {"function": "sum", "field": "i"}}
+    client.create_window(SPEC | {"name": "panes", "aggregates": aggregates})
+    options = {"window": "panes", "time": "at", "key": "k", "query": "q", "rows_per_call": 100}
+    sink = sash_sink(target, preaggregate=True, **options)
+    rows = rows_of(1000, start_s=0)
+    sink(spark.createDataFrame(rows, SCHEMA).repartition(3), 0)
+    panes = len({(row[1], (row[0] - EPOCH) // dt.timedelta(minutes=1)) for row in rows})
+    assert panes <= sink.total.staged <= panes + 13
+    assert sink.total.inserted == 1000
+
+
 def test_late_rows_are_counted_by_row(spark, client, target):
     rows, panes = twins(client, target)
     for batch, start_s in enumerate((10_000, 100)):

@@ -83,7 +83,7 @@ def _translated() -> Iterator[None]:
 def prepared(
     rows: DataFrame, document: Mapping[str, Any], time: str, keys: Sequence[str], fields: Mapping[str, str]
 ) -> DataFrame:
-    """Return rows as tasks fold them: those of a key in one task, and in order where an aggregate depends on it.
+    """Return rows as tasks fold them: those of a key in one task, by time, and by their values where an order matters.
 
     Args:
         rows: with these columns.
@@ -95,9 +95,9 @@ def prepared(
         if isinstance(rows.schema[column].dataType, DecimalType):
             rows = rows.withColumn(column, F.col(column).cast("double" if spec.fields[name] == "float64" else "bigint"))
     rows = rows.repartition(*keys) if keys else rows.coalesce(1)
-    if all(monoid.commutative for monoid, _ in spec.monoids().values()):
-        return rows
-    return rows.sortWithinPartitions(*dict.fromkeys([time, *fields.values()]))
+    ordered = not all(monoid.commutative for monoid, _ in spec.monoids().values())
+    # By key and time in any case, so that the rows of a pane come together, and few panes are divided.
+    return rows.sortWithinPartitions(*dict.fromkeys([*keys, time, *(fields.values() if ordered else ())]))
 
 
 def panes_of(document: Mapping[str, Any], table: pa.Table, columns: Columns) -> tuple[Any, Any, dict[str, Any]]:
