@@ -150,19 +150,20 @@ def test_requests_behind_each_other_are_answered_the_same(service, case):
 
 
 def test_a_body_in_parts_has_a_task(service, answered, monkeypatch):
-    begin, begun = Connection._begin_in_task, []
+    begin, begun = Connection._begin, []
 
-    def noted(self, exchange):
-        begin(self, exchange)
-        begun.append(exchange)
+    def noted(self, exchange, in_task=False):
+        begin(self, exchange, in_task)
+        begun.append(in_task)
 
-    monkeypatch.setattr(Connection, "_begin_in_task", noted)
+    monkeypatch.setattr(Connection, "_begin", noted)
     data = post(INSERT, entry(5))
     with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
         client.sendall(data[:-9])
         wait_until(lambda: begun)
         client.sendall(data[-9:])
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
+    assert begun == [True]
     assert not answered
 
 

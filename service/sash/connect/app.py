@@ -33,8 +33,8 @@ from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, p
 from sash.context import HEADER, request_id
 from sash.limits.memory import MemoryBudget, mine
 from sash.rest.bodies import parsed_bytes
+from sash.rest.connection import Whole
 from sash.rest.entrance import BODY
-from sash.rest.exchange import Whole, answer_whole
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
 from sash.rpc.parsing import LONG_BYTES
@@ -144,7 +144,7 @@ class ConnectApp:
         if isinstance(answer, Exception):
             await self._refuse(send, answer, method.name)
         else:
-            await answer_whole(scope, send, answer)
+            await answer(scope, receive, send)
 
     async def _answered(
         self, method: Method, path: str, kind: bytes, timeout_s: float | None, data: bytes, packed: bool

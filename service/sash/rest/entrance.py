@@ -20,8 +20,7 @@ from sash.access.tls import CERTIFIED
 from sash.admission import Admission, Lease
 from sash.context import CALL, CallContext
 from sash.rest.bodies import ARROW, LINES, OCTETS, parsed_bytes
-from sash.rest.connection import FORWARDED, LIMIT
-from sash.rest.exchange import ANSWERS, until_read
+from sash.rest.connection import ANSWERS, FORWARDED, LIMIT, SMALL_BYTES, Exchange
 from sash.rest.guards import Guard
 from sash.rest.lines import PART_BYTES
 from sash.rest.problems import of_error
@@ -37,9 +36,6 @@ BODY = "sash.body"
 
 _MOUNT = "sash.mount"
 """In the scope of a request: the `Mount` of its path, once it was looked for."""
-
-SMALL_BYTES = 65_536
-"""Bodies up to this size need no memory set aside: evictions and deletes go on when memory is nearly used up."""
 
 _STREAMED = OCTETS.encode()
 _COLUMNS = ARROW.encode()
@@ -114,16 +110,16 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of HTTP."""
-        applied = scope[ANSWERS].let_follow
+        exchange: Exchange = scope[ANSWERS]
         # Never that of the request before.
-        CALL.set(CallContext(lambda: scope["headers"], lambda: _address(scope), applied=applied))
+        CALL.set(CallContext(lambda: scope["headers"], lambda: _address(scope), applied=exchange.let_follow))
         path = scope["path"]
         if (limit := scope.get(LIMIT)) is not None and path not in ALWAYS:
             error = Unavailable("there are too many connections", limit=limit, retry_after_s=1.0)
-            scope[ANSWERS].keeps = False
+            exchange.keeps = False
             await self._answer(of_error(error, scope["method"], path), scope, receive, send)
             return
-        refusal, scope[ANSWERS].more = self._guard.checked(scope)
+        refusal, exchange.more = self._guard.checked(scope)
         if refusal is not None:
             await self._answer(refusal, scope, receive, send)
             return
@@ -147,7 +143,7 @@ class Entrance:
         lease = Lease(admission, client[0] if client else "")
         try:
             try:
-                body = None if reads else scope[ANSWERS].small_body(SMALL_BYTES)
+                body = None if reads else exchange.small_body(SMALL_BYTES)
                 if body is not None:
                     scope[BODY] = body
                 if reads or body is not None:
@@ -157,7 +153,7 @@ class Entrance:
                 else:
                     receive = await self._body(lease, scope, receive)
                 lease.enter()
-                scope[ANSWERS].has_place = True
+                exchange.has_place = True
             except Unavailable as error:
                 await mount.refuse(scope, receive, send, error)
                 return
@@ -166,7 +162,7 @@ class Entrance:
             await lease.metered(mount.app(scope, receive, send), reads)
             if lease.memory.held:
                 lease.worked()
-                await until_read(scope, lease.memory)
+                await exchange.until_read(lease.memory)
         finally:
             lease.close()
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from sash.rest.bodies import OCTETS
 from sash.rest.call import Call
-from sash.rest.exchange import ANSWERS
+from sash.rest.connection import ANSWERS
 from sash.rest.models import Parameters
 from sash.rest.route import Problems
 from sash_engine.errors import InvalidArgument

@@ -24,7 +24,7 @@ from sash.rest.answers import (
 )
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
-from sash.rest.exchange import Whole
+from sash.rest.connection import Whole
 from sash.rest.models import ABSENT, Int64, Texts, Time
 from sash.rest.route import STORED, Problems, Route, content, needs, told
 from sash.rest.routes.common import BINARY, NO_VALUES, Name, Timed, arrow_imported, begun, streamed
