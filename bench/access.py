@@ -116,7 +116,7 @@ def service(setup: str, scratch: Path) -> Iterator[Service]:
         environment |= {"SASH_TLS_CERT": str(cert), "SASH_TLS_KEY": str(key)}
         context = ssl.create_default_context(cadata=authority.pem.decode())
         credentials = grpc.ssl_channel_credentials(authority.pem)
-    command = [sys.executable, "-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0"]
+    command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"]
     with ExitStack() as closing:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
         closing.callback(process.wait)

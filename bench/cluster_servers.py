@@ -59,7 +59,7 @@ class Served:
 @contextmanager
 def served(port: int, core: int, prefix: str, own_namespace: bool = False, shards: int = SHARDS) -> Iterator[Served]:
     """A process of the deployment, on one core."""
-    command = [sys.executable, "-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0"]
+    command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"]
     command += ["--data", f"redis://127.0.0.1:{port}", "--shards", str(shards)]
     hidden = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_namespace else []
     process = subprocess.Popen(

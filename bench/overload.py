@@ -49,7 +49,7 @@ CORES = sorted(os.sched_getaffinity(0))
 def service(**settings: str) -> Iterator[tuple[int, int, int]]:
     """Run a service in memory: its process and its ports."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0"],
+        [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

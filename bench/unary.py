@@ -168,7 +168,7 @@ class Server:
 
     def __init__(self, kind: str, data: str) -> None:
         self.kind = kind
-        serve = ["-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", data]
+        serve = ["-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0", "--data", data]
         command = [sys.executable, *(serve if kind != "no-op" else ["-m", "bench.unary", "--serve"])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None

@@ -144,7 +144,7 @@ class _Sash(System):
     processes = 2
 
     async def start(self, data: Data) -> None:
-        serve = ["-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0"]
+        serve = ["-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", "0"]
         command = [sys.executable, *serve, "--data", str(self.where / "data"), "--processes", str(self.processes)]
         environment = {**os.environ, "SASH_LOG_LEVEL": "warning", "SASH_MEMORY_BYTES": "8GiB"}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
