@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from sash.access.tls import CERTIFIED
 from sash.admission import Admission, Lease
 from sash.context import CALL, CallContext
-from sash.rest.bodies import ARROW, LINES, OCTETS, parsed_bytes
+from sash.rest.bodies import ARROW, LINES, OCTETS, Gone, parsed_bytes, parts_of
 from sash.rest.connection import ANSWERS, FORWARDED, LIMIT, SMALL_BYTES, Exchange
 from sash.rest.guards import Guard
 from sash.rest.lines import PART_BYTES
@@ -157,7 +156,7 @@ class Entrance:
             except Unavailable as error:
                 await mount.refuse(scope, receive, send, error)
                 return
-            except ClientDisconnect:
+            except Gone:
                 return
             await lease.metered(mount.app(scope, receive, send), reads)
             if lease.memory.held:
@@ -190,14 +189,7 @@ class Entrance:
             is_json = not (kind.startswith((_COLUMNS, *_LINES)) or b"proto" in kind)
             return _Body(receive, lease, announced, is_json, in_parts)
         lease.check()
-        message = await receive()
-        parts = [message.get("body", b"")]
-        while message.get("more_body", False):
-            message = await receive()
-            parts.append(message.get("body", b""))
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        body = scope[BODY] = parts[0] if len(parts) == 1 else b"".join(parts)
+        body = scope[BODY] = b"".join([part async for part in parts_of(receive)])
         pending = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def once() -> Message:

@@ -31,8 +31,8 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from sash.rest.answers import json_bytes
-from sash.rest.bodies import JSON
-from sash.rest.call import SAFE, Call, Edge, Gone
+from sash.rest.bodies import JSON, Gone
+from sash.rest.call import SAFE, Call, Edge
 from sash.rest.connection import Whole
 from sash.rest.documents import Problem, reference
 from sash.rest.models import Described, Document, Parameters
