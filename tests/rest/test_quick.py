@@ -7,7 +7,6 @@ import pytest
 
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.rest import connection
 from sash.rest.connection import Connection
 from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
@@ -119,7 +118,7 @@ OTHERS = {
 @pytest.mark.parametrize("case", [*QUICK, *OTHERS])
 def test_a_quick_answer_is_that_of_a_task(service, answered, monkeypatch, case):
     data = same(QUICK[case] if case in QUICK else OTHERS[case])
-    monkeypatch.setattr(connection, "new_id", lambda: "of a head that is none")
+    monkeypatch.setattr("sash.context.new_id", lambda: "of a head that is none")
     ask(service, data)  # an entry is applied
     found = quickly(service, answered, data) if case in QUICK else ask(service, data)
     monkeypatch.setattr(Connection, "_may_begin_at_once", lambda *_: False)

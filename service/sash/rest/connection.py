@@ -37,7 +37,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
@@ -45,18 +45,16 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
-import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 
 from sash.access.tls import CERTIFIED, names_in
 from sash.calls import resumed
-from sash.context import HEADER, new_id
 from sash.limits.connections import SPARE_S, Connections, Place
 from sash.limits.memory import Reservation, mine
 from sash.limits.turns import Turns
-from sash.rest.problems import MEDIA_TYPE
+from sash.rest.problems import of_status
 from sash.runtime.metrics import Metrics
 
 HEAD_BYTES_MAX = 65_536
@@ -933,21 +931,8 @@ class Exchange:
 
 def _raw(status: HTTPStatus, detail: str, date: bytes) -> bytes:
     """A problem document as the bytes of an answer, to requests that no app sees."""
-    # The head may not have arrived, so the id is always a new one.
-    request = new_id()
-    body = orjson.dumps(
-        {
-            "type": "about:blank",
-            "title": status.phrase,
-            "status": int(status),
-            "detail": detail,
-            "request_id": request,
-        }
-    )
-    retry = "retry-after: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
-    head = (
-        f"HTTP/1.1 {int(status)} {status.phrase}\r\n{date.decode()}"
-        f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
-        f"{retry}{HEADER}: {request}\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    headers = {"connection": "close"} | ({"retry-after": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {})
+    # The head may not have arrived, so the id is always a new one: no call is served in an empty context.
+    problem = Context().run(of_status, status, detail, headers)
+    lines = [b"%b: %b\r\n" % header for header in problem.raw_headers]
+    return b"".join([_STATUS_LINES[status], date, *lines, b"\r\n", problem.body])
