@@ -55,6 +55,7 @@ if [ "$WANTED" = dev ]; then
 		ip iproute2
 		npm npm
 		chromium chromium
+		chromium-headless-shell chromium-headless-shell
 		promtool prometheus
 		vmalert victoria-metrics
 		prometheus-alertmanager prometheus-alertmanager

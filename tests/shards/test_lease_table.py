@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -185,6 +186,22 @@ def test_shards_are_taken_from_a_process_only_if_it_is_gone_still(server: RedisS
         }
     finally:
         other.close()
+
+
+def test_a_shard_is_given_away_only_by_who_describes_itself_so_still(table: LeaseTable) -> None:
+    early = Member("me", 0, address="a:1")
+    table.beat(early)
+    table.swap({0: ""}, "me")
+    table.swap({1: ""}, "other")
+    late = replace(early, doubts=1)  # it does not know what became of a first attempt
+    table.give(0, late)
+    assert table.beat(late).owners == {0: "me", 1: "other"}
+    table.give(0, early)
+    table.give(1, late)
+    table.give(0, Member("gone", 1))
+    assert table.beat(late).owners == {0: "me", 1: "other"}
+    table.give(0, late)
+    assert table.beat(late).owners.get(0, "") == ""
 
 
 def test_answers_to_heartbeats_may_come_in_another_order(server: RedisServer, table: LeaseTable) -> None:

@@ -427,6 +427,11 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "        if not self.shards.hosted:\n            self._elsewhere",
         "        if False:\n            self._elsewhere",
     ),
+    "a shard that was given away, perhaps, is given away later": (
+        "sash.shards.leased_host",
+        "            self._me = replace(self._me, doubts=self._me.doubts + 1)\n",
+        "",
+    ),
     "a shard that has not its windows yet is exported": (
         "sash.shards.lifecycle",
         "self._shards.plane(shard).export(name)",

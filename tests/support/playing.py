@@ -11,7 +11,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 __all__ = ["CHROMIUM", "a_browser", "a_page", "at", "expect"]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first has no window to draw: a page takes a third of the processor time that it takes in the others."""
+
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 WAIT_MS = 120_000
 expect.set_options(timeout=WAIT_MS)
 

@@ -23,6 +23,7 @@ class Member:
         group: those of one machine that share their ports have the same.
         pinned: the only shards that it takes; None: any.
         owner: the token of its process, see `sash.tiers.owner`.
+        doubts: how often it could not tell whether it had given a shard away. It is not read from the table.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Member:
     group: str = ""
     pinned: frozenset[int] | None = None
     owner: str = ""
+    doubts: int = 0
 
 
 @dataclass(frozen=True)

@@ -84,12 +84,14 @@ end
 return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1]), there}
 """
 # KEYS: table. ARGV: new value (empty: none); number of conditions; then, in turns, fields and the values that they must
-# have (empty: none): first the conditions, of which each must hold, then fields that change if they have that value. It
-# answers with the fields that have the new value.
+# have (empty: none): first the conditions, of which each must hold, then fields that change if they have that value. A
+# condition also holds for the row of a process whose description is that value. It answers with the fields that have
+# the new value.
 _SWAP = b"""
 local done, first = {}, 3 + 2 * tonumber(ARGV[2])
 for i = 3, first - 1, 2 do
-  if (redis.call('HGET', KEYS[1], ARGV[i]) or '') ~= ARGV[i + 1] then return done end
+  local row = redis.call('HGET', KEYS[1], ARGV[i]) or ''
+  if row ~= ARGV[i + 1] and string.match(row, '^%d+ %d+ (.*)$') ~= ARGV[i + 1] then return done end
 end
 for i = first, #ARGV, 2 do
   if (redis.call('HGET', KEYS[1], ARGV[i]) or '') == ARGV[i + 1] then
@@ -192,19 +194,24 @@ class LeaseTable:
         Raises:
             SashError: as `call`.
         """
-        document = {"lease_ms": self._lease_ms} | {name: getattr(member, name) for name in _DOCUMENT}
-        if member.pinned is not None:
-            document["pinned"] = sorted(member.pinned)
         with self._lock:
             forget = [part for row in self._lives.forgotten() for part in row]
             self._sent += 1
             number = self._sent
         asked_s = self._lives.now_s()
-        arguments = (member.id, self._lease_ms, json.dumps(document), secrets.token_hex(16), secrets.token_hex(8))
+        arguments = (member.id, self._lease_ms, self._description(member), secrets.token_hex(16), secrets.token_hex(8))
         keys = (self._key, self._deployment_key, self._shards_key)
         told = self._asked(lambda: ["EVAL", _BEAT, 3, *keys, *arguments, self._deployment, *forget])
         with self._lock:
             return self._read(number, asked_s, told)
+
+    def _description(self, member: Member) -> str:
+        document = {"lease_ms": self._lease_ms} | {name: getattr(member, name) for name in _DOCUMENT}
+        if member.pinned is not None:
+            document["pinned"] = sorted(member.pinned)
+        if member.doubts:
+            document["doubts"] = member.doubts
+        return json.dumps(document)
 
     def _read(self, number: int, asked_s: float, told: Sequence[Any]) -> Table:
         """The table, as the answer to a heartbeat says; answers may come in another order than they were asked for."""
@@ -259,14 +266,18 @@ class LeaseTable:
 
         So a process whose heartbeat comes after this, and no sooner, learns with its answer who has its shards.
         """
-        gone = {f"p:{old}": table.rows.get(old, b"") for old in shards.values() if old}
+        gone: dict[str, Argument] = {f"p:{old}": table.rows.get(old, b"") for old in shards.values() if old}
         return self._swapped(shards, new, gone)
+
+    def give(self, shard: int, member: Member) -> None:
+        """Give a shard of a process to nobody, if it has it, and the table describes it as `member` does."""
+        self._swapped({shard: member.id}, "", {f"p:{member.id}": self._description(member)})
 
     def swap(self, shards: Mapping[int, str], new: str) -> list[int]:
         """Give shards to a process (empty: to none), each if it is of who is named now; return those that it got."""
         return self._swapped(shards, new, {})
 
-    def _swapped(self, shards: Mapping[int, str], new: str, conditions: Mapping[str, bytes]) -> list[int]:
+    def _swapped(self, shards: Mapping[int, str], new: str, conditions: Mapping[str, Argument]) -> list[int]:
         must = [part for pair in conditions.items() for part in pair]
         pairs = [part for shard, old in shards.items() for part in (f"s:{shard}", old)]
         return [int(field[2:]) for field in self._call(_SWAP, new, len(conditions), *must, *pairs)]

@@ -282,8 +282,11 @@ class LeasedHost:
         try:
             return await asyncio.to_thread(self._lease_table.swap, shards, new)
         finally:
-            self._changed_s = time.monotonic()
-            self._beats.now()
+            self._changed()
+
+    def _changed(self) -> None:
+        self._changed_s = time.monotonic()
+        self._beats.now()
 
     # ---------------------------------------------------------------- shards that come and go
 
@@ -306,8 +309,8 @@ class LeasedHost:
                 self._problems[shard] = error.message
         finally:
             self._taking = {}
-            self._changed_s = self._ended_s = time.monotonic()
-            self._beats.now()
+            self._ended_s = time.monotonic()
+            self._changed()
 
     async def _serve(self, shard: int) -> None:
         began_s = time.monotonic()
@@ -337,9 +340,12 @@ class LeasedHost:
         if hosted is not None:
             await self._ended(shard, hosted)
         try:
-            await self._swap({shard: self._me.id}, "")
+            await asyncio.to_thread(self._lease_table.give, shard, self._me)
         except SashError as error:
+            # It may arrive late, when this process has the shard again; it must find another description then.
+            self._me = replace(self._me, doubts=self._me.doubts + 1)
             _log.warning("the lease table does not know that shard %d is free: %s", shard, error.message)
+        self._changed()
         _log.info("shard %d is given away", shard)
         self._tell_others()
 
