@@ -1,7 +1,5 @@
 """Numbered writes, batches, streams and partials against a real service."""
 
-import io
-
 import numpy as np
 import pytest
 
@@ -28,38 +26,6 @@ SPEC = {
 }
 
 
-def test_a_write_is_applied_once(client):
-    window = client.create_window(SPEC)
-    for again in (False, True):
-        result = window.insert(1, 1.0, key="a", producer="p", sequence=1)
-        assert (result.inserted, result.already_applied) == (not again, again)
-        result = window.bulk_insert([2, 3], [2, 3], keys="a", producer="p", sequence=2)
-        assert (result.inserted, result.already_applied) == (2 * (not again), again)
-        result = window.bulk_evict(1, producer="p", sequence=3)
-        assert (result.evicted, result.already_applied) == (1 * (not again), again)
-    with pytest.raises(FailedPrecondition) as caught:
-        window.insert(9, 1.0, key="a", producer="p", sequence=6)
-    assert (caught.value.field, caught.value.limit) == ("sequence", "4")
-    assert window.query(key="a")[0].aggregates["all"] == [2.0, 3.0]
-    assert window.describe().durability == "memory"
-
-
-def test_a_used_number_with_other_data_is_refused(client):
-    window = client.create_window(SPEC)
-    window.insert(1, 1.0, key="a", producer="p", sequence=1)
-    window.bulk_insert([2, 3], [2, 3], keys="a", producer="p", sequence=2)
-    for write in (
-        lambda: window.insert(1, 2.0, key="a", producer="p", sequence=1),
-        lambda: window.bulk_evict(1, producer="p", sequence=1),
-        lambda: window.bulk_insert([2, 3], [2, 3], keys="b", producer="p", sequence=2),
-        lambda: list(window.insert_stream([Bulk([2], [2], "a")], producer="p", sequence=2)),
-    ):
-        with pytest.raises(FailedPrecondition, match="with other data") as caught:
-            write()
-        assert (caught.value.field, caught.value.limit) == ("sequence", "3")
-    assert window.query(key="a")[0].aggregates["all"] == [1.0, 2.0, 3.0]
-
-
 def test_a_bulk_in_several_messages_is_known_message_by_message(client, address):
     client.create_window(SPEC)
     strings = np.array([f"k{i % 7}" for i in range(100)])
@@ -74,39 +40,14 @@ def test_a_bulk_in_several_messages_is_known_message_by_message(client, address)
         assert caught.value.applied == WriteResult()
 
 
-class WithEpochs:
-    """Every numbered write of a window, each with the epoch that it is told."""
-
-    @staticmethod
-    def insert(window, sequence, epoch):
-        return window.insert(1, 1.0, key="a", producer="p", sequence=sequence, epoch=epoch)
-
-    @staticmethod
-    def bulk_insert(window, sequence, epoch):
-        return window.bulk_insert([2, 3], [2, 3], keys="a", producer="p", sequence=sequence, epoch=epoch)
-
-    @staticmethod
-    def insert_stream(window, sequence, epoch):
-        return window.insert_stream([Bulk([4], [4], "a")], producer="p", sequence=sequence, epoch=epoch)
-
-    @staticmethod
-    def bulk_evict(window, sequence, epoch):
-        return window.bulk_evict(0, producer="p", sequence=sequence, epoch=epoch)
-
-
-WRITES = [getattr(WithEpochs, name) for name in ("insert", "bulk_insert", "insert_stream", "bulk_evict")]
-
-
 @pytest.mark.parametrize("kind", CLIENTS)
-@pytest.mark.parametrize("write", WRITES)
-def test_a_higher_epoch_takes_the_name_over(client, address, write, kind):
+def test_a_higher_epoch_takes_the_name_over(client, address, kind):
     client.create_window(SPEC)
     with opened(kind, **address) as other:
-        window = other.window("w")
 
         def done(sequence, epoch):
-            found = write(window, sequence, epoch)
-            return found if isinstance(found, WriteResult) else next(found)
+            bulks = [Bulk([4], [4], "a")]
+            return next(other.window("w").insert_stream(bulks, producer="p", sequence=sequence, epoch=epoch))
 
         for epoch in (0, 7):
             for sequence in (1, 2):
@@ -211,15 +152,6 @@ def test_a_batch_is_committed_once(client, address):
         window.commit("q", 1, [parts[0]])
 
 
-def test_watch_shows_what_has_changed(client):
-    window = client.create_window(SPEC)
-    looks = window.watch(keys=["a", "b"], every_s=0.1)
-    assert [answer.entries for answer in next(looks)] == [0, 0]
-    window.insert(1, 1.0, key="b")
-    assert [answer.entries for answer in next(looks)] == [0, 1]
-    looks.close()
-
-
 def test_partials_come_and_go(client):
     spec = {
         "time_unit": "s",
@@ -256,34 +188,6 @@ def test_entries_come_as_bulks_that_can_be_inserted(client):
     some = list(source.entries(100, 200, key="b"))
     assert sum(map(len, some)) == source.range_query(100, 200, key="b").entries > 0
     assert {key for bulk in some for key in bulk.keys.tolist()} == {"b"}
-
-
-def test_a_window_goes_into_a_file_and_back(client, tmp_path):
-    window = client.create_window(SPEC)
-    window.bulk_insert(
-        np.arange(5000), np.arange(5000), keys=np.array(["a", "b"])[np.arange(5000) % 2], producer="p", sequence=1
-    )
-    assert client.export_window("w", tmp_path / "file") == (tmp_path / "file").stat().st_size
-    copy = client.import_window(tmp_path / "file", "copy")
-    assert (copy.name, copy.entries, copy.keys) == ("copy", 5000, 2)
-    assert client.window("copy").query(key="a") == window.query(key="a")
-
-    class Broken(io.BytesIO):
-        def read(self, size=-1):
-            if self.tell():
-                raise OSError("the disk is broken")
-            return super().read(1000)
-
-    with pytest.raises(OSError, match="the disk is broken"):
-        client.import_window(Broken((tmp_path / "file").read_bytes()), "half")
-    assert {window.name for window in client.list_windows()} == {"w", "copy"}
-    # What it knows of its producers went along.
-    copied, keys = client.window("copy"), np.array(["a", "b"])[np.arange(5000) % 2]
-    assert copied.bulk_insert(np.arange(5000), np.arange(5000), keys=keys, producer="p", sequence=1).already_applied
-    with pytest.raises(FailedPrecondition, match="with other data"):
-        copied.insert(1, 1.0, key="a", producer="p", sequence=1)
-    assert window.insert(6000, 1.0, key="a") == WriteResult(inserted=1)
-    assert client.window("copy").describe().entries == 5000
 
 
 def test_writes_survive_the_service_they_were_acknowledged_by(tmp_path):

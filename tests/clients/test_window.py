@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sash_client
-from sash_client import Client, FailedPrecondition, InvalidArgument, NotFound, Unsupported, WriteResult
+from sash_client import Client, InvalidArgument, NotFound, Unsupported, WriteResult
 from sash_client.local import local_service
 
 SPEC = """
@@ -95,23 +95,6 @@ def test_a_window_with_one_field_takes_bare_values(client):
         window.insert(np.datetime64(0, "s"), 1.0)
 
 
-def test_every_type_of_field_comes_back(client):
-    fields = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
-    last = {name: {"function": "collect", "field": name} for name in fields}
-    window = client.create_window({"name": "w", "fields": fields, "aggregates": last})
-    big = 2**53 + 1
-    columns = {"f": [0.1, -0.0], "i": [big, -(2**63)], "s": ["Zürich", ""], "b": [True, False]}
-    window.bulk_insert([1, 2], columns)
-    window.insert(3, fields={"f": 1, "i": big, "s": "x", "b": False})
-    aggregates = window.query()[0].aggregates
-    assert aggregates == {
-        "f": [0.1, -0.0, 1.0],
-        "i": [big, -(2**63), big],
-        "s": ["Zürich", "", "x"],
-        "b": [True, False, False],
-    }
-
-
 def test_a_bulk_in_parts_is_the_bulk(client, address):
     window = client.create_window(SPEC.replace("6h", "1000d"))
     n = 5000
@@ -125,32 +108,6 @@ def test_a_bulk_in_parts_is_the_bulk(client, address):
         mine = np.flatnonzero(keys == key)
         expected = delays[mine[np.argsort(times[mine])]].tolist()
         assert window.query(key=key)[0].aggregates["delays"] == expected
-
-
-def test_errors_name_the_field_and_the_limit(client):
-    window = client.create_window(SPEC)
-    entry = {"delay": 1.0, "carrier": "UA"}
-    for call, kind, field in [
-        (lambda: client.window("nope").query(), NotFound, "window"),
-        (lambda: client.create_window(SPEC.replace("mean,", "men,")), InvalidArgument, "aggregates.mean.function"),
-        (
-            lambda: client.create_window({"name": "a b", "aggregates": {"n": {"function": "count"}}}),
-            InvalidArgument,
-            "name",
-        ),
-        (lambda: window.insert(1, fields=entry), InvalidArgument, "key"),
-        (lambda: window.insert(1, fields=entry, key="k" * 600), InvalidArgument, "key"),
-        (lambda: window.query(key="JFK", lookbacks=["5 parsecs"]), InvalidArgument, "lookback"),
-        (lambda: window.bulk_insert([1], {"delay": [1.0], "carrier": ["UA"]}), InvalidArgument, "key"),
-    ]:
-        with pytest.raises(kind) as caught:
-            call()
-        assert caught.value.field == field
-        assert caught.value.message
-    with pytest.raises(InvalidArgument) as caught:
-        window.insert(1, fields=entry, key="k" * 600)
-    assert caught.value.limit == "1 to 512 bytes of UTF-8"
-    assert window.describe().counts.inserted == 0
 
 
 @given(
@@ -195,27 +152,6 @@ def test_a_local_service_that_cannot_start_says_why():
         local_service(grpc_port=int(service.target.rpartition(":")[2]), wait_s=600),
     ):
         pass
-
-
-def test_entries_are_retracted_and_corrected(client):
-    spec = {"name": "orders", "time_unit": "us", "keyed": True, "identity": "id"}
-    spec["fields"] = {"id": "int64", "price": "float64"}
-    spec["aggregates"] = {"prices": {"function": "collect", "field": "price"}}
-    window = client.create_window(spec)
-    window.bulk_insert([1, 2, 3, 4], {"id": [10, 11, 12, 13], "price": [1.0, 2.0, 3.0, 4.0]}, keys="a")
-    done = window.retract([2, 2], [11, 12], keys="a", producer="p", sequence=1)
-    assert (done.retracted, done.missing, done.sequences, done.already_applied) == (1, 1, 1, False)
-    assert window.retract([2, 2], [11, 12], keys="a", producer="p", sequence=1).already_applied
-    done = window.update([3, 9], {"id": [12, 12], "price": [30.0, 9.0]}, keys=["a", "nobody"])
-    assert (done.corrected, done.missing) == (1, 1)
-    assert window.query(key="a")[0].aggregates == {"prices": [1.0, 30.0, 4.0]}
-    info = window.describe()
-    assert (info.entries, info.counts.retracted, info.counts.corrected) == (3, 1, 1)
-    assert info.spec["identity"] == "id"
-    with pytest.raises(InvalidArgument) as caught:
-        window.retract([1], ["x"], keys="a")
-    assert caught.value.field == "id"
-    client.delete_window("orders")
 
 
 def test_a_change_that_fails_half_way_says_what_was_applied(client, address):
@@ -266,31 +202,6 @@ def test_entries_are_retracted_and_corrected_without_their_times(client):
         assert caught.value.field == field
     assert window.describe().entries == 3
     client.delete_window("orders")
-
-
-def test_a_window_that_another_one_feeds(client):
-    common = {"time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
-    requests = client.create_window({**common, "name": "requests", "slide": {"max_age": "10m"}})
-    minutes = {**common, "name": "minutes", "from": {"window": "requests", "granularity": "1m"}}
-    hours = {**common, "name": "hours", "from": {"window": "minutes", "granularity": 3600}}
-    windows = [client.create_window(spec) for spec in (minutes, hours)]
-    assert windows[1].describe().spec["from"] == {"window": "minutes", "granularity": "3600"}
-    requests.bulk_insert([0, 30, 90, 7200], [1.0, 2.0, 3.0, 4.0], keys="a")
-    assert requests.query(key="a")[0].entries == 1
-    series = windows[1].series(0, 10_800, step="1h", key="a")
-    assert (series.entries.tolist(), series.aggregates["sum"].tolist()) == ([3, 0, 1], [6.0, 0.0, 4.0])
-    with pytest.raises(FailedPrecondition, match="is fed by 'requests'") as caught:
-        windows[0].insert(1, 1.0, key="a")
-    assert caught.value.field == "window"
-    with pytest.raises(FailedPrecondition, match="feeds another window"):
-        client.delete_window("requests")
-    with pytest.raises(InvalidArgument) as caught:
-        client.create_window({**hours, "name": "odd", "from": {"window": "minutes", "granularity": 90}})
-    assert caught.value.field == "from.granularity"
-    with pytest.raises(NotFound):
-        client.create_window({**hours, "name": "odd", "from": {"window": "nothing", "granularity": 90}})
-    for name in ("hours", "minutes", "requests"):
-        client.delete_window(name)
 
 
 def test_a_window_without_an_identity_refuses_to_retract(client):

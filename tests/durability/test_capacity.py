@@ -44,7 +44,7 @@ def a_redis(name):
     def running(folder):
         with redis_server(BINARIES[name], EVERYSEC, "maxmemory-policy noeviction") as server:
             used = int(server.ask("INFO", "memory").split(b"used_memory:")[1].split()[0])
-            server.ask("CONFIG", "SET", "maxmemory", used + 2 * MIB)
+            server.ask("CONFIG", "SET", "maxmemory", used + MIB)
             yield lambda: RedisTier(server.url, timeout_s=60)
 
     return running

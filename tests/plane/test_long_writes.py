@@ -69,7 +69,7 @@ async def test_others_run_in_between(server):
     insert = asyncio.create_task(server.plane.write("other", Insert(1, {"value": 1}, "a")))
     answered = 0
     while not write.done():
-        await asyncio.sleep(0)
+        await turns(1)
         assert await count(server, "other") == 1  # in memory at once; durable when the tier has it
         answered += 1
     assert answered > 3

@@ -105,7 +105,7 @@ async def test_short_questions_between_long_writes_see_whole_writes(server):
     writes, found = [bulk(server) for _ in range(3)], []
     while not all(write.done() for write in writes):
         found.append(await short(server))
-        await asyncio.sleep(0)
+        await turns(1)
     await first
     assert all(one == other for one, other in found)
     assert (await short(server)) == [12, 12]
@@ -184,7 +184,7 @@ async def test_the_end_of_a_write_to_an_old_window_does_not_show_half_of_one_to_
     new = bulk(server)
     while not new.done():
         assert await short(server) in ([0, 0], [3, 3])
-        await asyncio.sleep(0)
+        await turns(1)
     with pytest.raises((NotFound, Unavailable)):
         await old
     await asyncio.gather(new, *others)
@@ -378,6 +378,6 @@ async def test_wall_time_stands_still_while_a_write_is_applied(server):
     write = asyncio.create_task(server.plane.write("wall", BulkInsert(batch([(key, 99) for key in NAMES], 0))))
     while not write.done():
         server.clock.advance(10**9)
-        await asyncio.sleep(0)
+        await turns(1)
     assert ((await write).inserted, (await write).evicted) == (len(NAMES), 0)
     assert await entries(server, "wall") == 0, "time has gone on"

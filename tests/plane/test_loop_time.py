@@ -17,6 +17,7 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import NotFound
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
+from tests.support.waiting import turns
 
 MS = 1_000_000
 
@@ -31,12 +32,12 @@ async def test_every_stretch_between_two_awaits_is_a_slice():
 
     async def work():
         clock.advance(3 * MS)
-        await asyncio.sleep(0)
+        await turns(1)
         clock.advance(7 * MS)
         return "done"
 
     task = asyncio.ensure_future(asyncio.wait_for(_awaited(watch.timed("insert", "w", work())), 60))
-    await asyncio.sleep(0)
+    await turns(1)
     assert await task == "done"
     assert slices == [("insert", 0.003), ("insert", pytest.approx(0.007))]
 
@@ -49,7 +50,7 @@ async def test_what_waits_is_not_held():
     watch, clock, slices = held()
     gate = asyncio.Event()
     task = asyncio.create_task(_awaited(watch.timed("insert", "w", gate.wait())))
-    await asyncio.sleep(0)
+    await turns(1)
     clock.advance(10_000 * MS)
     gate.set()
     assert await task is True
@@ -61,7 +62,7 @@ async def test_errors_and_cancellation_pass_through():
     seen = []
 
     async def refused():
-        await asyncio.sleep(0)
+        await turns(1)
         raise NotFound("there is none")
 
     with pytest.raises(NotFound):
@@ -75,7 +76,7 @@ async def test_errors_and_cancellation_pass_through():
             raise
 
     task = asyncio.create_task(_awaited(watch.timed("query", "w", stays())))
-    await asyncio.sleep(0)
+    await turns(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

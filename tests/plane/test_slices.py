@@ -102,7 +102,7 @@ async def test_a_small_question_is_answered_between_the_slices_of_a_long_one(ser
     while not long.done():
         assert (await server.plane.ask("w", Query("k03")))[0].entries == 109
         small += 1
-        await asyncio.sleep(0)
+        await turns(1)
     assert small > 20
     assert plain(await long) == expected
 
@@ -211,7 +211,7 @@ async def test_time_brings_nothing_to_a_window_while_it_is_asked(server):
         clock.advance(SECOND)
         plane.tidy()
         await plane.ask("wall", Query("k07"))
-        await asyncio.sleep(0)
+        await turns(1)
     assert [(answer.key, answer.entries) for answer in await long] == expected
     assert (await plane.ask("wall", Query("k07")))[0].entries < 99, "time goes on"
 
@@ -289,7 +289,7 @@ async def test_the_turns_of_the_long_questions_of_two_callers_alternate(monkeypa
 async def _count(log):
     while True:
         log.append(".")
-        await asyncio.sleep(0)
+        await turns(1)
 
 
 async def test_a_question_that_ends_in_its_first_slice_waits_for_nothing():

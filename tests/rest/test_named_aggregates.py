@@ -1,14 +1,12 @@
-"""Questions that name aggregates, through each edge: REST, gRPC, Connect, the client, the command line and PromQL."""
+"""Questions that name aggregates: Arrow, streams and PromQL; tests/edges has the others."""
 
 import json
 
-import grpc
 import pyarrow as pa
 import pytest
 
-from sash_client import ALL_KEYS, Client, InvalidArgument
+from sash_client import Client
 from sash_engine.windows.reading import reader
-from sash_proto.v1 import windows_pb2 as pb
 from tests.support.arrow import ARROW
 from tests.support.servers import running_service
 
@@ -43,12 +41,6 @@ def service():
         yield running
 
 
-@pytest.fixture(params=["grpc", "connect"])
-def window(service, request):
-    with Client(service.grpc_target if request.param == "grpc" else service.rest_url) as sash:
-        yield sash.window("w")
-
-
 @pytest.fixture(params=["w", "view"])
 def path(service, request):
     return f"/v1/windows/{request.param}"
@@ -56,36 +48,6 @@ def path(service, request):
 
 NAMED = [("aggregate", name) for name in TARGET]
 RANGE = [("start", T), ("end", T + 30)]
-
-
-@pytest.mark.parametrize(
-    ("route", "asked"),
-    [
-        ("query", [("key", "a")]),
-        ("query", [("key", "a"), ("lookback", "9s"), ("partials", "true")]),
-        ("query", [("all_keys", "true"), ("combine", "true")]),
-        ("query", [("by", "host"), ("top", "total"), ("having", "n>3")]),
-        ("range", [("key", "a"), *RANGE]),
-        ("range", [("by", "host"), *RANGE]),
-        ("series", [("key", "a"), ("step", "10s"), *RANGE]),
-        ("series", [("all_keys", "true"), ("step", "10s"), *RANGE]),
-        ("series", [("by", "host"), ("step", "10s"), *RANGE]),
-    ],
-)
-def test_rest_answers_what_is_named(service, path, route, asked):
-    http = service.http()
-
-    def aggregates(more):
-        answer = http.get(f"{path}/{route}", params=[*asked, *more])
-        assert answer.status_code == 200, answer.text
-        document = answer.json()
-        answers = document.get("answers") or document.get("groups") or [document]
-        assert all(list(each.get("partials") or TARGET) == list(TARGET) for each in answers if more)
-        return [each["aggregates"] for each in answers]
-
-    found = aggregates(NAMED)
-    assert found == [{name: each[name] for name in TARGET} for each in aggregates([])]
-    assert found
 
 
 def test_arrow_has_the_columns_that_are_named(service, path):
@@ -111,38 +73,10 @@ def test_a_watch_over_rest(service, path):
     assert list(json.loads(data[5:])["answers"][0]["aggregates"]) == list(TARGET)
 
 
-def test_the_client(window):
-    def aggregates(answers):
-        return [list(each.aggregates) for each in answers]
-
-    both = [sorted(TARGET)] * 2
-    assert aggregates(window.query(key="a", aggregates=TARGET)) == both[:1]
-    assert aggregates(window.query(keys=ALL_KEYS, lookbacks=["5s"], aggregates=["p99", "low", "low"])) == both
-    assert aggregates(window.query(by="host", having="total > 0", aggregates=TARGET)) == both
-    assert window.query(key="a", aggregates="low")[0].aggregates == {"low": 0}
-    assert window.query(key="a", aggregates=[])[0] == window.query(key="a")[0]
-    assert aggregates([window.range_query(T, T + 9, key="a", aggregates=TARGET)]) == both[:1]
-    assert aggregates(window.range_groups(T, T + 9, by="host", aggregates=TARGET)) == both
-    assert aggregates([window.series(T, T + 9, step=3, key="a", aggregates=TARGET)]) == both[:1]
-    assert aggregates(window.series_groups(T, T + 9, step=3, by="host", aggregates=TARGET)) == both
-    with pytest.raises(InvalidArgument, match="it has n, total, low, p99") as caught:
-        window.query(key="a", aggregates=["sum"])
-    assert caught.value.field == "aggregates"
-    with pytest.raises(InvalidArgument) as caught:
-        window.query(key="a", aggregates=[7])
-    assert caught.value.field == "aggregates"
-
-
 def test_a_watch_over_grpc(service):
     with Client(service.grpc_target) as sash:
         first = next(iter(sash.window("w").watch(key="a", aggregates=TARGET)))
     assert sorted(first[0].aggregates) == sorted(TARGET)
-
-
-def test_grpc_refuses_an_unknown_name(service):
-    with pytest.raises(grpc.RpcError) as caught:
-        service.stub().Query(pb.QueryRequest(window="w", key="a", aggregates=["n", ""]))
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(

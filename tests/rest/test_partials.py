@@ -1,17 +1,14 @@
 """Partials in and out over REST."""
 
 import base64
+import math
 
-import numpy as np
 import pytest
 
 from sash_engine.monoids import Mean
-from sash_engine.windows.answers import Answer, WriteResult
-from sash_engine.windows.questions import Query
 from tests.rest.conftest import made
 from tests.support.arrow import ARROW, batch, stream
 from tests.support.refusals import refuse
-from tests.support.waiting import awaited
 
 # ---------------------------------------------------------------- partials
 
@@ -28,35 +25,28 @@ def panes(http):
     yield from made(http, **PANES)
 
 
-@pytest.fixture
-def taken(service, monkeypatch):
-    batches = []
-
-    async def write(name, command, origin=None):
-        batches.append(command.batch)
-        return WriteResult(inserted=command.entries)
-
-    monkeypatch.setattr(service.plane, "write", write)
-    return batches
-
-
 BLOBS = [base64.b64encode(text).decode() for text in (b"[0.0,1.0]", b"[3.0]")]
 COUNT, SUM = Mean.parts
-PARTIALS = {"mean": {COUNT: [2, 1], SUM: [1.0, "NaN"]}, "all": {"blob": BLOBS}}
 
 
-def test_partials_go_in_as_columns(http, panes, taken):
-    document = {"time": [10, 20], "partials": PARTIALS, "entries": [2, 1]}
-    assert http.post(f"/v1/windows/{panes}/bulk-insert", json=document).json()["inserted"] == 2
-    columns = {"time": [10, 20], "entries": [2, 1], "partials.all.blob": [b"[0.0,1.0]", b"[3.0]"]}
-    columns |= {f"partials.mean.{COUNT}": [2, 1], f"partials.mean.{SUM}": [1.0, np.nan]}
-    http.post(f"/v1/windows/{panes}/bulk-insert", content=stream(batch(**columns)), headers=ARROW).raise_for_status()
-    for found in taken:
-        assert found.of_partials
-        assert found.entries.tolist() == [2, 1]
-        np.testing.assert_array_equal(found.partials["mean"][0], [2, 1])
-        np.testing.assert_array_equal(found.partials["mean"][1], [1.0, np.nan])
-        assert found.partials["all"][0].tolist() == [b"[0.0,1.0]", b"[3.0]"]
+def test_partials_go_in_as_columns_and_come_out_where_they_are_asked_for(http, panes):
+    path = f"/v1/windows/{panes}"
+    counts, sums = [2, 1], [1.0, math.inf]
+    partials = {"mean": {COUNT: counts, SUM: [1.0, "Infinity"]}, "all": {"blob": BLOBS}, "n": {"entries": counts}}
+    document = {"time": [10, 20], "partials": partials, "entries": counts}
+    columns = {"time": [30, 40], "entries": counts, "partials.all.blob": [b"[0.0,1.0]", b"[3.0]"]}
+    columns |= {f"partials.mean.{COUNT}": counts, f"partials.mean.{SUM}": sums, "partials.n.entries": counts}
+    assert http.post(f"{path}/bulk-insert", json=document).json()["inserted"] == 3
+    arrow = http.post(f"{path}/bulk-insert", content=stream(batch(**columns)), headers=ARROW)
+    assert arrow.json()["inserted"] == 3, arrow.text
+    for start, row in ((10, 0), (20, 1), (30, 0), (40, 1)):
+        asked = {"start": start, "end": start + 9, "partials": "true"}
+        found = http.get(f"{path}/range", params=asked).json()["partials"]
+        assert found["mean"] == {COUNT: [counts[row]], SUM: [partials["mean"][SUM][row]]}
+        assert found["all"] == {"blob": [BLOBS[row]]}
+    assert "partials" in http.get(f"{path}/query?partials=true").json()["answers"][0]
+    assert "partials" not in http.get(f"{path}/query").json()["answers"][0]
+    refuse(http, "GET", f"{path}/query?partials=yes", 400, "partials")
 
 
 @pytest.mark.parametrize(
@@ -156,21 +146,3 @@ def test_a_write_has_as_many_rows_of_partials_as_it_may_have_entries(http, panes
         else:
             assert http.post(path, **sent).json()["inserted"] == MOST
     assert http.get(f"/v1/windows/{panes}").json()["entries"] == MOST
-
-
-def test_partials_come_out_where_they_are_asked_for(http, service, panes, monkeypatch):
-    def answer(wanted):
-        partials = {"mean": (np.array([2]), np.array([np.inf])), "all": (np.array([b"\x00"], object),)}
-        return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
-
-    def found(_, question):
-        one = answer(question.partials)
-        return [one] if isinstance(question, Query) else one
-
-    monkeypatch.setattr(service.plane, "ask", awaited(found))
-    path = f"/v1/windows/{panes}"
-    expected = {"mean": {COUNT: [2], SUM: ["Infinity"]}, "all": {"blob": ["AA=="]}}
-    assert http.get(f"{path}/query?partials=true").json()["answers"][0]["partials"] == expected
-    assert http.get(f"{path}/range?start=1&end=2&partials=true").json()["partials"] == expected
-    assert "partials" not in http.get(f"{path}/query").json()["answers"][0]
-    refuse(http, "GET", f"{path}/query?partials=yes", 400, "partials")

@@ -1,6 +1,5 @@
 """Writes of one iteration of the loop become one; nothing is lost, and the order stays."""
 
-import asyncio
 import gc
 import weakref
 
@@ -11,6 +10,7 @@ from sash.limits.turns import Turns
 from sash.rest.connection import JOINED_BYTES_MAX, Connection, Port
 from sash.runtime.metrics import Metrics
 from tests.support.servers import running_service
+from tests.support.waiting import turns
 
 
 class Transport:
@@ -51,11 +51,11 @@ async def test_what_is_written_in_one_iteration_is_one_write():
     connection.write(b"body")
     assert under.did == []
     assert connection.unsent_bytes() == 7 + 8
-    await asyncio.sleep(0)
+    await turns(1)
     assert under.did == [b"headbody"]
     assert connection.unsent_bytes() == 7
     connection.write(b"next")
-    await asyncio.sleep(0)
+    await turns(1)
     assert under.did == [b"headbody", b"next"]
 
 
@@ -64,7 +64,7 @@ async def test_closing_writes_what_is_left_first_and_giving_way_does_not():
     connection = over(under)
     connection.write(b"last")
     connection.break_off()
-    await asyncio.sleep(0)
+    await turns(1)
     assert under.did == [b"last", "closed"]
     under = Transport()
     connection = over(under)
@@ -73,7 +73,7 @@ async def test_closing_writes_what_is_left_first_and_giving_way_does_not():
     under.get_write_buffer_size = lambda: 3  # nobody reads what is there
     connection.look(2.0)
     connection.look(100.0)
-    await asyncio.sleep(0)
+    await turns(1)
     assert under.did == ["aborted"]
 
 
@@ -89,7 +89,7 @@ async def test_a_lost_transport_is_known_no_more():
     assert known() is None
     connection.write(b"last")
     connection.write_now(b"head", b"body")
-    await asyncio.sleep(0)
+    await turns(1)
     connection.break_off()
     assert connection.is_closing()
     assert connection.unsent_bytes() == 0
@@ -105,7 +105,7 @@ async def test_nothing_is_written_to_a_connection_that_ends():
     connection.write_now(b"head", b"body")
     connection.write_now(b"head", bytes(JOINED_BYTES_MAX + 1))
     connection.write(b"last")
-    await asyncio.sleep(0)
+    await turns(1)
     assert under.did == ["closed"]
 
 
@@ -120,7 +120,7 @@ async def test_many_bytes_are_written_at_once_behind_what_waits():
     connection.write(many + b"!")
     connection.write(b"tail")
     assert under.did == [b"head", many, many + b"!"]
-    await asyncio.sleep(0)
+    await turns(1)
     assert b"".join(under.did) == b"head" + many + many + b"!tail"
     assert connection.unsent_bytes() == 7
 

@@ -23,6 +23,7 @@ from sash_wire.coded import Coded
 from sash_wire.columns import fill_strings
 from tests.support.servers import WAIT_S, running_service
 from tests.support.sharded import in_process, single
+from tests.support.waiting import turns
 
 SPEC = {
     "name": "w",
@@ -166,7 +167,7 @@ async def test_requests_end_when_the_service_closes():
     more.put_nowait(1)
     assert await anext(open_) == 1
     waits = asyncio.create_task(anext(open_))
-    await asyncio.sleep(0)
+    await turns(1)
     more.put_nowait(2)
     assert await waits == 2  # the same task waits again
     closing.set()
@@ -204,8 +205,7 @@ async def test_a_request_that_is_served_when_the_service_closes_is_served():
         async for request in until_closed(requests(), closing):
             watching.update(asyncio.all_tasks() - {asyncio.current_task()})
             closing.set()
-            for _ in range(5):
-                await asyncio.sleep(0)
+            await turns(5)
             served.append(request)
 
     with pytest.raises(Unavailable):
@@ -224,7 +224,7 @@ async def test_requests_end_with_their_own_end_and_errors():
     for error in (TimeoutError("theirs"), InvalidArgument("no")):
         with pytest.raises(type(error)):
             assert [found async for found in until_closed(requests(error), asyncio.Event())] == []
-    await asyncio.sleep(0)
+    await turns(1)
     assert asyncio.all_tasks() == {asyncio.current_task()}  # none waits for a close any more
 
 

@@ -25,7 +25,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.messages import COUNT, answered, bulk, int64
 from tests.support.servers import WAIT_S, running_service
-from tests.support.waiting import turns
+from tests.support.waiting import turns, until
 
 # ---------------------------------------------------------------- inserts in a row
 
@@ -99,15 +99,12 @@ async def test_writes_are_begun_without_waiting_and_answered_in_order():
 
     answers = in_order(requests(), write, asyncio.Event(), in_flight_max=4)
     found = asyncio.create_task(anext(answers))
-    while len(begun) < 4:
-        await asyncio.sleep(0)
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await until(lambda: len(begun) >= 4)
+    await turns(20)
     assert begun == [0, 1, 2, 3]
     for event in reversed(done[1:]):
         event.set()
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns(20)
     assert not found.done()
     done[0].set()
     assert [await found] + [answer async for answer in answers] == list(range(10))
@@ -121,7 +118,7 @@ async def test_an_error_of_the_tier_is_said_after_the_answers_before_it():
         if i == 2:
             await failing.wait()
             raise Unavailable("the tier is away")
-        await asyncio.sleep(0)
+        await turns(1)
         return i
 
     async def requests():
@@ -151,12 +148,10 @@ async def test_a_service_that_closes_answers_what_was_begun_and_begins_nothing_m
 
     answers = in_order(requests(), write, closing, in_flight_max=4)
     assert await anext(answers) == 0
-    while len(begun) < 4:
-        await asyncio.sleep(0)
+    await until(lambda: len(begun) >= 4)
     closing.set()
     second = asyncio.create_task(anext(answers))
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns(20)
     assert not second.done()
     may_end.set()
     count = len(begun)
@@ -178,7 +173,7 @@ async def test_a_service_that_closes_ends_a_stream_on_which_nothing_happens():
         raise AssertionError("there is nothing to write")
 
     answer = asyncio.create_task(anext(in_order(requests(), write, closing)))
-    await asyncio.sleep(0)
+    await turns(1)
     closing.set()
     with pytest.raises(Unavailable):
         await answer

@@ -1,6 +1,5 @@
 """Large responses in parts: as bytes they are what one message would be, and each part is made in a step of its own."""
 
-import asyncio
 import json
 
 import pytest
@@ -10,6 +9,7 @@ from sash.rpc import parts, translate
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash_engine.windows.answers import Answer
 from sash_proto.v1 import windows_pb2 as pb
+from tests.support.waiting import turns
 
 
 def answers(count, aggregates=3):
@@ -31,7 +31,7 @@ async def in_steps(steps):
             in_steps.count = count
             return end.value
         count += 1
-        await asyncio.sleep(0)
+        await turns(1)
 
 
 def whole(found):

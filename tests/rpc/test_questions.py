@@ -91,34 +91,3 @@ def test_a_series_of_strings_bools_and_specials(stub):
         assert found["f"].float64 == columns["f"].float64
         assert [plain(item) for item in found["s"].values.items] == ["ä", "", "ä"]
         assert [plain(item) for item in found["b"].values.items] == [True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("question", "field"),
-    [
-        ({"end": 2, "step": "1"}, "start"),
-        ({"start": 1, "step": "1"}, "end"),
-        ({"start": 1, "end": 2}, "step"),
-        ({"start": 2, "end": 2, "step": "1"}, "start"),
-        ({"start": 1, "end": 2, "step": "0"}, "step"),
-        ({"start": 1, "end": 2, "step": "soon"}, "step"),
-        ({"start": 1, "end": 2, "step": "1", "width": "-1"}, "width"),
-        ({"start": 0, "end": 10**9, "step": "1"}, "step"),
-        ({"start": -(2**63), "end": 2, "step": "1"}, "start"),
-        ({"start": 0, "end": 2**63 - 1, "step": "1"}, "end"),
-    ],
-)
-def test_a_wrong_series(stub, delays, question, field):
-    refuse(stub.Series, pb.SeriesRequest(window=delays, key="JFK", **question), "INVALID_ARGUMENT", field)
-
-
-# ---------------------------------------------------------------- keys and aggregates
-
-
-def test_an_unknown_window(stub):
-    for call, request in (
-        (stub.Series, pb.SeriesRequest(window="unknown", start=1, end=2, step="1")),
-        (stub.ListKeys, pb.ListKeysRequest(window="unknown")),
-        (stub.AddAggregates, pb.AddAggregatesRequest(window="unknown", aggregates=of(n="count"))),
-    ):
-        refuse(call, request, "NOT_FOUND", "window")

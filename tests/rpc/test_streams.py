@@ -12,11 +12,9 @@ from grpc_status import rpc_status
 from sash.rpc.operations import CHUNK_BYTES_MAX
 from sash_engine.errors import Unavailable
 from sash_engine.windows.answers import WriteResult
-from sash_engine.windows.batches.batch import Batch, Coded
-from sash_engine.windows.questions import EntriesQuery
+from sash_engine.windows.batches.batch import Batch
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.messages import COUNT, aggregates, answered, bulk, float64, int64, strings
-from tests.support.mutations import with_counts
+from tests.support.messages import COUNT, aggregates, answered, bulk
 from tests.support.rpc_errors import refuse
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import awaited, until
@@ -127,32 +125,6 @@ def test_a_watcher_does_not_hold_the_service_up():
 # ---------------------------------------------------------------- entries
 
 
-def test_entries_are_bulks_that_could_be_inserted_again(stub, service, typed, monkeypatch):
-    columns = {
-        "f": np.array([0.5, np.nan]),
-        "i": np.array([1, -(2**63)]),
-        "s": np.array(["ä", "x"], object),
-        "b": np.array([True, False]),
-    }
-    asked = []
-
-    def entries(*arguments):
-        asked.append(arguments)
-        for letter in "ab":
-            yield Batch(np.array([3, 4]), columns, Coded([letter], np.array([0, 0])))
-
-    monkeypatch.setattr(service.plane, "ask", awaited(entries))
-    found = list(stub.Entries(pb.EntriesRequest(window=typed, keys=["a", "b"], start=0, end=9)))
-    assert asked == [(typed, EntriesQuery(0, 9, keys=["a", "b"]))]
-    assert [list(each.key.dictionary) for each in found] == [["a"], ["b"]]
-    assert found[0].fields["f"].float64 == float64(0.5, np.nan)
-    assert found[0].fields["i"].int64 == int64(1, -(2**63))
-    assert found[0].fields["s"].string == strings(["ä", "x"], 0, 1)
-    assert found[0].fields["b"].bool == b"\x01\x00"
-    assert [stub.BulkInsert(each).inserted for each in found] == [2, 2]
-    assert [each.fields["s"].string.dictionary[0] for each in found] == ["ä", "ä"]
-
-
 def test_a_stream_that_fails_half_way_says_so(stub, service, window, monkeypatch):
     def entries(*arguments):
         yield Batch(np.array([1]), {"value": np.array([1.0])})
@@ -213,24 +185,6 @@ def test_an_import_is_read_in_parts(stub, window, restored):
     assert restored.name is None
     chunks = [pb.WindowChunk(data=b"a"), pb.WindowChunk(data=b"b", name="late")]
     refuse(lambda request: stub.ImportWindow(iter(request)), chunks, "INVALID_ARGUMENT", "name")
-
-
-def test_a_file_that_somebody_made_up_is_refused_and_spoils_nothing(stub, window):
-    stub.BulkInsert(bulk(window, [1], [1]))
-    exported = b"".join(chunk.data for chunk in stub.ExportWindow(pb.ExportWindowRequest(window=window)))
-
-    def chunks(counts):
-        return [pb.WindowChunk(data=with_counts(exported, counts), name="other")]
-
-    for counts, field in (
-        ({"late": "many"}, "counts.late"),
-        ({"late": 2**63}, "counts.late"),
-        ({"late": 2**62}, "counts"),
-    ):
-        refuse(lambda request: stub.ImportWindow(iter(request)), chunks(counts), "INVALID_ARGUMENT", f"header.{field}")
-        assert [each.spec.name for each in stub.ListWindows(pb.ListWindowsRequest()).windows] == [window]
-    assert stub.ImportWindow(iter(chunks({"late": 2**62 - 1}))).counts.late == 2**62 - 1
-    stub.DeleteWindow(pb.DeleteWindowRequest(name="other"))
 
 
 def test_an_import_whose_client_goes_comes_to_an_end(stub, restored):

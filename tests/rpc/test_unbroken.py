@@ -58,7 +58,7 @@ async def test_what_goes_on_and_fails_leaves_nothing_for_the_collector(is_caught
         waits_for = asyncio.get_running_loop().create_future()
         begun = work([waits_for])
         task = asyncio.create_task(resumed(begun, begun.send(None)))
-        await asyncio.sleep(0)
+        await turns(1)
         waits_for.set_exception(Gone())
         await asyncio.wait((task,))
         return [weakref.ref(each.exception()) for each in (task, waits_for)]
@@ -78,11 +78,11 @@ async def test_a_write_that_waits_goes_on_when_its_caller_is_cancelled(waits):
     async def write():
         for _ in range(waits):
             await go.wait()
-            await asyncio.sleep(0)
+            await turns(1)
         done.set()
 
     caller = asyncio.create_task(unbroken(write()))
-    await asyncio.sleep(0)
+    await turns(1)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
@@ -104,7 +104,7 @@ async def test_answers_and_errors_of_what_it_waits_for_arrive():
         raise KeyError(*found)
 
     caller = asyncio.create_task(unbroken(write()))
-    await asyncio.sleep(0)
+    await turns(1)
     first.set_result("one")
     second.set_exception(ValueError("two"))
     with pytest.raises(KeyError) as caught:

@@ -1,10 +1,8 @@
-"""Writes that are applied once, batches in parts, partials, and how durable a write is said to be."""
+"""What only messages say of writes: streams of them, codes of strings, and partials."""
 
 import numpy as np
 import pytest
 
-from sash_engine.windows.answers import Answer, WriteResult
-from sash_engine.windows.questions import Query
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.conftest import made
 from tests.support.messages import aggregates, bulk, float64, int64, strings
@@ -38,103 +36,21 @@ def test_a_stream_ends_at_a_used_number_with_other_data(stub, window):
     assert entries(stub, window) == 5
 
 
-# ---------------------------------------------------------------- batches
+# ---------------------------------------------------------------- columns and partials
 
 
-def stage(window, times, batch=0, query="q"):
-    return pb.StageBatchRequest(entries=bulk(window, times, times), query=query, batch=batch)
-
-
-def test_a_batch_in_parts(stub, window):
-    staged = [stub.StageBatch(stage(window, times)) for times in ([1, 2], [3], [4])]
-    assert [each.entries for each in staged] == [2, 1, 1]
-    assert {each.durability for each in staged} == {"memory"}
-    assert entries(stub, window) == 0
-    commit = pb.CommitBatchRequest(window=window, query="q", batch=0, stages=[staged[1].stage, staged[0].stage])
-    first, again = stub.CommitBatch(commit), stub.CommitBatch(commit)
-    assert (first.inserted, first.already_applied, first.durability) == (3, False, "memory")
-    assert (again.inserted, again.already_applied) == (0, True)
-    (answer,) = stub.Query(pb.QueryRequest(window=window)).answers
-    assert aggregates(answer)["all"] == [1, 2, 3]
-    refuse(stub.StageBatch, stage(window, [9]), "FAILED_PRECONDITION", "batch")
-    nothing = pb.CommitBatchRequest(window=window, query="q", batch=1)
-    assert stub.CommitBatch(nothing).inserted == 0
-
-
-def test_a_wrong_part(stub, window):
-    good = stage(window, [1])
-    for change, code, field in (
-        ({"query": ""}, "INVALID_ARGUMENT", "query"),
-        ({"query": "q" * 201}, "INVALID_ARGUMENT", "query"),
-        ({"batch": None}, "INVALID_ARGUMENT", "batch"),
-        ({"batch": -1}, "INVALID_ARGUMENT", "batch"),
-        ({"entries": bulk("unknown", [1], [1])}, "NOT_FOUND", "window"),
-        ({"entries": pb.BulkInsertRequest(window=window, time=int64(1))}, "INVALID_ARGUMENT", "value"),
-        ({"entries": pb.BulkInsertRequest(window=window, producer="p", sequence=1)}, "INVALID_ARGUMENT",
-         "entries.producer"),
-    ):  # fmt: skip
-        whole = {"entries": good.entries, "query": "q", "batch": 0} | change
-        refuse(stub.StageBatch, pb.StageBatchRequest(**whole), code, field)
-    too_many = np.zeros(20_001)
-    request = pb.StageBatchRequest(entries=bulk(window, too_many, too_many), query="q", batch=0)
-    refuse(stub.StageBatch, request, "RESOURCE_EXHAUSTED", "time")
-
-
-def test_a_wrong_commit(stub, window):
-    token = stub.StageBatch(stage(window, [1])).stage
-    for change, code, field in (
-        ({"query": ""}, "INVALID_ARGUMENT", "query"),
-        ({"batch": None}, "INVALID_ARGUMENT", "batch"),
-        ({"batch": -1}, "INVALID_ARGUMENT", "batch"),
-        ({"window": "unknown"}, "NOT_FOUND", "window"),
-        ({"stages": ["nope"]}, "FAILED_PRECONDITION", "stages"),
-        ({"stages": [token, token]}, "INVALID_ARGUMENT", "stages"),
-        ({"query": "other", "stages": [token]}, "FAILED_PRECONDITION", "stages"),
-    ):
-        whole = {"window": window, "query": "q", "batch": 0, "stages": [token]} | change
-        refuse(stub.CommitBatch, pb.CommitBatchRequest(**whole), code, field)
-    assert entries(stub, window) == 0
-
-
-# ---------------------------------------------------------------- specs and partials
-
-
-def test_durability_and_granularity_of_a_spec(stub):
-    spec = pb.WindowSpec(
-        name="panes",
-        time_unit="s",
-        aggregates={"mean": pb.AggregateSpec(function="mean")},
-        granularity="1m",
-        durability="memory",
-    )
-    for name in made(stub, spec):
-        shown = stub.GetWindow(pb.GetWindowRequest(name=name))
-        assert (shown.spec.granularity, shown.spec.durability, shown.durability) == ("1m", "memory", "memory")
-    for change, field in (({"granularity": "often"}, "granularity"), ({"durability": "certainly"}, "durability")):
-        wrong = pb.WindowSpec(name="w", aggregates=spec.aggregates, **change)
-        refuse(stub.CreateWindow, pb.CreateWindowRequest(spec=wrong), "INVALID_ARGUMENT", field)
-
-
-def test_partials_go_in_as_columns(stub, service, window, monkeypatch):
-    taken = []
-
-    async def write(name, command, origin=None):
-        taken.append(command.batch)
-        return WriteResult(inserted=command.entries)
-
-    monkeypatch.setattr(service.plane, "write", write)
-    parts = [pb.Column(int64=int64(2, 1)), pb.Column(float64=float64(0.5, 3))]
-    partials = {
-        "mean": pb.PartialColumns(columns=parts),
-        "p95": pb.PartialColumns(columns=[pb.Column(blob=pb.Blobs(items=[b"\x00a", b"b"]))]),
+def test_one_string_under_two_codes_is_one_key(stub, typed):
+    columns = {
+        "f": pb.Column(float64=float64(1, 2, 3)),
+        "i": pb.Column(int64=int64(1, 2, 3)),
+        "s": pb.Column(string=strings(["x", "x"], 0, 1, 0)),
+        "b": pb.Column(bool=b"\x00\x00\x00"),
     }
-    request = pb.BulkInsertRequest(window=window, time=int64(1, 2), partials=partials, entries=int64(2, 1))
-    assert stub.BulkInsert(request).inserted == 2
-    (batch,) = taken
-    assert batch.of_partials
-    assert batch.entries.tolist() == [2, 1]
-    assert [part.tolist() for part in batch.partials["mean"]] == [[2, 1], [0.5, 3.0]]
-    assert [part.tolist() for part in batch.partials["p95"]] == [[b"\x00a", b"b"]]
+    keys = strings(["k", "other", "k"], 0, 2, 0)
+    request = pb.BulkInsertRequest(window=typed, time=int64(1, 1, 1), fields=columns, key=keys)
+    assert stub.BulkInsert(request).inserted == 3
+    (answer,) = stub.Query(pb.QueryRequest(window=typed, key="k")).answers
+    assert aggregates(answer)["i"] == [1, 2, 3]  # equal times keep arrival order
 
 
 @pytest.mark.parametrize(
@@ -170,39 +86,3 @@ def test_a_field_that_is_called_partials_or_entries(stub):
             assert (answer.entries, aggregates(answer)) == (5, {"mean": 3.2})
             again = next(stub.Entries(pb.EntriesRequest(window=window)))
             assert stub.BulkInsert(again).inserted == 5
-
-
-def test_a_write_has_as_many_entries_as_it_may_and_not_one_more(stub, window):
-    most = 20_000
-    just, more = (bulk(window, range(n), np.zeros(n)) for n in (most, most + 1))
-    part = {"query": "q", "batch": 0}
-    assert stub.StageBatch(pb.StageBatchRequest(entries=just, **part)).entries == most
-    refuse(stub.StageBatch, pb.StageBatchRequest(entries=more, **part), "RESOURCE_EXHAUSTED", "time", f"{most} entries")
-    assert stub.BulkInsert(just).inserted == most
-    refuse(stub.BulkInsert, more, "RESOURCE_EXHAUSTED", "time", f"{most} entries")
-    assert [each.inserted for each in stub.InsertStream(iter([just]))] == [most]
-    assert entries(stub, window) == 2 * most
-
-
-def test_partials_come_out_where_they_are_asked_for(stub, service, window, monkeypatch):
-    asked = []
-
-    def answer(wanted):
-        asked.append(wanted)
-        partials = {"mean": (np.array([2]), np.array([0.5])), "p95": (np.array([b"\x00"], object),)}
-        return Answer(None, 1, 2, 2, {"mean": 0.5}, None, partials if wanted else None)
-
-    async def ask(_, question):
-        one = answer(question.partials)
-        return [one] if isinstance(question, Query) else one
-
-    monkeypatch.setattr(service.plane, "ask", ask)
-    (without,) = stub.Query(pb.QueryRequest(window=window)).answers
-    assert not without.partials
-    (queried,) = stub.Query(pb.QueryRequest(window=window, partials=True)).answers
-    ranged = stub.RangeQuery(pb.RangeQueryRequest(window=window, start=1, end=2, partials=True))
-    assert asked == [False, True, True]
-    for found in (queried, ranged):
-        assert [part.WhichOneof("data") for part in found.partials["mean"].columns] == ["int64", "float64"]
-        assert found.partials["mean"].columns[1].float64 == float64(0.5)
-        assert list(found.partials["p95"].columns[0].blob.items) == [b"\x00"]

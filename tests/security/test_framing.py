@@ -231,8 +231,9 @@ def test_a_body_without_end_behind_its_refusal_is_not_read_for_ever(locked):
     with connected(locked) as connection:
         connection.sendall(CHUNKED)
         assert answer(connection).startswith(b"HTTP/1.1 401 ")
-        sent = send_until_closed(connection, b"10000\r\n" + b"x" * 65536 + b"\r\n", 10**12)
-        assert sent < 10**12
+        # Small chunks: the service keeps up with them, so it does not stop reading, which is not the client's time.
+        sent = send_until_closed(connection, b"10\r\n" + b"x" * 16 + b"\r\n", 10**9)
+        assert sent < 10**9
 
 
 def test_a_connection_is_idle_once_the_body_behind_a_refusal_is_there(tmp_path):

@@ -2,14 +2,13 @@
 
     asked(grpc, rest)      creates windows, writes to them, asks, and deletes them; raises where two edges disagree
 
-The same table of questions goes over gRPC, over Connect and, as parameters, over REST. Each must have entries to answer
-about, so that an answer is more than a refusal would be.
+The same table of questions, in REST's words, goes over the drivers of `edges`. Each must have entries to answer about,
+so that an answer is more than a refusal would be.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import httpx
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from sash_client import ALL_KEYS, Client, Window
+from tests.support.edges import Edge, OverClient, OverRest
 from tests.support.servers import PLAIN
 
 N = 6_000
@@ -52,63 +52,52 @@ VIEWS: dict[str, dict[str, Any]] = {
     }
     for of in ("entries", "panes", "alone")
 }
-ALL = {"keys": ALL_KEYS}
+ALL = {"all_keys": True}
 OF_KEYS: dict[str, list[dict[str, Any]]] = {
     "query": [
         {"key": "JFK|AA"},
-        {"key": "JFK|AA", "lookbacks": ["1m", "20m"]},
-        {"key": "JFK|AA", "lookbacks": ["1m"], "as_of": 2_000},
-        {"key": "JFK|AA", "aggregates": ["sum"]},
-        {"keys": ["JFK|AA", "LGA|B6"]},
+        {"key": "JFK|AA", "lookback": ["1m", "20m"]},
+        {"key": "JFK|AA", "lookback": ["1m"], "as_of": 2_000},
+        {"key": "JFK|AA", "aggregate": ["sum"]},
+        {"key": ["JFK|AA", "LGA|B6"]},
         ALL,
         ALL | {"combine": True},
-        ALL | {"combine": True, "lookbacks": ["2m"], "aggregates": ["sum"]},
+        ALL | {"combine": True, "lookback": ["2m"], "aggregate": ["sum"]},
         ALL | {"partials": True},
         {"where": "airport = JFK"},
-        {"where": "carrier =~ A.*", "aggregates": ["sum"]},
+        {"where": "carrier =~ A.*", "aggregate": ["sum"]},
         {"by": ["airport"]},
-        {"by": ["airport"], "lookbacks": ["5m"]},
-        {"by": ["airport"], "where": "carrier = AA", "aggregates": ["sum"]},
+        {"by": ["airport"], "lookback": ["5m"]},
+        {"by": ["airport"], "where": "carrier = AA", "aggregate": ["sum"]},
         {"by": ["carrier"], "top": "sum", "n": 1},
         {"by": ["airport"], "having": "sum > 0"},
         {"top": "sum", "n": 2, "order": "asc"},
         {"by": ["airport"], "limit": 1},
     ],
-    "range_query": [
+    "range": [
         {"key": "JFK|AA"},
         ALL,
-        ALL | {"aggregates": ["sum"]},
+        ALL | {"aggregate": ["sum"]},
         {"where": "airport = JFK", "end_exclusive": True},
         {"key": "LGA|B6", "partials": True},
-    ],
-    "range_groups": [
         {"by": ["airport"]},
-        {"by": ["airport"], "top": "sum", "n": 2, "aggregates": ["sum"]},
+        {"by": ["airport"], "top": "sum", "n": 2, "aggregate": ["sum"]},
         {"by": ["carrier"], "having": "sum > 0"},
     ],
     "series": [
         {"key": "JFK|AA", "step": "5m"},
-        {"key": "JFK|AA", "step": "5m", "width": "15m", "aggregates": ["sum"]},
+        {"key": "JFK|AA", "step": "5m", "width": "15m", "aggregate": ["sum"]},
         ALL | {"step": "10m"},
         {"where": "airport = LGA", "step": "10m"},
         {"key": "JFK|AA", "gap": "2m"},
-    ],
-    "series_groups": [
         {"by": ["airport"], "step": "10m"},
-        {"by": ["airport"], "step": "10m", "top": "sum", "n": 1, "aggregates": ["sum"]},
+        {"by": ["airport"], "step": "10m", "top": "sum", "n": 1, "aggregate": ["sum"]},
     ],
 }
 OF_ONE = {
-    "query": [{}, {"lookbacks": ["1m", "5m"]}, {"aggregates": ["sum"]}, {"partials": True}],
-    "range_query": [{}, {"aggregates": ["sum"]}],
-    "series": [{"step": "5m"}, {"step": "5m", "aggregates": ["sum"]}, {"gap": "1s"}],
-}
-SPANS = {
-    "range_query": "range",
-    "range_groups": "range",
-    "series": "series",
-    "series_groups": "series",
-    "query": "query",
+    "query": [{}, {"lookback": ["1m", "5m"]}, {"aggregate": ["sum"]}, {"partials": True}],
+    "range": [{}, {"aggregate": ["sum"]}],
+    "series": [{"step": "5m"}, {"step": "5m", "aggregate": ["sum"]}, {"gap": "1s"}],
 }
 START, END = 600, 2_400
 EXPRESSIONS = (
@@ -145,6 +134,7 @@ def asked(grpc_target: str, rest_url: str) -> int:
     """
     count = 0
     with Client(grpc_target) as grpc, Client(rest_url, grpc_target=grpc_target) as connect, _http(rest_url) as http:
+        edges = [OverClient(grpc), OverClient(connect), OverRest(http)]
         for name, spec in (WINDOWS | VIEWS).items():
             grpc.create_window({"name": name, **spec})
         for name, spec in WINDOWS.items():
@@ -154,7 +144,7 @@ def asked(grpc_target: str, rest_url: str) -> int:
             for method, questions in (OF_KEYS if keyed else OF_ONE).items():
                 for question in questions:
                     if "of" in spec or "partials" not in question:
-                        count += _compare(method, question, grpc.window(name), connect.window(name), http)
+                        count += _compare(method, name, question, edges)
         _ask_of_rows(grpc.window("entries"), connect.window("entries"), http)
         _change(grpc.window("named"))
         _promql(http)
@@ -181,64 +171,19 @@ def _fill(window: Window, spec: dict[str, Any]) -> None:
     window.insert(2_999, fields=one, key=None if keys is None else "JFK|AA", answer=True, lookbacks=["1m"])
 
 
-def _compare(method: str, question: dict[str, Any], grpc: Window, connect: Window, http: httpx.Client) -> int:
-    span = () if method == "query" else (START, END)
-    over = [_plain(getattr(window, method)(*span, **question)) for window in (grpc, connect)]
-    assert over[0] == over[1], (grpc.name, method, question)
-    response = http.get(f"/v1/windows/{grpc.name}/{SPANS[method]}", params=_parameters(span, question))
-    assert response.is_success, (grpc.name, method, question, response.text)
-    found = list(_flat(response.json()))
-    assert found == list(_flat(over[0])), (grpc.name, method, question)
-    assert any(entries for entries, _ in found), (grpc.name, method, question)
-    return len(found)
+def _compare(call: str, name: str, question: dict[str, Any], edges: list[Edge]) -> int:
+    span = {} if call == "query" else {"start": START, "end": END}
+    first, *others = [_told(edge.made(call, name, **question, **span)) for edge in edges]
+    assert all(first == other for other in others), (name, call, question, first, others)
+    counts = [count for _, _, entries, _ in first for count in np.atleast_1d(entries)]
+    assert any(counts), (name, call, question)
+    return len(counts)
 
 
-def _parameters(span: tuple[int, ...], question: dict[str, Any]) -> list[tuple[str, Any]]:
-    """A question of the client as parameters of REST."""
-    names = {"keys": "key", "lookbacks": "lookback", "aggregates": "aggregate"}
-    found: list[tuple[str, Any]] = list(zip(("start", "end"), span, strict=False))
-    for name, value in question.items():
-        if value is ALL_KEYS:
-            found.append(("all_keys", "true"))
-        else:
-            values = value if isinstance(value, list) else [value]
-            found += [(names.get(name, name), str(each).lower() if each is True else each) for each in values]
-    return found
-
-
-def _plain(answered: Any) -> list[dict[str, Any]]:
-    """Answers or series as documents."""
-    some = answered if isinstance(answered, list) else [answered]
-    return [
-        {
-            "key": each.key,
-            "parts": each.parts,
-            "entries": np.asarray(each.entries).tolist(),
-            "aggregates": {name: _listed(values) for name, values in each.aggregates.items()},
-        }
-        for each in some
-    ]
-
-
-def _listed(values: Any) -> Any:
-    """As in JSON: an answer that is not there is None."""
-    if not isinstance(values, np.ndarray):
-        return values
-    return [None if value != value else value for value in values.tolist()]
-
-
-def _flat(document: Any) -> Iterable[tuple[int, Any]]:
-    """From answers and series, alone or in lists: each number of entries, with the aggregates over them."""
-    if isinstance(document, list):
-        for each in document:
-            yield from _flat(each)
-    elif "aggregates" not in document:
-        yield from _flat(document.get("answers") or document.get("groups") or document.get("series"))
-    elif isinstance(document["entries"], list):
-        for i, entries in enumerate(document["entries"]):
-            yield entries, {name: values[i] for name, values in document["aggregates"].items()}
-    else:
-        yield document["entries"], document["aggregates"]
+def _told(document: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Of answers or series: key, parts, numbers of entries and aggregates."""
+    some = document.get("answers") or document.get("groups") or [document]
+    return [(each["key"], each.get("parts"), each["entries"], each["aggregates"]) for each in some]
 
 
 def _ask_of_rows(grpc: Window, connect: Window, http: httpx.Client) -> None:
@@ -250,10 +195,11 @@ def _ask_of_rows(grpc: Window, connect: Window, http: httpx.Client) -> None:
         assert counts[0] > 0
     assert len(list(grpc.keys())) == len(list(connect.keys())) == len(http.get(f"{path}/keys").json()["keys"]) == 6
     watched = next(iter(grpc.watch(keys=ALL_KEYS)))
-    assert _plain(watched) == _plain(grpc.query(keys=ALL_KEYS))
+    assert watched == grpc.query(keys=ALL_KEYS)
     with http.stream("GET", f"{path}/watch", params={"all_keys": "true"}) as events:
         first = next(line for line in events.iter_lines() if line.startswith("data:"))
-    assert [entries for entries, _ in _flat(json.loads(first.removeprefix("data:")))] == [a.entries for a in watched]
+    answers = json.loads(first.removeprefix("data:"))["answers"]
+    assert [each["entries"] for each in answers] == [each.entries for each in watched]
     assert [grpc.describe().entries, connect.describe().entries] == [http.get(path).json()["entries"]] * 2
     asked = {"start": START, "end": END, "step": "10m", "key": "JFK|AA"}
     arrow = http.get(f"{path}/series", params=asked, headers={"accept": "application/vnd.apache.arrow.stream"})

@@ -8,6 +8,7 @@ from sash_engine.monoids import catalogue
 
 COUNTS = ("inserted", "late", "evicted", "duplicates", "ahead")
 CHANGES = ("retracted", "corrected")
+TEXTS = ("idle_expiry", "identity", "granularity", "durability")
 SPECIALS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 FIELDS = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
 
@@ -46,8 +47,9 @@ def optional(message, field):
 
 
 def bulk_shown(bulk):
-    columns = {name: column_shown(column, FIELDS[name]) for name, column in bulk.fields.items()}
-    return {"time": np.frombuffer(bulk.time, "<i8").tolist(), "key": texts(bulk.key), "fields": columns}
+    columns = {name: column_shown(column, column.WhichOneof("data")) for name, column in bulk.fields.items()}
+    keys = {"key": texts(bulk.key)} if bulk.HasField("key") else {}
+    return {"time": np.frombuffer(bulk.time, "<i8").tolist(), **keys, "fields": columns}
 
 
 def column_shown(column, kind):
@@ -72,8 +74,9 @@ def partials_shown(message, name):
     }
 
 
-def answer(message, partials=False):
-    given = {"partials": {name: partials_shown(message, name) for name in message.partials}} if partials else {}
+def answer(message):
+    given = {"partials": {name: partials_shown(message, name) for name in message.partials}} if message.partials else {}
+    given |= parts(message)
     return {
         "key": optional(message, "key"),
         "lookback": message.lookback or None,
@@ -89,7 +92,38 @@ def answers(message):
     return [answer(each) for each in message.answers]
 
 
+def parts(message):
+    return {"parts": dict(message.parts)} if message.parts else {}
+
+
+def page(message, document):
+    return document | ({"next": message.next} if message.HasField("next") else {})
+
+
+def range_answer(message):
+    return page(message, {"groups": [answer(each) for each in message.groups]}) if message.groups else answer(message)
+
+
+def admitted(message):
+    after = [None if each < 0 else each for each in message.retry_after] or [None] * len(message.admitted)
+    limits = [
+        {"answers": [*map(plain, each.answers)], "remaining": [*map(plain, each.remaining)], "holds": list(each.holds)}
+        for each in message.limits
+    ]
+    decided = {} if message.already_applied else {"retry_after": after, "limits": limits}
+    counts = {name: getattr(message, name) for name in ("refused", "inserted", "late", "evicted", "ahead")}
+    return {"admitted": list(message.admitted)} | decided | counts | given_to(message)
+
+
 def series(message):
+    if message.groups:
+        groups = [one_series(each) | parts(each) for each in message.groups]
+        whole = {"time": np.frombuffer(message.time, "<i8").tolist(), "width": message.width, "groups": groups}
+        return page(message, whole)
+    return one_series(message)
+
+
+def one_series(message):
     columns = {}
     for name, column in message.aggregates.items():
         if column.HasField("values"):
@@ -102,13 +136,15 @@ def series(message):
         "key": optional(message, "key"),
         "width": message.width,
         "time": np.frombuffer(message.time, "<i8").tolist(),
+        **({"last": np.frombuffer(message.last, "<i8").tolist()} if message.last else {}),
         "entries": np.frombuffer(message.entries, "<i8").tolist(),
         "aggregates": columns,
     }
 
 
 def written(message):
-    return {name: getattr(message, name) for name in COUNTS} | given_to(message)
+    answered = {"answers": answers(message)} if message.answers else {}
+    return {name: getattr(message, name) for name in COUNTS} | given_to(message) | answered
 
 
 def changed(message):
@@ -127,6 +163,7 @@ def window(message):
             "name": spec.name,
             "time_unit": spec.time_unit,
             "keyed": spec.keyed,
+            **({"keys": list(spec.keys)} if spec.keys else {}),
             "fields": dict(spec.fields),
             "aggregates": {
                 name: {
@@ -134,20 +171,27 @@ def window(message):
                     for option in ("function", "field", "returns")
                     if getattr(each, option)
                 }
+                | {option: plain(value) for option, value in each.parameters.items()}
                 for name, each in spec.aggregates.items()
             },
             "slide": (
                 ({"max_count": spec.slide.max_count} if spec.slide.HasField("max_count") else {})
                 | ({"max_age": spec.slide.max_age} if spec.slide.max_age else {})
                 | {"clock": spec.slide.clock}
+                | ({"when": spec.slide.when} if spec.slide.when else {})
             ),
             "order": {
                 name: getattr(spec.order, name)
                 for name in ("out_of_order", "late", "equal_times", "ahead", "too_far_ahead")
                 if getattr(spec.order, name)
             },
-            **({"idle_expiry": spec.idle_expiry} if spec.idle_expiry else {}),
-            **({"identity": spec.identity} if spec.identity else {}),
+            **{name: value for name in TEXTS if (value := getattr(spec, name))},
+            **({"rollups": [list(each.parts) for each in spec.rollups]} if spec.rollups else {}),
+            **(
+                {"from": {"window": getattr(spec, "from").window, "granularity": getattr(spec, "from").granularity}}
+                if spec.HasField("from")
+                else {}
+            ),
         },
         "entries": message.entries,
         "keys": message.keys,

@@ -21,7 +21,8 @@ def keep(archive: Path) -> None:
     """Run what most tests run, then have the JVM write the archive, which takes longer."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     part = archive.with_suffix(f".{os.getpid()}")
-    os.environ["JDK_JAVA_OPTIONS"] = f"-XX:TieredStopAtLevel=1 -Xlog:disable -XX:ArchiveClassesAtExit={part}"
+    options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -XX:ArchiveClassesAtExit={part}"
+    os.environ["JDK_JAVA_OPTIONS"] = options
     with tempfile.TemporaryDirectory() as name:
         spark = local_session("classes", Path(name))
         rows = f"{name}/rows"
