@@ -5,6 +5,7 @@ import weakref
 
 from prometheus_client import CollectorRegistry
 
+from sash.context import CALL, CallContext
 from sash.limits.connections import Connections
 from sash.limits.turns import Turns
 from sash.rest.connection import JOINED_BYTES_MAX, Connection, Port
@@ -55,8 +56,10 @@ async def test_what_is_written_in_one_iteration_is_one_write():
     assert under.did == [b"headbody"]
     assert connection.unsent_bytes() == 7
     connection.write(b"next")
+    connection.write_now(b"whole ", b"answer")
+    assert under.did == [b"headbody", b"next", b"whole answer"]
     await turns(1)
-    assert under.did == [b"headbody", b"next"]
+    assert len(under.did) == 3
 
 
 async def test_closing_writes_what_is_left_first_and_giving_way_does_not():
@@ -123,6 +126,24 @@ async def test_many_bytes_are_written_at_once_behind_what_waits():
     await turns(1)
     assert b"".join(under.did) == b"head" + many + many + b"!tail"
     assert connection.unsent_bytes() == 7
+
+
+async def test_who_is_beyond_all_limits_is_told_when_to_come_again():
+    """The refusal is no answer to the request that was read last: it has an id of its own."""
+    CALL.set(CallContext(lambda: [("x-request-id", "another")]))
+    port = Port(None, None, lambda _: False, Connections(0, 0), Turns(), 10, 10, Metrics(CollectorRegistry()))
+    while port.places.admit("") is not None:
+        pass
+    under = Transport()
+    Connection(port).connection_made(under)
+    answer, end = under.did
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    assert lines[0] == b"HTTP/1.1 503 Service Unavailable"
+    assert {b"retry-after: 1", b"connection: close", b"content-length: %d" % len(body)} < set(lines)
+    assert b"too many connections" in body
+    assert b"another" not in answer
+    assert end == "closed"
 
 
 def test_an_answer_is_one_write_without_tls_too(monkeypatch):

@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol):
         if self._exchanges:
             self._exchanges[-1].keeps = False
         elif self._tls and not self.unsent_bytes():
-            self._abort()  # an idle client need not read, and TLS would wait for its word
+            self._transport.abort()  # an idle client need not read, and TLS would wait for its word
         else:
             self.break_off()
 
@@ -581,10 +581,6 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._transport.close()
 
-    def _abort(self) -> None:
-        self._joined = bytearray()
-        self._transport.abort()
-
     def is_closing(self) -> bool:
         """Whether nothing can be sent any more."""
         return self._transport.is_closing()
@@ -628,7 +624,7 @@ class Connection(asyncio.Protocol):
         """Close the connection at once where no request is under way; return whether that is so."""
         is_idle = not (self._exchanges or self._receiving is Receiving.BODY or self.unsent_bytes())
         if is_idle or self.is_closing():
-            self._abort()
+            self._transport.abort()
             return True
         return False
 
@@ -643,7 +639,7 @@ class Connection(asyncio.Protocol):
         if not unsent or unsent != self._unsent:
             self._unsent, self._unsent_since_s = unsent, now_s
         elif now_s - self._unsent_since_s > UNREAD_S:
-            self._abort()  # also where it is to be closed once all has been sent
+            self._transport.abort()  # also where it is to be closed once all has been sent
             return
         if self.is_closing():
             return
