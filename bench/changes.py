@@ -1,4 +1,4 @@
-"""What changes from the middle cost: retractions, corrections, ranges of time; and sessions against `max_age`.
+"""What changes from the middle cost: retractions and corrections.
 
     change, ask     one entry changed, and one question, again and again
     changes         entries changed without a question; then one question
@@ -12,17 +12,14 @@ Run ``python -m bench.changes`` (a minute, 1 GB), or with ``--smoke`` (seconds, 
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bench.engine import pinned
+from bench.harness import arguments, digest, head, median_us, pinned, row, timed
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
@@ -37,8 +34,6 @@ BULK = 1_024
 STEP = 10
 """Ticks between two entries."""
 
-processor = time.thread_time
-
 
 def filled(entries: int) -> Window:
     """A window of so many entries: entry i has the time STEP * i, the id i and the value i."""
@@ -52,16 +47,6 @@ def filled(entries: int) -> Window:
 def named(ids: np.ndarray[Any, Any], value: int | None = 0) -> Batch:
     """Entries by their ids; without a value, as a retraction has them."""
     return Batch(STEP * ids, {"id": ids} if value is None else {"id": ids, "value": ids + value})
-
-
-def median_us(calls: int, call: Callable[[], object]) -> float:
-    """The median processor time of a call, in µs."""
-    taken = []
-    for _ in range(calls):
-        began = processor()
-        call()
-        taken.append(processor() - began)
-    return 1e6 * statistics.median(taken)
 
 
 def changes(entries: int, calls: int) -> tuple[dict[str, float], str]:
@@ -86,11 +71,6 @@ def changes(entries: int, calls: int) -> tuple[dict[str, float], str]:
         values[ids] += entries
         assert window.update(named(ids, entries)).corrected == k
 
-    def evict_range() -> None:
-        (first,) = some(1).tolist()
-        values[first : first + 5] = -1
-        window.evict_range(STEP * first, STEP * (first + 4))
-
     def both(change: Callable[[], object]) -> None:
         change()
         window.query()
@@ -104,49 +84,28 @@ def changes(entries: int, calls: int) -> tuple[dict[str, float], str]:
     for what, change in (("retract", retract), ("correct", update)):
         bulks, asked = [], []
         for _ in range(9):
-            bulks.append(median_us(1, lambda change=change: change(min(BULK, entries // 64))))  # type: ignore[misc]
-            asked.append(median_us(1, window.query))
-        out[f"{what} {BULK:,} scattered"] = statistics.median(bulks)
-        out["the question after it" if what == "retract" else "the question after that"] = statistics.median(asked)
-    out["evict five entries in the middle"] = median_us(calls, evict_range)
+            bulks.append(timed(lambda change=change: change(min(BULK, entries // 64))))
+            asked.append(timed(window.query))
+        out[f"{what} {BULK:,} scattered"] = 1e6 * statistics.median(bulks)
+        out["the question after it" if what == "retract" else "the question after that"] = 1e6 * statistics.median(
+            asked
+        )
     kept = values[values >= 0]
     answers = window.query()[0].aggregates
     if answers != {"sum": int(kept.sum()), "max": int(kept.max())}:
         sys.exit(f"{answers} is not the fold")
-    return out, hashlib.sha256(repr(answers).encode()).hexdigest()[:16]
-
-
-def sessions(bulk: int, calls: int) -> float:
-    """How many times as long a bulk and a question take with `max_gap` as with `max_age`; medians, in turns."""
-
-    def one(slide: Mapping[str, Any]) -> float:
-        window, times = Window(WindowSpec.parse(SPEC | {"slide": slide})), np.arange(bulk)
-
-        def call() -> None:
-            nonlocal times
-            window.bulk_insert(Batch(times, {"id": times, "value": times}))
-            window.query()
-            times = times + bulk
-
-        return median_us(calls, call)
-
-    return statistics.median(one({"max_gap": 1_000}) / one({"max_age": 65_536}) for _ in range(5))
+    return out, digest(answers)
 
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description="What changes from the middle cost.")
-    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, figures meaningless")
-    smoke = parser.parse_args().smoke
+    smoke = arguments(__doc__).smoke
     with pinned():
-        figures, digest = changes(2**16 if smoke else 2**22, 20 if smoke else 300)
-        print("| what | µs |\n| --- | --- |")
+        figures, hashed = changes(2**16 if smoke else 2**22, 20 if smoke else 300)
+        head("what", "µs")
         for what, us in figures.items():
-            print(f"| {what} | {us:,.0f} |")
-        print("\n| entries of a bulk | max_gap, of max_age |\n| --- | --- |")
-        for bulk in (1, 64, 1_024):
-            print(f"| {bulk:,} | {sessions(bulk, 20 if smoke else 2_000):.2f} |")
-    print(f"\ndigest {digest}")
+            row(what, f"{us:,.0f}")
+    print(f"\ndigest {hashed}")
 
 
 if __name__ == "__main__":

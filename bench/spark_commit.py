@@ -14,20 +14,15 @@ Run ``python -m bench.spark_commit`` (a minute; Linux), or ``--smoke`` (figures 
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import os
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.spark import family, processor_s
+from bench.harness import MIB, arguments, digest, memory_of, pid_of, processor_s, service
 from sash_client import ALL_KEYS, Client
-from sash_client.local import local_service
 from sash_wire.coded import Coded
 
 ROWS_PER_PART = 131_072
@@ -44,25 +39,27 @@ def measure(keys: int, rows: int, behind_s: float) -> float:
     rng = np.random.default_rng(7)
     times, values = np.sort(rng.integers(0, 3_600_000_000, rows)), rng.integers(-4_000, 4_000, rows) / 4
     codes, names = rng.integers(0, max(keys, 1), rows).astype("<u4"), [f"key-{i}" for i in range(keys)]
-    with tempfile.TemporaryDirectory() as directory, local_service(data=directory) as service:
-        (pid,) = (child for child, stat in family(os.getpid()).items() if int(stat[1]) == os.getpid())
-        with Client(service.target, timeout_s=300) as client:
-            window = client.create_window(SPEC | {"keyed": keys > 0})
-            stages: list[Any] = []
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        service("--data", directory) as running,
+        Client(running.grpc_target, timeout_s=300) as client,
+    ):
+        window = client.create_window(SPEC | {"keyed": keys > 0})
+        stages: list[Any] = []
 
-            def stage() -> None:
-                for start in range(0, rows, ROWS_PER_PART):
-                    some = slice(start, start + ROWS_PER_PART)
-                    of = Coded(names, codes[some]) if keys else None
-                    stages.extend(window.stage(times[some], values[some], keys=of, query="bench", batch=0))
+        def stage() -> None:
+            for start in range(0, rows, ROWS_PER_PART):
+                some = slice(start, start + ROWS_PER_PART)
+                of = Coded(names, codes[some]) if keys else None
+                stages.extend(window.stage(times[some], values[some], keys=of, query="bench", batch=0))
 
-            def commit() -> None:
-                assert window.commit("bench", 0, stages).inserted == rows
+        def commit() -> None:
+            assert window.commit("bench", 0, stages).inserted == rows
 
-            for name, phase in (("stage", stage), ("commit", commit), ("behind", lambda: time.sleep(behind_s))):
-                report(name, pid, phase)
-            (answer,) = window.query(**({"keys": ALL_KEYS, "combine": True} if keys else {}))
-            return float(answer.aggregates["sum"])
+        for name, phase in (("stage", stage), ("commit", commit), ("behind", lambda: time.sleep(behind_s))):
+            report(name, pid_of(running), phase)
+        (answer,) = window.query(**({"keys": ALL_KEYS, "combine": True} if keys else {}))
+        return float(answer.aggregates["sum"])
 
 
 def report(name: str, pid: int, phase: Callable[[], None]) -> None:
@@ -70,25 +67,20 @@ def report(name: str, pid: int, phase: Callable[[], None]) -> None:
     began, used = time.perf_counter(), processor_s(pid)
     phase()
     seconds, used = time.perf_counter() - began, processor_s(pid) - used
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    now, peak = (int(status[each].split()[0]) / 1024 for each in ("VmRSS", "VmHWM"))
+    now, peak = (each / MIB for each in memory_of(pid, "VmRSS", "VmHWM"))
     print(f"  {name:8} {seconds:9.2f} {used:12.2f} {now:12.0f} {peak:10.0f}", flush=True)
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes; figures meaningless")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="how many rows")
-    arguments = parser.parse_args(argv)
-    rows = 200_000 if arguments.smoke else arguments.rows
+def main() -> None:
+    given = arguments(__doc__, {"--rows": {"type": int, "default": 10_000_000, "help": "how many rows"}})
+    rows = 200_000 if given.smoke else given.rows
     print(f"{rows:,} rows\n  {'phase':8} {'seconds':>9} {'processor s':>12} {'memory, MiB':>12} {'peak, MiB':>10}")
     sums = []
     for name, keys in KEYS.items():
         print(name)
-        sums.append(measure(keys, rows, 0.1 if arguments.smoke else 3.0))
-    print("digest", hashlib.blake2b(repr(sums).encode(), digest_size=8).hexdigest())
-    return 0
+        sums.append(measure(keys, rows, 0.1 if given.smoke else 3.0))
+    print("digest", digest(sums))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

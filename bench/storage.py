@@ -13,27 +13,25 @@ Times of the loop's thread leave out what the committer's thread does meanwhile,
 What a disk does for a sync is the machine's; compare ratios.
 
 Run ``python -m bench.storage`` (some minutes; Linux), or with ``--smoke`` (seconds, figures meaningless).
-``--entries 1e9`` runs only `fill`, with a progress bar, as long as disk and time allow.
+``--entries 1e9`` runs only `fill`, as long as disk and time allow.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import uvloop
 
+from bench.harness import MIB, arguments, memory_of, timed
 from sash.durability.catalogue import Catalogue
 from sash.durability.records.commands import BulkInsert
 from sash.durability.storage import Storage
@@ -45,7 +43,6 @@ from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.redis_servers import BINARIES, redis_server
 
-MIB = 2**20
 CACHE = 16 * MIB
 SPEC = {
     "name": "w",
@@ -79,9 +76,8 @@ def batch(start: int, entries: int) -> Batch:
 
 def resident() -> tuple[float, float]:
     """Resident memory in MiB: of its own, and pages of files (LMDB's map, which the kernel takes back as it likes)."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    anon, file = (int(status[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
-    return anon, file
+    anon, file = memory_of("self", "RssAnon", "RssFile")
+    return anon / MIB, file / MIB
 
 
 @contextlib.contextmanager
@@ -108,16 +104,13 @@ async def opened(address: str | None, **options: Any) -> Any:
         await storage.stop(600)
 
 
-async def filled(storage: Storage, entries: int, bulk: int = 16_384, show: bool = False) -> None:
+async def filled(storage: Storage, entries: int, bulk: int = 16_384) -> None:
     """Fill a window with entries in order."""
     await storage.create(WindowSpec.parse(SPEC | {"durability": "interval"}))
-    began = time.perf_counter()
     for start in range(0, entries, bulk):
         await storage.write("w", BulkInsert(batch(start, min(bulk, entries - start))))
         if start // bulk % 64 == 63:
             await asyncio.sleep(0)
-            if show:
-                progress(start + bulk, entries, time.perf_counter() - began)
     await settled(storage)
 
 
@@ -128,29 +121,13 @@ async def settled(storage: Storage) -> None:
     storage.trim()
 
 
-def progress(done: int, entries: int, seconds: float) -> None:
-    """A bar on one line."""
-    bar = "#" * (40 * done // entries)
-    anon, file = resident()
-    print(
-        f"\r[{bar:<40}] {done:>13,} {done / seconds / 1e6:6.2f} M/s  {anon:,.0f} MiB own, {file:,.0f} MiB of files",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
 def median_us(calls: int, call: Callable[[int], Any]) -> tuple[float, float]:
     """Median and 99th percentile in µs."""
-    taken = []
-    for i in range(calls):
-        start = time.perf_counter_ns()
-        call(i)
-        taken.append((time.perf_counter_ns() - start) / 1000)
+    taken = [1e6 * timed(lambda i=i: call(i), time.perf_counter) for i in range(calls)]
     return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
 
 
-async def measure_fill(kind: str, size: Size, show: bool) -> None:
+async def measure_fill(kind: str, size: Size) -> None:
     """fill, cold, evict."""
     with place(kind) as address:
         async with opened(address) as (storage, tier):
@@ -158,7 +135,7 @@ async def measure_fill(kind: str, size: Size, show: bool) -> None:
             give_back()
             anon, file = resident()
             began = time.perf_counter()
-            await filled(storage, size.fill, show=show)
+            await filled(storage, size.fill)
             seconds = time.perf_counter() - began
             gc.collect()
             give_back()  # as a service does every few seconds
@@ -187,9 +164,8 @@ async def measure_fill(kind: str, size: Size, show: bool) -> None:
             report(kind, "cold range query", f"p50 {p50:.0f} µs, p99 {p99:.0f} µs, {trips / size.cold:.2f} round trips")
             cache.budget_bytes = budget
             tier.get_many = read
-            start = time.perf_counter_ns()
-            window.bulk_evict(size.evict, None)
-            report(kind, f"bulk evict of {size.evict:,}", f"{(time.perf_counter_ns() - start) / 1e6:.3f} ms")
+            took = timed(lambda: window.bulk_evict(size.evict, None), time.perf_counter)
+            report(kind, f"bulk evict of {size.evict:,}", f"{1e3 * took:.3f} ms")
 
 
 async def measure_in_order(kind: str, size: Size) -> None:
@@ -270,23 +246,25 @@ async def measure_recovery(kind: str, size: Size) -> None:
 
 def report(kind: str, what: str, found: str) -> None:
     """One line of figures."""
-    print(f"\r{kind:<6} {what:<28} {found}", flush=True)
+    print(f"{kind:<6} {what:<28} {found}", flush=True)
 
 
 def main() -> None:
     """Run all cases."""
-    parser = argparse.ArgumentParser(prog="python -m bench.storage", description="What durable windows cost.")
-    parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes; figures mean nothing")
-    parser.add_argument("--tier", choices=("lmdb", "redis"), action="append", help="one tier only")
-    parser.add_argument("--entries", type=float, help="run `fill` only, of so many entries, on LMDB")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        {
+            "--tier": {"choices": ("lmdb", "redis"), "action": "append", "help": "one tier only"},
+            "--entries": {"type": float, "help": "run `fill` only, of so many entries, on LMDB"},
+        },
+    )
     if options.entries:
         size = Size(int(options.entries), int(options.entries) // 4, 0, 0, 1000, 0, 0)
-        uvloop.run(measure_fill("lmdb", size, show=True))
+        uvloop.run(measure_fill("lmdb", size))
         return
     size = SMOKE if options.smoke else REAL
     for kind in options.tier or ("lmdb", "redis"):
-        uvloop.run(measure_fill(kind, size, show=not options.smoke))
+        uvloop.run(measure_fill(kind, size))
         uvloop.run(measure_in_order(kind, size))
         uvloop.run(measure_durable(kind, size))
         uvloop.run(measure_recovery(kind, size))

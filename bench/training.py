@@ -19,20 +19,18 @@ Run ``python -m bench.training``, with ``--share 0.1`` of it, with ``--only pola
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import importlib.util
 import multiprocessing
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.harness import MIB, arguments, digest, head, memory_of, pid_of, processor_s, row, service, used_s
 from bench.training_peers import PEERS
+from sash_client import Client
 from sash_engine.steps import finished
 from sash_engine.version import compiled
 from sash_engine.windows.batches.batch import Batch
@@ -122,12 +120,12 @@ def run(name: str, answers: Callable[[], Table], ours: tuple[Table, float] | Non
     """Measure one system, print its row, and compare its answers with ours; return them and the seconds."""
     taken = list[tuple[float, float]]()
     while len(taken) < RUNS and sum(seconds for seconds, _ in taken) < LONG_S:
-        begun, processor = time.perf_counter(), _processor_s()
+        begun, processor = time.perf_counter(), used_s(os.getpid())
         found = answers()
-        taken.append((time.perf_counter() - begun, _processor_s() - processor))
+        taken.append((time.perf_counter() - begun, used_s(os.getpid()) - processor))
     seconds, used = sorted(taken)[len(taken) // 2]
     ratio = seconds / (ours[1] if ours else seconds)
-    print(f"| {name} | {seconds:.2f} | {used:.2f} | {used / pairs * 1e6:.1f} | {ratio:.1f} |", flush=True)
+    row(name, f"{seconds:.2f}", f"{used:.2f}", f"{used / pairs * 1e6:.1f}", f"{ratio:.1f}")
     if ours:
         check(ours[0], found, name)
     return found, seconds
@@ -135,12 +133,13 @@ def run(name: str, answers: Callable[[], Table], ours: tuple[Table, float] | Non
 
 def served(data: Data, pairs: int) -> None:
     """Ask a service about pairs in tables, one after the other, beside small queries, and print a line."""
-    from sash_client import Client
-    from tests.support.servers import service_process
-
     names = np.array([f"card {i}" for i in range(data.keys)])
-    with service_process(SASH_MEMORY_BYTES="8GiB") as service, Client(service.grpc_target, timeout_s=600) as client:
-        assert service.process is not None
+    with service(SASH_MEMORY_BYTES="8GiB") as running, Client(running.grpc_target, timeout_s=600) as client:
+        pid = pid_of(running)
+
+        def both() -> int:
+            return sum(memory_of(pid, "VmRSS") + memory_of("self", "VmRSS"))
+
         for spec, codes in ((SPEC, data.codes), ({**SPEC, "name": "hot"}, np.zeros_like(data.codes))):
             window = client.create_window(spec)
             for a in range(0, len(codes) if spec is SPEC else min(len(codes), 1_000_000), BULK // 16):
@@ -148,33 +147,30 @@ def served(data: Data, pairs: int) -> None:
                 columns = {"amount": data.amounts[some], "shop": data.shops[some]}
                 window.bulk_insert(data.times[some], columns, keys=names[codes[some]].tolist())
         size, lookbacks = min(500_000, pairs), [f"{seconds}s" for seconds in LOOKBACKS_S]
-        hot, used = client.window("hot"), _processor_of(service.process.pid)
+        hot, used = client.window("hot"), processor_s(pid)
         hot.answers_at(np.sort(np.resize(data.asked, size)), keys="card 0", lookbacks=lookbacks)
-        hot_us = (_processor_of(service.process.pid) - used) / size * 1e6
-        before, peak, done = _resident(service.process.pid) + _resident(os.getpid()), 0, 0
-        asking, asked = multiprocessing.get_context("spawn").Event(), multiprocessing.get_context("spawn").Queue()
-        prober = multiprocessing.get_context("spawn").Process(
-            target=_small_queries, args=(service.grpc_target, asking, asked)
-        )
+        hot_us = (processor_s(pid) - used) / size * 1e6
+        before, peak, done = both(), 0, 0
+        spawn = multiprocessing.get_context("spawn")
+        asking, asked = spawn.Event(), spawn.Queue()
+        prober = spawn.Process(target=_small_queries, args=(running.grpc_target, asking, asked))
         prober.start()
         while done < pairs:
             some = np.arange(done, done + size) % len(data.asked)
             window = client.window(SPEC["name"])
             window.answers_at(data.asked[some], keys=names[data.of[some]].tolist(), lookbacks=lookbacks)
-            peak, done = max(peak, _resident(service.process.pid) + _resident(os.getpid())), done + size
+            peak, done = max(peak, both()), done + size
         asking.set()
         waits = np.array(asked.get()) * 1000
         prober.join()
     p50, p99 = np.percentile(waits, [50, 99])
     print(
         f"a pair of a hot key {hot_us:.1f} µs; {len(waits):,} small queries beside {done:,} pairs: p50 {p50:.1f}, "
-        f"p99 {p99:.1f} ms; {(peak - before) / 2**20:.0f} MiB more than before\ndigest none"
+        f"p99 {p99:.1f} ms; {(peak - before) / MIB:.0f} MiB more than before\ndigest none"
     )
 
 
 def _small_queries(target: str, asking: Any, asked: Any) -> None:
-    from sash_client import Client
-
     waits = list[float]()
     with Client(target) as client:
         window = client.window(SPEC["name"])
@@ -186,51 +182,31 @@ def _small_queries(target: str, asking: Any, asked: Any) -> None:
     asked.put(waits)
 
 
-def _resident(pid: int) -> int:
-    """Bytes of memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _processor_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _processor_s() -> float:
-    """Seconds of the processor of this process and those that it started, of which Spark is one."""
-    ticks = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            if fields[1] == str(os.getpid()):
-                ticks += int(fields[11]) + int(fields[12])
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
-
-
 def main() -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, default=1.0, help="of the real sizes")
-    parser.add_argument("--only", default="", help="those beside Sash whose names contain this")
-    parser.add_argument("--served", action="store_true", help="a service, beside small queries, and no others")
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, without Spark")
-    given = parser.parse_args()
+    given = arguments(
+        __doc__,
+        {
+            "--share": {"type": float, "default": 1.0, "help": "of the real sizes"},
+            "--only": {"default": "", "help": "those beside Sash whose names contain this"},
+            "--served": {"action": "store_true", "help": "a service, beside small queries, and no others"},
+        },
+    )
     data = Data(SMOKE if given.smoke else given.share)
     print(f"{len(data.asked):,} pairs, {data.keys:,} keys, {len(data.times):,} entries; compiled: {compiled()}\n")
     if given.served:
         served(data, 10 * len(data.asked))
         return
-    print("| system | s | s of the processor | µs a pair | times as long as Sash |\n| --- | --- | --- | --- | --- |")
+    head("system", "s", "s of the processor", "µs a pair", "times as long as Sash")
     ours = run("Sash", sash(data), None, len(data.asked))
     for name, (package, load) in PEERS.items():
         if given.only.lower() not in name.lower() or (given.smoke and package in ("pyspark", "feast")):
             continue
         if importlib.util.find_spec(package) is None:
-            print(f"| {name} | {package} is not installed | | | |")
+            row(name, f"{package} is not installed", "", "", "")
             continue
         run(name, load(data, LOOKBACKS_S), ours, len(data.asked))
-    digest = hashlib.sha256(b"".join(column.tobytes() for table in ours[0] for column in table.values()))
-    print(f"\ndigest {digest.hexdigest()[:16]}")
+    print(f"\ndigest {digest(b''.join(column.tobytes() for table in ours[0] for column in table.values()))}")
 
 
 if __name__ == "__main__":

@@ -14,19 +14,14 @@ Run ``python -m bench.views`` (some seconds), or with ``--smoke`` (figures meani
 
 from __future__ import annotations
 
-import argparse
-import gc
-import hashlib
-import multiprocessing
 import statistics
 import sys
-import time
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from bench.harness import MIB, arguments, digest, head, in_fresh_process, memory_of, row, timed
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import Query
 from sash_engine.windows.reading.reader import Reader
@@ -44,8 +39,6 @@ AGGREGATES = (
     {"sum": SUMS["sum"], "range": {"function": "range"}},
 )
 """Of the window, then of the views."""
-
-processor = time.thread_time
 
 
 def specs(entries: int) -> list[WindowSpec]:
@@ -78,58 +71,44 @@ def made(shared: bool, entries: int) -> tuple[list[Window], list[Reader]]:
     return [window], [each.reader for each in (window, *window.views)]
 
 
-def resident() -> int:
-    """Bytes of this process in memory."""
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+def inserted(windows: list[Window], bulks: list[Batch]) -> None:
+    """Write to each window a bulk of its own."""
+    for window, bulk in zip(windows, bulks, strict=True):
+        window.bulk_insert(bulk)
 
 
 def measured(shared: bool, entries: int, calls: int) -> tuple[dict[str, float], str]:
     """Measure one case; return the figures, and a digest of the answers."""
-    before = resident()
+    (before,) = memory_of()
     windows, asked = made(shared, entries)
-    at, wrote, answered = 0, list[float](), list[float]()
-    rounds = 2 * entries // BULK
+    wrote, answered, rounds = list[float](), list[float](), 2 * entries // BULK
     for round_ in range(rounds + calls):
-        times = np.arange(at, at + BULK)
-        at += BULK
-        columns = [(times.copy(), {"value": times * 7919 % 1000}) for _ in windows]
-        began = processor()
-        for window, (each, values) in zip(windows, columns, strict=True):
-            window.bulk_insert(Batch(each, values))
-        wrote.append(processor() - began)
+        times = np.arange(round_ * BULK, (round_ + 1) * BULK)
+        bulks = [Batch(times.copy(), {"value": times * 7919 % 1000}) for _ in windows]
+        wrote.append(timed(partial(inserted, windows, bulks)))
         if round_ >= rounds:
-            began = processor()
-            for reader in asked:
-                reader.query(Query())
-            answered.append((processor() - began) / len(asked))
+            answered.append(timed(lambda: [reader.query(Query()) for reader in asked]) / len(asked))
     answers: list[Any] = [
         {name: round(value, 6) for name, value in reader.query(Query())[0].aggregates.items()} for reader in asked
     ]
     figures = {
-        "MB": (resident() - before) / 2**20,
+        "MB": (memory_of()[0] - before) / MIB,
         "µs a bulk": 1e6 * statistics.median(wrote[rounds // 2 :]),
         "µs a question after it": 1e6 * statistics.median(answered),
     }
-    return figures, hashlib.sha256(repr(answers).encode()).hexdigest()[:16]
+    return figures, digest(answers)
 
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description="What sharing entries saves.")
-    parser.add_argument("--smoke", action="store_true", help="figures meaningless")
-    smoke = parser.parse_args().smoke
-    found = {}
-    for name, shared in (("a window and 4 views", True), ("5 windows", False)):
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-            found[name] = fresh.submit(measured, shared, 2**14 if smoke else 2**20, 9 if smoke else 500).result()
-    print("| | " + " | ".join(found) + " |\n| --- | --- | --- |")
-    for what in next(iter(found.values()))[0]:
-        print(f"| {what} | " + " | ".join(f"{figures[what]:,.1f}" for figures, _ in found.values()) + " |")
-    digests = {digest for _, digest in found.values()}
-    if len(digests) > 1:
+    entries, calls = (2**14, 9) if arguments(__doc__).smoke else (2**20, 500)
+    (shared, expected), (apart, found) = (in_fresh_process(measured, way, entries, calls) for way in (True, False))
+    head("", "a window and 4 views", "5 windows")
+    for what, figure in shared.items():
+        row(what, f"{figure:,.1f}", f"{apart[what]:,.1f}")
+    if found != expected:
         sys.exit("the answers of views are not those of windows")
-    print(f"\ndigest {digests.pop()}")
+    print(f"\ndigest {found}")
 
 
 if __name__ == "__main__":

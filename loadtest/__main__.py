@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from loadtest.options import EDGES, SCENARIOS, VARIABLE, Options
 from sash_client.local import local_service
+from tests.support.ports import free_port
 
 SECONDS = {"soak": 4 * 3600.0}
 """Seconds of a scenario, where it is not 30."""
@@ -79,12 +79,11 @@ def _service(options: Options, tokens: bool, tls: bool) -> Iterator[Options]:
     environment, token, ca = {"SASH_MAX_WINDOWS": str(options.users * options.share + 10)}, None, None
     with tempfile.TemporaryDirectory() as scratch:
         if tokens:
-            from sash.access.tokens import TokenEntry, digest_of, new_token, yaml_line
+            from tests.support.tokens import write_tokens
 
-            token, path = new_token(), Path(scratch, "tokens.yaml")
-            entry = TokenEntry(name="loadtest", sha256=digest_of(token), role="admin", windows=["*"])
-            path.write_text(f"tokens:\n{yaml_line(entry)}\n")
-            environment["SASH_TOKENS"] = str(path)
+            token = "loadtest-token"
+            tokens = write_tokens(Path(scratch, "tokens.yaml"), {"loadtest": {"role": "admin"}})
+            environment["SASH_TOKENS"] = str(tokens)
         if tls:
             from tests.support.certificates import Authority
 
@@ -108,7 +107,7 @@ def _locust(options: Options, workers: int, report: Path | None) -> int:
     environment = {**os.environ, "PYTHONPATH": path, VARIABLE: options.text()}
     with ExitStack() as closing:
         if workers:
-            port = str(_free_port())
+            port = str(free_port())
             leading += ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port]
             leading += ["--expect-workers", str(workers)]
             for _ in range(workers):
@@ -117,12 +116,6 @@ def _locust(options: Options, workers: int, report: Path | None) -> int:
                 closing.callback(worker.wait)
                 closing.callback(worker.terminate)
         return subprocess.run([*command, *leading], env=environment, timeout=options.seconds + 300).returncode
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

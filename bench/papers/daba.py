@@ -14,7 +14,7 @@ import itertools
 from functools import partial
 from typing import Any
 
-from bench.papers.common import Panel, Study, of_size, powers, processor_seconds, quietly, values
+from bench.papers.common import Study, of_size, powers, processor_seconds, quietly, values
 from bench.papers.sliding import latency_experiment, throughput
 from sash_engine.aggregators import ALGORITHMS
 from sash_engine.aggregators.base import InOrder
@@ -51,11 +51,6 @@ def static(study: Study) -> None:
             count = {"recalc_in_order": max(50, slides // n), "reactive": slides}.get(name, max(slides, n))
             rate, answers = throughput(name, monoid, n, count)
             experiment.add(name, n, {f"slides per second, {function}": rate}, answers, case=(function, n))
-    experiment.plot(
-        Panel("slides per second, sum", "sum"),
-        Panel("slides per second, stddev", "standard deviation"),
-        title="DABA, DEBS 2017 and VLDBJ 2021: static windows: evict one, insert one, query",
-    )
 
 
 def latency(study: Study) -> None:
@@ -75,11 +70,6 @@ def dynamic(study: Study) -> None:
             worst = _worst_combines(name, n)
             figures = {"operations per second": rate, "worst combines of an operation": float(worst)}
             experiment.add(name, n, figures, answers)
-    experiment.plot(
-        Panel("operations per second", "throughput"),
-        Panel("worst combines of an operation", "worst case: insert or evict, and query"),
-        title="DABA, VLDBJ 2021: dynamic windows: fill from empty to n, drain to empty (sum)",
-    )
 
 
 def _waves(name: str, n: int, waves: int) -> tuple[float, list[Any]]:

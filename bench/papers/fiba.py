@@ -20,7 +20,6 @@ from typing import Any
 
 from bench.papers.common import (
     RARITY,
-    Panel,
     Study,
     least_of,
     of_size,
@@ -68,11 +67,6 @@ def distance(study: Study) -> None:
                 answers += late.slide(entries[slides:])
             figures = {"slides per second": rate, "combines per slide": counter.combines / counted}
             experiment.add(series, d, figures, answers)
-    experiment.plot(
-        Panel("slides per second", "throughput", y="log10"),
-        Panel("combines per slide", "combines", y="linear"),
-        title=f"FiBA, VLDB 2019: evict the oldest, insert at distance d, query (sum, n = {n:,})",
-    )
 
 
 def latency(study: Study) -> None:
@@ -81,18 +75,13 @@ def latency(study: Study) -> None:
     repeats = of_size(study.size, smoke=1, laptop=2, full=2)
     slides = of_size(study.size, smoke=2 * n, laptop=2 * n, full=2**17)
     distances = (0, 64 if n > 64 else 16, n // 2)
-    experiment = study.experiment("latency", "share of slides that are as slow, or slower")
+    experiment = study.experiment("latency", RARITY)
     for name in experiment.each(("btree", "fiba")):
         all_steps, all_answers = least_of(repeats, partial(_steps, name, n, distances, slides, min_arity=4))
         for i, d in enumerate(distances):
             steps, answers = (found[i * slides : (i + 1) * slides] for found in (all_steps, all_answers))
-            for x, value in zip(RARITY, quantiles(steps, scale=1e-3).values(), strict=True):
+            for x, value in enumerate(quantiles(steps, scale=1e-3).values(), 1):
                 experiment.add(f"{name} d = {d:,}", x, {"latency of a slide [µs]": value}, answers, case=d)
-    experiment.plot(
-        Panel("latency of a slide [µs]", "time", ticks=RARITY),
-        title=f"FiBA, VLDB 2019: latency (sum, n = {n:,}, arity 4)",
-        note=f"Per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
-    )
 
 
 class Late:
@@ -159,10 +148,6 @@ def in_order(study: Study) -> None:
             count = max(slides, n) if name in ("two_stacks_lite", "daba_lite", "amta") else slides
             rate, answers = throughput(name, SUM, n, count, **parameters)
             experiment.add(series, n, {"slides per second": rate}, answers)
-    experiment.plot(
-        Panel("slides per second", "in order, d = 0"),
-        title="FiBA, VLDB 2019: evict one, insert one, query (sum)",
-    )
 
 
 # -------------------------------------------------------------------- sharing
@@ -184,10 +169,6 @@ def sharing(study: Study) -> None:
     for series in experiment.each(runs):
         for small, (rate, answers) in zip(sizes, runs[series](n, sizes, slides), strict=True):
             experiment.add(series, small, {"slides per second, both answers": rate}, answers)
-    experiment.plot(
-        Panel("slides per second, both answers", f"large window {n:,}"),
-        title="FiBA, VLDB 2019: window sharing: insert one, answer for both windows (sum)",
-    )
 
 
 def _shared(name: str, n: int, sizes: list[int], slides: int) -> Iterator[tuple[float, list[Any]]]:

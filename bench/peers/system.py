@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.peers.work import Floats, Ints, Sketches, Trailing
+from tests.support.ports import free_port
 
 PATIENCE_S = 60.0
 
@@ -39,8 +43,11 @@ class System:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
+    package = ""
+    """That has its version."""
+
     def version(self) -> str:
-        raise NotImplementedError
+        return version(self.package)
 
     def start(self) -> None:
         """Start it, on the data that is there; return when it answers."""
@@ -67,7 +74,7 @@ class System:
 
     def single(self, time_ms: int, code: int, value: float) -> None:
         """Insert one entry."""
-        raise Cannot("takes no entries: it is a job over a file")
+        self.bulk(self.prepared(np.array([time_ms]), np.array([code]), np.array([value])))
 
     def settle(self) -> None:
         """Wait until everything that was inserted is in the answers."""
@@ -89,6 +96,14 @@ class Server(System):
     """A system that is a process of its own."""
 
     _process: subprocess.Popen[bytes] | None = None
+    program = ""
+    """A package of Debian, and its command, where it is one."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        if self.program and shutil.which(self.program) is None:
+            raise NotInstalled(f"the Debian package {self.program} is not installed")
+        self.port = free_port()
 
     def command(self) -> list[str]:
         """The command that runs it."""
@@ -145,10 +160,3 @@ def resident(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return 1024 * int(line.split()[1])
     raise ValueError("no RssAnon")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

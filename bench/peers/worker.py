@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -177,47 +178,30 @@ def reopened(system: System, data: Data) -> dict[str, float]:
 
 def under_pressure(system: System, data: Data, size: Size) -> dict[str, float]:
     """Microseconds of a question while bulks come in at a fixed rate: `behind` says which part of them came late."""
-    stop = threading.Event()
-    sent: list[float] = []
-    failed: list[Exception] = []
-    bulks = round(size.pressure_s * PRESSURE_PER_S)
+    stop, bulks = threading.Event(), round(size.pressure_s * PRESSURE_PER_S)
     after = int(data.times[-1]) + 10
 
-    def feed() -> None:
-        with suppress_into(failed):
-            send()
-
-    def send() -> None:
-        begin = time.perf_counter()
+    def feed() -> list[float]:
+        """How late each bulk was answered."""
+        sent, begin = [], time.perf_counter()
         for i in range(bulks):
             times = after + 10 * (i * PRESSURE_BULK + np.arange(PRESSURE_BULK, dtype=np.int64))
             bulk = system.prepared(times, np.arange(PRESSURE_BULK, dtype=np.int64) % KEYS, np.ones(PRESSURE_BULK))
             if stop.wait(max(begin + i / PRESSURE_PER_S - time.perf_counter(), 0)):
-                return
+                break
             system.bulk(bulk)
             sent.append(time.perf_counter() - begin - i / PRESSURE_PER_S)
+        return sent
 
-    feeder = threading.Thread(target=feed)
-    feeder.start()
     took: list[float] = []
-    try:
-        while feeder.is_alive():
-            took.append(clocked(partial(system.trailing, len(took) % KEYS, data.now_ms)))
-    finally:
-        stop.set()
-        feeder.join()
-    if failed:
-        raise failed[0]
-    return {**spread(took), "behind": sum(late > 1 for late in sent) / bulks}
-
-
-@contextlib.contextmanager
-def suppress_into(failed: list[Exception]) -> Iterator[None]:
-    """Keep an error of a thread for the one that waits for it."""
-    try:
-        yield
-    except Exception as error:
-        failed.append(error)
+    with ThreadPoolExecutor(1) as thread:
+        feeding = thread.submit(feed)
+        try:
+            while not feeding.done():
+                took.append(clocked(partial(system.trailing, len(took) % KEYS, data.now_ms)))
+        finally:
+            stop.set()
+    return {**spread(took), "behind": sum(late > 1 for late in feeding.result()) / bulks}
 
 
 def clocked(work: Callable[[], Any]) -> float:

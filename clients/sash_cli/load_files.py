@@ -137,19 +137,19 @@ def chunks(name: str, kind: str, mapped: Mapped, bad: BadRows) -> Iterator[Chunk
         try:
             numbered, done = _OPENERS[kind](opened, name, mapped, bad)
             if bad.every:  # else they are found in the chunks, which are cut where they always were
-                numbered = (each for at, some in numbered for each in right_rows(_Rows(some, mapped), at, bad))
+                numbered = (each for at, some in numbered for each in right_rows(_Rows(some, mapped, _right), at, bad))
             row = 0
             for table in _cut(batch for _, some in numbered for batch in some.to_batches()):
                 if bad.every:
                     yield Chunk(table, table.num_rows + bad.taken(), done())
                     continue
                 places = _places(table, mapped) if bad.missing else None
-                whole = _Rows(table if places is None else table.take(places), mapped)
+                whole = _Rows(table if places is None else table.take(places), mapped, _right)
                 [(_, right)] = list(right_rows(whole, row, bad if places is None else _Among(bad, row, places)))
                 yield Chunk(right, table.num_rows, done())
                 row += table.num_rows
             if left_out := bad.taken():
-                yield Chunk(_Rows(_nothing(mapped), mapped).table(), left_out, done())
+                yield Chunk(_right(_nothing(mapped), mapped), left_out, done())
         except (pa.ArrowException, KeyError) as error:
             raise WrongFile(_line(error)) from None
 
@@ -318,35 +318,40 @@ class _Among(BadRows):
 
 
 class _Rows:
-    """The rows of a table that has the columns of the window: their values are looked at, and times become ticks."""
+    """Rows of a table, or of a batch; `read` makes a table of the window of some of them."""
 
-    def __init__(self, rows: Any, mapped: Mapped) -> None:
-        self._rows, self._mapped = rows, mapped
+    def __init__(self, rows: Any, mapped: Mapped, read: Callable[[Any, Mapped], Any]) -> None:
+        self._rows, self._mapped, self._read = rows, mapped, read
 
     def __len__(self) -> int:
         return int(self._rows.num_rows)
 
     def table(self, start: int = 0, stop: int | None = None) -> Any:
-        mapped = self._mapped
-        table = self._rows if stop is None else self._rows.slice(start, stop - start)
-        for name, source in mapped.columns.items():
-            if table[name].null_count and name not in mapped.nullable:
-                raise WrongRow(source, MISSING)
-        ticks = pa.array(to_ticks(table["time"], mapped.unit))
-        table = table.set_column(table.column_names.index("time"), "time", ticks)
-        for name, reason, _ in faults(table, mapped.looked_at):
-            raise WrongRow(mapped.columns[name], reason, str(table[name][0]))  # as in `_cast`
-        return table
+        return self._read(self._rows if stop is None else self._rows.slice(start, stop - start), self._mapped)
 
     def wrong(self, row: int, error: Exception) -> WrongRow:
         if isinstance(error, WrongRow):
             return error
+        if self._read is _selected:
+            return WrongRow(None, f"is wrong: {_line(error)}")
         time = self._rows["time"][row].as_py()
         said = error.message if isinstance(error, InvalidArgument) else _line(error)
         return WrongRow(self._mapped.columns["time"], _OF_TIME.sub("", said), time)
 
     def record(self, row: int) -> Any:
         return self._rows.slice(row, 1).to_pylist()[0]
+
+
+def _right(table: Any, mapped: Mapped) -> Any:
+    """Rows that have the columns of the window, with ticks for times; raises if a value is wrong."""
+    for name, source in mapped.columns.items():
+        if table[name].null_count and name not in mapped.nullable:
+            raise WrongRow(source, MISSING)
+    ticks = pa.array(to_ticks(table["time"], mapped.unit))
+    table = table.set_column(table.column_names.index("time"), "time", ticks)
+    for name, reason, _ in faults(table, mapped.looked_at):
+        raise WrongRow(mapped.columns[name], reason, str(table[name][0]))  # as in `_cast`
+    return table
 
 
 _OF_TIME = re.compile(r"^time(\[\d+\])?:? ?('[^']*' )?")
@@ -459,19 +464,14 @@ def _csv(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
         raise WrongFile("it is empty: the first line names the columns")
     for column in mapped.columns.values():
         _check_column(names, column)
-    types = {column: _TYPES[mapped.types[of]] for of, column in mapped.columns.items() if of != "time"}
-    time = mapped.columns["time"]
 
-    def read(lines: bytes) -> Any:
-        if not lines.strip():
-            return _nothing(mapped)
-        table = pa_csv.read_csv(
+    def parsed(lines: bytes, types: Mapping[str, Any]) -> Any:
+        return pa_csv.read_csv(
             pa.BufferReader(lines),
             pa_csv.ReadOptions(use_threads=False, column_names=names, block_size=len(lines) + 1),
             pa_csv.ParseOptions(newlines_in_values=True),
             csv_values(types, missing=True, columns=dict.fromkeys(mapped.columns.values())),
         )
-        return _selected(table, mapped) if _remembered(types, time, table) else read(lines)
 
     def wrong(line: str, error: Exception) -> WrongRow:
         values = next(csv.reader([line]), [])
@@ -480,10 +480,11 @@ def _csv(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
         if not (found := _CSV_COLUMN.search(str(error))):
             return WrongRow(None, f"is wrong: {_line(error)}", line)
         column = names[int(found[1])]
-        read_as = next((kind for kind, each in _TYPES.items() if each == types.get(column)), "time")
-        kind = "UTF-8" if "UTF8" in str(error) else read_as
+        kinds = {source: mapped.types[of] for of, source in mapped.columns.items() if of != "time"}
+        kind = "UTF-8" if "UTF8" in str(error) else kinds.get(column, "time")
         return WrongRow(column, f"is no {kind}", values[int(found[1])])
 
+    read = _reading(mapped, parsed)
     return _numbered((_Lines(block, _row_ends, read, wrong) for block in chain([first], blocks)), bad), done
 
 
@@ -496,35 +497,39 @@ def _numbered(parts: Iterable[Part], bad: BadRows) -> Iterator[tuple[int, Any]]:
         row = yield from right_rows(part, row, bad)
 
 
-def _remembered(types: dict[str, Any], time: str, table: Any) -> bool:
-    """Note that later times are to be read as the first ones; return False if these are to be read again.
+def _reading(mapped: Mapped, parsed: Callable[[bytes, Mapping[str, Any]], Any]) -> Callable[[bytes], Any]:
+    """Return what reads lines by the types of their columns. Later times are read as the first ones.
 
     Ticks are integers: with one that is none, pyarrow makes floats of all.
     """
-    found = table.schema.field(time).type if time in table.schema.names else pa.null()
-    if time in types or pa.types.is_null(found):
-        return True
-    is_float = pa.types.is_floating(found)
-    types[time] = pa.int64() if is_float else found
-    return not is_float
-
-
-def _ndjson(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
-    source, done = _source(opened, name)
-    time = mapped.columns["time"]
-    floats = [column for field, column in mapped.columns.items() if mapped.types.get(field) == "float64"]
     types = {column: _TYPES[mapped.types[of]] for of, column in mapped.columns.items() if of != "time"}
+    time = mapped.columns["time"]
 
     def read(lines: bytes) -> Any:
         if not lines.strip():
             return _nothing(mapped)
+        table = parsed(lines, types)
+        found = table.schema.field(time).type if time in table.schema.names else pa.null()
+        if time not in types and not pa.types.is_null(found):
+            types[time] = pa.int64() if pa.types.is_floating(found) else found
+            if types[time] != found:
+                return read(lines)
+        return _selected(table, mapped)
+
+    return read
+
+
+def _ndjson(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
+    source, done = _source(opened, name)
+    floats = [column for field, column in mapped.columns.items() if mapped.types.get(field) == "float64"]
+
+    def parsed(lines: bytes, types: Mapping[str, Any]) -> Any:
         bare = io.BufferedReader(Unquoted(io.BytesIO(lines), floats, len(lines))).read()
-        table = pa_json.read_json(
+        return pa_json.read_json(
             pa.BufferReader(bare),
             pa_json.ReadOptions(use_threads=False, block_size=len(bare) + 1),
             pa_json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="infer"),
         )
-        return _selected(table, mapped) if _remembered(types, time, table) else read(lines)
 
     def wrong(line: str, error: Exception) -> WrongRow:
         try:
@@ -539,6 +544,7 @@ def _ndjson(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opene
                 return WrongRow(column, f"is no {kind}", value)
         return WrongRow(None, f"is wrong: {_line(error)}", line)
 
+    read = _reading(mapped, parsed)
     return _numbered((_Lines(block, _line_ends, read, wrong) for block in _blocks(source, _line_ends)), bad), done
 
 
@@ -548,25 +554,6 @@ _JSON_IS: Mapping[str, Callable[[Any], bool]] = {
     "bool": lambda value: isinstance(value, bool),
     "string": lambda value: isinstance(value, str),
 }
-
-
-class _Batch:
-    """A batch of Arrow."""
-
-    def __init__(self, batch: Any, mapped: Mapped) -> None:
-        self._batch, self._mapped = batch, mapped
-
-    def __len__(self) -> int:
-        return int(self._batch.num_rows)
-
-    def table(self, start: int = 0, stop: int | None = None) -> Any:
-        return _selected(self._batch if stop is None else self._batch.slice(start, stop - start), self._mapped)
-
-    def wrong(self, row: int, error: Exception) -> WrongRow:
-        return error if isinstance(error, WrongRow) else WrongRow(None, f"is wrong: {_line(error)}")
-
-    def record(self, row: int) -> Any:
-        return self._batch.slice(row, 1).to_pylist()[0]
 
 
 def _parquet(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened:
@@ -581,7 +568,7 @@ def _parquet(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Open
         wanted = [column for column in there if column in mapped.columns.values()]
         for batch in file.iter_batches(CHUNK_ROWS, columns=wanted if len(wanted) else None):
             read += batch.num_rows
-            yield _Batch(batch, mapped)
+            yield _Rows(batch, mapped, _selected)
 
     return _numbered(batches(), bad), lambda: read / rows
 
@@ -595,13 +582,13 @@ def _arrow(opened: ExitStack, name: str, mapped: Mapped, bad: BadRows) -> Opened
         def batches() -> Iterator[Any]:
             nonlocal read
             for read in range(1, count + 1):
-                yield _Batch(file.get_batch(read - 1), mapped)
+                yield _Rows(file.get_batch(read - 1), mapped, _selected)
 
         return _numbered(batches() if file.num_record_batches else (), bad), lambda: read / count
     if name != "-":
         source.seek(0)
     reader = opened.enter_context(pa.ipc.open_stream(source))
-    return _numbered((_Batch(batch, mapped) for batch in reader), bad), done
+    return _numbered((_Rows(batch, mapped, _selected) for batch in reader), bad), done
 
 
 _OPENERS: Mapping[str, Callable[[ExitStack, str, Mapped, BadRows], Opened]] = {

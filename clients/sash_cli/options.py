@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -32,6 +32,8 @@ LOGIN: dict[str, Any] = {}
 
 TIMES = "ticks, ISO 8601 (2013-01-01T05:30Z), now or -1h"
 """How a time is written."""
+
+T = TypeVar("T")
 
 TIMEOUT_S = 1.0
 MOST = 100
@@ -265,16 +267,16 @@ def _hints(group: Any) -> dict[str, Any]:
     return get_type_hints(group, include_extras=True)
 
 
-def spelled(command: Callable[..., None]) -> Callable[..., None]:
+def spelled(command: Callable[..., T]) -> Callable[..., T]:
     """Return a command with an option for each field of a parameter that is a class of options, in its place."""
     kinds: dict[str, Any] = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
 
-    def run(**given: Any) -> None:
+    def run(**given: Any) -> T:
         made = {
             name: kind(**{each.name: given.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
         }
-        command(**given, **made)
+        return command(**given, **made)
 
     parameters = []
     for name, one in inspect.signature(command).parameters.items():

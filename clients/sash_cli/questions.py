@@ -54,18 +54,12 @@ def query(
     target: Target = LOCAL,
 ) -> None:
     """Show the aggregates of one or more lookbacks, of keys or of groups of them."""
-    from sash_client import ALL_KEYS
-
-    grouping = groups.grouping()
-    _check_keys(key, all_keys)
-    several = all_keys or combine or len(key or []) > 1
-    one, keys = key[0] if key and not several else None, ALL_KEYS if all_keys else key
+    grouping, asked = groups.grouping(), _keys(key, all_keys, combine)
     with connected(target) as sash:
         window = sash.window(name)
         view = view_of(window, shown)
         answers = window.query(
-            key=one,
-            keys=(keys or None) if several else None,
+            **asked,
             lookbacks=lookback or [],
             as_of=as_of,
             combine=combine,
@@ -73,7 +67,7 @@ def query(
             **grouping,
             **view.asked,
         )
-    show(answers, view, by_key=(several or bool(grouping)) and not combine)
+    show(answers, view, by_key=("keys" in asked or bool(grouping)) and not combine)
 
 
 def range_query(
@@ -88,25 +82,26 @@ def range_query(
     target: Target = LOCAL,
 ) -> None:
     """Show the aggregates of a range of time, all keys together; with --by, of each group of keys."""
-    from sash_client import ALL_KEYS
-
-    _check_keys(key, all_keys)
-    asked: dict[str, Any] = {"end_exclusive": end_exclusive}
-    asked |= {"keys": ALL_KEYS if all_keys else key} if all_keys or len(key or []) > 1 or groups.by else {}
+    asked = _keys(key, all_keys, bool(groups.by or groups.top or groups.having)) | {"end_exclusive": end_exclusive}
     with connected(target) as sash:
         window = sash.window(name)
         view = view_of(window, shown)
         if groups.by or groups.top or groups.having:
             answers = list(window.range_groups(start, end, **asked, **groups.grouping(), **view.asked))
         else:
-            one = key[0] if key and "keys" not in asked else None
-            answers = [window.range_query(start, end, key=one, where=groups.where, **asked, **view.asked)]
+            answers = [window.range_query(start, end, where=groups.where, **asked, **view.asked)]
     show(answers, view, by_key=bool(groups.by), ranges=True)
 
 
-def _check_keys(key: list[str] | None, all_keys: bool) -> None:
+def _keys(key: list[str] | None, all_keys: bool, several: bool = False) -> dict[str, Any]:
+    """Return the key or the keys that are meant as an argument of a question; `several`: one is a list of one, too."""
+    from sash_client import ALL_KEYS
+
     if all_keys and key:
         fail("give either --key or --all-keys")
+    if all_keys or several or len(key or []) > 1:
+        return {"keys": ALL_KEYS if all_keys else key or None}
+    return {"key": key[0] if key else None}
 
 
 def series(
@@ -229,8 +224,7 @@ def entries(
         window = sash.window(name)
         spec = window.spec
         asked: dict[str, Any] = {"where": where, "limit": limit, "reverse": reverse, "known": known}
-        keys = {"keys": key} if len(key or []) > 1 else {"key": key[0] if key else None}
-        for i, bulk in enumerate(window.entries(start, end, **keys, **asked)):
+        for i, bulk in enumerate(window.entries(start, end, **_keys(key, all_keys=False), **asked)):
             show_entries(bulk, spec, "none" if ticks else spec["time_unit"], as_json, header=not i)
 
 
@@ -246,13 +240,8 @@ def watch(
     target: Target = LOCAL,
 ) -> None:
     """Show the aggregates again whenever they have changed."""
-    from sash_client import ALL_KEYS
-
     before: list[Answer] | None = None
-    grouping = groups.grouping()
-    _check_keys(key, all_keys)
-    several = all_keys or len(key or []) > 1
-    asked: dict[str, Any] = {"keys": ALL_KEYS if all_keys else key} if several else {"key": key[0] if key else None}
+    grouping, asked = groups.grouping(), _keys(key, all_keys)
     with connected(target) as sash, interrupts() as interrupted:
         window = sash.window(name)
         view = view_of(window, shown)
@@ -261,7 +250,7 @@ def watch(
             answers = window.query(**asked, lookbacks=lookback or [], **grouping, **view.asked)
             # As text, because NaN is not equal to itself.
             if before is None or repr(answers) != repr(before):
-                show(answers, view, by_key=several or bool(grouping))
+                show(answers, view, by_key="keys" in asked or bool(grouping))
                 before = answers
             looks += 1
             if looks == times:

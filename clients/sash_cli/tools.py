@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from itertools import chain
 from math import isfinite
@@ -22,6 +22,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
+from sash_cli.options import spelled
 from sash_cli.output import instant, instants
 from sash_client import ALL_KEYS, Answer, Client, SashClientError, Series, Window
 from sash_client.data.times import to_tick
@@ -65,19 +66,45 @@ Most = Annotated[int, Field(ge=1, le=ROWS, description="As many rows at most.")]
 AllKeys = Annotated[bool, Field(description="Of a keyed window, instead of key and by: all keys.")]
 
 
+@dataclass(frozen=True)
+class Groups:
+    """What the questions have in common: which keys, in which groups, and how much of the answers."""
+
+    where: Where = ()
+    by: By = ()
+    top: Top = None
+    n: N = 10
+    order: Order = "desc"
+    having: Having = ()
+    aggregates: Aggregates = ()
+    limit: Most = ROWS
+
+    def asked(self, limited: bool = True) -> Any:
+        """Return them as arguments of a question about groups; `limited`: as many, if there is no top."""
+        found = {name: each for name in ("where", "by", "having", "aggregates") if (each := getattr(self, name))}
+        if self.top is not None:
+            return {**found, "top": self.top, "n": self.n, "order": self.order}
+        return {**found, "limit": self.limit} if limited else found
+
+    def asked_once(self, key: OneKey, all_keys: bool) -> Any:
+        """Return them as arguments of a question with one answer over all keys that are meant."""
+        if self.top is not None or self.having:
+            raise ToolError("top and having go with by")
+        keys = ALL_KEYS if all_keys else None
+        return {"key": key, "keys": keys, "where": self.where or None, "aggregates": self.aggregates}
+
+
+_GROUPS = Groups()
+
+
 def server(client: Client, write: bool = False) -> MCPServer[Any]:
     """Return a server whose tools ask a service; with `write`, also tools that insert entries and create windows."""
     made: MCPServer[Any] = MCPServer("sash", instructions=INSTRUCTIONS, log_level="WARNING")
-    tools = _Tools(client)
-    tool: Callable[..., str]
-    for tool in (tools.list_windows, tools.describe_window, tools.list_keys, tools.query, tools.range, tools.series):
-        made.add_tool(_answering(tool), annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
-    for tool in (tools.insert, tools.create_window) if write else ():
-        made.add_tool(
-            _answering(tool),
-            annotations=ToolAnnotations(read_only_hint=False, destructive_hint=False),
-            structured_output=False,
-        )
+    tools: Any = _Tools(client)
+    asking = [tools.list_windows, tools.describe_window, tools.list_keys, tools.query, tools.range, tools.series]
+    for tool in asking + [tools.insert, tools.create_window] * write:
+        hints = ToolAnnotations(read_only_hint=tool in asking, destructive_hint=None if tool in asking else False)
+        made.add_tool(_answering(tool), annotations=hints, structured_output=False)
     return made
 
 
@@ -120,14 +147,7 @@ class _Tools:
         key: OneKey = None,
         all_keys: AllKeys = False,
         combine: Annotated[bool, Field(description="With all_keys or where: one answer over all of them.")] = False,
-        where: Where = (),
-        by: By = (),
-        top: Top = None,
-        n: N = 10,
-        order: Order = "desc",
-        having: Having = (),
-        aggregates: Aggregates = (),
-        limit: Most = ROWS,
+        groups: Groups = _GROUPS,
     ) -> str:
         """Answer over trailing lookbacks, of one key, of groups of keys, or of the whole window; also the top n."""
         asked = self._client.window(window)
@@ -137,10 +157,9 @@ class _Tools:
             lookbacks=lookbacks,
             as_of=as_of,
             combine=combine,
-            aggregates=aggregates,
-            **_grouping(where, by, top, n, order, having, limit if (all_keys or by) and not combine else None),
+            **groups.asked(limited=bool(all_keys or groups.by) and not combine),
         )
-        return _answers(found, asked, limit, getattr(found, "next", None) is not None)
+        return _answers(found, asked, groups.limit, getattr(found, "next", None) is not None)
 
     def range(
         self,
@@ -149,32 +168,15 @@ class _Tools:
         end: Time,
         key: OneKey = None,
         all_keys: AllKeys = False,
-        where: Where = (),
-        by: By = (),
-        top: Top = None,
-        n: N = 10,
-        order: Order = "desc",
-        having: Having = (),
-        aggregates: Aggregates = (),
-        limit: Most = ROWS,
+        groups: Groups = _GROUPS,
     ) -> str:
         """Answer over start <= time < end: one answer, over all keys that are meant; with `by`, one for each group."""
         asked = self._client.window(window)
-        if not by:
-            _only_with_by(top, having)
-            keys = ALL_KEYS if all_keys else None
-            answer = asked.range_query(
-                start, end, key=key, keys=keys, where=where or None, end_exclusive=True, aggregates=aggregates
-            )
-            return _answers([answer], asked, limit)
-        found = asked.range_groups(
-            start,
-            end,
-            end_exclusive=True,
-            aggregates=aggregates,
-            **_grouping(where, by, top, n, order, having, limit),
-        )
-        return _answers(found, asked, limit, found.next is not None)
+        if not groups.by:
+            answer = asked.range_query(start, end, end_exclusive=True, **groups.asked_once(key, all_keys))
+            return _answers([answer], asked, groups.limit)
+        found = asked.range_groups(start, end, end_exclusive=True, **groups.asked())
+        return _answers(found, asked, groups.limit, found.next is not None)
 
     def series(
         self,
@@ -185,38 +187,18 @@ class _Tools:
         width: Annotated[str | None, Field(description="How long a bucket is; step if none.")] = None,
         key: OneKey = None,
         all_keys: AllKeys = False,
-        where: Where = (),
-        by: By = (),
-        top: Top = None,
-        n: N = 10,
-        order: Order = "desc",
-        having: Having = (),
-        aggregates: Aggregates = (),
-        limit: Most = ROWS,
+        groups: Groups = _GROUPS,
     ) -> str:
         """Answer over buckets of time from start to end, one a row; with `by`, those of each group."""
         asked = self._client.window(window)
-        found: Sequence[Series]
+        by, found = groups.by, list[Series]()
         if by:
-            found = asked.series_groups(
-                start,
-                end,
-                step=step,
-                width=width,
-                aggregates=aggregates,
-                **_grouping(where, by, top, n, order, having, limit),
-            )
+            found += asked.series_groups(start, end, step=step, width=width, **groups.asked())
         else:
-            _only_with_by(top, having)
-            keys = ALL_KEYS if all_keys else None
-            found = [
-                asked.series(
-                    start, end, step=step, width=width, key=key, keys=keys, where=where or None, aggregates=aggregates
-                )
-            ]
+            found.append(asked.series(start, end, step=step, width=width, **groups.asked_once(key, all_keys)))
         names = list(found[0].aggregates) if found else []
         rows = chain.from_iterable(_buckets(each, by, names, _unit(asked.spec)) for each in found)
-        return _table((*by, "time", "entries", *names), rows, limit, sum(len(each.times) for each in found))
+        return _table((*by, "time", "entries", *names), rows, groups.limit, sum(len(each.times) for each in found))
 
     def insert(
         self,
@@ -240,45 +222,19 @@ class _Tools:
         return _document({"window": self._client.create_window(spec).name})
 
 
-def _grouping(
-    where: Sequence[str],
-    by: Sequence[str],
-    top: str | None,
-    n: int,
-    order: str,
-    having: Sequence[str],
-    limit: int | None,
-) -> Any:
-    """Return them as arguments of a question; `limit`: as many groups, if there is no top."""
-    given: dict[str, Any] = {name: value for name, value in (("where", where), ("by", by), ("having", having)) if value}
-    if top is not None:
-        return {**given, "top": top, "n": n, "order": order}
-    return given if limit is None else {**given, "limit": limit}
-
-
-def _only_with_by(top: str | None, having: Sequence[str]) -> None:
-    if top is not None or having:
-        raise ToolError("top and having go with by")
-
-
 def _answering(tool: Callable[..., str]) -> Callable[..., str]:
-    """Return a tool whose errors say what is wrong, in place of the class that they have."""
+    """Return a tool with an argument for each field of `Groups`, whose errors say what is wrong."""
+    tool = spelled(tool)
 
     @wraps(tool)
-    def answering(*given: Any, **named: Any) -> str:
-        with _refusals():
-            return tool(*given, **named)
+    def answering(**named: Any) -> str:
+        try:
+            return tool(**named)
+        except SashClientError as error:
+            facts = [f"{name}: {value}" for name in ("field", "limit") if (value := getattr(error, name)) is not None]
+            raise ToolError(_short(error.message) + (f" ({', '.join(facts)})" if facts else "")) from None
 
     return answering
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except SashClientError as error:
-        facts = [f"{name}: {value}" for name in ("field", "limit") if (value := getattr(error, name)) is not None]
-        raise ToolError(_short(error.message) + (f" ({', '.join(facts)})" if facts else "")) from None
 
 
 # ---------------------------------------------------------------- answers that are short

@@ -51,14 +51,10 @@ class Records:
         for name, column in later.beside.items():
             self.beside[name] += column
 
-    def cut(self, count: int) -> Records:
-        """Take the first ones out, and return them."""
-        first = Records(self.stream, self.numbers[:count], self.values[:count])
-        first.beside = {name: column[:count] for name, column in self.beside.items()}
-        del self.numbers[:count], self.values[:count]
-        for column in self.beside.values():
-            del column[:count]
-        return first
+    def part(self, start: int, stop: int | None = None) -> Records:
+        """Return some of them, by their places."""
+        beside = {name: column[start:stop] for name, column in self.beside.items()}
+        return Records(self.stream, self.numbers[start:stop], self.values[start:stop], beside)
 
 
 class Streams(Protocol):

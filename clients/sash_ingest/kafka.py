@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import (
@@ -89,7 +90,8 @@ class Kafka:
     def open(self, streams: Streams) -> None:
         self._streams = streams
         topics = [topic.strip() for topic in self._source.topic.split(",")]
-        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        revoked, lost = partial(self._gone, drain=True), partial(self._gone, drain=False)
+        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=revoked, on_lost=lost)
 
     def poll(self, timeout_s: float) -> Sequence[Records]:
         self._fresh = {}
@@ -184,23 +186,13 @@ class Kafka:
             return number
         return OFFSET_BEGINNING if self._source.starting == "earliest" else OFFSET_END
 
-    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._streams is not None:
-            self._gone(partitions, drain=True)
-            self._commit()
-            self._forget(partitions)
-
-    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._streams is not None:
-            self._gone(partitions, drain=False)
-            self._forget(partitions)
-
-    def _gone(self, partitions: list[TopicPartition], drain: bool) -> None:
-        assert self._streams is not None
+    def _gone(self, consumer: Consumer, partitions: list[TopicPartition], drain: bool) -> None:
+        if self._streams is None:
+            return
         for each in partitions:
             self._streams.end(f"{each.topic}/{each.partition}", drain)
-
-    def _forget(self, partitions: list[TopicPartition]) -> None:
+        if drain:
+            self._commit()
         for each in partitions:
             stream = f"{each.topic}/{each.partition}"
             self._of.pop(stream, None)

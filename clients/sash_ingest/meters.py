@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Lock
+from typing import TypeVar
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 from sash_client import WriteResult
+
+M = TypeVar("M", Counter, Gauge)
 
 _OUTCOMES = ("inserted", "late", "duplicates", "ahead")
 
@@ -23,24 +26,15 @@ class Meters:
 
     def __init__(self, pipeline: str) -> None:
         self.registry = CollectorRegistry()
-        labels = ["pipeline"]
-        make = self.registry
-        self._records = Counter("sash_ingest_records", "Records read.", labels, registry=make).labels(pipeline)
-        self._rejected = Counter(
-            "sash_ingest_rejected",
-            "Records put aside, by the window that they do not fit.",
-            [*labels, "window"],
-            registry=make,
-        )
-        self._entries = Counter(
-            "sash_ingest_entries",
-            "Entries written, by what became of them.",
-            [*labels, "window", "outcome"],
-            registry=make,
-        )
-        self._lag = Gauge("sash_ingest_lag_records", "Records not yet written.", [*labels, "stream"], registry=make)
-        self._waiting = Gauge("sash_ingest_waiting", "Whether the service is waited for.", labels, registry=make)
-        self._waiting = self._waiting.labels(pipeline)
+
+        def made(kind: Callable[..., M], name: str, text: str, *labels: str) -> M:
+            return kind(f"sash_ingest_{name}", text, ["pipeline", *labels], registry=self.registry)
+
+        self._records = made(Counter, "records", "Records read.").labels(pipeline)
+        self._rejected = made(Counter, "rejected", "Records put aside, by the window that they do not fit.", "window")
+        self._entries = made(Counter, "entries", "Entries written, by what became of them.", "window", "outcome")
+        self._lag = made(Gauge, "lag_records", "Records not yet written.", "stream")
+        self._waiting = made(Gauge, "waiting", "Whether the service is waited for.").labels(pipeline)
         self._pipeline, self._lock = pipeline, Lock()
         self._began_s = self._line_s = time.monotonic()
         self.records = self.rejected = self.inserted = self._shown = 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -218,7 +218,9 @@ class Ingest:
             if stream.back_s is not None and time.monotonic() >= stream.back_s:
                 self._again(stream)
             if stream.waiting.numbers and stream.under_way is None:
-                stream.under_way = self._pool.submit(self._deliver, stream, self._next(stream.waiting))
+                count = self._count(stream.waiting)
+                stream.under_way = self._pool.submit(self._deliver, stream, stream.waiting.part(0, count))
+                stream.waiting = stream.waiting.part(count)
             waiting = len(stream.waiting)
             if stream.held is not (waiting > (_HELD * self._most if not stream.held else self._most)):
                 stream.held = not stream.held
@@ -231,11 +233,12 @@ class Ingest:
         self.meters.lag(self._source.lag())
         self._say(self.meters.line())
 
-    def _next(self, waiting: Records) -> Records:
+    def _count(self, waiting: Records) -> int:
+        """How many records the next write has."""
         count = min(len(waiting), self._most)
         while count > 1 and sum(len(value or b"") for value in waiting.values[:count]) > _BYTES_MAX:
             count //= 2
-        return waiting.cut(count)
+        return count
 
     def _finish(self, stream: _Stream) -> None:
         """Take note of the end of a write."""
@@ -294,7 +297,7 @@ class Ingest:
         last = records.numbers[-1]
         for at in stream.at:
             skip = bisect_right(records.numbers, at.number)
-            fresh = _behind(records, skip)
+            fresh = records.part(skip)
             form = (at.target.wanted, skip)
             if form not in decoded:
                 decode = partial(self._form.decode, fresh.values, at.target.wanted)
@@ -390,11 +393,3 @@ def _waits(error: SashClientError) -> bool:
     """Whether the same call may be answered later: the service is away, or has no room now."""
     full = isinstance(error, ResourceExhausted) and error.reason != "TOO_LARGE"
     return may_pass(error) or full
-
-
-def _behind(records: Records, skip: int) -> Records:
-    """Return the records from a place on."""
-    if not skip:
-        return records
-    beside: Mapping[str, list[Any]] = {name: column[skip:] for name, column in records.beside.items()}
-    return Records(records.stream, records.numbers[skip:], records.values[skip:], dict(beside))

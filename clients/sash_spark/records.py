@@ -20,7 +20,7 @@ from sash_client import InvalidArgument
 from sash_client.errors import refusing
 from sash_spark.config import FileSource, KafkaSource, PipelineConfig, RateSource, Target
 from sash_spark.names import named
-from sash_spark.writing.casts import as_field
+from sash_spark.writing.casts import check_field
 from sash_spark.writing.route import Nulls
 
 VERDICT, RECORD, AT = "verdict", "record", "at"
@@ -209,7 +209,7 @@ class _Expressions:
         """Return the name of an expression's column, cast to the type of a field."""
         found = _type_of(self._rows, text, field)
         try:
-            as_field(F.lit(None), found, kind, text)
+            check_field(found, kind, text, decimals=True)
         except InvalidArgument as error:
             raise InvalidArgument(f"{field}: {error.message}", field=field) from None
         if isinstance(found, DecimalType):

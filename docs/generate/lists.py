@@ -17,8 +17,8 @@ from docs.generate import grpc_calls, python_api, rest_calls
 from docs.generate.service import ask
 from docs.generate.text import code, docstring, table
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
+from sash.commands import app
 from sash.connect.codec import TEXTS_MAX
-from sash.main import app
 from sash.rest.connection import HEAD_BYTES_MAX
 from sash.rest.large_json import VALUES_MAX
 from sash.rest.lines import LINE_BYTES_MAX
@@ -59,6 +59,7 @@ SPEC_TEXTS = {
 
 DURATIONS = ("max_age", "max_gap", "every", "ahead", "idle_expiry", "granularity", "history")
 """Keys whose text is a duration."""
+DURATION = "[duration](../concepts/time.md#durations)"
 
 DIFFERENT = {UnsupportedMediaType}
 """Errors that are no row of the table: one that only HTTP has."""
@@ -142,51 +143,26 @@ def _help(parameter: Any) -> str:
 # ---------------------------------------------------------------- specs, aggregates, algorithms
 
 
-def _keys_of(model: str, path: str = "", without: tuple[str, ...] = ()) -> str:
+def _keys_of(model: str, path: str) -> str:
+    """The keys of a part of a spec."""
     schema = ask().openapi["components"]["schemas"][model]
     rows = []
     for name, found in schema["properties"].items():
-        if name not in without:
-            required = name in schema.get("required", ())
-            default = "required" if required else rest_calls.default_of(found)
-            text = found.get("description") or SPEC_TEXTS[name]
-            kind = (
-                "[duration](../concepts/time.md#durations)"
-                if name in DURATIONS
-                else rest_calls.type_of(found, named=False)
-            )
-            rows.append((code(path + name), kind, default, text))
+        default = "required" if name in schema.get("required", ()) else rest_calls.default_of(found)
+        kind = DURATION if name in DURATIONS else rest_calls.type_of(found, named=False)
+        rows.append((code(path + name), kind, default, found.get("description") or SPEC_TEXTS[name]))
     return table(("key", "value", "default", "meaning"), rows)
 
 
-def spec_window() -> str:
-    """The keys of a spec."""
-    return _keys_of("WindowSpec")
-
-
-def spec_source() -> str:
-    """The keys of the window that feeds another one."""
-    return _keys_of("Source", "from.")
-
-
-def spec_slide() -> str:
-    """The keys of a slide policy."""
-    return _keys_of("SlidePolicy", "slide.")
-
-
-def spec_adaptive() -> str:
-    """The keys of an adaptive slide policy."""
-    return _keys_of("AdaptivePolicy", "slide.adaptive.")
-
-
-def spec_order() -> str:
-    """The keys of an order policy."""
-    return _keys_of("OrderPolicy", "order.")
-
-
-def spec_aggregate() -> str:
-    """The keys that every aggregate may have."""
-    return _keys_of("AggregateSpec")
+SPECS = {
+    "window": ("WindowSpec", ""),
+    "source": ("Source", "from."),
+    "slide": ("SlidePolicy", "slide."),
+    "adaptive": ("AdaptivePolicy", "slide.adaptive."),
+    "order": ("OrderPolicy", "order."),
+    "aggregate": ("AggregateSpec", ""),
+}
+"""The parts of a spec: their models, and what stands before their keys."""
 
 
 def aggregates() -> str:
@@ -346,10 +322,11 @@ def metrics() -> str:
 LISTS: Mapping[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
-        *(settings, command_line, spec_window, spec_source, spec_slide, spec_adaptive, spec_order, spec_aggregate),
-        *(aggregates, aggregate_details, partials, algorithm_details, error_table, limits, metrics),
+        *(settings, command_line, aggregates, aggregate_details, partials, algorithm_details),
+        *(error_table, limits, metrics),
     )
 } | {
+    **{f"spec_{name}": partial(_keys_of, *of) for name, of in SPECS.items()},
     **{f"rest_{tag}": partial(rest_calls.operations, tag) for tag in ("windows", "writes", "reads", "service")},
     "rest_schemas": rest_calls.schemas,
     "grpc_methods": grpc_calls.methods,

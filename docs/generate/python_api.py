@@ -37,7 +37,7 @@ PIPELINE_TEXTS = {
     "rows_per_second": "Rows to make.",
     "spec": "The window's spec, or the name of a file with it, relative to the configuration.",
     "fields": "SQL expressions by field. Without it each field is the column of its name.",
-    "preaggregate": "Have Spark make panes, for a window with a granularity.",
+    "preaggregate": "Have tasks make panes, for a window with a granularity.",
 }
 """What the model of a configuration leaves unsaid; its descriptions go first."""
 

@@ -19,13 +19,13 @@ from sash_engine.aggregators.counting import Counting
 from sash_engine.monoids import Collect, Sum
 
 EXPERIMENTS = {
-    "ra": {"throughput", "break-even", "coarse", "laws"},
+    "ra": {"throughput", "break-even", "coarse"},
     "daba": {"throughput", "latency", "dynamic"},
     "fiba": {"throughput", "latency", "in-order", "sharing"},
     "bulk_fiba": {"bulk-evict", "bulk-insert", "distance", "flights"},
     "amta": {"throughput", "latency", "bulk-evict", "policies", "memory", "dimensions"},
 }
-PLOTLESS = {"break-even", "laws"}
+PLOTLESS = {"break-even"}
 
 
 @pytest.fixture(scope="module")

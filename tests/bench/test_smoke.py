@@ -19,7 +19,6 @@ import pytest
         "bench.named_aggregates",
         pytest.param("bench.edges", marks=pytest.mark.soak),
         "bench.keys",
-        pytest.param("bench.access", marks=pytest.mark.soak),
         pytest.param("bench.one_caller", marks=pytest.mark.soak),
         pytest.param("bench.load", marks=pytest.mark.soak),
         "bench.training",
@@ -34,9 +33,11 @@ def test_a_benchmark_runs(module):
 
 
 @pytest.mark.soak
-def test_unary_calls_are_measured():
+@pytest.mark.parametrize("arguments", [(), ("--access",)])
+def test_unary_calls_are_measured(arguments):
     """With whichever of its two clients is installed."""
-    done = subprocess.run([sys.executable, "-m", "bench.unary", "--smoke"], capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-m", "bench.unary", "--smoke", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     for client, edge in (("wrk", "Connect"), ("h2load", "gRPC")):
         assert (f"| {edge} | " in done.stdout) == (shutil.which(client) is not None)

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from sash_client import Admission, FailedPrecondition, InvalidArgument, Limit, LimitAnswers, ResourceExhausted
+from sash_client import Admission, InvalidArgument, Limit, LimitAnswers, ResourceExhausted
 from tests.support.either_client import CLIENTS, opened
 from tests.support.servers import running_service
 
@@ -62,19 +62,6 @@ def test_reserve_and_settle(llm):
     assert llm.admit(102, fields=row("c", 950), key="acme|eve", limits=[BUDGET])
 
 
-def test_many_entries(llm):
-    columns = {"id": list("abcd"), "tokens": [600, 600, 300, 100]}
-    keys = {"tenant": ["a", "a", "a", "b"], "user": list("xyzx")}
-    done = llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[BUDGET], producer="p", sequence=1)
-    assert done.admitted == (False, True, True, True)
-    assert (done.inserted, done.refused, done.sequences) == (3, 1, 1)
-    assert done.retry_after == (101 + 86_400 - 103, None, None, None)
-    again = llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[BUDGET], producer="p", sequence=1)
-    assert (again.admitted, again.already_applied, again.limits, again.retry_after) == (done.admitted, True, (), ())
-    with pytest.raises(FailedPrecondition):
-        llm.bulk_admit([103, 101, 102, 100], columns, keys=keys, limits=[TWO], producer="p", sequence=1)
-
-
 def test_limits_of_every_form(llm):
     for limit in (
         Limit("entries", 60, 2**60, by=[]),
@@ -103,11 +90,13 @@ def test_limits_that_are_none(llm, limit, field):
     assert told.value.field == field
 
 
-def test_what_does_not_fit_one_message(llm):
-    n = 400_000
-    with pytest.raises((ResourceExhausted, InvalidArgument)):
-        llm.bulk_admit(range(n), {"id": ["x"] * n, "tokens": [1] * n}, keys={"tenant": ["a"] * n, "user": ["b"] * n},
-                       limits=[TWO])  # fmt: skip
+def test_what_does_not_fit_one_message(llm, service, request):
+    """None of it is decided, not even the part that would fit."""
+    columns, keys = {"id": ["x"] * 3, "tokens": [1] * 3}, {"tenant": ["a"] * 3, "user": ["b"] * 3}
+    with opened(request.node.callspec.params["llm"], service.grpc_target, bulk_entries_max=2) as small:
+        with pytest.raises(ResourceExhausted, match="do not fit one message") as told:
+            small.window("llm").bulk_admit(range(3), columns, keys=keys, limits=[TWO])
+        assert told.value.reason == "TOO_LARGE"
     assert llm.describe().entries == 0
     with pytest.raises(InvalidArgument):
         llm.admit(100, key="a|x", limits=[TWO])

@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2
 from sash_proto.v1 import windows_pb2 as pb
 from tests.connect.conftest import BODY_BYTES_MAX
 from tests.support.servers import running_service
+from tests.support.waiting import wait_until
 
 PATH = "/sash.v1.Windows/"
 PROTO = {"content-type": "application/proto"}
@@ -225,5 +226,5 @@ def test_calls_beyond_the_limit_are_told_when_to_come_again() -> None:
             answer = http.post(PATH + "ListWindows", content=b"", headers=PROTO)
             refusal(answer, 503, "unavailable")
             assert answer.headers["retry-after"] == "1"
-        while http.post(PATH + "ListWindows", content=b"", headers=PROTO).status_code != 200:
-            pass  # the service hears that the watcher has gone
+        # The service hears that the watcher has gone.
+        wait_until(lambda: http.post(PATH + "ListWindows", content=b"", headers=PROTO).status_code == 200)

@@ -12,6 +12,7 @@ from sash_engine import errors
 from tests.support.errors import ERRORS
 from tests.support.refusals import COUNT, JSON, refuse
 from tests.support.servers import json_head, problem
+from tests.support.waiting import wait_until
 
 # ---------------------------------------------------------------- specs
 
@@ -212,8 +213,7 @@ def test_requests_beyond_those_allowed_are_refused():
                     assert http.get(path).status_code == 200
                 half.sendall(b' "value": 2}')
                 assert b"503 Service Unavailable" in half.recv(65536)
-        while http.get("/v1/windows").status_code != 200:
-            pass  # the service hears that the watcher has gone
+        wait_until(lambda: http.get("/v1/windows").status_code == 200)  # the service hears that the watcher has gone
 
 
 def test_problem_documents_are_json_with_their_own_type(http):

@@ -14,6 +14,7 @@ from sash_engine.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.messages import bulk
 from tests.support.servers import PLAIN, WAIT_S, json_head, running_service
+from tests.support.waiting import wait_until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -69,11 +70,9 @@ def goodbye(service):
     assert http.get("/readyz").status_code == 200
     stopping = threading.Thread(target=service.stop)
     stopping.start()
-    while http.get("/readyz").status_code == 200:
-        pass
+    wait_until(lambda: http.get("/readyz").status_code != 200)
     assert http.get("/healthz").status_code == 200
-    while health.Check(health_pb2.HealthCheckRequest()).status == SERVING:
-        pass
+    wait_until(lambda: health.Check(health_pb2.HealthCheckRequest()).status != SERVING)
     assert health.Check(health_pb2.HealthCheckRequest()).status == NOT_SERVING
     spec = pb.WindowSpec(name="last", aggregates={"n": pb.AggregateSpec(function="count")})
     assert stub.CreateWindow(pb.CreateWindowRequest(spec=spec)).created

@@ -189,6 +189,20 @@ def test_options_that_do_not_go_with_changes(target, options):
         sash_sink(target, window="w", time="t", op="_op", **options)
 
 
+def test_columns_may_have_any_names(target, window):
+    schema = pa.schema([(name, pa.int64() if name in ("row", "code") else pa.string()) for name in NAMED])
+    options = {"time": "row", "op": "op", "parts": {"a": "sort", "b": "key"}, "fields": {"id": "time", "v": "code"}}
+    route = sash_sink(target, window="w", **options).route.fitted(from_arrow_schema(schema))
+    rows = [("insert", 7, "x", "p", "i", 1), ("update", 7, "x", "p", "i", 2), ("insert", 8, "x", "p", "j", 3)]
+    for number, some in enumerate((rows, [("delete", 8, "x", "p", "j", None)])):
+        table = pa.Table.from_pylist([dict(zip(NAMED, row, strict=True)) for row in some], schema)
+        route.commit("q", number, [route.stage(iter(table.to_batches()), "q", number)], streaming=True)
+    assert present(window) == {(7, "x|p", "i"): 2}
+
+
+NAMED = ("op", "row", "sort", "key", "time", "code")
+
+
 def test_a_task_without_rows(route):
     assert route().stage(iter(()), "q", 0) == Outcome(0, ())
 

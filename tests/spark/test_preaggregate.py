@@ -1,7 +1,6 @@
-"""Pre-aggregation: a window fed with panes that Spark has combined answers as one fed with the rows."""
+"""Pre-aggregation: a window fed with panes that tasks have folded answers as one fed with the rows."""
 
 import datetime as dt
-import math
 from decimal import Decimal
 
 import numpy as np
@@ -13,7 +12,8 @@ from pyspark.sql import functions as F
 from sash_client import InvalidArgument
 from sash_engine.monoids.laws import close
 from sash_spark import sash_sink
-from sash_spark.writing.preaggregate import check_preaggregation, partials_of, preaggregate
+from sash_spark.writing.preaggregate import check_preaggregation, panes_of
+from sash_wire.rows import Columns
 from tests.support.far_from_zero import variance_and_error
 
 pytestmark = pytest.mark.spark
@@ -46,6 +46,11 @@ EXACT = {
     "theta_i": {"function": "theta_sketch", "field": "i", "lg_k": 5},
     "theta_v": {"function": "theta_sketch", "field": "v"},
     "theta_b": {"function": "theta_sketch", "field": "b"},
+    "distinct_v": {"function": "distinct_count", "field": "v"},
+    "bloom": {"function": "bloom", "field": "s"},
+    "often": {"function": "count_min", "field": "s"},
+    "how_often": {"function": "max_count", "field": "i"},
+    "rising": {"function": "longest_increasing_run", "field": "i"},
 }
 ROUNDED = {
     "sum_v": {"function": "sum", "field": "v"},
@@ -193,7 +198,6 @@ def test_moments_of_equal_values_are_those_of_equal_values(spark, client, target
 
 @pytest.mark.parametrize("offset", [1e6, -1e9, 1e12])
 def test_of_a_variance_far_from_zero_no_more_is_lost_than_is_said(spark, client, target, offset):
-    """Spark adds the rows of a pane one by one; they rise, so the roundings of the means are on one side."""
     values = (np.sort(np.random.default_rng(7).normal(size=2000)) + offset).tolist()
     _, panes = twins(client, target, keyed=False, aggregates={"variance": ROUNDED["variance"]})
     rows = [(EPOCH + dt.timedelta(seconds=j // 10), "", x, j, "s", True) for j, x in enumerate(values)]
@@ -223,7 +227,7 @@ def test_quantiles_are_within_their_error(spark, client, target):
         *(F.lit("s").alias("s"), F.lit(True).alias("b")),
     )
     panes(frame, 0)
-    assert panes.total.staged == 10
+    assert (panes.total.arrived, panes.total.staged) == (n, 10)
     (answer,) = client.window("panes").query()
     assert answer.entries == n
     assert answer.aggregates["q"] == pytest.approx([0.1 * n, 0.5 * n, 0.99 * n], abs=0.03 * n)
@@ -232,35 +236,73 @@ def test_quantiles_are_within_their_error(spark, client, target):
 # ---------------------------------------------------------------- times
 
 
+def panes_at(times, kind, unit, granularity):
+    """The panes of rows at these times, with 1.0 as their only value."""
+    spec = {"name": "w", "time_unit": unit, "granularity": granularity, "fields": {"v": "float64"}}
+    spec["aggregates"] = {"n": {"function": "count"}, "sum": {"function": "sum"}}
+    table = pa.table({"at": pa.array(times, kind), "v": [1.0] * len(times)})
+    starts, keys, content = panes_of(spec, table, Columns("at", None, {}, {"v": "v"}, unit, {}))
+    assert keys is None
+    assert content["partials"]["sum"][0].tolist() == content["entries"].tolist()
+    return dict(zip(starts.tolist(), content["entries"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", None])
 @pytest.mark.parametrize(
     ("unit", "granularity", "expected"),
-    [("s", "1m", [-60, 0, 60]), ("ms", "90s", [-90_000, 0]), ("us", "1m", [-60_000_000, 0, 60_000_000])],
+    [
+        ("s", "1m", {-60: 1, 0: 1, 60: 1}),
+        ("ms", "90s", {-90_000: 1, 0: 2}),
+        ("us", "1m", {-60_000_000: 1, 0: 1, 60_000_000: 1}),
+    ],
 )
-def test_panes_start_at_whole_granules_of_utc(spark, unit, granularity, expected):
-    spec = SPEC | {"name": "w", "keyed": False, "time_unit": unit, "granularity": granularity}
-    spec |= {"fields": {"v": "float64"}, "aggregates": {"n": {"function": "count"}}}
-    for kind in ("timestamp", "timestamp_ntz"):
-        texts = "('1969-12-31 23:59:59'), ('1970-01-01 00:00:00'), ('1970-01-01 00:01:29')"
-        frame = spark.sql(f"select cast(text as {kind}) at, 1.0d v from values {texts} as t(text)")
-        try:
-            spark.conf.set("spark.sql.session.timeZone", "UTC" if kind == "timestamp" else "America/New_York")
-            panes = preaggregate(frame, spec, time="at").collect()
-        finally:
-            spark.conf.set("spark.sql.session.timeZone", "UTC")
-        assert sorted(row["time"] for row in panes) == expected, kind
-        assert sum(row["entries"] for row in panes) == 3
+def test_panes_start_at_whole_granules_of_utc(unit, granularity, expected, zone):
+    times = [micros * 1_000_000 for micros in (89, -1, 0)]
+    assert panes_at(times, pa.timestamp("us", zone), unit, granularity) == expected
 
 
-def test_ticks_of_nanoseconds_and_of_logical_time(spark):
-    spec = SPEC | {"name": "w", "keyed": False, "time_unit": "ns", "granularity": "1us500ns"}
-    spec |= {"fields": {"v": "float64"}, "aggregates": {"n": {"function": "count"}}}
-    frame = spark.createDataFrame([(EPOCH + dt.timedelta(microseconds=4), 1.0)], "at timestamp, v double")
-    assert preaggregate(frame, spec, time="at").first().asDict() == {"time": 3000, "entries": 1}
-    spec |= {"time_unit": "none", "granularity": "7"}
-    ticks = spark.createDataFrame([(-1, 1.0), (-7, 1.0), (6, 1.0)], "at int, v double")
-    assert sorted(map(tuple, preaggregate(ticks, spec, time="at").collect())) == [(-7, 2), (0, 1)]
+def test_ticks_of_nanoseconds_and_of_logical_time():
+    assert panes_at([4], pa.timestamp("us", "UTC"), "ns", "1us500ns") == {3000: 1}
+    assert panes_at([-1, -7, 6], pa.int32(), "none", "7") == {-7: 2, 0: 1}
     with pytest.raises(InvalidArgument, match="logical"):
-        preaggregate(frame, spec, time="at")
+        panes_at([4], pa.timestamp("us", "UTC"), "none", "7")
+
+
+@pytest.mark.parametrize(
+    ("tick", "kind", "unit", "why"),
+    [
+        (-(2**63) + 3, pa.int64(), "us", "out of range"),
+        (500_000, pa.timestamp("us"), "s", "whole number of ticks"),
+        (2**62, pa.timestamp("us"), "ns", "out of range in ns"),
+    ],
+)
+def test_times_that_no_pane_has(tick, kind, unit, why):
+    with pytest.raises(InvalidArgument, match=why):
+        panes_at([tick], kind, unit, 1000)
+
+
+def test_rows_of_a_key_and_a_pane_are_folded_in_the_order_of_arrival():
+    spec = {"name": "w", "time_unit": "none", "granularity": 10, "fields": {"v": "int64"}, "keys": ["a", "b"]}
+    spec["aggregates"] = {"all": {"function": "collect", "field": "v"}}
+    rows = [
+        ("y", "p", 12, 0),
+        ("x", "q", 3, 1),
+        ("x", "p", 15, 2),
+        ("x", "q", 1, 3),
+        ("y", "p", 11, 4),
+        ("x", "p", 2, 5),
+    ]
+    table = pa.table(dict(zip(["one", "two", "at", "v"], map(list, zip(*rows, strict=True)), strict=True)))
+    times, keys, content = panes_of(spec, table, Columns("at", None, {"a": "one", "b": "two"}, {"v": "v"}, "none", {}))
+    (blobs,) = content["partials"]["all"]
+    pairs = zip(keys["a"].to_pylist(), keys["b"].to_pylist(), times.tolist(), map(bytes.decode, blobs), strict=True)
+    assert {row[:3]: row[3] for row in pairs} == {
+        ("x", "p", 0): "[5]",
+        ("x", "p", 10): "[2]",
+        ("x", "q", 0): "[1,3]",
+        ("y", "p", 10): "[0,4]",
+    }
+    assert sorted(content["entries"].tolist()) == [1, 1, 2, 2]
 
 
 # ---------------------------------------------------------------- what is refused, and when
@@ -269,10 +311,10 @@ def test_ticks_of_nanoseconds_and_of_logical_time(spark):
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ((None, "k", 1.0, 1, "s", True), "at has missing values"),
-        ((EPOCH, None, 1.0, 1, "s", True), "k has missing values"),
-        ((EPOCH, "k", None, 1, "s", True), "v has missing values"),
-        ((EPOCH, "k", 1.0, 1, None, True), "s has missing values"),
+        ((None, "k", 1.0, 1, "s", True), "'at' is null"),
+        ((EPOCH, None, 1.0, 1, "s", True), "'k' is null"),
+        ((EPOCH, "k", None, 1, "s", True), "'v' is null"),
+        ((EPOCH, "k", 1.0, 1, None, True), "'s' is null"),
     ],
 )
 def test_a_row_without_a_value_fails_the_batch(spark, client, target, row, why):
@@ -282,38 +324,12 @@ def test_a_row_without_a_value_fails_the_batch(spark, client, target, row, why):
     assert client.window("panes").describe().counts.inserted == 0
 
 
-@pytest.mark.parametrize(
-    ("tick", "unit", "why"),
-    [
-        (-(2**63) + 3, "us", "out of range"),
-        ("2013-01-01 00:00:00.5", "s", "whole number of ticks"),
-        ("2300-01-01 00:00:00", "ns", "out of range in ns"),
-    ],
-)
-def test_times_that_no_pane_has(spark, tick, unit, why):
-    spec = SPEC | {"name": "w", "keyed": False, "time_unit": unit, "granularity": 1000}
-    spec |= {"fields": {"v": "float64"}, "aggregates": {"n": {"function": "count"}}}
-    at = f"timestamp'{tick}'" if isinstance(tick, str) else f"{tick}L"
-    with pytest.raises(PySparkException, match=why):
-        preaggregate(spark.sql(f"select {at} at, 1.0d v"), spec, time="at").collect()
-
-
-@pytest.mark.parametrize(
-    ("aggregate", "why"),
-    [
-        ({"function": "longest_increasing_run", "field": "v"}, "in order"),
-        ({"function": "bloom", "field": "s"}, "Bloom"),
-        ({"function": "count_min", "field": "s"}, "CountMin"),
-        ({"function": "quantile", "field": "v", "accuracy": "tail"}, "t-digest"),
-        ({"function": "max_count", "field": "v"}, "how often"),
-        ({"function": "distinct_count", "field": "v"}, "no floats"),
-        ({"function": "of_my_own", "field": "v"}, "no such aggregate"),
-    ],
-)
-def test_an_aggregate_that_spark_cannot_combine_is_named(aggregate, why):
-    with pytest.raises(InvalidArgument, match=why) as caught:
-        check_preaggregation(SPEC | {"name": "w", "aggregates": EXACT | {"odd": aggregate}})
-    assert caught.value.field == "aggregates.odd"
+def test_an_aggregate_that_is_not_installed_here_is_named():
+    with pytest.raises(InvalidArgument, match="of_my_own") as caught:
+        check_preaggregation(
+            SPEC | {"name": "w", "aggregates": EXACT | {"odd": {"function": "of_my_own", "field": "v"}}}
+        )
+    assert caught.value.field.startswith("aggregates.odd")
 
 
 def test_a_window_of_entries_takes_no_panes(spark, client, target):
@@ -325,47 +341,23 @@ def test_a_window_of_entries_takes_no_panes(spark, client, target):
 
 
 @pytest.mark.parametrize("name", ["v", "i", "s", "b"])
-def test_a_column_of_another_type_is_named(spark, name):
-    frame = spark.createDataFrame([], SCHEMA).withColumn(name, F.lit(dt.date(2013, 1, 1)))
+def test_a_column_of_another_type_is_named(spark, client, target, name):
+    _, panes = twins(client, target)
     with pytest.raises(InvalidArgument, match="date") as caught:
-        preaggregate(frame, SPEC | {"name": "w"}, time="at", key="k")
+        panes(spark.createDataFrame([], SCHEMA).withColumn(name, F.lit(dt.date(2013, 1, 1))), 0)
     assert caught.value.field == name
 
 
-def test_decimals_and_narrow_numbers_are_widened(spark):
-    spec = SPEC | {"name": "w", "keyed": False, "fields": {"v": "float64", "i": "int64"}}
-    spec |= {"aggregates": {name: {"function": "sum", "field": name} for name in ("v", "i")}}
-    row = (0, Decimal("1.10"), Decimal(12))
-    frame = spark.createDataFrame([row], "at long, v decimal(10,2), i decimal(18,0)")
-    panes = preaggregate(frame, spec, time="at").toArrow()
-    assert partials_of(panes)["partials"]["v"]["sum"].to_pylist() == [1.1]
-    assert partials_of(panes)["partials"]["i"]["sum"].to_pylist() == [12]
+def test_decimals_and_narrow_numbers_are_widened(spark, client, target):
+    spec = {"fields": {"v": "float64", "i": "int64"}, "keyed": False}
+    spec["aggregates"] = {name: {"function": "sum", "field": name} for name in ("v", "i")}
+    _, panes = twins(client, target, **spec)
+    frame = spark.createDataFrame(
+        [(EPOCH, Decimal("1.10"), Decimal(12))], "at timestamp, v decimal(10,2), i decimal(18,0)"
+    )
     for column, name in ((F.col("i").cast("decimal(19,0)"), "i"), (F.col("v").cast("decimal(10,2)"), "v")):
         narrow = frame.withColumn("i", column) if name == "i" else frame.withColumn("i", F.col("v"))
         with pytest.raises(InvalidArgument, match="decimal"):
-            preaggregate(narrow, spec, time="at")
-
-
-def test_partials_that_are_no_numbers_travel_as_blobs():
-    table = pa.table(
-        {
-            "time": [0, 60],
-            "entries": pa.array([2, 1], pa.int64()),
-            "partial:sum:sum": pa.array([Decimal(2**64), Decimal(-1)], pa.decimal128(31, 0)),
-            "partial:mean:entries": pa.array([2, 1], pa.int64()),
-            "partial:mean:sum": pa.array([Decimal(2**64), Decimal(-1)], pa.decimal128(31, 0)),
-            "partial:least:min": ["a", "é"],
-            "partial:all:values": [[1.5, math.nan], [2.0]],
-            "partial:sketch:sketch": [b"\x00\x01\x00", b""],
-            "partial:max:max": [1.0, 2.0],
-        }
-    )
-    found = partials_of(table)
-    assert found["entries"].tolist() == [2, 1]
-    partials = found["partials"]
-    assert partials["sum"] == [b"\x00" * 8 + b"\x01", b"\xff"]
-    assert partials["mean"] == [b"[2,18446744073709551616]", b"[1,-1]"]
-    assert partials["least"] == [b'"a"', b'"\\u00e9"']
-    assert partials["all"] == [b"[1.5,NaN]", b"[2.0]"]
-    assert partials["sketch"] == [b"\x00\x01\x00", b""]
-    assert partials["max"]["max"].to_pylist() == [1.0, 2.0]
+            panes(narrow, 0)
+    panes(frame, 0)
+    assert client.window("panes").query()[0].aggregates == {"v": 1.1, "i": 12}

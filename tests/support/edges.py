@@ -81,9 +81,10 @@ class Edge:
 
     def do(self, call: str, window: str | None = None, **given: Any) -> Any:
         """Make a call; its answer as a document, or what the refusal says."""
-        if call == "create":
-            self.specs.setdefault(given["name"] if isinstance(given.get("name"), str) else "", given)
-        return self._do(call, window, given)
+        found = self._do(call, window, dict(given))
+        if call == "create" and not isinstance(found, Refused):
+            self.specs[given["name"]] = given
+        return found
 
     def made(self, call: str, window: str | None = None, **given: Any) -> Any:
         """As `do`, of what must not be refused."""
@@ -430,13 +431,13 @@ class OverClient(Edge):
 
     def _called(self, call: str, name: str | None, given: dict[str, Any]) -> Any:
         client, window = self.client, self.client.window(name or "w")
-        types = self._types(name)
         if "where" in given:
             given["where"] = listed(given["where"])
+        if "limits" in given:
+            given["limits"] = [_limit(each) for each in given["limits"]]
         match call:
             case "create":
-                made = client.create_window(given)
-                return told(made.describe())
+                return told(client.create_window(given).describe())
             case "list":
                 return {"windows": [told(each) for each in client.list_windows()]}
             case "delete":
@@ -446,24 +447,11 @@ class OverClient(Edge):
             case "add_aggregates":
                 return told(window.add_aggregates(given))
             case "insert" | "admit" if not isinstance(given.get("time"), list):
-                if "value" in given:
-                    given["value"] = _number(given["value"])
-                else:
-                    given["fields"] = {
-                        field: _number(value) if types.get(field) == "float64" else value
-                        for field, value in given.get("fields", {}).items()
-                    }
-                if "limits" in given:
-                    given["limits"] = [_limit(each) for each in given["limits"]]
-                return told(getattr(window, call)(given.pop("time"), given.pop("value", None), **given))
+                value = _number(given.pop("value")) if "value" in given else None
+                fields = None if value is not None else self._fields(name, given)
+                return told(getattr(window, call)(given.pop("time"), value, fields=fields, **given))
             case "bulk-insert" | "admit" | "stage" | "update":
-                if "limits" in given:
-                    given["limits"] = [_limit(each) for each in given["limits"]]
-                columns = given.pop("fields", {}) if "value" not in given else dict.fromkeys(types, given.pop("value"))
-                columns = {
-                    field: list(map(_number, values)) if types.get(field) == "float64" else values
-                    for field, values in columns.items()
-                }
+                columns = self._fields(name, given)
                 method = {"admit": "bulk_admit"}.get(call, call.replace("-", "_"))
                 found = getattr(window, method)(given.pop("time", None), columns, keys=given.pop("key", None), **given)
                 return told(found[0] if call == "stage" else found)
@@ -500,6 +488,16 @@ class OverClient(Edge):
             found = getattr(window, f"{call}_groups")(*span, **given)
             return {"groups": told(list(found))} | ({} if found.next is None else {"next": found.next})
         return told(getattr(window, method)(*span, **given))
+
+    def _fields(self, name: str | None, given: dict[str, Any]) -> dict[str, Any]:
+        """Take what is given for each field, one value or a column; floats are numbers."""
+        types = self._types(name)
+        fields = given.pop("fields", {}) if "value" not in given else dict.fromkeys(types, given.pop("value"))
+        floats = {field: each for field, each in fields.items() if types.get(field) == "float64"}
+        numbers = {
+            field: [*map(_number, each)] if isinstance(each, list) else _number(each) for field, each in floats.items()
+        }
+        return fields | numbers
 
     def copied(self, window: str, name: str, change: Callable[[bytes], bytes] = bytes) -> Any:
         file = BytesIO()
@@ -574,11 +572,15 @@ def play(edge: Any, steps: Any, **spec: Any) -> None:
 
 
 def refuses(edge: Any, calls: Any, reason: str = "INVALID_ARGUMENT") -> None:
-    """Check that each call, (call, what is given, field, limit), is refused for that reason, and changes no window."""
+    """Check that each call is refused for that reason, and changes no window.
+
+    Args:
+        calls: (call, what is given, field, limit, message), as `play` has them.
+    """
     before, wrong = edge.made("list"), []
-    for path, given, field, limit in calls:
+    for path, given, field, limit, message in calls:
         window, _, call = path.rpartition("/")
         found = edge.do(call, window or "w", **given)
-        if not fits(found, Refused(reason, field, limit)) or not found.message or edge.made("list") != before:
+        if not fits(found, Refused(reason, field, limit, message)) or not found.message or edge.made("list") != before:
             wrong.append((path, given, field, limit, found))
     assert not wrong, wrong

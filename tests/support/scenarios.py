@@ -11,7 +11,7 @@
       with: …                        as above
       calls: …                       what is called before
       refused:                       each changes no window; `reason` is INVALID_ARGUMENT if it is not said
-      - [insert, {time: 1}, value, limit]
+      - [insert, {time: 1}, value, limit, message]
 
 `!many [k, 513]` is a text or a list so many times.
 """
@@ -56,7 +56,7 @@ def run(edge: Any, scenario: Any) -> None:
     calls = [(call, dict(given), _expected(expected)) for call, given, expected in scenario.get("calls", ())]
     play(edge, calls, **scenario.get("with", {}))
     if "refused" in scenario:
-        rows = [(*row, None)[:4] for row in scenario["refused"]]
+        rows = [(*row, *(None, "")[len(row) - 3 :]) for row in scenario["refused"]]
         refuses(edge, rows, scenario.get("reason", "INVALID_ARGUMENT"))
 
 

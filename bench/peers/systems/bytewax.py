@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from typing import Any
 
 import bytewax.operators as op
@@ -22,9 +21,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class System(Job):
     name = "Bytewax"
-
-    def version(self) -> str:
-        return version("bytewax")
+    package = "bytewax"
 
     def series(self, code: int, ends: Ints) -> tuple[Floats, Floats]:
         table = pa_parquet.read_table(self.file(code))

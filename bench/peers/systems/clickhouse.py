@@ -32,8 +32,7 @@ class System(Base):
     def stop(self) -> None:
         self._session.close()
 
-    def kill(self) -> None:
-        self.stop()
+    kill = stop
 
     def _ask(self, query: str) -> list[list[Any]]:
         text = str(self._session.query(query, "JSONCompactEachRow"))

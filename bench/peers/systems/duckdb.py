@@ -19,10 +19,8 @@ SERIES = """
 
 class System(Base):
     name = "DuckDB"
+    package = "duckdb"
     kept = "committed to its file and synced"
-
-    def version(self) -> str:
-        return str(duckdb.__version__)
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -34,8 +32,7 @@ class System(Base):
         self._reader.close()
         self._base.close()
 
-    def kill(self) -> None:
-        self.stop()
+    kill = stop
 
     def prepared(self, times: Ints, codes: Ints, values: Floats) -> Any:
         return pa.table({"t": times, "k": codes.astype(np.uint8), "v": values})

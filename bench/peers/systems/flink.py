@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import numpy as np
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
@@ -25,10 +23,8 @@ HOP = """
 
 class System(Job):
     name = "Flink"
+    package = "apache-flink"
     suffix = ".csv"
-
-    def version(self) -> str:
-        return version("apache-flink")
 
     def series(self, code: int, ends: Ints) -> tuple[Floats, Floats]:
         table = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())

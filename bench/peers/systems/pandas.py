@@ -13,10 +13,8 @@ from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, Floats, Ints, Ske
 
 class System(Base):
     name = "pandas"
+    package = "pandas"
     kept = "in memory"
-
-    def version(self) -> str:
-        return str(pd.__version__)
 
     def start(self) -> None:
         self._frame = _frame(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -26,9 +24,6 @@ class System(Base):
 
     def bulk(self, prepared: Any) -> None:
         self._frame = pd.concat([self._frame, prepared], ignore_index=True)
-
-    def single(self, time_ms: int, code: int, value: float) -> None:
-        self.bulk(_frame(np.array([time_ms]), np.array([code]), np.array([value])))
 
     def _part(self, code: int, now_ms: int) -> Any:
         frame = self._frame

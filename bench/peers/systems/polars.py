@@ -14,10 +14,8 @@ from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, SERIES_STEP_MS, F
 
 class System(Base):
     name = "Polars"
+    package = "polars"
     kept = "in memory"
-
-    def version(self) -> str:
-        return str(pl.__version__)
 
     def start(self) -> None:
         self._frame = _frame(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -30,9 +28,6 @@ class System(Base):
 
     def settle(self) -> None:
         self._frame = self._frame.rechunk()
-
-    def single(self, time_ms: int, code: int, value: float) -> None:
-        self._frame = self._frame.vstack(_frame(np.array([time_ms]), np.array([code]), np.array([value])))
 
     def trailing(self, code: int, now_ms: int) -> Trailing:
         value, parts = pl.col("v"), []

@@ -13,15 +13,15 @@ import cramjam
 import numpy as np
 
 from bench.peers.system import Server
-from bench.peers.work import KEYS, LOOKBACKS_MS, SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints, Trailing
+from bench.peers.work import KEYS, LOOKBACKS_MS, SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints, Sketches, Trailing
 from bench.peers.work import key_of as named
 
 
 class PromQL(Server):
     """A server at `port` that takes remote write at `write_path`."""
 
-    port: int
-    write_path: str
+    write_path = "/api/v1/write"
+    sketched = {"median": "quantile_over_time(0.5, {})", "p99": "quantile_over_time(0.99, {})"}  # noqa: RUF012
     extra: dict[str, str] = {}  # noqa: RUF012
 
     def _call(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> bytes:
@@ -61,9 +61,6 @@ class PromQL(Server):
         kind = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
         self._call("POST", self.write_path, prepared, {**kind, "X-Prometheus-Remote-Write-Version": "0.1.0"})
 
-    def single(self, time_ms: int, code: int, value: float) -> None:
-        self.bulk(self.prepared(np.array([time_ms]), np.array([code]), np.array([value])))
-
     def _ask(self, path: str, **arguments: str) -> list[Any]:
         query = urllib.parse.urlencode({**arguments, **self.extra})
         document = json.loads(self._call("GET", f"/api/v1/{path}?{query}"))
@@ -75,6 +72,11 @@ class PromQL(Server):
         union = " or ".join(f'label_replace({asked}, "a", "{name}", "", "")' for name, asked in expressions.items())
         found = self._ask("query", query=union, time=f"{now_ms / 1000:.3f}")
         return {answer["metric"]["a"]: float(answer["value"][1]) for answer in found}
+
+    def sketches(self, code: int, now_ms: int) -> Sketches:
+        of = f'v{{k="{named(code)}"}}[{LOOKBACKS_MS[-1] // 1000}s]'
+        asked = {name: expression.format(of) for name, expression in self.sketched.items()}
+        return Sketches(**{"distinct": None, **self._instant(asked, now_ms)})
 
     def trailing(self, code: int, now_ms: int) -> Trailing:
         asked = {}

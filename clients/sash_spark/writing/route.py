@@ -22,21 +22,12 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DataType, IntegralType, StructType, TimestampNTZType, TimestampType
 
 from sash_client import Client, FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.login import Login
 from sash_spark.writing.bad_rows import good_rows
+from sash_spark.writing.casts import check_field
 from sash_spark.writing.changes import Changes, apply_changes, net_changes
 from sash_spark.writing.keys import fitted_parts, key_values
 from sash_spark.writing.paths import find, flat
@@ -90,17 +81,15 @@ class Route:
         fields: field -> column; None: all of the window's fields, by their own names.
         rows_per_call: rows that a task gathers before it sends them.
         timeout_s: seconds that one call may take.
-        panes: whether rows come from `preaggregate`; `fields` are then ignored.
+        panes: whether tasks fold rows into panes; see `preaggregate.py`.
         drops_bad_rows: whether to drop and count rows that the window would refuse; else they fail the task.
         sort: columns that a task sorts its rows by before it stages them; it then holds them all in memory.
-        names: the columns' names in the DataFrame, where those differ.
         login: the credentials for the service.
         parts: part of the key -> column; other parts of the window's keys are columns of their own name.
         op: the column that says what becomes of the entry, in a change feed; None: each row is an entry to insert.
-        identity: with `op`: the field that is the window's identity.
         paths: name of a column -> its path in the DataFrame; empty where rows have the columns by these names.
         nulls: "ignore" writes nulls of fields that may be null; "fail" takes them for bad rows.
-        nullable: the fields that may be null; None where that is not known yet.
+        spec: the window's; empty where it is not known yet, as the service was away.
     """
 
     target: str
@@ -113,37 +102,38 @@ class Route:
     panes: bool = False
     drops_bad_rows: bool = False
     sort: tuple[str, ...] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
     login: Login = field(default_factory=Login)
     parts: Mapping[str, str] | None = None
     op: str | None = None
-    identity: str = ""
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     nulls: Nulls = "fail"
-    nullable: tuple[str, ...] | None = None
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
-    def fitted(self, schema: StructType, *, as_rows: bool = True) -> Route:
+    def fitted(self, schema: StructType) -> Route:
         """Check it against the window and the DataFrame, and return it with all fields named.
 
         Args:
             schema: the DataFrame's.
-            as_rows: whether rows are written as they are; then the types of fields are checked, too.
 
         Raises:
             InvalidArgument: names the column or the option that does not fit.
             NotFound: there is no such window.
         """
         with self.client() as client:
-            return _fitted(self, client.window(self.window).describe().spec, schema, as_rows)
+            return _fitted(self.known(client.window(self.window).describe().spec), schema)
 
     def client(self) -> Client:
         """A connection."""
         return self.login.client(self.target, self.timeout_s)
 
-    def columns(self, time_unit: str) -> Columns:
-        """The columns that a window of this time unit reads of a table."""
-        nullable = self.nullable if self.nulls == "ignore" else None
-        return Columns(self.time, self.key, self.parts or {}, self.fields or {}, time_unit, self.names, nullable)
+    @property
+    def columns(self) -> Columns:
+        """The columns that the window reads of a table, where its spec is known."""
+        nullable = self.spec.get("nullable") or () if self.nulls == "ignore" else None
+        return Columns(
+            *(self.time, self.key, self.parts or {}, self.fields or {}),
+            *(self.spec["time_unit"], {}, nullable),
+        )
 
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the service has a batch, or a later one of its query: it then refuses even an empty stage of it."""
@@ -201,13 +191,12 @@ class Route:
 
     def _net_changes(self, window: Any, batches: Iterator[pa.RecordBatch]) -> Changes:
         """Join the changes of each entry of a task."""
-        known = self.known(window)
-        assert known.op is not None
-        table = pa.Table.from_batches(held, held[0].schema) if (held := list(batches)) else None
-        if table is None:
+        assert self.op is not None
+        if not (held := list(batches)):
             return Changes(_NO_ROWS, _NO_ROWS, 0, 0)
-        columns = known.columns(window.spec["time_unit"])
-        return net_changes(table, known.op, known.identity, columns, self.drops_bad_rows)
+        known = self.known(window.spec)
+        table = pa.Table.from_batches(held)
+        return net_changes(table, self.op, known.identity, known.columns, self.drops_bad_rows)
 
     def _sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a task in the order that was asked for; those that are equal stay as they came."""
@@ -220,40 +209,34 @@ class Route:
         return iter(table.sort_by([(column, "ascending") for column in self.sort]).to_batches())
 
     def _stage_table(self, window: Any, table: Any, query: str, batch: int) -> Outcome:
-        """Stage some rows."""
-        rows = table.num_rows
-        if not self.panes:
-            table, refusal = good_rows(table, self.known(window).columns(window.spec["time_unit"]))
-            if refusal is not None and not self.drops_bad_rows:
-                raise refusal
-        content, entries = self._content(table, window)
-        keys = key_values(table, self.key, self.known(window).parts or {})
-        stages = _staged(window, table[self.time], content, keys, query, batch)
+        """Stage some rows, or the panes of them."""
+        known, rows = self.known(window.spec), table.num_rows
+        columns = known.columns
+        table, refusal = good_rows(table, columns)
+        if refusal is not None and not self.drops_bad_rows:
+            raise refusal
+        times, keys = table[columns.time], key_values(table, columns.key, columns.parts)
+        content: dict[str, Any] = {"columns": {name: table[column] for name, column in columns.fields.items()}}
+        if self.panes:
+            from sash_spark.writing.preaggregate import panes_of  # here, as most tasks do without
+
+            times, keys, content = panes_of(known.spec, table, columns)
+        stages = _staged(window, times, content, keys, query, batch)
         if stages is None:
             return Outcome(0, (), committed=True)
-        bad = rows - table.num_rows
-        return Outcome(entries + bad, tuple(stages), staged=table.num_rows, bad=bad)
+        return Outcome(rows, tuple(stages), staged=len(times), bad=rows - table.num_rows)
 
-    def known(self, window: Any) -> Route:
-        """The route with all columns named. One that was made while the service was away has to ask for them."""
-        asked = self.nullable is not None or self.nulls == "fail"
-        if asked and self.fields is not None and self.parts is not None and (self.identity or self.op is None):
+    def known(self, spec: Mapping[str, Any]) -> Route:
+        """The route with all columns named. One that was made while the service was away learns them of the spec."""
+        if self.spec:
             return self
-        spec = window.spec
-        parts = fitted_parts(spec, self.window, self.key, self.parts)
-        fields = self.fields or {name: name for name in spec["fields"]}
-        nullable = tuple(spec.get("nullable") or ())
-        return replace(self, fields=fields, parts=parts, identity=spec.get("identity") or "", nullable=nullable)
+        fields = {name: name for name in spec["fields"]} if self.fields is None else self.fields
+        return replace(self, spec=spec, fields=fields, parts=fitted_parts(spec, self.window, self.key, self.parts))
 
-    def _content(self, table: Any, window: Any) -> tuple[dict[str, Any], int]:
-        """What `Window.stage` is given of rows besides times and keys, and how many entries that is."""
-        if self.panes:
-            from sash_spark.writing.preaggregate import partials_of  # here, as most tasks do without
-
-            content = partials_of(table)
-            return content, int(content["entries"].sum())
-        fields = self.known(window).fields or {}
-        return {"columns": {name: table[column] for name, column in fields.items()}}, table.num_rows
+    @property
+    def identity(self) -> str:
+        """The field that is the window's identity."""
+        return self.spec.get("identity") or ""
 
     def commit(self, query: str, batch: int, outcomes: Sequence[Outcome], streaming: bool = False) -> WriteResult:
         """Commit a batch whose tasks have all staged their rows; outcomes are in the order of partitions.
@@ -291,9 +274,8 @@ class Route:
         """Apply the updates and deletions of a batch, before it is committed."""
         if not any(changes):
             return WriteResult(durability="sync")  # takes nothing away from that of the commit
-        known = self.known(window)
-        columns = known.columns(window.spec["time_unit"])
-        return apply_changes(window, columns, known.identity, query, batch, changes)
+        known = self.known(window.spec)
+        return apply_changes(window, known.columns, known.identity, query, batch, changes)
 
 
 def batch_name(streaming: str | None, query: str | None) -> str:
@@ -389,36 +371,23 @@ def _staged(window: Any, times: Any, content: Any, keys: Any, query: str, batch:
         return None
 
 
-_FITTING: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "float64": ((DoubleType, FloatType, IntegralType), "double"),
-    "int64": ((IntegralType,), "bigint"),
-    "string": ((StringType,), "string"),
-    "bool": ((BooleanType,), "boolean"),
-}
-"""Field type -> the Spark types that it takes, and the type to cast others to. Numbers are widened."""
-
-
-def _fitted(route: Route, spec: Mapping[str, Any], schema: StructType, as_rows: bool) -> Route:
-    """Return the route with all fields named; takes and raises as `Route.fitted`."""
-    known = list(spec["fields"])
-    fields = dict(route.fields) if route.fields is not None else {name: name for name in known}
-    parts = fitted_parts(spec, route.window, route.key, route.parts)
-    if set(fields) != set(known):
+def _fitted(route: Route, schema: StructType) -> Route:
+    """Check a route whose spec is known, and return it with paths; takes and raises as `Route.fitted`."""
+    kinds, fields, parts = route.spec["fields"], route.fields or {}, route.parts or {}
+    if set(fields) != set(kinds):
         raise InvalidArgument(
-            f"window {route.window!r} has the fields {', '.join(known)}, not {', '.join(fields)}", field="fields"
+            f"window {route.window!r} has the fields {', '.join(kinds)}, not {', '.join(fields)}", field="fields"
         )
-    nullable = tuple(spec.get("nullable") or ())
-    if route.nulls == "ignore" and not nullable:
+    if route.nulls == "ignore" and not route.spec.get("nullable"):
         raise InvalidArgument(
             f"nulls='ignore': no field of window {route.window!r} may be null. A window says which may be when it is "
-            f"created, such as nullable: [{', '.join(known)}]",
+            f"created, such as nullable: [{', '.join(kinds)}]",
             field="nulls",
         )
     columns: dict[str, DataType] = {}
     paths: dict[str, tuple[str, ...]] = {}
     keys = [route.key] if route.key else parts.values()
-    identity = spec.get("identity") or ""
-    if route.op is not None and not identity:
+    if route.op is not None and not route.identity:
         raise InvalidArgument(
             f"window {route.window!r} has no identity, so its entries cannot be updated and deleted", field="op"
         )
@@ -427,13 +396,7 @@ def _fitted(route: Route, spec: Mapping[str, Any], schema: StructType, as_rows: 
             '. Where a field has a column of another name: fields="FIELD=COLUMN"' if wanted in fields.values() else ""
         )
         paths[wanted], columns[wanted] = find(schema, wanted, renamed)
-    check_time(schema, route.time, spec["time_unit"], route.window)
-    for name, column in fields.items() if as_rows else ():
-        types, cast = _FITTING[spec["fields"][name]]
-        if not isinstance(columns[column], types):
-            raise InvalidArgument(
-                f"column {column!r} is a {columns[column].simpleString()}, field {name!r} of window "
-                f"{route.window!r} takes {spec['fields'][name]}: cast it to {cast}",
-                field=column,
-            )
-    return replace(route, fields=fields, parts=parts, identity=identity, paths=paths, nullable=nullable)
+    check_time(schema, route.time, route.spec["time_unit"], route.window)
+    for name, column in fields.items():
+        check_field(columns[column], kinds[name], column, f"field {name!r} of window {route.window!r}", route.panes)
+    return replace(route, paths=paths)

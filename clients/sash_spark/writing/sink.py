@@ -25,21 +25,21 @@ import time as clock
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType, StringType
 
 from sash_client import FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.login import Login
-from sash_spark.names import named
 from sash_spark.writing.bad_rows import bad_rows_of
 from sash_spark.writing.paths import column_of, flat
-from sash_spark.writing.preaggregate import check_preaggregation, preaggregate
+from sash_spark.writing.preaggregate import check_preaggregation, prepared
 from sash_spark.writing.route import QUERY_ID, Outcome, Route, batch_name, check_nulls, named_fields, sort_columns
 
 _OUTCOME = "outcome binary"
-_TIME, _KEY, _OP, _PART, _FIELD, _SORT = "time", "key", "op", "part_", "field_", "sort_"
 
 _OUTCOMES = (
     *("inserted", "late", "evicted", "duplicates", "already_applied"),
@@ -95,8 +95,8 @@ def sash_sink(
             query's id: the sink reads it there, in the micro-batch's own session. It is not used elsewhere.
         rows_per_call: rows that a task gathers before it sends them.
         timeout_s: seconds that one call may take, retries included.
-        preaggregate: have Spark combine rows into panes, and write those: for a window with a granularity whose
-            aggregates Spark can combine; see `preaggregate.py`.
+        preaggregate: have tasks fold rows into panes, and write those: for a window with a granularity; see
+            `preaggregate.py`.
         on_batch: called on the driver after each micro-batch.
         bad_rows: what to do with rows that the window would refuse: a null time, key or value, an empty or long key,
             a time that does not fit. "fail" fails the micro-batch and names a column and a row; "drop" leaves them out.
@@ -125,6 +125,7 @@ def sash_sink(
         raise InvalidArgument("a change feed drops bad rows, or fails", field="bad_rows", limit="fail or drop")
     route = Route(
         *(target, window, time, key, named_fields(fields), rows_per_call, timeout_s),
+        panes=preaggregate,
         drops_bad_rows=bad_rows != "fail",
         sort=sort_columns(sort, time),
         login=login or Login(),
@@ -132,7 +133,7 @@ def sash_sink(
         op=op,
         nulls=check_nulls(nulls),
     )
-    return SashSink(route, query, on_batch, preaggregate, checkpoint, None if isinstance(bad_rows, str) else bad_rows)
+    return SashSink(route, query, on_batch, checkpoint, None if isinstance(bad_rows, str) else bad_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +194,10 @@ class SashSink:
     route: Route
     query: str | None = None
     on_batch: Callable[[BatchReport], None] | None = None
-    preaggregate: bool = False
     checkpoint: str | None = None
     on_bad_rows: Callable[[DataFrame, int], None] | None = None
     total: BatchReport = field(default_factory=BatchReport, init=False)
     _fitted: Route | None = field(default=None, init=False, repr=False)
-    _spec: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False)
     _checkpoint_id: str | None = field(default=None, init=False, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -235,23 +234,23 @@ class SashSink:
         self._report(batch_id, outcomes, result, clock.perf_counter() - started_s)
 
     def _fit(self, batch: DataFrame) -> None:
-        fitted = self.route.fitted(batch.schema, as_rows=not self.preaggregate)
-        if self.preaggregate or self.on_bad_rows is not None:
-            with fitted.client() as client:
-                self._spec = client.window(fitted.window).spec
-        if self.preaggregate:
-            check_preaggregation(self._spec)
+        fitted = self.route.fitted(batch.schema)
+        if fitted.panes:
+            check_preaggregation(fitted.spec)
         self._fitted = fitted
 
     def _rows(self, batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
-        """Return the rows that tasks stage."""
-        columns = [column_of(path).alias(name) for name, path in route.paths.items()]
-        batch, route = batch.select(*columns), replace(route, paths={})
-        if not self.preaggregate:
-            return _aliased(batch, route)
-        panes = preaggregate(batch, self._spec, time=route.time, key=route.key, parts=route.parts, fields=route.fields)
-        parts = {name: _PART + name for name in route.parts or {}}
-        return panes, replace(route, time=_TIME, key=route.key and _KEY, parts=parts, panes=True)
+        """Return the rows that tasks stage. Spark takes names with dots for paths, so columns have other names here."""
+        own = {name: f"c{i}" for i, name in enumerate(route.paths)}
+        rows = batch.select(*(column_of(path).alias(own[name]) for name, path in route.paths.items()))
+        keys = [own[name] for name in ([route.key] if route.key else (route.parts or {}).values())]
+        for key in keys:
+            if not isinstance(rows.schema[key].dataType, StringType | IntegralType):
+                rows = rows.withColumn(key, F.col(key).cast("string"))
+        if route.panes:
+            fields = {field: own[name] for field, name in (route.fields or {}).items()}
+            rows = prepared(rows, route.spec, own[route.time], keys, fields)
+        return rows, replace(route, paths={name: (column,) for name, column in own.items()})
 
     def _check_replay(self, query: str, batch_id: int, checkpoint_unknown: bool) -> None:
         """Check that a committed micro-batch is the one that this checkpoint has committed; raises as `__call__`."""
@@ -305,9 +304,7 @@ class SashSink:
         found = rows.mapInArrow(_Stage(route, query, batch_id), _OUTCOME).collect()
         outcomes: list[Outcome] = [pickle.loads(row["outcome"]) for row in found]
         if self.on_bad_rows is not None and any(each.bad for each in outcomes):
-            self.on_bad_rows(
-                batch.mapInArrow(_BadRows(self._fitted_route, self._spec["time_unit"]), batch.schema), batch_id
-            )
+            self.on_bad_rows(batch.mapInArrow(_BadRows(self._fitted_route), batch.schema), batch_id)
         return outcomes, route.commit(query, batch_id, outcomes, streaming)
 
     def _report(self, batch_id: int, outcomes: Sequence[Outcome], result: WriteResult, seconds: float) -> None:
@@ -336,33 +333,10 @@ class _BadRows:
     """Finds the bad rows of a partition, in a task."""
 
     route: Route
-    time_unit: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        columns = self.route.columns(self.time_unit)
         for batch in batches:
             rows = pa.Table.from_batches([batch])
-            bad = bad_rows_of(rows, pa.Table.from_batches([flat(batch, self.route.paths)]), columns)
+            bad = bad_rows_of(rows, pa.Table.from_batches([flat(batch, self.route.paths)]), self.route.columns)
             if bad is not None:
                 yield from bad.to_batches()
-
-
-def _aliased(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
-    """Select the columns that the window needs, under names that no field can have."""
-    assert route.fields is not None
-    columns = [named(route.time).alias(_TIME)]
-    if route.key is not None:
-        columns.append(named(route.key).cast("string").alias(_KEY))
-    parts = {name: _PART + name for name in route.parts or {}}
-    columns += [named(column).cast("string").alias(_PART + name) for name, column in (route.parts or {}).items()]
-    columns += [named(column).alias(_FIELD + name) for name, column in route.fields.items()]
-    fields = {name: _FIELD + name for name in route.fields}
-    columns += [named(route.op).alias(_OP)] if route.op else []
-    columns += [named(column).alias(f"{_SORT}{i}") for i, column in enumerate(route.sort)]
-    sort = tuple(f"{_SORT}{i}" for i in range(len(route.sort)))
-    names = {_TIME: route.time, _KEY: route.key or "", _OP: route.op or ""}
-    names |= {_FIELD + name: column for name, column in route.fields.items()}
-    names |= {_PART + name: column for name, column in (route.parts or {}).items()}
-    own = replace(route, time=_TIME, key=route.key and _KEY, op=route.op and _OP, parts=parts, fields=fields)
-    own = replace(own, sort=sort, names=names)
-    return batch.select(*columns), own
