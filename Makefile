@@ -37,8 +37,8 @@ run: $(VENV)/.has-server ## serve on 127.0.0.1:7070 (gRPC) and :7071 (REST and t
 
 # Users get the engine compiled, so all tests run on it. Forests are what is compiled: a sample of their tests runs as
 # Python first, so that the last line says what all tests skipped. Spark's JVMs live for seconds here: what its second
-# compiler makes of them never pays, a collector without threads takes a fifth less of the processor, and an archive of
-# classes halves their start, see tests/support/spark_classes.py.
+# compiler makes of them never pays, a collector without threads saves a twentieth of the processor time, and an archive
+# of classes halves their start, see tests/support/spark_classes.py.
 CLASSES := build/spark.jsa
 JAVA := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(CURDIR)/$(CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off"
 STEPS := tests/windows/test_steps.py tests/windows/test_conformance.py

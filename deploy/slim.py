@@ -29,7 +29,7 @@ UNUSED = (
     *("*/tests", "*/*/tests", "*/testing/tests"),
 )
 USED = (
-    *("sash.service", "sash.main", "sash_cli.load_files", "sash.commands.check", "sash_client.aio", "numpy.testing"),
+    *("sash.service", "sash.main", "sash_cli.load_files", "sash.commands", "sash_client.aio", "numpy.testing"),
     "sash.envoy.limits",  # only a service with rate limits imports it
     "cel",  # only a window with `when` imports it; it imports a prompt, which it does not use here
     *("pyarrow.csv", "pyarrow.json", "pyarrow.parquet", "pyarrow.compute", "pyarrow.ipc", "pyarrow.dataset"),

@@ -43,7 +43,7 @@ def local_service(
     Raises:
         RuntimeError: it did not start; the message has its log.
     """
-    command = [sys.executable, "-m", "sash.launch", "serve"]
+    command = [sys.executable, "-m", "sash.main", "serve"]
     command += ["--grpc-port", str(grpc_port), "--rest-port", str(rest_port), "--data", data]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

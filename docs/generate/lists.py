@@ -17,8 +17,8 @@ from docs.generate import grpc_calls, python_api, rest_calls
 from docs.generate.service import ask
 from docs.generate.text import code, docstring, table
 from sash.calls import INTERVAL_MS_MAX, INTERVAL_MS_MIN
+from sash.commands import app
 from sash.connect.codec import TEXTS_MAX
-from sash.main import app
 from sash.rest.connection import HEAD_BYTES_MAX
 from sash.rest.large_json import VALUES_MAX
 from sash.rest.lines import LINE_BYTES_MAX

@@ -1,20 +1,22 @@
-"""The console script: the commands of `sash_cli`, which are clients; ``serve``, ``check`` and ``token``."""
+"""The command ``sash``, also where only the Python client is installed."""
 
 from __future__ import annotations
 
-from sash.commands import token
-from sash.commands.check import check
-from sash.serve import MORE, serve
-from sash_cli.app import app, groups, run
-from sash_cli.command import Command
+import sys
 
-__all__ = ["app", "run"]
+from sash_cli import missing
 
-groups["admin"].command(cls=Command)(check)
-groups["admin"].add_typer(token.app)
-app.command(cls=Command, hidden=True)(check)  # as they were called before there were groups
-app.add_typer(token.app, hidden=True)
-app.command(cls=Command, epilog=MORE)(serve)
+
+def run() -> None:
+    """Run the command that the command line names, or say what to install for it."""
+    try:
+        if sys.argv[1:2] == ["serve"]:
+            from sash.serve import run as run_command
+        else:
+            from sash.commands import run as run_command
+    except ModuleNotFoundError as error:
+        sys.exit(f"sash: {missing(error, 'cli')}")
+    run_command()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sash.main import app
+from sash.commands import app
 from sash_client import AlreadyExists, Client, FailedPrecondition
 from sash_client.backups.resharding import reshard
 from sash_client.direct import DirectClient

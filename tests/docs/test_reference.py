@@ -11,7 +11,7 @@ import sash_client
 from docs.generate import lists, python_api
 from docs.generate.hook import filled
 from docs.generate.service import ask
-from sash.main import app
+from sash.commands import app
 from sash.otlp.app import PATH as OTLP
 from sash.rest.problems import STATUSES
 from sash.settings import Settings

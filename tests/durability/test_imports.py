@@ -18,6 +18,7 @@ from sash.runtime.clock import SystemClock
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import DataLoss, InvalidArgument
 from sash_engine.monoids import laws
+from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
@@ -117,7 +118,7 @@ async def used(plane, name):
         document.append(rest.json_bytes(rest.answer_document(answer)))
     series = await plane.ask(name, SeriesQuery(0, 60, 5, 11, **single))
     translate.fill_series(pb.SeriesResponse(), series)
-    document.append(rest.json_bytes(rest.series_document(series, 0, 60, 5)))
+    document.append(b"".join(finished(rest.series_steps(series, 0, 60, 5))))
     for bulk in await plane.ask(name, EntriesQuery(**keys)):
         bulks.bulk_of(name, bulk).SerializeToString()
         rest.json_bytes(rest.bulk_document(bulk, spec))

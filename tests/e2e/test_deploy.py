@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from sash.main import app
+from sash.commands import app
 from sash.settings import Settings
 from tests.support.certificates import Authority
 from tests.support.servers import WAIT_S, refused_start, service_process

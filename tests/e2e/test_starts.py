@@ -7,7 +7,7 @@ import pytest
 
 ONLY_SOME = {"pyarrow", "pandas", "polars", "jwt", "cryptography", "redis", "opentelemetry.sdk", "matplotlib", "rich"}
 ONLY_SOME |= {"sash.envoy.limits", "sash.shards.leased_host"}
-COMMANDS = {"sash_cli.app", "sash.main"}
+COMMANDS = {"sash_cli.app", "sash.commands"}
 SERVICE = {"sash.service", "sash.plane", "sash_engine", "fastapi", "datasketches", "lmdb"}
 CALLS = {"grpc", "asyncio", "yaml"}
 ALL_CALLS = ONLY_SOME | SERVICE | CALLS
@@ -18,7 +18,7 @@ CLIENT = ALL_CALLS | {"numpy", "google.protobuf", "sash_client", "ssl", "urllib.
     ("code", "others"),
     [
         ("import sash.service, sash.processes.supervisor", ONLY_SOME | COMMANDS),
-        ("from sash import launch; sys.argv = ['sash', 'serve', '--help']; launch.run()", CLIENT | COMMANDS),
+        ("from sash import main; sys.argv = ['sash', 'serve', '--help']; main.run()", CLIENT | COMMANDS),
         ("from sash import main; sys.argv = ['sash', '--help']; main.run()", CLIENT),
         (
             "from sash import main; sys.argv = ['sash', 'query', '--help']; main.run()",
@@ -36,8 +36,8 @@ def test_a_start_imports_nothing_that_only_some_calls_need(code, others):
 
 def test_a_service_starts_without_looking_for_plugins_of_pydantic(tmp_path):
     code = (
-        "import sys\nfrom sash import launch\nsys.argv = ['sash', 'serve', '--rest-port', '70000']\n"
-        "try:\n    launch.run()\nfinally:\n    from pydantic.plugin import _loader\n    print(_loader._plugins)"
+        "import sys\nfrom sash import main\nsys.argv = ['sash', 'serve', '--rest-port', '70000']\n"
+        "try:\n    main.run()\nfinally:\n    from pydantic.plugin import _loader\n    print(_loader._plugins)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert (found.returncode, found.stdout) == (1, "None\n")
@@ -50,7 +50,8 @@ def test_a_service_starts_without_looking_for_plugins_of_pydantic(tmp_path):
 )
 def test_serve_says_the_same_where_it_starts_without_the_other_commands(words):
     def said(module):
-        done = subprocess.run([sys.executable, "-m", module, "serve", *words], capture_output=True, text=True)
+        code = f"from {module} import run; run()"
+        done = subprocess.run([sys.executable, "-c", code, "serve", *words], capture_output=True, text=True)
         return done.returncode, done.stdout, done.stderr
 
-    assert said("sash.launch") == said("sash.main")
+    assert said("sash.main") == said("sash.commands")

@@ -214,7 +214,7 @@ def test_a_service_runs_and_stops_without_its_collector():
 
 def test_without_opentelemetry_it_says_what_to_install():
     """FastAPI brings the interface of OpenTelemetry alone."""
-    code = "import sys; sys.modules['opentelemetry.sdk'] = None; from sash.launch import run; run()"
+    code = "import sys; sys.modules['opentelemetry.sdk'] = None; from sash.main import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", code, "serve", "--data", "memory"],
         env={**os.environ, "SASH_TRACES": "otlp"},

@@ -88,7 +88,7 @@ def exporter() -> Iterator[Exporter]:
 
 @contextlib.contextmanager
 def sash(folder: Path, port: int) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
-    command = [sys.executable, "-m", "sash.launch", "serve", "--grpc-port", "0", "--rest-port", str(port)]
+    command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", str(port)]
     environment = {**os.environ, "SASH_DATA": str(folder / "sash"), "SASH_SHUTDOWN_DELAY_S": "0"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sash.rest import arrow
+from sash_engine.windows.answers import Page, Series
 from tests.support.arrow import ARROW, batch, stream
 from tests.support.servers import problem
 
@@ -226,3 +227,17 @@ def test_a_long_stream_is_read_beside_the_event_loop(http, typed, monkeypatch, r
     assert [name.startswith("reader") for name in threads] == [rows > 1000]
     wrong = send(http, typed, body[: len(body) // 2])
     assert (wrong.status_code, problem(wrong)["field"]) == (400, "body")
+
+
+def test_a_stream_of_a_series_says_what_is_beside_its_columns():
+    times, counts = np.array([0, 10]), np.array([1, 2])
+    sessions = Series("k", times, 10, counts, {"n": counts}, last=times + 5)
+    found = pa.ipc.open_stream(arrow.stream_of(sessions, ())).read_all()
+    assert found.to_pydict() == {"time": [0, 10], "last": [5, 15], "entries": [1, 2], "aggregates.n": [1, 2]}
+    assert found.schema.metadata == {b"width": b"10", b"key": b"k"}
+    groups = Page([Series(None, times, 10, counts, {"n": counts}, parts={"a": each}) for each in "xy"])
+    groups.position = "y"
+    found = pa.ipc.open_stream(arrow.stream_of(groups, ["a"])).read_all()
+    assert found["a"].to_pylist() == ["x", "x", "y", "y"]
+    assert found["aggregates.n"].to_pylist() == [1, 2, 1, 2]
+    assert found.schema.metadata == {b"width": b"10", b"next": b"y"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sash import calls
 from sash.rest import bodies
 from sash.rest.bodies import parse_json
-from sash_engine.errors import InvalidArgument
+from sash_engine.errors import InvalidArgument, TooLarge
 from tests.support.refusals import COUNT, JSON, refuse
 
 BODIES = [
@@ -182,3 +182,28 @@ async def test_long_parts_are_joined_beside_the_event_loop(parts, monkeypatch):
     monkeypatch.setattr(asyncio, "to_thread", beside)
     assert await calls.joined(parts) == b"".join(parts)
     assert len(threads) == (len(parts) > 1 and sum(map(len, parts)) >= 5)
+
+
+@pytest.mark.parametrize(("bytes_max", "whole"), [(6, True), (5, False)])
+async def test_a_body_in_parts_may_be_as_long_as_the_limit(bytes_max, whole):
+    parts = [b"abc", b"", b"def"]
+
+    async def receive():
+        return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+    too_large = TooLarge("too large")
+    if whole:
+        assert await bodies.whole_body(receive, bytes_max, too_large) == b"abcdef"
+    else:
+        with pytest.raises(TooLarge):
+            await bodies.whole_body(receive, bytes_max, too_large)
+
+
+async def test_a_body_of_a_caller_that_has_gone_is_none():
+    messages = [{"type": "http.request", "body": b"abc", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive():
+        return messages.pop(0)
+
+    with pytest.raises(bodies.Gone):
+        await bodies.whole_body(receive, 10, TooLarge("too large"))

@@ -12,8 +12,8 @@ from sash.calls import unbroken
 from sash.limits.memory import MemoryBudget
 from sash.limits.places import Places
 from sash.limits.turns import Turns
+from sash.rest.connection import ANSWERS
 from sash.rest.entrance import Entrance, Mount
-from sash.rest.exchange import ANSWERS
 from sash.rest.guards import Guard
 from sash.runtime.metrics import Metrics
 from sash.settings import Settings

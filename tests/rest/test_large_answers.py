@@ -3,9 +3,10 @@
 import math
 
 import numpy as np
+import orjson
 import pytest
 
-from sash.rest.answers import answer_document, answers_json, json_bytes, series_document, series_json
+from sash.rest.answers import answer_document, answers_json, json_bytes, series_steps
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
 
@@ -66,14 +67,41 @@ def series(buckets):
 
 
 @pytest.mark.parametrize("buckets", [7, 16, 33])
-async def test_a_long_series_is_written_column_by_column(buckets, monkeypatch):
+def test_a_long_series_is_written_column_by_column(buckets, monkeypatch):
+    whole, _ = written(series(buckets))
     monkeypatch.setattr("sash.rest.answers._VALUES", 4)
     monkeypatch.setattr("sash.rest.answers._NUMBERS", 8)
-    run = counted()
-    expected = json_bytes(series_document(series(buckets), 0, buckets * 10, 10))
-    assert await series_json(series(buckets), 0, buckets * 10, 10, run) == expected
-    assert run.steps == 5 * -(-buckets // 8) + -(-buckets // 4)
+    assert written(series(buckets)) == (whole, 5 * -(-buckets // 8) + -(-buckets // 4))
 
 
-async def test_a_short_series_is_written_at_once():
-    assert await series_json(series(9), 0, 90, 10, never) == json_bytes(series_document(series(9), 0, 90, 10))
+def test_a_series_has_its_parts_and_its_columns():
+    found = series(3)
+    found.parts = {"a": "b"}
+    document, _ = written(found)
+    assert orjson.loads(document) == {
+        "key": "k",
+        "parts": {"a": "b"},
+        "start": 0,
+        "end": 30,
+        "step": 10,
+        "width": 10,
+        "time": [0, 10, 20],
+        "entries": [0, 1, 2],
+        "aggregates": {
+            "n": [0, 1, 2],
+            "mean": ["NaN", 1.5, 1.5],
+            "all": [[1, "]"], [1, "]"], None],
+            "odd name]": [0, 1 / 7, 2 / 7],
+        },
+    }
+
+
+def written(found):
+    """The document of a series, and how many steps it took."""
+    steps, count = series_steps(found, 0, len(found.times) * 10, 10), 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return b"".join(end.value), count
+        count += 1

@@ -7,7 +7,6 @@ import pytest
 
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.rest import connection
 from sash.rest.connection import Connection
 from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
@@ -119,7 +118,7 @@ OTHERS = {
 @pytest.mark.parametrize("case", [*QUICK, *OTHERS])
 def test_a_quick_answer_is_that_of_a_task(service, answered, monkeypatch, case):
     data = same(QUICK[case] if case in QUICK else OTHERS[case])
-    monkeypatch.setattr(connection, "new_id", lambda: "of a head that is none")
+    monkeypatch.setattr("sash.context.new_id", lambda: "of a head that is none")
     ask(service, data)  # an entry is applied
     found = quickly(service, answered, data) if case in QUICK else ask(service, data)
     monkeypatch.setattr(Connection, "_may_begin_at_once", lambda *_: False)
@@ -150,19 +149,20 @@ def test_requests_behind_each_other_are_answered_the_same(service, case):
 
 
 def test_a_body_in_parts_has_a_task(service, answered, monkeypatch):
-    begin, begun = Connection._begin_in_task, []
+    begin, begun = Connection._begin, []
 
-    def noted(self, exchange):
-        begin(self, exchange)
-        begun.append(exchange)
+    def noted(self, exchange, in_task=False):
+        begin(self, exchange, in_task)
+        begun.append(in_task)
 
-    monkeypatch.setattr(Connection, "_begin_in_task", noted)
+    monkeypatch.setattr(Connection, "_begin", noted)
     data = post(INSERT, entry(5))
     with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
         client.sendall(data[:-9])
         wait_until(lambda: begun)
         client.sendall(data[-9:])
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
+    assert begun == [True]
     assert not answered
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
-from sash.rest.exchange import ANSWERS
+from sash.rest.connection import ANSWERS
 from sash.rest.routes.common import streamed
 
 

@@ -1,10 +1,15 @@
 """Writes of one iteration of the loop become one; nothing is lost, and the order stays."""
 
-import asyncio
 import gc
 import weakref
 
-from sash.rest.transport import JOINED_BYTES_MAX, JoiningTransport
+from prometheus_client import CollectorRegistry
+
+from sash.context import CALL, CallContext
+from sash.limits.connections import Connections
+from sash.limits.turns import Turns
+from sash.rest.connection import JOINED_BYTES_MAX, Connection, Port
+from sash.runtime.metrics import Metrics
 from tests.support.servers import running_service
 from tests.support.waiting import turns
 
@@ -13,8 +18,11 @@ class Transport:
     def __init__(self):
         self.did = []
 
+    def get_extra_info(self, name):
+        return None
+
     def write(self, data):
-        self.did.append(data)
+        self.did.append(bytes(data))
 
     def close(self):
         self.did.append("closed")
@@ -29,60 +37,77 @@ class Transport:
         return "closed" in self.did or "aborted" in self.did
 
 
+def over(under):
+    """A connection over a transport."""
+    places, registry = Connections(1, 1), CollectorRegistry()
+    made = Connection(Port(None, None, lambda _: False, places, Turns(), 10, 10, Metrics(registry)))
+    made.begin(under, places.admit("a"))
+    return made
+
+
 async def test_what_is_written_in_one_iteration_is_one_write():
     under = Transport()
-    transport = JoiningTransport(under, asyncio.get_running_loop())
-    transport.write(b"head")
-    transport.write(b"body")
+    connection = over(under)
+    connection.write(b"head")
+    connection.write(b"body")
     assert under.did == []
-    assert transport.get_write_buffer_size() == 7 + 8
+    assert connection.unsent_bytes() == 7 + 8
     await turns(1)
     assert under.did == [b"headbody"]
-    assert transport.get_write_buffer_size() == 7
-    transport.write(b"next")
+    assert connection.unsent_bytes() == 7
+    connection.write(b"next")
+    connection.write_now(b"whole ", b"answer")
+    assert under.did == [b"headbody", b"next", b"whole answer"]
     await turns(1)
-    assert under.did == [b"headbody", b"next"]
+    assert len(under.did) == 3
 
 
-async def test_closing_writes_what_is_left_first_and_aborting_does_not():
-    for end, expected in (("close", [b"last", "closed"]), ("abort", ["aborted"])):
-        under = Transport()
-        transport = JoiningTransport(under, asyncio.get_running_loop())
-        transport.write(b"last")
-        getattr(transport, end)()
-        await turns(1)
-        assert under.did == expected
+async def test_closing_writes_what_is_left_first_and_giving_way_does_not():
+    under = Transport()
+    connection = over(under)
+    connection.write(b"last")
+    connection.break_off()
+    await turns(1)
+    assert under.did == [b"last", "closed"]
+    under = Transport()
+    connection = over(under)
+    connection.look(1.0)
+    connection.write(b"last")
+    under.get_write_buffer_size = lambda: 3  # nobody reads what is there
+    connection.look(2.0)
+    connection.look(100.0)
+    await turns(1)
+    assert under.did == ["aborted"]
 
 
 async def test_a_lost_transport_is_known_no_more():
     """It has the buffers of TLS. What goes on for a client that has gone must not keep them."""
     under = Transport()
     known = weakref.ref(under)
-    transport = JoiningTransport(under, asyncio.get_running_loop())
-    transport.write(b"late")
-    transport.lost()
+    connection = over(under)
+    connection.write(b"late")
+    connection.connection_lost(None)
     del under
     gc.collect()
     assert known() is None
-    transport.write(b"last")
-    transport.write_now(b"head", b"body")
+    connection.write(b"last")
+    connection.write_now(b"head", b"body")
     await turns(1)
-    transport.close()
-    transport.abort()
-    assert transport.is_closing()
-    assert transport.get_write_buffer_size() == 0
+    connection.break_off()
+    assert connection.is_closing()
+    assert connection.unsent_bytes() == 0
 
 
 async def test_nothing_is_written_to_a_connection_that_ends():
     """uvloop raises for one that is closed. A request may still be worked on that came in front of nonsense."""
     under = Transport()
-    transport = JoiningTransport(under, asyncio.get_running_loop())
-    transport.write(b"late")
+    connection = over(under)
+    connection.write(b"late")
     under.close()  # by itself: the client is gone
-    transport.write(bytes(JOINED_BYTES_MAX + 1))
-    transport.write_now(b"head", b"body")
-    transport.write_now(b"head", bytes(JOINED_BYTES_MAX + 1))
-    transport.write(b"last")
+    connection.write(bytes(JOINED_BYTES_MAX + 1))
+    connection.write_now(b"head", b"body")
+    connection.write_now(b"head", bytes(JOINED_BYTES_MAX + 1))
+    connection.write(b"last")
     await turns(1)
     assert under.did == ["closed"]
 
@@ -90,22 +115,40 @@ async def test_nothing_is_written_to_a_connection_that_ends():
 async def test_many_bytes_are_written_at_once_behind_what_waits():
     """A writer that never yields to the loop must still be paused when the client is slow."""
     under = Transport()
-    transport = JoiningTransport(under, asyncio.get_running_loop())
+    connection = over(under)
     many = bytes(JOINED_BYTES_MAX)
-    transport.write(b"head")
-    transport.write(many)
+    connection.write(b"head")
+    connection.write(many)
     assert under.did == [b"head", many]
-    transport.write(many + b"!")
-    transport.write(b"tail")
+    connection.write(many + b"!")
+    connection.write(b"tail")
     assert under.did == [b"head", many, many + b"!"]
     await turns(1)
     assert b"".join(under.did) == b"head" + many + many + b"!tail"
-    assert transport.get_write_buffer_size() == 7
+    assert connection.unsent_bytes() == 7
+
+
+async def test_who_is_beyond_all_limits_is_told_when_to_come_again():
+    """The refusal is no answer to the request that was read last: it has an id of its own."""
+    CALL.set(CallContext(lambda: [("x-request-id", "another")]))
+    port = Port(None, None, lambda _: False, Connections(0, 0), Turns(), 10, 10, Metrics(CollectorRegistry()))
+    while port.places.admit("") is not None:
+        pass
+    under = Transport()
+    Connection(port).connection_made(under)
+    answer, end = under.did
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    assert lines[0] == b"HTTP/1.1 503 Service Unavailable"
+    assert {b"retry-after: 1", b"connection: close", b"content-length: %d" % len(body)} < set(lines)
+    assert b"too many connections" in body
+    assert b"another" not in answer
+    assert end == "closed"
 
 
 def test_an_answer_is_one_write_without_tls_too(monkeypatch):
     writes = []
-    monkeypatch.setattr(JoiningTransport, "_flush", _noted(JoiningTransport._flush, writes))
+    monkeypatch.setattr(Connection, "_flush", _noted(Connection._flush, writes))
     with running_service() as running:
         assert running.http().get("/v1/windows/missing").status_code == 404
     assert [part.startswith(b"HTTP/1.1 404") and part.endswith(b"}\n") for part in writes] == [True]
@@ -113,8 +156,8 @@ def test_an_answer_is_one_write_without_tls_too(monkeypatch):
 
 def _noted(flush, writes):
     def noted(self):
-        if self._parts:
-            writes.append(b"".join(self._parts))
+        if self._joined:
+            writes.append(bytes(self._joined))
         flush(self)
 
     return noted

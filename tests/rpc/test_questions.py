@@ -1,4 +1,4 @@
-"""What only gRPC says: which keys, and the columns of series. tests/rest/test_parity.py compares the rest with REST."""
+"""What only gRPC says: which keys, and the columns of series. tests/edges compares the rest with the other edges."""
 
 import math
 

@@ -4,7 +4,7 @@
          ◀────────── its number, later its exit status ──┘
 
 A child has the arguments, environment, directory, input and output of the command that it stands for, and begins where
-that does: in `sash.launch`. `forked.py` starts a daemon for each process of tests; it ends with that.
+that does: in `sash.main`. `forked.py` starts a daemon for each process of tests; it ends with that.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from typing import Any
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # as `serve` does: gRPC reads it as it is imported
 gc.disable()
 
-import uvicorn.lifespan.off  # noqa: E402, F401  # which uvicorn imports as it starts
 
 import sash_client  # noqa: E402, F401
-from sash import launch, main, service  # noqa: E402, F401
+from sash import commands, main, service  # noqa: E402, F401
 from sash.processes import supervisor  # noqa: E402, F401
 from tests.support.forked import NUMBER  # noqa: E402
 
@@ -96,7 +95,7 @@ def become(given: dict[str, Any], files: list[int]) -> None:
 
     atexit.register(leave)
     try:
-        launch.run()
+        main.run()
     except SystemExit as ended:
         status = int(ended.code or 0)
 

@@ -151,7 +151,7 @@ def serve(
     environment = {name: value for name, value in os.environ.items() if name != "SASH_PROFILE"}  # of the tests
     environment |= env
     if under or not forked or any(name.startswith(EARLY) for name in env):
-        command = [*under, sys.executable, "-m", "sash.launch", *given]
+        command = [*under, sys.executable, "-m", "sash.main", *given]
         return subprocess.Popen(command, text=True, env=environment, **files)
     return Forked(given, env=environment, **files)
 

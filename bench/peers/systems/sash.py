@@ -46,7 +46,7 @@ class System(Server):
         os.environ.setdefault("SASH_LOG_LEVEL", "warning")
 
     def command(self) -> list[str]:
-        serve = [sys.executable, "-m", "sash.launch", "serve", "--data", str(self.directory / "data")]
+        serve = [sys.executable, "-m", "sash.main", "serve", "--data", str(self.directory / "data")]
         return [*serve, "--grpc-port", str(self.port), "--rest-port", str(self._rest)]
 
     def ready(self) -> bool:

@@ -19,7 +19,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from inspect import iscoroutinefunction
+from types import CoroutineType
 from typing import Any, TypeVar
 
 import orjson
@@ -29,12 +29,12 @@ from sash.connect.codec import CODECS, Codec
 from sash.connect.compression import SMALL_BYTES, unpacked, unpacked_size
 from sash.connect.envelopes import END, opened, sealed
 from sash.connect.errors import CODES, DeadlineExceeded, document_of
-from sash.connect.heads import Gone, is_packed, media_type, of_query, part_of, parts_of, timeout_of
+from sash.connect.heads import is_packed, media_type, of_query, timeout_of
 from sash.context import HEADER, request_id
 from sash.limits.memory import MemoryBudget, mine
-from sash.rest.bodies import parsed_bytes
+from sash.rest.bodies import Gone, parsed_bytes, parts_of, whole_body
+from sash.rest.connection import Whole
 from sash.rest.entrance import BODY
-from sash.rest.exchange import Whole, answer_whole
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.operations import Operations
 from sash.rpc.parsing import LONG_BYTES
@@ -86,35 +86,24 @@ class ConnectApp:
         self._in_slices = operations.parsed
         self._parser = ThreadPoolExecutor(1, "json")
         self._methods = {PREFIX + name: method for name, method in methods(operations).items()}
-        self._unary_methods = {
-            path: method
-            for path, method in self._methods.items()
-            if not (method.streams_requests or method.streams_responses)
-        }
-        self._waits = {path for path, method in self._methods.items() if iscoroutinefunction(method.call)}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; `scope` is one of HTTP."""
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Return what answers one request; `scope` is one of HTTP."""
         method = self._methods.get(scope["path"])
         if method is None:
             error = Unsupported(f"{SERVICE} has no method {scope['path'][len(PREFIX) :][:80]!r}")
-            await self._refuse(send, error, "", HTTPStatus.NOT_FOUND)
-            return
+            return self._refuse(send, error, "", HTTPStatus.NOT_FOUND)
         if traces.tracer is not None:
             traces.rename(scope["path"][1:])
-        with contextlib.suppress(Gone):
-            if method.streams_requests and method.streams_responses:
-                await _respond(send, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, [])
-            elif method.streams_requests or method.streams_responses:
-                await self._stream(method, scope, receive, send)
-            else:
-                await self._unary(method, scope, receive, send)
+        if method.streams_requests and method.streams_responses:
+            return _respond(send, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, [])
+        return (self._unary if _is_unary(method) else self._stream)(method, scope, receive, send)
 
     # ---------------------------------------------------------------- one message in, one out
 
     def at_once(self, scope: Scope) -> bool:
         """Whether the answer to a small request may begin without a task: a unary call's may."""
-        return scope["path"] in self._unary_methods
+        return _is_unary(self._methods.get(scope["path"]))
 
     async def _unary(self, method: Method, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -130,47 +119,25 @@ class ConnectApp:
         try:
             timeout_s = timeout_of(headers)
             if read:
-                codec, data, packed = of_query(scope["query_string"])
-                kind = b"application/" + codec
+                encoding, data, packed = of_query(scope["query_string"])
+                kind = b"application/" + encoding
             else:
                 packed = is_packed(headers, b"content-encoding")
                 data = await self._body(scope, headers, receive)
-        except Gone:
-            raise
-        except Exception as error:
-            await self._refuse(send, error, method.name)
-            return
-        answer = await self._answered(method, scope["path"], kind, timeout_s, data, packed)
-        if isinstance(answer, Exception):
-            await self._refuse(send, answer, method.name)
-        else:
-            await answer_whole(scope, send, answer)
-
-    async def _answered(
-        self, method: Method, path: str, kind: bytes, timeout_s: float | None, data: bytes, packed: bool
-    ) -> Whole | Exception:
-        """Call a method; return its answer, or its error.
-
-        Args:
-            kind: the media type.
-            data: the message.
-            packed: whether it is compressed.
-        """
-        codec = _UNARY[kind]
-        try:
-            request = await self._read(codec, method, data, packed)
-            if path in self._waits:
-                call = method.call(request)
-                response = await _within(timeout_s, call if method.reads_only else unbroken(call))
-            else:
-                response = method.call(request)
+            codec = _UNARY[kind]
+            response = method.call(await self._read(codec, method, data, packed))
+            if type(response) is CoroutineType:
+                response = await _within(timeout_s, response if method.reads_only else unbroken(response))
             if isinstance(response, Parts):
                 body = await _within(timeout_s, response.written(codec))
             else:
                 body = codec.write(response)
+        except Gone:
+            return
         except Exception as error:
-            return error
-        return Whole(200, kind, body)
+            await self._refuse(send, error, method.name)
+            return
+        await Whole(200, kind, body)(scope, receive, send)
 
     async def _read(self, codec: Codec, method: Method, data: bytes, packed: bool) -> Any:
         """Parse a message, which may be compressed."""
@@ -202,14 +169,7 @@ class ConnectApp:
             return scope[BODY]  # type: ignore[no-any-return]
         if int(headers.get(b"content-length", 0)) > self._bytes_max:
             raise self._too_large()
-        parts, size, more = list[bytes](), 0, True
-        while more:
-            part, more = await part_of(receive)
-            parts.append(part)
-            size += len(part)
-            if size > self._bytes_max:
-                raise self._too_large()
-        return await joined(parts)
+        return await whole_body(receive, self._bytes_max, self._too_large())
 
     def _too_large(self) -> TooLarge:
         return TooLarge("the body is too large", field="body", limit=f"{self._bytes_max:,} bytes")
@@ -260,7 +220,7 @@ class ConnectApp:
             else:
                 await _within(timeout_s, self._answers(method, codec, messages, receive, send))
         except Gone:
-            raise
+            return
         except Exception as error:
             failed = error
         await self._end(send, failed, method.name)
@@ -323,10 +283,16 @@ def _parsed_bytes(codec: Codec, message: bytes) -> Steps[int]:
 # -------------------------------------------------------------------- what is answered
 
 
-async def _within(timeout_s: float | None, work: Coroutine[Any, Any, R]) -> R:
-    """Wait for work for as long as the caller waits."""
-    if timeout_s is None:
-        return await work
+def _is_unary(method: Method | None) -> bool:
+    return method is not None and not (method.streams_requests or method.streams_responses)
+
+
+def _within(timeout_s: float | None, work: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:
+    """Return work that ends when its caller waits no more."""
+    return work if timeout_s is None else _limited(timeout_s, work)
+
+
+async def _limited(timeout_s: float, work: Coroutine[Any, Any, R]) -> R:
     if asyncio.current_task() is None:  # a quick call, which has a task from its first wait on
         try:
             waits_for = work.send(None)

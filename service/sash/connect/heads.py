@@ -5,22 +5,16 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import parse_qs
 
 from sash.connect.codec import CODECS
 from sash.connect.compression import ENCODING
 from sash_engine.errors import InvalidArgument, Unsupported
 
-Receive = Callable[[], Awaitable[Any]]
 Headers = Mapping[bytes, bytes]
 
 _TIMEOUT = re.compile(rb"[0-9]{1,10}")
-
-
-class Gone(Exception):
-    """The caller closed the connection before it had sent the whole request."""
 
 
 def media_type(headers: Headers) -> bytes:
@@ -72,19 +66,3 @@ def of_query(query: bytes) -> tuple[bytes, bytes, bool]:
         except binascii.Error:
             raise InvalidArgument("message is not base64 as addresses have it", field="message") from None
     return given["encoding"].encode(), data, packed
-
-
-async def parts_of(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield the parts of the body."""
-    more = True
-    while more:
-        part, more = await part_of(receive)
-        yield part
-
-
-async def part_of(receive: Receive) -> tuple[bytes, bool]:
-    """Return a part of the body, and whether more follow."""
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise Gone
-    return message["body"], message.get("more_body", False)

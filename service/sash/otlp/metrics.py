@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import zip_longest
 from typing import Any
@@ -102,6 +102,7 @@ _REFUSED: Mapping[type[SashError], str] = {
 }
 
 Attributes = Mapping[str, Any]
+_Starts = dict[tuple[str, str | None], tuple[WindowSpec, int]]
 
 
 @dataclass(frozen=True)
@@ -142,26 +143,6 @@ class _Rules:
         return [".".join(source_of(text, "sash-parts").path) for text in named]
 
 
-@dataclass
-class _Found:
-    """What a request says: the entries by window, and the points that are rejected."""
-
-    columns: dict[str, Columns] = field(default_factory=dict)
-    points: dict[str, int] = field(default_factory=dict)
-    """By window: entries that stand for points, and not for where counts began."""
-    starts: dict[str, dict[str | None, int]] = field(default_factory=dict)
-    series: dict[tuple[str, str], dict[int, PartialBatch]] = field(default_factory=dict)
-    """By window and series: the points of histograms, by time."""
-    taken: int = 0
-    rejected: int = 0
-    reasons: dict[str, None] = field(default_factory=dict)
-    denied: PermissionDenied | None = None
-
-    def reject(self, points: int, reason: str) -> None:
-        self.rejected += points
-        self.reasons[reason] = None
-
-
 @dataclass(frozen=True)
 class _Route:
     """Where the points of a metric go."""
@@ -179,6 +160,172 @@ class _Route:
         return NANOSECONDS_PER_TICK[self.target.spec.time_unit]
 
 
+class _Export:
+    """One request: its entries by window, and the points that are rejected.
+
+    Args:
+        plane: knows the windows.
+        need: raises if there is no memory for so many bytes.
+        rules: where points go.
+        known: where counts began; see `OtlpMetrics`.
+    """
+
+    def __init__(self, plane: Plane, need: Callable[[int], None], rules: _Rules, known: _Starts) -> None:
+        self._plane, self._need, self._rules, self._known = plane, need, rules, known
+        self._routes = dict[tuple[str, bool], _Route]()
+        self.columns = dict[str, Columns]()
+        self.points = dict[str, int]()
+        """By window: entries that stand for points, and not for where counts began."""
+        self.starts = dict[str, dict[str | None, int]]()
+        self.series = dict[tuple[str, str], dict[int, PartialBatch]]()
+        """By window and series: the points of histograms, by time."""
+        self.taken = self.rejected = 0
+        self.reasons = dict[str, None]()
+        self.denied: PermissionDenied | None = None
+
+    def reject(self, points: int, reason: str) -> None:
+        self.rejected += points
+        self.reasons[reason] = None
+
+    def sort(self, request: Request, points_max: int) -> Steps[None]:
+        """Sort the points by window."""
+        for number, (resource, scope, metric) in enumerate(_each(request)):
+            if not number % _MESSAGES_A_STEP:
+                yield
+            if number == _MESSAGES_MAX:
+                raise TooLarge(
+                    "too many metrics in one request: make its batches smaller",
+                    field="resource_metrics",
+                    limit=f"{_MESSAGES_MAX} resources, scopes and metrics",
+                )
+            if metric is None or (kind := metric.WhichOneof("data")) is None:
+                continue
+            data = getattr(metric, kind).data_points
+            self.taken += len(data)
+            if self.taken > points_max:
+                raise TooLarge(
+                    "too many points in one request: make its batches smaller",
+                    field="resource_metrics",
+                    limit=f"{points_max} points",
+                )
+            self._need(_POINT_BYTES * len(data))
+            try:
+                if kind == "summary":
+                    raise InvalidArgument(f"metric {metric.name[:80]!r} is a summary, which is not taken")
+                shared = _named(resource.attributes)
+            except InvalidArgument as error:
+                self.reject(len(data), error.message)
+            else:
+                yield from self._take(metric, kind, data, shared, scope)
+
+    def _take(self, metric: Any, kind: str, data: Any, shared: Attributes, scope: str) -> Steps[None]:
+        """Take the points of a metric."""
+        window, folds = metric.name if self._rules.window is None else self._rules.window, kind in KINDS
+        try:
+            if (route := self._routes.get((window, folds))) is None:
+                route = self._routes[window, folds] = (self._folding if folds else self._route)(window)
+            counts = _check_kind(metric, kind, route)
+        except SashError as error:
+            if isinstance(error, InvalidArgument) and (error.field or "").partition(".")[0] in ("parts", "sash-parts"):
+                raise  # no point of any request with these headers would be taken
+            if isinstance(error, PermissionDenied):
+                self.denied = error
+            self.reject(len(data), error.message)
+            return
+        spec = route.target.spec
+        columns = self.columns.get(spec.name) or Columns(route.target)
+        for number, point in enumerate(data, 1):
+            if not number % _POINTS_A_STEP:
+                yield
+            if point.flags & _NO_VALUE:
+                continue
+            if folds:
+                yield
+            try:
+                if folds:
+                    self._pane(route, kind, metric.name, point, shared, scope)
+                    continue
+                self._insert(columns, route, counts, metric.name, point, shared)
+            except InvalidArgument as error:
+                self.reject(1, error.message)
+                continue
+            self.columns[spec.name] = columns
+            self.points[spec.name] = self.points.get(spec.name, 0) + 1
+
+    def _insert(
+        self, columns: Columns, route: _Route, counts: bool, metric: str, point: Any, shared: Attributes
+    ) -> None:
+        """Make an entry of a point, and one of where its count began.
+
+        Raises:
+            InvalidArgument: it cannot be taken.
+        """
+        if (value := point.WhichOneof("value")) is None:
+            raise InvalidArgument(f"a point of metric {metric[:80]!r} has no value")
+        key, attributes = _placed(route, metric, point, shared)
+        columns.own(key, metric, attributes)
+        time = point.time_unix_nano // route.ns_per_tick
+        if counts and 0 < point.start_time_unix_nano < point.time_unix_nano:
+            start = point.start_time_unix_nano // route.ns_per_tick + 1
+            self._begin(columns, key, start)
+            time = max(time, start + 1)
+        _append(columns, time, float(getattr(point, value)), key)
+
+    def _pane(self, route: _Route, kind: str, metric: str, point: Any, shared: Attributes, scope: str) -> None:
+        """Make partials of a point of a histogram; one without values is none. Raises InvalidArgument as `_insert`."""
+        key, attributes = _placed(route, metric, point, shared)
+        if not point.count:
+            return
+        assert route.makers is not None
+        try:
+            partials = partials_of(route.makers, kind, point)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"metric {metric[:80]!r}: {error.message}") from None
+        self._need(sum(len(part.item(0)) for parts in partials.values() for part in parts if part.dtype == object))
+        time = np.array([point.time_unix_nano // route.ns_per_tick], np.int64)
+        keys = None if key is None else Coded.of([key])
+        batch = PartialBatch(time, partials, np.array([point.count], np.int64), keys)
+        place = (route.target.spec.name, _series(scope, attributes))
+        if self.series.setdefault(place, {}).setdefault(point.time_unix_nano, batch) is not batch:
+            raise InvalidArgument(_REFUSED[SequenceReused])
+
+    def _begin(self, columns: Columns, key: str | None, start: int) -> None:
+        """Make an entry of where a count began: in the tick behind its start, because the count before may end there.
+
+        A count of that tick is moved behind it, so that no entry of a count is before its 0.
+        """
+        spec = columns.target.spec
+        had = self._known.get((spec.name, key))
+        if had is not None and had[0] is spec and had[1] == start:
+            return
+        starts = self.starts.setdefault(spec.name, {})
+        if starts.get(key) != start:
+            starts[key] = start
+            _append(columns, start, 0.0, key)
+
+    def _route(self, window: str) -> _Route:
+        """Where points go.
+
+        Raises:
+            NotFound, InvalidArgument: nowhere.
+            PermissionDenied: the caller may not write there.
+        """
+        target = target_of(self._plane, window)
+        spec = target.spec
+        counts = any(each.function in _COUNTERS for each in spec.aggregates.values())
+        if counts and "reject" in (spec.order.late, spec.order.out_of_order):
+            raise InvalidArgument(
+                f"window {window!r} keeps counts, and refuses late entries or those out of order, as the start of a "
+                "count may be; have it drop or allow them"
+            )
+        return _Route(target, self._rules.attributes(spec), counts)
+
+    def _folding(self, window: str) -> _Route:
+        """Where points of histograms go; raises as `_route`."""
+        spec = self._plane.spec(window, "bulk_insert")
+        return _Route(Target(spec, ""), self._rules.attributes(spec), makers=makers_of(spec))
+
+
 class OtlpMetrics:
     """Takes points.
 
@@ -194,7 +341,7 @@ class OtlpMetrics:
         self._metrics = metrics
         self._memory = memory
         self._entries_max = entries_max
-        self._starts = dict[tuple[str, str | None], tuple[WindowSpec, int]]()
+        self._starts: _Starts = {}
         """Where the count of a key began, as its window has it: what is here need not be written again."""
 
     async def export(self, request: Request) -> ExportMetricsServiceResponse:
@@ -206,8 +353,9 @@ class OtlpMetrics:
             PermissionDenied: none of it may be written.
         """
         await self._plane.learn()
-        found = _Found()
-        await self._plane.parsed(self._sorted(request, _Rules.of(serving().header), found))
+        need = (lambda _: None) if self._memory is None else self._memory.need
+        found = _Export(self._plane, need, _Rules.of(serving().header), self._starts)
+        await self._plane.parsed(found.sort(request, self._entries_max))
         if found.denied is not None and not found.columns and not found.series:
             raise found.denied
         refused = await applied(self._plane, found.columns)
@@ -224,7 +372,7 @@ class OtlpMetrics:
             response.partial_success.error_message = _told(list(found.reasons))
         return response
 
-    async def _fold(self, found: _Found) -> int:
+    async def _fold(self, found: _Export) -> int:
         """Write the points of histograms; return how many were written before. Raises Unavailable as `applied`.
 
         The first point of a series in a request begins an epoch, which is its time; the next ones are later writes of
@@ -254,176 +402,6 @@ class OtlpMetrics:
         if len(self._starts) + len(starts) > _STARTS_MAX:
             self._starts.clear()
         self._starts.update({(spec.name, key): (spec, start) for key, start in starts.items()})
-
-    def _sorted(self, request: Request, rules: _Rules, found: _Found) -> Steps[None]:
-        """Sort the points by window."""
-        routes = dict[tuple[str, bool], _Route]()
-        points = 0
-        for number, (resource, scope, metric) in enumerate(_each(request)):
-            if not number % _MESSAGES_A_STEP:
-                yield
-            if number == _MESSAGES_MAX:
-                raise TooLarge(
-                    "too many metrics in one request: make its batches smaller",
-                    field="resource_metrics",
-                    limit=f"{_MESSAGES_MAX} resources, scopes and metrics",
-                )
-            if metric is None or (kind := metric.WhichOneof("data")) is None:
-                continue
-            data = getattr(metric, kind).data_points
-            points += len(data)
-            found.taken = points
-            if points > self._entries_max:
-                raise TooLarge(
-                    "too many points in one request: make its batches smaller",
-                    field="resource_metrics",
-                    limit=f"{self._entries_max} points",
-                )
-            if self._memory is not None:
-                self._memory.need(_POINT_BYTES * len(data))
-            try:
-                if kind == "summary":
-                    raise InvalidArgument(f"metric {metric.name[:80]!r} is a summary, which is not taken")
-                shared = _named(resource.attributes)
-            except InvalidArgument as error:
-                found.reject(len(data), error.message)
-            else:
-                yield from self._take(metric, kind, data, shared, scope, rules, routes, found)
-
-    def _take(
-        self,
-        metric: Any,
-        kind: str,
-        data: Any,
-        shared: Attributes,
-        scope: str,
-        rules: _Rules,
-        routes: dict[tuple[str, bool], _Route],
-        found: _Found,
-    ) -> Steps[None]:
-        """Take the points of a metric."""
-        window, folds = metric.name if rules.window is None else rules.window, kind in KINDS
-        try:
-            if (route := routes.get((window, folds))) is None:
-                route = (self._folding if folds else self._route)(window, rules)
-                routes[window, folds] = route
-            counts = _check_kind(metric, kind, route)
-        except PermissionDenied as error:
-            found.denied = error
-            found.reject(len(data), error.message)
-            return
-        except InvalidArgument as error:
-            if error.field is not None and error.field.partition(".")[0] in ("parts", "sash-parts"):
-                raise  # no point of any request with these headers would be taken
-            found.reject(len(data), error.message)
-            return
-        except SashError as error:
-            found.reject(len(data), error.message)
-            return
-        spec = route.target.spec
-        columns = found.columns.get(spec.name) or Columns(route.target)
-        for number, point in enumerate(data, 1):
-            if not number % _POINTS_A_STEP:
-                yield
-            if point.flags & _NO_VALUE:
-                continue
-            if folds:
-                yield
-            try:
-                if folds:
-                    self._pane(route, kind, metric.name, point, shared, scope, found)
-                    continue
-                self._insert(columns, route, counts, metric.name, point, shared, found)
-            except InvalidArgument as error:
-                found.reject(1, error.message)
-                continue
-            found.columns[spec.name] = columns
-            found.points[spec.name] = found.points.get(spec.name, 0) + 1
-
-    def _insert(
-        self,
-        columns: Columns,
-        route: _Route,
-        counts: bool,
-        metric: str,
-        point: Any,
-        shared: Attributes,
-        found: _Found,
-    ) -> None:
-        """Make an entry of a point, and one of where its count began.
-
-        Raises:
-            InvalidArgument: it cannot be taken.
-        """
-        if (value := point.WhichOneof("value")) is None:
-            raise InvalidArgument(f"a point of metric {metric[:80]!r} has no value")
-        key, attributes = _placed(route, metric, point, shared)
-        columns.own(key, metric, attributes)
-        time = point.time_unix_nano // route.ns_per_tick
-        if counts and 0 < point.start_time_unix_nano < point.time_unix_nano:
-            start = point.start_time_unix_nano // route.ns_per_tick + 1
-            self._begin(columns, key, start, found)
-            time = max(time, start + 1)
-        _append(columns, time, float(getattr(point, value)), key)
-
-    def _pane(
-        self, route: _Route, kind: str, metric: str, point: Any, shared: Attributes, scope: str, found: _Found
-    ) -> None:
-        """Make partials of a point of a histogram; one without values is none. Raises InvalidArgument as `_insert`."""
-        key, attributes = _placed(route, metric, point, shared)
-        if not point.count:
-            return
-        assert route.makers is not None
-        try:
-            partials = partials_of(route.makers, kind, point)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"metric {metric[:80]!r}: {error.message}") from None
-        if self._memory is not None:
-            self._memory.need(
-                sum(len(part.item(0)) for parts in partials.values() for part in parts if part.dtype == object)
-            )
-        time = np.array([point.time_unix_nano // route.ns_per_tick], np.int64)
-        keys = None if key is None else Coded.of([key])
-        batch = PartialBatch(time, partials, np.array([point.count], np.int64), keys)
-        place = (route.target.spec.name, _series(scope, attributes))
-        if found.series.setdefault(place, {}).setdefault(point.time_unix_nano, batch) is not batch:
-            raise InvalidArgument(_REFUSED[SequenceReused])
-
-    def _begin(self, columns: Columns, key: str | None, start: int, found: _Found) -> None:
-        """Make an entry of where a count began: in the tick behind its start, because the count before may end there.
-
-        A count of that tick is moved behind it, so that no entry of a count is before its 0.
-        """
-        spec = columns.target.spec
-        had = self._starts.get((spec.name, key))
-        if had is not None and had[0] is spec and had[1] == start:
-            return
-        starts = found.starts.setdefault(spec.name, {})
-        if starts.get(key) != start:
-            starts[key] = start
-            _append(columns, start, 0.0, key)
-
-    def _route(self, window: str, rules: _Rules) -> _Route:
-        """Where points go.
-
-        Raises:
-            NotFound, InvalidArgument: nowhere.
-            PermissionDenied: the caller may not write there.
-        """
-        target = target_of(self._plane, window)
-        spec = target.spec
-        counts = any(each.function in _COUNTERS for each in spec.aggregates.values())
-        if counts and "reject" in (spec.order.late, spec.order.out_of_order):
-            raise InvalidArgument(
-                f"window {window!r} keeps counts, and refuses late entries or those out of order, as the start of a "
-                "count may be; have it drop or allow them"
-            )
-        return _Route(target, rules.attributes(spec), counts)
-
-    def _folding(self, window: str, rules: _Rules) -> _Route:
-        """Where points of histograms go; raises as `_route`."""
-        spec = self._plane.spec(window, "bulk_insert")
-        return _Route(Target(spec, ""), rules.attributes(spec), makers=makers_of(spec))
 
 
 def method_of(metrics: OtlpMetrics) -> Method:

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-from starlette.responses import Response
 
 from sash.calls import joined
 from sash.rest.columns import BLOB
@@ -45,11 +44,6 @@ Run = Callable[[Steps[list[bytes]]], Coroutine[Any, Any, list[bytes]]]
 def json_bytes(document: Any) -> bytes:
     """Return JSON of plain values, and of arrays of finite numbers or bools."""
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def json_response(document: Any, status: int = 200) -> Response:
-    """Return a JSON response of what `json_bytes` takes."""
-    return Response(json_bytes(document) + b"\n", status, media_type="application/json")
 
 
 def iso(tick: int | None, unit: str | None) -> int | str | None:
@@ -120,24 +114,6 @@ def _partials(partials: Mapping[str, Partials], spec: WindowSpec) -> dict[str, A
         names = [BLOB] if blobs else part_names(monoids[name][0])
         document[name] = {part: column(values) for part, values in zip(names, columns, strict=True)}
     return document
-
-
-def series_document(series: Series, start: int, end: int, step: int, unit: str | None = None) -> dict[str, Any]:
-    """Return a series as JSON values, column by column; `start`, `end` and `step` are the question's, in ticks.
-
-    `unit` as of `answer_document`.
-    """
-    return {
-        "key": series.key,
-        "start": iso(start, unit),
-        "end": iso(end, unit),
-        "step": step,
-        "width": series.width,
-        "time": column(iso_column(series.times, unit)),
-        **({} if series.last is None else {"last": column(iso_column(series.last, unit))}),
-        "entries": np.ascontiguousarray(series.entries),
-        "aggregates": {name: column(answers) for name, answers in series.aggregates.items()},
-    } | parts_document(series)
 
 
 def parts_document(answer: Answer | Series) -> dict[str, Any]:
@@ -291,14 +267,11 @@ def _answers(
     return pieces
 
 
-async def series_json(series: Series, start: int, end: int, step: int, run: Run, unit: str | None = None) -> bytes:
-    """A series as a JSON document; see `series_document`."""
-    if len(series.times) * (1 + len(series.aggregates)) <= _VALUES:
-        return json_bytes(series_document(series, start, end, step, unit))
-    return await joined(await run(_series(series, start, end, step, unit)))
+def series_steps(series: Series, start: int, end: int, step: int, unit: str | None = None) -> Steps[list[bytes]]:
+    """A series as a JSON document, column by column; `start`, `end` and `step` are the question's, in ticks.
 
-
-def _series(series: Series, start: int, end: int, step: int, unit: str | None) -> Steps[list[bytes]]:
+    `unit` as of `answer_document`.
+    """
     head = {
         "key": series.key,
         "start": iso(start, unit),
@@ -316,14 +289,10 @@ def _series(series: Series, start: int, end: int, step: int, unit: str | None) -
     return [*pieces, b",", *(yield from _buckets(series)), b"}"]
 
 
-async def series_groups_json(
-    groups: Page[Series], start: int, end: int, step: int, run: Run, unit: str | None = None
-) -> bytes:
+def series_groups_steps(
+    groups: Page[Series], start: int, end: int, step: int, unit: str | None = None
+) -> Steps[list[bytes]]:
     """A series of each group as a JSON document: what all have in common, and `groups`."""
-    return await joined(await run(_series_groups(groups, start, end, step, unit)))
-
-
-def _series_groups(groups: Page[Series], start: int, end: int, step: int, unit: str | None) -> Steps[list[bytes]]:
     head: dict[str, Any] = {"start": iso(start, unit), "end": iso(end, unit), "step": step}
     times = [b"[]"]
     if groups:
@@ -344,12 +313,8 @@ def _buckets(series: Series | AnswerColumns) -> Steps[list[bytes]]:
     return [*pieces, b"}"]
 
 
-async def pairs_json(found: Sequence[AnswerColumns], run: Run) -> bytes:
+def pairs_steps(found: Sequence[AnswerColumns]) -> Steps[list[bytes]]:
     """Answers about pairs as a JSON document: for each lookback a list for each column."""
-    return await joined(await run(_pairs(found)))
-
-
-def _pairs(found: Sequence[AnswerColumns]) -> Steps[list[bytes]]:
     pieces = [b'{"answers":[']
     for i, each in enumerate(found):
         head = b"{" if each.lookback is None else b'{"lookback":' + json_bytes(each.lookback) + b","

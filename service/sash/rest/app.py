@@ -7,7 +7,7 @@ server ──▶ RestApp ──▶ Route ──▶ handler ──▶ Plane
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
@@ -22,10 +22,9 @@ from starlette.types import Receive, Scope, Send
 from sash.plane import Plane
 from sash.rest.call import Admit, Collect, Edge
 from sash.rest.documentation import DESCRIPTION, completed, documentation
-from sash.rest.exchange import ANSWERS, Whole, answer_whole
 from sash.rest.models import Described
 from sash.rest.problems import of_status
-from sash.rest.route import wrong_method
+from sash.rest.route import Route, wrong_method
 from sash.rest.routes import QUICK, ROUTES, TAGS
 from sash.runtime.metrics import Metrics
 from sash.settings import Settings
@@ -33,7 +32,7 @@ from sash_engine.version import version
 
 _WINDOWS = "/v1/windows/"
 _ROUTE = "sash.route"
-"""In the scope of a request: its route, and the window's name, where the route is a hot one."""
+"""In the scope of a request: its route, where that is a hot one."""
 
 
 class RestApp(FastAPI):
@@ -50,26 +49,22 @@ class RestApp(FastAPI):
             redirect_slashes=False,
         )
         self.edge = edge
-        self._metrics = metrics
+        self.metrics = metrics
         self._routed = ExceptionMiddleware(self.router, handlers={HTTPException: self._http_error})
         self.router.routes += [*ROUTES, *documentation(self.openapi)]
         self._quick = {(route.method, route.path.removeprefix(_WINDOWS + "{name}")): route for route in QUICK}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request of HTTP.
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Return what answers one request of HTTP.
 
         Routes answer their own errors, and the server all others; `traced` makes the spans. So there is nothing between
         the server and the router but what answers unknown paths.
         """
         scope["app"] = self
-        if _ROUTE not in scope and not self.at_once(scope):
-            await self._routed(scope, receive, send)
-            return
-        route, name = scope[_ROUTE]
-        answer = await route.answered(self.edge, scope, receive, name)
-        exchange = scope.get(ANSWERS)
-        if type(answer) is not Whole or exchange is None or not exchange.answer_now(answer):
-            await self.finish(answer, scope, receive, send)
+        if _ROUTE in scope or self.at_once(scope):
+            route: Route = scope[_ROUTE]
+            return route.handle(scope, receive, send)
+        return self._routed(scope, receive, send)
 
     def at_once(self, scope: Scope) -> bool:
         """Whether the answer to a small request may begin without a task: its route is one of the few hot ones.
@@ -81,7 +76,7 @@ class RestApp(FastAPI):
         route = self._quick.get((scope["method"], slash + after))
         if route is None or not name or not path.startswith(_WINDOWS):
             return False
-        scope[_ROUTE] = route, name
+        scope[_ROUTE], scope["path_params"] = route, {"name": name}
         return True
 
     def openapi(self) -> dict[str, Any]:
@@ -95,19 +90,10 @@ class RestApp(FastAPI):
         """Return the methods that a path takes, as it is declared."""
         return [route.method for route in ROUTES if route.path == path]
 
-    async def finish(self, answer: Whole | Response | None, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send an answer. None: the caller has gone."""
-        if type(answer) is Whole:
-            await answer_whole(scope, send, answer)
-        elif isinstance(answer, Response):
-            if answer.status_code >= HTTPStatus.BAD_REQUEST:
-                self._metrics.count_rejected("rest", str(int(answer.status_code)))
-            await answer(scope, receive, send)
-
     async def _http_error(self, request: Request, error: Exception) -> Response:
         """Return the problem document of an unknown path, or of a method that a page does not take."""
         assert isinstance(error, HTTPException)
-        self._metrics.count_rejected("rest", str(error.status_code))
+        self.metrics.count_rejected("rest", str(error.status_code))
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             return wrong_method(request.scope, (error.headers or {})["Allow"].split(", "))
         if error.status_code == HTTPStatus.NOT_FOUND:

@@ -177,37 +177,29 @@ def _blobs(column: Any, name: str) -> Array:
     return object_array(_listed(column))
 
 
-def stream_of(series: Series) -> bytes:
-    """A series as a stream of one batch: ``time``, ``entries``, and ``aggregates.NAME`` for each aggregate.
+def stream_of(found: Series | Page[Series], by: Sequence[str]) -> bytes:
+    """A series, or one of each group, as a stream of one batch: ``time``, ``entries``, and ``aggregates.NAME`` for each
+    aggregate; before them, a column for each name of `by`.
 
     Where there is no answer is a null.
 
     Raises:
         Unsupported: answers of an aggregate have no common type in Arrow, as integers of more than 64 bits.
     """
-    columns = {"time": pa.array(series.times)} | ({} if series.last is None else {"last": pa.array(series.last)})
-    columns["entries"] = pa.array(series.entries)
-    columns |= {f"aggregates.{name}": _answers(answers, name) for name, answers in series.aggregates.items()}
-    metadata = {"width": str(series.width)} | ({} if series.key is None else {"key": series.key})
-    return _stream(pa.table(columns).replace_schema_metadata(metadata))
-
-
-def stream_of_groups(groups: Page[Series], by: Sequence[str]) -> bytes:
-    """A series of each group as a stream of one batch: as `stream_of`, with a column for each name of `by`.
-
-    Raises:
-        Unsupported: as `stream_of`.
-    """
-    rows = [len(series.times) for series in groups]
-    codes = np.repeat(np.arange(len(groups)), rows)
+    groups = found if isinstance(found, Page) else [found]
+    codes = np.repeat(np.arange(len(groups)), [len(series.times) for series in groups])
     parts = [series.parts or {} for series in groups]
     columns = {name: _text(Coded([each[name] for each in parts], codes)) for name in by}
     columns["time"] = pa.array(_stacked([series.times for series in groups]))
+    metadata = {"width": str(groups[0].width)} if groups else {}
+    if isinstance(found, Page):
+        metadata |= {} if found.position is None else {"next": found.position}
+    else:
+        columns |= {} if found.last is None else {"last": pa.array(found.last)}
+        metadata |= {} if found.key is None else {"key": found.key}
     columns["entries"] = pa.array(_stacked([series.entries for series in groups]))
     for name in groups[0].aggregates if groups else ():
         columns[f"aggregates.{name}"] = _answers(_stacked([series.aggregates[name] for series in groups]), name)
-    metadata = {"width": str(groups[0].width)} if groups else {}
-    metadata |= {} if groups.position is None else {"next": groups.position}
     return _stream(pa.table(columns).replace_schema_metadata(metadata))
 
 

@@ -12,9 +12,8 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.types import Receive, Scope
 
-from sash.calls import joined
 from sash.plane import Plane
-from sash.rest.bodies import JSON, YAML, parse_json
+from sash.rest.bodies import JSON, YAML, parse_json, parts_of, whole_body
 from sash.rest.entrance import BODY
 from sash.rest.large_json import LISTED_MAX, SHORT_BYTES, is_long, parse_long_json
 from sash.rest.problems import UnsupportedMediaType
@@ -33,10 +32,6 @@ _NAMES = {"application/x-yaml": YAML, "text/yaml": YAML}
 """Other names of media types."""
 
 R = TypeVar("R")
-
-
-class Gone(Exception):
-    """The caller hung up before the request was whole."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +115,7 @@ class Call(Request):
         announced = self.header(b"content-length")
         if announced.isdecimal() and int(announced) > self._bytes_max:
             raise self._too_large(f"the body has {announced[:30]} bytes")
-        parts, size, more = [], 0, True
-        while more:
-            part, more = await self._part()
-            size += len(part)
-            if size > self._bytes_max:
-                raise self._too_large("the body is too large")
-            parts.append(part)
-        return await joined(parts)
+        return await whole_body(self._receive, self._bytes_max, self._too_large("the body is too large"))
 
     async def json(self, columns: bool = False, bytes_max: int | None = None) -> dict[str, Any]:
         """Read the body as a JSON object, with turns for other calls where it is long; raises as `body` and parsing do.
@@ -160,21 +148,14 @@ class Call(Request):
             raise InvalidArgument(f"the body is not UTF-8: {error.reason}", field="body") from None
         return await self.plane.parsed(read_yaml(text))
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
+    def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the body part by part, of any size."""
-        more = True
-        while more:
-            part, more = await self._part()
-            yield part
+        return parts_of(self._receive)
 
-    async def _part(self) -> tuple[bytes, bool]:
-        """Wait for the next part of the body; return whether there are more."""
-        if self._whole is not None:
-            return self._whole, False
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        return message.get("body", b""), message.get("more_body", False)
+    @property
+    def entries_max(self) -> int:
+        """How many entries a write may have."""
+        return self.edge.settings.max_entries_per_write
 
     def _media_type(self, kinds: Sequence[str]) -> str:
         encoding = self.header(b"content-encoding", "identity")

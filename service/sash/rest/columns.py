@@ -55,7 +55,7 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec, now_ns: NowNs) -> tu
     time = tick(document["time"], "time", spec.time_unit, now_ns)
     key = key_of(document, spec)
     fields = {
-        name: _scalar(value, spec.fields[name], name) if name in spec.fields else value
+        name: _SCALARS[spec.fields[name]](value, name) if name in spec.fields else value
         for name, value in _named(document, spec).items()
         if value is not None or name not in (spec.nullable or ())
     }
@@ -184,10 +184,6 @@ _SCALARS: Mapping[FieldType, Callable[[Any, str], Any]] = {
     "string": text,
     "bool": flag,
 }
-
-
-def _scalar(value: Any, kind: FieldType, path: str) -> Any:
-    return _SCALARS[kind](value, path)
 
 
 # ---------------------------------------------------------------- columns

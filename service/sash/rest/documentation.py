@@ -45,7 +45,12 @@ DESCRIPTION = "\n\n".join(" ".join(paragraph.split()) for paragraph in _TEXT.spl
 
 
 _FILES = "/static-offline-docs"
-_MODELS = [WindowSpec, *(found for name in documents.__all__ if isinstance(found := getattr(documents, name), type))]
+SCHEMAS: dict[str, type] = {
+    name: found
+    for name, found in vars(documents).items()
+    if isinstance(found, type) and found.__module__ == documents.__name__ and name.isalpha()
+}
+"""The models of `documents`, by name."""
 
 
 def completed(document: dict[str, Any], routes: Iterable[Route]) -> dict[str, Any]:
@@ -58,7 +63,8 @@ def completed(document: dict[str, Any], routes: Iterable[Route]) -> dict[str, An
         if route.include_in_schema and 422 not in route.responses:
             document["paths"][route.path][route.method.lower()]["responses"].pop("422", None)
     _, schemas = models_json_schema(
-        [(model, "validation") for model in _MODELS], ref_template="#/components/schemas/{model}"
+        [(model, "validation") for model in (WindowSpec, *SCHEMAS.values())],
+        ref_template="#/components/schemas/{model}",
     )
     document["components"] = {
         "schemas": dict(sorted(schemas["$defs"].items())),

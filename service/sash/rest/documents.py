@@ -30,43 +30,6 @@ from sash_engine.windows.batches import batch
 from sash_engine.windows.spec.policies import AggregateSpec
 from sash_engine.windows.spec.window import WindowSpec
 
-__all__ = [
-    "NAMED",
-    "WRITER",
-    "Admit",
-    "Admitted",
-    "Aggregates",
-    "Answer",
-    "Answers",
-    "AnswersAt",
-    "Bulks",
-    "Changed",
-    "Columns",
-    "Commit",
-    "Entry",
-    "Event",
-    "Eviction",
-    "Groups",
-    "Keys",
-    "Move",
-    "Named",
-    "Origin",
-    "PairAnswers",
-    "Pairs",
-    "Problem",
-    "Punctuation",
-    "Removed",
-    "Series",
-    "SeriesGroups",
-    "Staged",
-    "Status",
-    "Topology",
-    "Window",
-    "Windows",
-    "Written",
-    "reference",
-]
-
 
 def reference(model: type) -> dict[str, str]:
     """Return what stands for a model's schema in the OpenAPI document."""

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from sash.access.tls import CERTIFIED
 from sash.admission import Admission, Lease
 from sash.context import CALL, CallContext
-from sash.rest.bodies import ARROW, LINES, OCTETS, parsed_bytes
-from sash.rest.connection import FORWARDED, LIMIT
-from sash.rest.exchange import ANSWERS, until_read
+from sash.rest.bodies import ARROW, LINES, OCTETS, Gone, parsed_bytes, parts_of
+from sash.rest.connection import ANSWERS, FORWARDED, LIMIT, SMALL_BYTES, Exchange
 from sash.rest.guards import Guard
 from sash.rest.lines import PART_BYTES
 from sash.rest.problems import of_error
@@ -37,9 +35,6 @@ BODY = "sash.body"
 
 _MOUNT = "sash.mount"
 """In the scope of a request: the `Mount` of its path, once it was looked for."""
-
-SMALL_BYTES = 65_536
-"""Bodies up to this size need no memory set aside: evictions and deletes go on when memory is nearly used up."""
 
 _STREAMED = OCTETS.encode()
 _COLUMNS = ARROW.encode()
@@ -114,16 +109,16 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of HTTP."""
-        applied = scope[ANSWERS].let_follow
+        exchange: Exchange = scope[ANSWERS]
         # Never that of the request before.
-        CALL.set(CallContext(lambda: scope["headers"], lambda: _address(scope), applied=applied))
+        CALL.set(CallContext(lambda: scope["headers"], lambda: _address(scope), applied=exchange.let_follow))
         path = scope["path"]
         if (limit := scope.get(LIMIT)) is not None and path not in ALWAYS:
             error = Unavailable("there are too many connections", limit=limit, retry_after_s=1.0)
-            scope[ANSWERS].keeps = False
+            exchange.keeps = False
             await self._answer(of_error(error, scope["method"], path), scope, receive, send)
             return
-        refusal, scope[ANSWERS].more = self._guard.checked(scope)
+        refusal, exchange.more = self._guard.checked(scope)
         if refusal is not None:
             await self._answer(refusal, scope, receive, send)
             return
@@ -147,7 +142,7 @@ class Entrance:
         lease = Lease(admission, client[0] if client else "")
         try:
             try:
-                body = None if reads else scope[ANSWERS].small_body(SMALL_BYTES)
+                body = None if reads else exchange.small_body(SMALL_BYTES)
                 if body is not None:
                     scope[BODY] = body
                 if reads or body is not None:
@@ -157,16 +152,16 @@ class Entrance:
                 else:
                     receive = await self._body(lease, scope, receive)
                 lease.enter()
-                scope[ANSWERS].has_place = True
+                exchange.has_place = True
             except Unavailable as error:
                 await mount.refuse(scope, receive, send, error)
                 return
-            except ClientDisconnect:
+            except Gone:
                 return
             await lease.metered(mount.app(scope, receive, send), reads)
             if lease.memory.held:
                 lease.worked()
-                await until_read(scope, lease.memory)
+                await exchange.until_read(lease.memory)
         finally:
             lease.close()
 
@@ -194,14 +189,7 @@ class Entrance:
             is_json = not (kind.startswith((_COLUMNS, *_LINES)) or b"proto" in kind)
             return _Body(receive, lease, announced, is_json, in_parts)
         lease.check()
-        message = await receive()
-        parts = [message.get("body", b"")]
-        while message.get("more_body", False):
-            message = await receive()
-            parts.append(message.get("body", b""))
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        body = scope[BODY] = parts[0] if len(parts) == 1 else b"".join(parts)
+        body = scope[BODY] = b"".join([part async for part in parts_of(receive)])
         pending = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def once() -> Message:

@@ -13,7 +13,6 @@ Sources: RFC 9110 (Host, 421), the WHATWG's Fetch standard (Origin, CORS).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from http import HTTPStatus
 from ipaddress import ip_address
 
@@ -47,7 +46,11 @@ class Guard:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._hosts = _Hosts(settings.host, settings.allowed_hosts)
+        self._names = {"localhost", settings.host.lower(), *settings.allowed_hosts}
+        self._below = tuple(name[1:] for name in self._names if name.startswith("*."))
+        # A service that listens on all addresses of a machine is called by any of them. An address as Host is none that
+        # a foreign site's name leads to.
+        self._any_address = _is_unspecified(settings.host)
         self._origins = frozenset(origin.encode() for origin in settings.cors_origins)
         self._known: set[bytes] = set()
 
@@ -77,7 +80,7 @@ class Guard:
             return None  # browsers speak later versions
         if hosts != 1:
             return of_status(HTTPStatus.BAD_REQUEST, f"a request has one Host, not {hosts}")
-        if not self._hosts.allow(host.decode("latin-1")):
+        if not self._is_allowed(host.decode("latin-1")):
             return of_status(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"Host {host[:80].decode('latin-1')!r} is not allowed; SASH_ALLOWED_HOSTS names the hosts that are, "
@@ -86,6 +89,17 @@ class Guard:
         if len(self._known) < _KNOWN_MAX:
             self._known.add(host)
         return None
+
+    def _is_allowed(self, host: str) -> bool:
+        found = _HOST.fullmatch(host)
+        name = "" if found is None else (found["address"] or found["name"]).lower()
+        if name in self._names or "*" in self._names or name.endswith(self._below):
+            return name != ""
+        try:
+            address = ip_address(name)
+        except ValueError:
+            return False
+        return self._any_address or address.is_loopback
 
     def _check_origin(self, scope: Scope, host: bytes, origin: bytes, cors: bytes) -> Response | None:
         """Return what answers a preflight, or a refusal of a write from another site; None for all other requests."""
@@ -103,33 +117,6 @@ class Guard:
     def _allowed(self, origin: bytes) -> bytes:
         """Return an origin that the settings allow; nothing for another one."""
         return origin if b"*" in self._origins or origin.lower() in self._origins else b""
-
-
-class _Hosts:
-    """The hosts that requests may name."""
-
-    def __init__(self, bound: str, further: Iterable[str]) -> None:
-        self._names = {"localhost", bound.lower(), *further}
-        self._below = tuple(name[1:] for name in self._names if name.startswith("*."))
-        # A service that listens on all addresses of a machine is called by any of them. An address as Host is none that
-        # a foreign site's name leads to.
-        self._any_address = _is_unspecified(bound)
-
-    def allow(self, host: str) -> bool:
-        name = _name_of(host)
-        if name in self._names or "*" in self._names or name.endswith(self._below):
-            return name != ""
-        try:
-            address = ip_address(name)
-        except ValueError:
-            return False
-        return self._any_address or address.is_loopback
-
-
-def _name_of(host: str) -> str:
-    """Return the name or address of a Host, without its port; nothing for what is neither."""
-    found = _HOST.fullmatch(host)
-    return "" if found is None else (found["address"] or found["name"]).lower()
 
 
 def _is_unspecified(host: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from sash.plane import Plane
 from sash_engine.errors import InvalidArgument, SashError, TooLarge
 from sash_engine.steps import Steps
 from sash_engine.windows.answers import WriteResult
-from sash_engine.windows.batches.batch import Batch, Coded, Origin
+from sash_engine.windows.batches.batch import Batch, Origin
+from sash_engine.windows.batches.stages import joined
 
 PART_ENTRIES = 16_384
 """Entries of a part of a body without a number, at least: a bulk costs little more for each entry than a larger one."""
@@ -94,10 +95,10 @@ class Lines:
             batches.append(batch)
             entries, size = entries + len(batch.times), size + block_bytes
             if entries >= part_entries or size >= PART_BYTES:
-                await self._apply(_joined(batches))
+                await self._apply(batches, entries)
                 batches, entries, size = [], 0, 0
         if batches:
-            await self._apply(_joined(batches))
+            await self._apply(batches, entries)
         return self.result
 
     async def apply_whole(self, body: bytes, origin: Origin) -> WriteResult:
@@ -111,7 +112,7 @@ class Lines:
         async def one() -> AsyncIterator[bytes]:
             yield body
 
-        batches, entries = [], 0
+        batches, entries = list[Batch](), 0
         async for batch, _ in self._batches(one()):
             batches.append(batch)
             entries += len(batch.times)
@@ -121,7 +122,7 @@ class Lines:
                     field="time",
                     limit=f"{self._entries_max} entries",
                 )
-        return await unbroken(self._plane.write(self._name, BulkInsert(_joined(batches)), origin))
+        return await unbroken(self._plane.write(self._name, BulkInsert(_whole(batches, entries)), origin))
 
     async def _batches(self, body: AsyncIterator[bytes]) -> AsyncIterator[tuple[Batch, int]]:
         """Parse a body block by block; yield each one and its length. An empty body is a block, too."""
@@ -133,11 +134,13 @@ class Lines:
         if line == 1:
             yield await self._plane.in_slices(self._reader.read(b"", line)), 0
 
-    async def _apply(self, batch: Batch) -> None:
-        for start in range(0, max(len(batch.times), 1), self._entries_max):
-            stop = min(start + self._entries_max, len(batch.times))
+    async def _apply(self, batches: Sequence[Batch], entries: int) -> None:
+        whole = _whole(batches, entries)
+        for start in range(0, max(entries, 1), self._entries_max):
+            stop = min(start + self._entries_max, entries)
             try:
-                done = await unbroken(self._plane.write(self._name, BulkInsert(_rows(batch, start, stop))))
+                part = whole.rows(np.arange(start, stop))
+                done = await unbroken(self._plane.write(self._name, BulkInsert(part)))
             except SashError as error:
                 first, last = self.applied_entries + 1, self.applied_entries + stop - start
                 error.message = f"entries {first} to {last}: {error.message}"
@@ -194,32 +197,8 @@ def _check_length(line: bytearray, lines_before: int) -> None:
         raise LineError(lines_before + 1, "the line is too long", field="body", limit=f"{LINE_BYTES_MAX} bytes")
 
 
-def _joined(batches: Sequence[Batch]) -> Batch:
+def _whole(batches: Sequence[Batch], entries: int) -> Batch:
     """Return several batches of one window as one; there is at least one."""
-    first = batches[0]
-    if len(batches) == 1:
-        return first
-    columns = {name: _column([each.columns[name] for each in batches]) for name in first.columns}
-    keys = None if first.keys is None else _column([each.keys for each in batches])
-    return Batch(np.concatenate([each.times for each in batches]), columns, keys)
-
-
-def _column(columns: Sequence[Any]) -> Any:
-    if not isinstance(columns[0], Coded):
-        return np.concatenate(columns)
-    index: dict[str, int] = {}
-    codes = []
-    for each in columns:
-        numbers = [index.setdefault(text, len(index)) for text in each.dictionary]
-        codes.append(np.array(numbers, np.int64)[each.codes])
-    return Coded(list(index), np.concatenate(codes))
-
-
-def _rows(batch: Batch, start: int, stop: int) -> Batch:
-    if start == 0 and stop == len(batch.times):
-        return batch
-    columns = {
-        name: column.part(start, stop) if isinstance(column, Coded) else column[start:stop]
-        for name, column in batch.columns.items()
-    }
-    return Batch(batch.times[start:stop], columns, None if batch.keys is None else batch.keys.part(start, stop))
+    whole = joined(batches, entries)
+    assert isinstance(whole, Batch)
+    return whole

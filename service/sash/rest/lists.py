@@ -16,7 +16,7 @@ from sash.rest.large_json import LongList
 from sash.rest.scalars import NowNs, flag, integer, number, text, tick
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMPY_TYPES, FieldType
-from sash_engine.steps import ROWS, Steps, finished, spans_of
+from sash_engine.steps import ROWS, Steps, spans_of
 from sash_engine.windows.batches.batch import Coded
 from sash_engine.windows.spec.window import WindowSpec
 from sash_wire.nulls import mark_of, split
@@ -27,17 +27,8 @@ Values: TypeAlias = "list[Any] | LongList | _Filled"
 Array = npt.NDArray[Any]
 
 
-def column_of(values: list[Any], kind: FieldType, name: str) -> Array | Coded:
-    """Return values as a column of a type.
-
-    Raises:
-        InvalidArgument: a value is of another type; `field` names it: ``delay[17]``.
-    """
-    return finished(column_steps(values, kind, name))
-
-
 def nullable_steps(values: Values, spec: WindowSpec, name: str) -> Steps[dict[str, Array | Coded]]:
-    """Return the values of a field, and its mark if it may be null; raises as `column_of`."""
+    """Return the values of a field, and its mark if it may be null; raises as `column_steps`."""
     kind = spec.fields[name]
     if name not in (spec.nullable or ()):
         return {name: (yield from column_steps(values, kind, name))}
@@ -68,6 +59,11 @@ class _Filled:
 
 
 def column_steps(values: Values, kind: FieldType, name: str) -> Steps[Array | Coded]:
+    """Return values as a column of a type.
+
+    Raises:
+        InvalidArgument: a value is of another type; `field` names it: ``delay[17]``.
+    """
     if kind == "string":
         return (yield from coded_steps(values, name))
     return (yield from number_steps(values, NUMPY_TYPES[kind], name))

@@ -63,28 +63,14 @@ class Problem(Response):
         title: str,
         status: int,
         detail: str,
-        *,
-        reason: str | None = None,
-        field: str | None = None,
-        limit: str | None = None,
         headers: Mapping[str, str] | None = None,
-        more: Mapping[str, object] | None = None,
+        **more: object,
     ) -> None:
-        document: dict[str, object] = {"type": kind, "title": title, "status": int(status), "detail": _short(detail)}
-        if reason is not None:
-            document["reason"] = reason
-        if field is not None:
-            document["field"] = _short(field)
-        if limit is not None:
-            document["limit"] = _short(limit)
-        document.update(more or {})
-        document["request_id"] = request = request_id()
-        super().__init__(
-            orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE),
-            status,
-            {**(headers or {}), HEADER: request},
-            MEDIA_TYPE,
-        )
+        document = {"type": kind, "title": title, "status": int(status), "detail": detail, **more}
+        told = {name: _short(each) for name, each in document.items() if each is not None}
+        told["request_id"] = request = request_id()
+        content = orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
+        super().__init__(content, status, {**(headers or {}), HEADER: request}, MEDIA_TYPE)
 
 
 def kind_of(error: errors.SashError) -> type[errors.SashError]:
@@ -115,11 +101,12 @@ def of_error(error: Exception, method: str, path: str, more: Mapping[str, object
         words.capitalize(),
         STATUSES[kind],
         error.message,
+        headers,
         reason=reason,
         field=error.field,
         limit=error.limit,
-        headers=headers,
-        more={"unchanged": True, **(more or {})} if error.unchanged else more,
+        unchanged=True if error.unchanged else None,
+        **(more or {}),
     )
 
 
@@ -127,10 +114,12 @@ def of_status(
     status: int, detail: str, headers: Mapping[str, str] | None = None, *, reason: str | None = None
 ) -> Problem:
     """Return a problem of HTTP itself: an unknown path, a method that a path does not take."""
-    return Problem("about:blank", HTTPStatus(status).phrase, status, detail, reason=reason, headers=headers)
+    return Problem("about:blank", HTTPStatus(status).phrase, status, detail, headers, reason=reason)
 
 
-def _short(text: str) -> str:
+def _short(text: object) -> object:
+    if not isinstance(text, str):
+        return text
     # A lone surrogate, which a client can send escaped, has no UTF-8.
     clean = text.encode("utf-8", "replace").decode()
     return clean if len(clean) <= TEXT_CHARACTERS_MAX else clean[: TEXT_CHARACTERS_MAX - 1] + "…"

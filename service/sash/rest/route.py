@@ -25,15 +25,16 @@ from typing import Any, Literal, get_args
 
 import orjson
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from sash.rest.answers import json_bytes
-from sash.rest.bodies import JSON
-from sash.rest.call import SAFE, Call, Edge, Gone
+from sash.rest.bodies import JSON, Gone
+from sash.rest.call import SAFE, Call, Edge
+from sash.rest.connection import Whole
 from sash.rest.documents import Problem, reference
-from sash.rest.exchange import Whole
 from sash.rest.models import Described, Document, Parameters
 from sash.rest.problems import MEDIA_TYPE, of_error, of_status
 from sash_engine.errors import NotFound
@@ -139,20 +140,12 @@ class Route(APIRoute):
         return super().matches(scope) if scope["path"].endswith(self._end) else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of this path."""
-        app = scope["app"]
+        """Answer a request of this path, as its handler says."""
+        app, name = scope["app"], scope["path_params"].get("name")
+        edge: Edge = app.edge
+        found: Any
         if scope["method"] != self.method:
-            await app.finish(wrong_method(scope, app.methods(self.path)), scope, receive, send)
-            return
-        name = scope["path_params"].get("name")
-        await app.finish(await self.answered(app.edge, scope, receive, name), scope, receive, send)
-
-    async def answered(self, edge: Edge, scope: Scope, receive: Receive, name: str | None) -> Whole | Response | None:
-        """Call the handler; return its answer. None: the caller has gone.
-
-        Args:
-            name: the window's.
-        """
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(app.methods(self.path))})
         if traces.tracer is not None:
             traces.rename(f"{scope['method']} {self.path}")
         pretty = b"pretty" in scope["query_string"] and _takes_pretty(scope)
@@ -178,13 +171,17 @@ class Route(APIRoute):
             if type(found) is bytes:
                 found = Whole(self._status, b"application/json", found, b"\n")
         except Gone:
-            return None
+            return
         except Exception as error:
-            if isinstance(error, NotFound) and (taken := scope["app"].methods(scope["path"])):
+            if isinstance(error, NotFound) and (taken := app.methods(scope["path"])):
                 found = wrong_method(scope, taken)  # a window may be called `import`, but none is
             else:
                 found = of_error(error, scope["method"], scope["path"])
-        return _pretty(found) if pretty else found
+        if pretty:
+            found = _pretty(found)
+        if isinstance(found, Response) and found.status_code >= HTTPStatus.BAD_REQUEST:
+            app.metrics.count_rejected("rest", str(int(found.status_code)))
+        await found(scope, receive, send)
 
 
 _PRETTY = frozenset((b"pretty", b"pretty=", b"pretty=true"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sash.context import CallContext, request_id
+from sash.rest.connection import ANSWERS
 from sash.rest.entrance import ALWAYS
 from sash_wire import traces
 
@@ -27,16 +28,11 @@ def traced(app: ASGIApp) -> ASGIApp:
             return
         attributes = {"http.request.method": scope["method"], "url.path": scope["path"][:_PATH_MAX]}
         with traces.serving(scope["method"], CallContext(lambda: scope["headers"]).trace(), attributes) as span:
-
-            def noted(message: Message) -> object:
-                if message["type"] == "http.response.start":
-                    status = int(message["status"])
-                    span.set_attribute("http.response.status_code", status)
-                    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                        traces.fail(str(status))
-                return send(message)
-
-            await app(scope, receive, noted)  # type: ignore[arg-type]
+            await app(scope, receive, send)
+            status = scope[ANSWERS].status
+            span.set_attribute("http.response.status_code", status)
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                traces.fail(str(status))
             span.set_attribute("sash.request_id", request_id())
 
     return answer

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from sash.rest.bodies import OCTETS
 from sash.rest.call import Call
-from sash.rest.exchange import ANSWERS
+from sash.rest.connection import ANSWERS
 from sash.rest.models import Parameters
 from sash.rest.route import Problems
 from sash_engine.errors import InvalidArgument
@@ -56,13 +56,14 @@ class Timed(Parameters):
         return unit
 
 
-async def arrow_imported() -> None:
-    """Import what reads and writes Arrow and CSV where no call has needed it yet.
+async def arrow_imported() -> Any:
+    """Return the module `arrow`. Import it, and what reads CSV, where no call has needed them yet.
 
     pyarrow takes 0.1 s, as long as a sixth of a start. Other calls have their turns meanwhile.
     """
     if _ARROW not in sys.modules:
         await asyncio.to_thread(import_module, _ARROW)
+    return sys.modules["sash.rest.arrow"]
 
 
 async def begun(parts: AsyncIterator[T]) -> AsyncIterator[T]:

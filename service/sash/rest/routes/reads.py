@@ -10,7 +10,17 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
-from sash.calls import INTERVAL_MS, INTERVAL_MS_MAX, INTERVAL_MS_MIN, QUIET_S, allowing, check_interval, each, key_names
+from sash.calls import (
+    INTERVAL_MS,
+    INTERVAL_MS_MAX,
+    INTERVAL_MS_MIN,
+    QUIET_S,
+    allowing,
+    check_interval,
+    each,
+    joined,
+    key_names,
+)
 from sash.limits.memory import apart
 from sash.rest import columns, documents
 from sash.rest.answers import (
@@ -18,20 +28,21 @@ from sash.rest.answers import (
     answers_json,
     bulk_document,
     json_bytes,
-    pairs_json,
-    series_groups_json,
-    series_json,
+    pairs_steps,
+    series_groups_steps,
+    series_steps,
 )
 from sash.rest.bodies import ARROW, JSON
 from sash.rest.call import Call
-from sash.rest.exchange import Whole
+from sash.rest.connection import Whole
 from sash.rest.models import ABSENT, Int64, Texts, Time
 from sash.rest.route import STORED, Problems, Route, content, needs, told
 from sash.rest.routes.common import BINARY, NO_VALUES, Name, Timed, arrow_imported, begun, streamed
 from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
-from sash_engine.windows.answers import Page
+from sash_engine.steps import Steps
+from sash_engine.windows.answers import Answer, Page
 from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.questions import AnswersAt, EntriesQuery, KeysQuery, RangeQuery, SeriesQuery
 from sash_engine.windows.questions import Query as Question
@@ -155,8 +166,8 @@ async def query(call: Call, name: Name, asked: Annotated[Querying, Query()]) -> 
     question = asked.question()
     unit = await asked.iso_unit(call, name)
     with allowing(asked.partial) as missing:
-        found = await _answers(call, name, question, unit)
-    return _told(found, missing)
+        found = await call.plane.ask(name, question)
+    return _told(await _answers(call, name, question, found, unit), missing)
 
 
 @ROUTER.get(
@@ -197,15 +208,17 @@ async def series(call: Call, name: Name, asked: Annotated[Bucketing, Query()]) -
     with allowing(asked.partial) as missing:
         found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
-        await arrow_imported()
-        from sash.rest import arrow
-
-        parts = arrow.stream_of_groups(found, how.by or ()) if isinstance(found, Page) else arrow.stream_of(found)
-        return Whole(200, ARROW.encode(), parts)
+        arrow = await arrow_imported()
+        return Whole(200, ARROW.encode(), arrow.stream_of(found, how.by or ()))
     ticks = parse_duration(step or asked.gap or "", (await call.plane.look_up(name)).time_unit, "step")
     if isinstance(found, Page):
-        return _told(await series_groups_json(found, start, end, ticks, call.plane.in_slices, unit), missing)
-    return _told(await series_json(found, start, end, ticks, call.plane.in_slices, unit), missing)
+        return await _written(call, series_groups_steps(found, start, end, ticks, unit), missing)
+    return await _written(call, series_steps(found, start, end, ticks, unit), missing)
+
+
+async def _written(call: Call, steps: Steps[list[bytes]], missing: set[int]) -> bytes:
+    """A JSON document that is made in steps, and the shards that it lacks."""
+    return _told(await joined(await call.plane.in_slices(steps)), missing)
 
 
 def _told(document: bytes, missing: set[int]) -> bytes:
@@ -232,19 +245,15 @@ async def answers_at(call: Call, name: Name, asked: Annotated[Pairing, Query()])
             columns.pairs_steps(await call.json(columns=True), spec, call.plane.now_ns)
         )
     else:
-        await arrow_imported()
-        from sash.rest import arrow
-
+        arrow = await arrow_imported()
         times, keys, known_at = await call.read(lambda body: arrow.pairs_of(body, spec))
     question = AnswersAt(times, keys, asked.lookback, asked.conditions(), asked.aggregate, known_at)
     with allowing(asked.partial) as missing:
         found = await call.plane.ask(name, question)
     if call.prefers(ARROW):
-        await arrow_imported()
-        from sash.rest import arrow
-
+        arrow = await arrow_imported()
         return Whole(200, ARROW.encode(), arrow.stream_of_pairs(found))
-    return _told(await pairs_json(found, call.plane.in_slices), missing)
+    return await _written(call, pairs_steps(found), missing)
 
 
 @ROUTER.get(
@@ -263,7 +272,7 @@ async def watch(call: Call, name: Name, asked: Annotated[Watching, Query()]) -> 
     unit = await asked.iso_unit(call, name)
 
     async def look() -> bytes:
-        return await _answers(call, name, question, unit)
+        return await _answers(call, name, question, await call.plane.ask(name, question), unit)
 
     await apart(look())  # refuses a wrong question before the stream begins
     chosen = ("json", name, *asked.model_dump().values())
@@ -310,16 +319,13 @@ async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) 
     bulks = await begun(each(await call.plane.ask(name, question)))
     spec = await call.plane.look_up(name)
     if call.prefers(ARROW) and not asked.known:
-        await arrow_imported()
-        from sash.rest import arrow
-
+        arrow = await arrow_imported()
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
     return streamed(_json_bulks(bulks, spec, unit), JSON)
 
 
-async def _answers(call: Call, name: str, question: Question, unit: str | None) -> bytes:
+async def _answers(call: Call, name: str, question: Question, found: list[Answer], unit: str | None) -> bytes:
     """The document of a query's answers; `unit` as of `answers_json`."""
-    found = await call.plane.ask(name, question)
     spec = await call.plane.look_up(name) if question.partials else None
     return await answers_json(found, spec, call.plane.in_slices, unit=unit)
 

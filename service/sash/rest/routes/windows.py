@@ -11,9 +11,10 @@ from starlette.responses import Response, StreamingResponse
 
 from sash.calls import each, shielded, unbroken
 from sash.rest import documents, examples
-from sash.rest.answers import json_response, window_document
+from sash.rest.answers import json_bytes, window_document
 from sash.rest.bodies import JSON, OCTETS, YAML
 from sash.rest.call import Call
+from sash.rest.connection import Whole
 from sash.rest.documents import Window
 from sash.rest.models import ABSENT, Parameters
 from sash.rest.route import STORED, Route, content, needs, told
@@ -39,11 +40,12 @@ ROUTER = APIRouter(route_class=Route, tags=["windows"])
         "admin", {JSON: content(WindowSpec, examples.SPEC), YAML: content(WindowSpec, examples.SPEC_YAML)}
     ),
 )
-async def create_window(call: Call) -> Response:
+async def create_window(call: Call) -> Whole:
     document = await (call.json(bytes_max=MAX_SPEC_BYTES) if call.kind == JSON else call.yaml(MAX_SPEC_BYTES))
     spec = WindowSpec.parse(document)
     window, created = await unbroken(call.plane.create(spec))
-    return json_response(window_document(window), HTTPStatus.CREATED if created else HTTPStatus.OK)
+    status = HTTPStatus.CREATED if created else HTTPStatus.OK
+    return Whole(status, b"application/json", json_bytes(window_document(window)), b"\n")
 
 
 @ROUTER.get(

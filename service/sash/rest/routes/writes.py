@@ -97,11 +97,10 @@ async def bulk_insert(call: Call, name: Name, beside: Annotated[Beside, Query()]
     limits apply. These are parameters only if the body is not JSON: a JSON body has them as members.
     """
     spec = await call.plane.look_up(name)  # before the body is read: it may be long, and the window unknown
-    entries_max = call.edge.settings.max_entries_per_write
     if call.kind in LINES:
-        lines = Lines(call.plane, name, await _reader(call, spec), entries_max)
+        lines = Lines(call.plane, name, await _reader(call, spec), call.entries_max)
         return await _lines(call, name, lines, beside.origin())
-    batch, origin = await _numbered(call, spec, beside)
+    batch, origin = await _rows(call, spec, beside)
     return write_document(await unbroken(call.plane.write(name, BulkInsert(batch), origin)))
 
 
@@ -121,8 +120,7 @@ async def admit(call: Call, name: Name) -> dict[str, Any]:
     document = await call.json(columns=True)
     origin, limits = columns.taken_origin(document, spec), columns.taken_limits(document, spec)
     if type(document.get("time")) in (list, LongList):
-        entries_max = call.edge.settings.max_entries_per_write
-        batch = await call.plane.in_slices(columns.batch_steps(document, spec, entries_max, call.plane.now_ns))
+        batch = await call.plane.in_slices(columns.batch_steps(document, spec, call.entries_max, call.plane.now_ns))
     else:
         batch = Rows.of_row(spec, *columns.entry_of(document, spec, call.plane.now_ns))
     return admission_document(await unbroken(call.plane.write(name, Admit(batch, limits), origin)))
@@ -173,7 +171,7 @@ async def retract(call: Call, name: Name, beside: Annotated[Beside, Query()]) ->
     from the newest on to find it. Parameters are those of bulk-insert.
     """
     spec = named(await call.plane.look_up(name, "retract"))
-    batch, origin = await _numbered(call, spec, beside, True)
+    batch, origin = await _rows(call, spec, beside, True)
     return change_document(await unbroken(call.plane.write(name, Retract(batch), origin)))
 
 
@@ -192,28 +190,26 @@ async def update(call: Call, name: Name, beside: Annotated[Beside, Query()]) -> 
     """
     spec = await call.plane.look_up(name, "update")
     named(spec)
-    batch, origin = await _numbered(call, spec, beside, True)
+    batch, origin = await _rows(call, spec, beside, True)
     return change_document(await unbroken(call.plane.write(name, Update(batch), origin)))
 
 
-async def _numbered(
-    call: Call, spec: WindowSpec, beside: Beside, names: bool = False
+async def _rows(
+    call: Call, spec: WindowSpec, beside: Beside | None = None, names: bool = False
 ) -> tuple[AnyBatch, Origin | None]:
     """Return the columns of a body and who sends them.
 
     Args:
-        beside: what the parameters say of who sends them.
+        beside: what the parameters say of who sends them; None: nobody needs to know.
         names: whether the rows name entries: `time` may be missing then.
     """
-    entries_max = call.edge.settings.max_entries_per_write
     if call.kind == JSON:
         document = await call.json(columns=True)
-        origin = columns.taken_origin(document, spec)
-        return await call.plane.in_slices(
-            columns.batch_steps(document, spec, entries_max, call.plane.now_ns, names)
-        ), origin
-    origin = beside.origin()
-    return await _arrow(call, spec, names), origin
+        origin = None if beside is None else columns.taken_origin(document, spec)
+        steps = columns.batch_steps(document, spec, call.entries_max, call.plane.now_ns, names)
+        return await call.plane.in_slices(steps), origin
+    origin, arrow = None if beside is None else beside.origin(), await arrow_imported()
+    return await call.read(lambda body: arrow.batch_of(body, spec, call.entries_max, names)), origin
 
 
 @ROUTER.post(
@@ -245,25 +241,8 @@ class Batch(Parameters):
     openapi_extra=needs("write", _COLUMNS),
 )
 async def stage(call: Call, name: Name, part: Annotated[Batch, Query()]) -> dict[str, Any]:
-    write = call.plane.write(name, StageBatch(await _part(call, name), part.query, part.batch))
-    return staged_document(await unbroken(write))
-
-
-async def _part(call: Call, name: str) -> AnyBatch:
-    spec = await call.plane.look_up(name)
-    entries_max = call.edge.settings.max_entries_per_write
-    if call.kind == JSON:
-        document = await call.json(columns=True)
-        return await call.plane.in_slices(columns.batch_steps(document, spec, entries_max, call.plane.now_ns))
-    return await _arrow(call, spec)
-
-
-async def _arrow(call: Call, spec: WindowSpec, names: bool = False) -> AnyBatch:
-    await arrow_imported()
-    from sash.rest import arrow
-
-    entries_max = call.edge.settings.max_entries_per_write
-    return await call.read(lambda body: arrow.batch_of(body, spec, entries_max, names))
+    batch, _ = await _rows(call, await call.plane.look_up(name))
+    return staged_document(await unbroken(call.plane.write(name, StageBatch(batch, part.query, part.batch))))
 
 
 async def _reader(call: Call, spec: WindowSpec) -> LineReader:
