@@ -173,7 +173,8 @@ class Route(APIRoute):
         except Gone:
             return
         except Exception as error:
-            if isinstance(error, NotFound) and (taken := app.methods(scope["path"])):
+            taken = app.methods(scope["path"]) if isinstance(error, NotFound) else ()
+            if taken and scope["method"] not in taken:
                 found = wrong_method(scope, taken)  # a window may be called `import`, but none is
             else:
                 found = of_error(error, scope["method"], scope["path"])
