@@ -244,3 +244,9 @@ def test_only_arrow_needs_arrow():
 @pytest.mark.parametrize("kind", ["float64", "int64", "bool", "string"])
 def test_no_values_are_an_empty_column(kind):
     assert len(to_column([], kind, "delay")) == 0
+
+
+def test_nulls_in_a_dictionary_of_numbers_are_missing():
+    values = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array([1.5, None]))
+    with pytest.raises(InvalidArgument, match="first in row 1"):
+        to_column(values, "float64", "v")

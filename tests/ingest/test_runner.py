@@ -377,3 +377,9 @@ def test_a_file_of_letters_has_what_is_no_text_in_base64(tmp_path):
     assert [(each.get("record", ""), each.get("record_base64")) for each in found] == [
         ("{", None), ("", "/w=="), (None, None)], "they are stored before it is closed"  # fmt: skip
     letters.close()
+
+
+def test_a_part_of_records_has_what_stands_beside_them():
+    records = Records("s", [1, 2, 3], [b"a", b"b", b"c"], {"key": ["x", "y", "z"]})
+    assert records.part(1) == Records("s", [2, 3], [b"b", b"c"], {"key": ["y", "z"]})
+    assert records.part(0, 2) == Records("s", [1, 2], [b"a", b"b"], {"key": ["x", "y"]})
