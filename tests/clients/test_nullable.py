@@ -35,6 +35,8 @@ OBJECTS = np.array(["a", None, "b"], object)
         (np.ma.masked_array(OBJECTS, [False, False, True]), "string", ["a", None, None]),
         (np.ma.masked_array([1, 2], [False, True]), "int64", [1, None]),
         ([1.0, np.ma.masked, None], "float64", [1.0, None, None]),
+        ([np.ma.masked, 1.0], "float64", [None, 1.0]),
+        ((2, np.ma.masked), "int64", [2, None]),
         ([2**62 + 1, None], "int64", [2**62 + 1, None]),
         ([None, 1], "float64", [None, 1.0]),
         ([], "string", []),

@@ -146,15 +146,20 @@ def test_the_same_answers_as_from_rows(spark, client, target):
             same(ours, theirs)
 
 
-def test_few_panes_are_divided_by_calls(spark, client, target):
-    aggregates = {"sum": {"function": "sum", "field": "i"}}
-    client.create_window(SPEC | {"name": "panes", "aggregates": aggregates})
+@pytest.mark.parametrize(
+    ("function", "brought"), [("sum", False), ("sum", True), ("first", False)], ids=["as they are", "by key", "ordered"]
+)
+def test_few_panes_are_divided(spark, client, target, function, brought):
+    client.create_window(SPEC | {"name": "panes", "aggregates": {"it": {"function": function, "field": "i"}}})
     options = {"window": "panes", "time": "at", "key": "k", "query": "q", "rows_per_call": 100}
     sink = sash_sink(target, preaggregate=True, **options)
     rows = rows_of(1000, start_s=0)
-    sink(spark.createDataFrame(rows, SCHEMA).repartition(3), 0)
+    frame = spark.createDataFrame(rows, SCHEMA)
+    sink(frame.repartition("k") if brought else frame.repartition(3), 0)
     panes = len({(row[1], (row[0] - EPOCH) // dt.timedelta(minutes=1)) for row in rows})
-    assert panes <= sink.total.staged <= panes + 13
+    tasks = 1 if brought or function == "first" else 3
+    assert panes <= sink.total.staged <= tasks * panes + 13
+    assert tasks == 1 or sink.total.staged > panes + 13
     assert sink.total.inserted == 1000
 
 

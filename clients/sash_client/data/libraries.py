@@ -119,12 +119,11 @@ def present(values: Any, name: str, texts: bool = False) -> tuple[Any, Mask | No
             else values.data
         )
     items = values
-    if not (texts and isinstance(values, list | tuple)):
+    if not isinstance(values, list | tuple):
         array = np.asarray(values)
         if array.dtype.kind != "O" or array.ndim != 1:  # texts of a fixed width are not what was given
             return values if array.dtype.kind in "SU" else array, None
-        if not isinstance(values, list | tuple):
-            values, items = array, array.tolist()
+        values, items = array, array.tolist()
     odd = {kind for kind in set(map(type, items)) if kind.__name__ in _NULLS or (texts and issubclass(kind, float))}
     if not odd:
         return values, None

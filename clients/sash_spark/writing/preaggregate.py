@@ -7,17 +7,18 @@
                                     granularity 10m
 
 A pane folds the rows of one key and one granule of the window's `granularity`. The engine makes panes in the tasks as
-the window does, so a window can have any aggregate, and the packages of plug-ins must be on the executors. All rows of
-a key are in one task. A task folds `rows_per_call` rows at a time: a pane that is divided by them is two rows.
+the window does, so a window can have any aggregate, and the packages of plug-ins must be on the executors. A task folds
+its own rows, `rows_per_call` at a time. A pane whose rows are divided by them, or by tasks, travels in as many parts,
+and the window folds these.
 
 The answers are those of a window that is fed with the rows. Floats differ by the order in which they are added up,
 quantiles and frequent items are within the error of their sketches. Spark does not keep the order of rows. So where the
-order matters (`first`, `last`, ties of `arg_max` and of `m4`, `collect`), rows of a micro-batch are ordered by their
-times, and rows of equal times by their values.
+order matters (`first`, `last`, ties of `arg_max` and of `m4`, `collect`), all rows of a key go into one task, by their
+times, and rows of equal times by their values. Without keys that is a single task.
 
 A row without a time, a key or a value fails the micro-batch, with and without pre-aggregation.
 
-Cost: less for the network and the service, more for Spark, which moves all rows of a key into one task.
+Cost: less for the network and the service, more for Spark, which sorts the rows of a task.
 
 Source: Gray et al., "Data cube", ICDE 1996, for the aggregates that combine; panes as in the service.
 """
@@ -83,7 +84,7 @@ def _translated() -> Iterator[None]:
 def prepared(
     rows: DataFrame, document: Mapping[str, Any], time: str, keys: Sequence[str], fields: Mapping[str, str]
 ) -> DataFrame:
-    """Return rows as tasks fold them: those of a key in one task, by time, and by their values where an order matters.
+    """Return rows as tasks fold them: by key and time; where an order matters by their values, a key in one task.
 
     Args:
         rows: with these columns.
@@ -94,8 +95,9 @@ def prepared(
     for name, column in fields.items():
         if isinstance(rows.schema[column].dataType, DecimalType):
             rows = rows.withColumn(column, F.col(column).cast("double" if spec.fields[name] == "float64" else "bigint"))
-    rows = rows.repartition(*keys) if keys else rows.coalesce(1)
     ordered = not all(monoid.commutative for monoid, _ in spec.monoids().values())
+    if ordered:
+        rows = rows.repartition(*keys) if keys else rows.repartition(1)
     # By key and time in any case, so that the rows of a pane come together, and few panes are divided.
     return rows.sortWithinPartitions(*dict.fromkeys([*keys, time, *(fields.values() if ordered else ())]))
 

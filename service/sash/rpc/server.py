@@ -5,10 +5,10 @@
                               └─ a write whose client has gone is waited for by nobody, and goes on
 
 Every method runs on the event loop, and only writes wait, for the tier; so the plane needs no lock and REST shares the
-loop. The threaded server was the other candidate (`bench/edges.py`, server's CPU µs per call, asyncio on uvloop against
-threads, two shared cores): Insert one at a time 465 and 411, 16 in flight 375 and 249, BulkInsert of 16,384 entries one
-at a time 934 and 1,107, four in flight 881 and 940. Threads are cheaper where many single inserts press, dearer in
-bulk, and every open stream would hold one of them.
+loop. The threaded server was the other candidate (measured once: the server's µs of CPU per call, asyncio on uvloop
+against threads, two shared cores): Insert one at a time 465 and 411, 16 in flight 375 and 249, BulkInsert of 16,384
+entries one at a time 934 and 1,107, four in flight 881 and 940. Threads are cheaper where many single inserts press,
+dearer in bulk, and every open stream would hold one of them.
 """
 
 from __future__ import annotations
