@@ -108,7 +108,7 @@ def present(values: Any, name: str, texts: bool = False) -> tuple[Any, Mask | No
         return _present_in_arrow(values, name)
     if is_pandas(values):
         if not isinstance(values.dtype, np.dtype):
-            return _kept(values, np.asarray(values.notna(), bool))
+            return _kept(values, ~np.asarray(values.isna(), bool))  # arrays have no `notna`
         values = values.to_numpy()
     if isinstance(values, np.ma.MaskedArray):
         if values.dtype.kind != "O" and values.ndim == 1:
