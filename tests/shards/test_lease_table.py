@@ -188,6 +188,18 @@ def test_shards_are_taken_from_a_process_only_if_it_is_gone_still(server: RedisS
         other.close()
 
 
+def test_each_heartbeat_changes_its_row_whatever_the_clock_says(server: RedisServer, table: LeaseTable) -> None:
+    def row_after(row: bytes) -> bytes:
+        edit(server, "p:me", row)
+        return table.beat(Member("me", 0)).rows["me"]
+
+    end, rest = table.beat(Member("me", 0)).rows["me"].split(b" ", 1)
+    ahead = int(end) + 10**7  # the clock of Redis was set back since
+    assert row_after(b"%d %s" % (ahead, rest)) == b"%d %s" % (ahead + 1, rest)
+    assert table.beat(Member("me", 0)).rows["me"] == b"%d %s" % (ahead + 2, rest)
+    assert int(end) <= int(row_after(b"%s %s" % (b"9" * 16, rest)).split()[0]) < ahead, "nobody means that deadline"
+
+
 def test_a_shard_is_given_away_only_by_who_describes_itself_so_still(table: LeaseTable) -> None:
     early = Member("me", 0, address="a:1")
     table.beat(early)

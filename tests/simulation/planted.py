@@ -427,6 +427,11 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "        if not self.shards.hosted:\n            self._elsewhere",
         "        if False:\n            self._elsewhere",
     ),
+    "a heartbeat may leave its row as it was": (
+        "sash.shards.lease_table",
+        "math.max(now + tonumber(ARGV[2]), last + 1)",
+        "now + tonumber(ARGV[2])",
+    ),
     "a shard that was given away, perhaps, is given away later": (
         "sash.shards.leased_host",
         "            self._me = replace(self._me, doubts=self._me.doubts + 1)\n",
@@ -973,12 +978,12 @@ def main(arguments: Sequence[str]) -> int:
         for name, found in pool.imap_unordered(_found, [(name, seeds) for name in names], chunksize=1):
             missed += found.startswith("not found")
             print(f"| {name} | {found} |", flush=True)
-    print(f"{missed} of {len(names)} are not found within {seeds} seeds each")
+    print(f"{missed} of {len(names)} are not found within {seeds} runs each")
     return int(missed > 0)
 
 
 def _found(what: tuple[str, int]) -> tuple[str, str]:
-    """Plant a fault; return a seed that finds it, and how it shows. Seeds of other themes are left out."""
+    """Plant a fault; return a seed that finds it, and how it shows. Seeds of other themes are left out, uncounted."""
     name, seeds = what
     plant(name)
     if name in OWN:
@@ -988,9 +993,8 @@ def _found(what: tuple[str, int]) -> tuple[str, str]:
 
     themes, tried, seed = THEMES.get(name, ()), 0, 0
     until_s = time.process_time() + float(os.environ.get("SASH_SECONDS") or "inf")
-    for seed in range(1, seeds + 1):
-        if time.process_time() > until_s:
-            break
+    while tried < seeds and time.process_time() < until_s:
+        seed += 1
         scenario = (cluster_of_seed if name in CLUSTER else of_seed)(seed)
         if themes and scenario.theme not in themes:
             continue

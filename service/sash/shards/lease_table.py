@@ -7,7 +7,8 @@
     {PREFIX}:deployment        the id of the deployment, written once; "ID lost" once Redis was emptied
 
 A process runs as long as its heartbeats change its row. The monotonic clock of who looks measures that, see `Lives`.
-Redis' clock may jump: a row that is seen for the first time counts for a lease at least.
+Redis' clock may jump: a row that is seen for the first time counts for a lease at least, and the deadlines of a process
+only grow, so that each of its heartbeats changes its row.
 
 The table only says who should serve a shard. Whether a write is allowed, the fence of the shard's own prefix decides.
 So a table that is lost, late or wrong costs time, and no data. A row that nobody can read counts as absent.
@@ -65,18 +66,21 @@ for i = 7, #ARGV, 2 do
   if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then redis.call('HDEL', KEYS[1], ARGV[i]) end
 end
 local all = redis.call('HGETALL', KEYS[1])
-local used, number = {}, nil
+local used, number, last = {}, nil, 0
 for i = 1, #all, 2 do
   local id = string.match(all[i], '^p:(.+)$')
-  local its = id and string.match(all[i + 1], '^%d+ (%d+) ')
-  if its and id == ARGV[1] then number = #its < 7 and tonumber(its) or nil
+  local ends, its
+  if id then ends, its = string.match(all[i + 1], '^(%d+) (%d+) ') end
+  if its and id == ARGV[1] then
+    number = #its < 7 and tonumber(its) or nil
+    last = #ends < 16 and tonumber(ends) or 0
   elseif its then used[tonumber(its)] = true end
 end
 if not number or used[number] then
   number = 0
   while used[number] do number = number + 1 end
 end
-local due = string.format('%.0f', now + tonumber(ARGV[2]))
+local due = string.format('%.0f', math.max(now + tonumber(ARGV[2]), last + 1))
 redis.call('HSET', KEYS[1], 'p:' .. ARGV[1], due .. ' ' .. number .. ' ' .. ARGV[3])
 if not string.match(redis.call('HGET', KEYS[1], 'secret') or '', '^%x+$') then
   redis.call('HSET', KEYS[1], 'secret', ARGV[4])
