@@ -45,10 +45,7 @@ class Single(World):
                 await self._damaged()
             self.met[f"damaged | {'no process starts' if self.told else 'a process starts'}"] += 1
             return
-        await self.serving()
-        await asyncio.sleep(_SETTLED_S)
-        for history in self.histories.values():
-            self.checked(history.settled)
+        await self._settle()
         await compared(self, "at the end")
         await as_logged(self, "at the end")
         await all_forms(self, "at the end")
@@ -66,13 +63,17 @@ class Single(World):
         await all_forms(self, what)
         await self._emptied()
 
+    async def _settle(self) -> None:
+        """Wait until what was held back has happened, a process that stands still included."""
+        await self.serving()
+        await asyncio.sleep(max(self.loop.late_until_s - self.loop.time(), 0.0) + _SETTLED_S)
+        for history in self.histories.values():
+            self.checked(history.settled)
+
     async def _damaged(self) -> None:
         """What is answered fits, now and after another start; all else is an error that says what is damaged."""
         for what in ("damaged", "damaged, and started again"):
-            await self.serving()
-            await asyncio.sleep(_SETTLED_S)
-            for history in self.histories.values():
-                self.checked(history.settled)
+            await self._settle()
             await compared(self, what)
             (await self.serving()).die()
 

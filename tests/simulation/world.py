@@ -350,7 +350,7 @@ class World:
         if kind is None or self.served is None or self.served.process is not process:
             return
         if kind == "stopped":
-            self.loop.stop_process(process, self.random.choice([0.5, 5.0, 40.0]))
+            self.loop.stop_process(process, self.loop.late(self.random.choice([0.5, 5.0, 40.0])))
             self.met[f"stopped | {self.served.state}"] += 1
             self.note(f"process {process.number} stands still until {process.stopped_until_s:.1f}")
         elif kind == "clock":
@@ -430,8 +430,7 @@ class World:
     @staticmethod
     async def exported(served: Served, name: str) -> list[bytes]:
         """A window as a file, as a process exports it."""
-        assert served.plane is not None
-        return [part async for part in each(await served.plane.export(name))]
+        return [part async for part in each(await _open(served.plane).export(name))]
 
     async def imported(self, parts: Sequence[bytes], name: str) -> None:
         """Have the process that runs import a file."""
@@ -441,8 +440,7 @@ class World:
                 yield part
 
         plane = next(each.plane for each in self.all_served_by() if each.process is running())
-        assert plane is not None
-        await plane.restore(given(), name)
+        await _open(plane).restore(given(), name)
 
     async def resharded(self, parts: Sequence[bytes], name: str) -> ShardedPlane:
         """A deployment with another number of shards, which has a window from a file."""
@@ -620,6 +618,13 @@ class World:
     def _answer(reply: asyncio.Future[Any], answer: Any) -> None:
         if not reply.done():
             reply.set_result(answer)
+
+
+def _open(plane: Plane | None) -> Plane:
+    """The plane of a process, which takes no calls any more once it has begun to end."""
+    if plane is None:
+        raise SashUnavailable("the process ends")
+    return plane
 
 
 def _packed(details: Any) -> list[Any]:
