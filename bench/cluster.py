@@ -32,19 +32,13 @@ from bench.harness import CORES, arguments, pid_of, processor_s, service
 from sash_client import Client, SashClientError
 from sash_client.direct import DirectClient
 from sash_wire.placement import shard_of
+from tests.support.deployments import SPEC
 from tests.support.redis_servers import BINARIES, RedisServer, redis_server
 from tests.support.servers import Running
 from tests.support.waiting import wait_until
 
 SHARDS = 16
 KEYS = [f"key-{i}" for i in range(256)]
-SPEC = {
-    "name": "w",
-    "keyed": True,
-    "time_unit": "none",
-    "fields": {"v": "int64"},
-    "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
-}
 
 
 def main() -> None:
@@ -204,10 +198,10 @@ def _client(
 
         def call(i: int) -> Any:
             if operation == "insert":
-                return window.insert(first + i, fields={"v": 1}, key=keys[i % len(keys)])
+                return window.insert(first + i, fields={"value": 1}, key=keys[i % len(keys)])
             if operation == "bulk":
                 times = first + 4096 * i + np.arange(4096)
-                return window.bulk_insert(times, {"v": np.ones(4096, np.int64)}, keys=some)
+                return window.bulk_insert(times, {"value": np.ones(4096, np.int64)}, keys=some)
             return window.query(key=keys[i % len(keys)])
 
         call(0)
@@ -233,7 +227,7 @@ def takeover(entries: int, own_namespace: bool) -> None:
             keys = [KEYS[i] for i in codes.tolist()]
             with client.window("w").producer("loader") as producer:
                 for start in range(0, entries, rows):
-                    producer.bulk_insert(np.arange(start, start + rows), {"v": np.ones(rows, np.int64)}, keys=keys)
+                    producer.bulk_insert(np.arange(start, start + rows), {"value": np.ones(rows, np.int64)}, keys=keys)
                     producer.flush()
         moved = {shard_of("w", key, SHARDS): key for key in KEYS}
         moved = {shard: key for shard, key in moved.items() if owners[shard] == killed.grpc_target}

@@ -15,28 +15,8 @@ PLAIN = COUNT | {"total": {"function": "sum"}, "all": {"function": "collect"}}
 TOMORROW = time.time_ns() // 10**9 + 86_400
 
 
-@scenarios("operations.yaml")
-def test_operations(edge, scenario):
-    run(edge, scenario)
-
-
-@scenarios("questions.yaml")
-def test_questions(edge, scenario):
-    run(edge, scenario)
-
-
-@scenarios("writes.yaml")
-def test_writes(edge, scenario):
-    run(edge, scenario)
-
-
-@scenarios("groups.yaml")
-def test_groups_and_decisions(edge, scenario):
-    run(edge, scenario)
-
-
-@scenarios("refused.yaml")
-def test_what_is_refused(edge, scenario):
+@scenarios()
+def test_a_scenario(edge, scenario):
     run(edge, scenario)
 
 

@@ -41,11 +41,12 @@ def _many(loader: Loader, node: Any) -> Any:
 Loader.add_constructor("!many", _many)
 
 
-def scenarios(file: str) -> Any:
-    """Run a test for each edge and scenario of a file; it takes `edge` and `scenario`."""
+def scenarios() -> Any:
+    """Run a test for each edge and scenario of all files; it takes `edge` and `scenario`."""
     found = [
-        pytest.param(edge, scenario, id=f"{edge}-{name}")
-        for name, scenario in yaml.load((FOLDER / file).read_text(), Loader).items()
+        pytest.param(edge, scenario, id=f"{edge}-{path.stem}-{name}")
+        for path in sorted(FOLDER.glob("*.yaml"))
+        for name, scenario in yaml.load(path.read_text(), Loader).items()
         if "calls" in scenario or "refused" in scenario
         for edge in scenario.get("over", EDGES)
     ]
