@@ -6,6 +6,7 @@ import contextlib
 import queue
 import socket
 import struct
+import threading
 
 import grpc
 import pytest
@@ -23,7 +24,7 @@ from tests.support.waiting import wait_until
 
 ASKED = health_pb2.HealthCheckRequest()
 SERVING = health_pb2.HealthCheckResponse.SERVING
-HEADERS, RESET, SETTINGS = 1, 3, 4
+DATA, HEADERS, RESET, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
 
 
 class Raw:
@@ -76,6 +77,42 @@ def test_a_watcher_that_reads_nothing_keeps_nobody_waiting():
         watch = health(running).Watch(ASKED, timeout=120)
         assert next(watch).status == SERVING
         watch.cancel()
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/grpc.health.v1.Health/Watch", ASKED),
+        (
+            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+        ),
+    ],
+)
+def test_a_stream_whose_first_message_is_on_its_way_ends_with_the_service(path, asked):
+    """Its status was never sent, so it held the service for all of the grace."""
+    with running_service(shutdown_grace_s=240) as running, raw(running, 1, window=0) as (stuck,):
+        stuck.call(path)
+        asked = asked.SerializeToString()
+        stuck.send(DATA, 1, 1, struct.pack(">BI", 0, len(asked)) + asked)
+        frames = stuck.frames()
+        assert (HEADERS, 1) in frames
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        wait_until(lambda: refused(running.rest_port))
+        stuck.send(WINDOW_UPDATE, 0, 1, struct.pack(">I", 65_535))
+        rest = (kind for kind, stream in frames if stream == 1 and kind != WINDOW_UPDATE)
+        assert [next(rest), next(rest)] == [DATA, HEADERS]
+        stuck.socket.shutdown(socket.SHUT_RDWR)  # else gRPC waits for it to answer a ping
+        stopping.join()
+
+
+def refused(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_watchers_have_places():
