@@ -58,6 +58,8 @@ class LocalShard:
         self.slices = storage.slices
         self.slices.turns = held.turns
         self._closed: dict[str, str] = {}
+        self._coming: list[str] = []
+        """The windows that are being made closed, and may not be in the catalogue yet."""
         self._changed: set[str] = set()
         self.on_unsettled: Callable[[], None] = lambda: None
 
@@ -114,7 +116,7 @@ class LocalShard:
 
     async def create(self, spec: WindowSpec, token: str | None = None) -> tuple[WindowInfo, bool]:
         """Create a window, and return whether it is new; raises as `Storage.create`. With a token, it is closed."""
-        with self._coming(spec.name, token):
+        with self._made_closed(spec.name, token):
             window, created = await self._storage.create(spec)
         return self._storage.info(window), created
 
@@ -127,9 +129,11 @@ class LocalShard:
 
         Raises:
             NotFound: there is none.
-            Unavailable: it was opened, or closed with another token.
+            Unavailable: it was opened, or closed with another token, or is still being made.
         """
-        if token is not None and name in self._catalogue and self._closed.get(name) != token:
+        if token is not None and (
+            name in self._coming or (name in self._catalogue and self._closed.get(name) != token)
+        ):
             raise Unavailable(
                 f"window {name!r} is not deleted here: somebody else creates or deletes it",
                 field="window",
@@ -167,7 +171,7 @@ class LocalShard:
         admit: Callable[[str], None] = lambda _: None,
     ) -> WindowInfo:
         """Create a window from what `export` wrote; raises as `Storage.restore`. With a token, it is closed."""
-        with self._coming(name, token):
+        with self._made_closed(name, token):
             window = await self._storage.restore(parts, name, admit, derived)
         return self._storage.info(window)
 
@@ -235,18 +239,21 @@ class LocalShard:
             del self._closed[name]
 
     @contextmanager
-    def _coming(self, name: str | None, token: str | None) -> Iterator[None]:
+    def _made_closed(self, name: str | None, token: str | None) -> Iterator[None]:
         """Close a new window from its first moment on, if there is a token."""
         if token is None or name is None or name in self._catalogue:
             yield
             return
         self._close(name, token)
+        self._coming.append(name)
         try:
             yield
         except BaseException:
             if name not in self._catalogue and self._closed.get(name) == token:
                 del self._closed[name]
             raise
+        finally:
+            self._coming.remove(name)
 
     def _close(self, name: str, token: str) -> None:
         self._closed[name] = token

@@ -222,6 +222,24 @@ async def test_a_deletion_that_waits_for_a_shard_says_so_and_goes_on(plane: Shar
         await plane.delete("w")
 
 
+async def test_a_deletion_whose_process_loses_home_does_not_say_that_nothing_was_changed(plane: ShardedPlane) -> None:
+    """It goes on when the process has home again. Seed 6400103 of the simulation."""
+    calls = Calls(plane)
+    make = calls.make
+
+    async def lose_home(*args: Any, **named: Any) -> Any:
+        found = await make(*args, **named)
+        plane.shards.valid = lambda: calls.made < len(OTHERS)
+        return found
+
+    calls.make = lose_home  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match=r"is closed, and perhaps deleted; its deletion goes on") as raised:
+        await plane.delete("w")
+    assert not raised.value.unchanged
+    calls.make, plane.shards.valid = make, lambda: True  # type: ignore[method-assign]
+    assert not await settled(plane)
+
+
 async def test_a_window_that_is_being_deleted_is_created_anew_with_another_spec(plane: ShardedPlane) -> None:
     away = plane.shards.hosted.pop(1)
     with pytest.raises(Unavailable):
@@ -421,6 +439,51 @@ async def test_what_an_earlier_home_restores_stays_closed(plane: ShardedPlane) -
     assert "w" in one.catalogue
     assert not await writable(one, KEY_OF[1])
     assert not await settled(plane)
+
+
+async def test_what_is_still_being_restored_cannot_be_deleted_and_comes_closed(plane: ShardedPlane) -> None:
+    """Who began it gives it up. It was opened by that, and came. Seed 6400638 of the simulation."""
+    file = b"".join([part async for part in each(await plane.shards.hosted[1].local.export("w"))])
+    await plane.delete("w")
+    one, ends = plane.shards.hosted[1], [asyncio.Event(), asyncio.Event()]
+
+    async def parts(end: asyncio.Event):
+        yield file[:10]
+        await end.wait()
+        yield file[10:]
+
+    restoring = [asyncio.create_task(one.local.restore(parts(end), "w", token="t")) for end in ends]
+    await turns()
+    for end, restored in zip(ends, restoring, strict=True):
+        with pytest.raises(Unavailable, match="somebody else creates or deletes it"):
+            await one.local.delete("w", "t")
+        end.set()
+        with contextlib.suppress(AlreadyExists):
+            await restored
+    assert not await writable(one, KEY_OF[1])
+    assert await one.local.delete("w", "t")
+    assert await one.local.closed() == {}
+
+
+async def test_an_import_that_is_given_up_when_home_has_it_is_whole(plane: ShardedPlane) -> None:
+    plane.file = b"".join([part async for part in each(await plane.export("w"))])
+    await plane.delete("w")
+    home, has_it = plane.shards.hosted[0].local, asyncio.Event()
+    restore = home.restore
+
+    async def restore_and_wait(*args: Any) -> None:
+        await restore(*args)
+        has_it.set()
+        await asyncio.get_running_loop().create_future()
+
+    home.restore = restore_and_wait  # type: ignore[method-assign, assignment]
+    importing = asyncio.create_task(restored(plane))
+    await has_it.wait()
+    importing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await importing
+    assert await settled(plane)
+    assert (await plane.window("w")).entries == len(ROWS) + SHARDS  # that `settled` has inserted
 
 
 async def test_a_window_that_another_home_made_meanwhile_is_not_taken_for_a_new_one(

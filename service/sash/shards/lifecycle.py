@@ -172,7 +172,8 @@ class Lifecycle:
             try:
                 await self._restore(parts, name, home, token)
             except BaseException as error:
-                if not isinstance(error, Unavailable | GeneratorExit):  # which says that nothing can be awaited
+                # When the call is given up, home may have the window. After `GeneratorExit` nothing can be awaited.
+                if not isinstance(error, Unavailable | asyncio.CancelledError | GeneratorExit):
                     await self._undo(name, token)
                 raise
             await self._open(name, token, self._others)
@@ -339,10 +340,12 @@ class Lifecycle:
             entries = await self._on_home(home, lambda: home.delete(name))
         except NotFound:
             pass
-        except SashError as error:
-            if not isinstance(error, Unavailable):  # it is refused, and nothing has changed
-                await self._open(name, token, self._others)
-                await home.reopen(name, token)
+        except Unavailable as error:  # it may say that nothing was changed on home
+            told = f"window {name!r} is closed, and perhaps deleted"
+            raise _unended(told, "deletion", {HOME: error}) from None
+        except SashError:  # it is refused, and nothing has changed
+            await self._open(name, token, self._others)
+            await home.reopen(name, token)
             raise
         found, errors = await self._on_others(lambda shard: shard.delete(name, token))
         if failed := _serious(errors):
