@@ -183,6 +183,7 @@ def test_texts_from_the_service_are_no_markup(browser):
             assert page.locator("main img").count() == 0
         page.goto(at(service, "window=w&tab=keys"))
         page.locator("#keys tbody a").first.click()
+        expect(page.locator("#answers")).to_be_visible()
         expect(page.get_by_label("a", exact=True)).to_have_value(HOSTILE)
         expect(page.get_by_label("b", exact=True)).to_have_value('"|\\')
         page.goto(at(service, "window=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"))
