@@ -228,3 +228,10 @@ def test_calls_beyond_the_limit_are_told_when_to_come_again() -> None:
             assert answer.headers["retry-after"] == "1"
         # The service hears that the watcher has gone.
         wait_until(lambda: http.post(PATH + "ListWindows", content=b"", headers=PROTO).status_code == 200)
+
+
+def test_a_small_body_has_the_limit_of_the_service():
+    """It has arrived whole when its length is looked at."""
+    with running_service(max_body_bytes=1024) as running:
+        answer = running.http().post(PATH + "ListWindows", content=b"\0" * 1025, headers=PROTO)
+        refusal(answer, 429, "resource_exhausted")

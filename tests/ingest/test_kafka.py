@@ -330,7 +330,7 @@ def test_two_groups_that_write_the_same_stream_fence_each_other(client, cluster,
     assert ids_of(window) == Counter(range(8000))
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_partitions_move_between_consumers(client, cluster, topic, strategy):
     cluster.send(topic, records(0, 1000))
     found = document(cluster.servers, topic, source={"options": {"partition.assignment.strategy": strategy}})

@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from sash.context import CALL, CallContext
@@ -10,7 +11,7 @@ from sash.limits.connections import Connections
 from sash.limits.turns import Turns
 from sash.rest.connection import JOINED_BYTES_MAX, Connection, Port
 from sash.runtime.metrics import Metrics
-from tests.support.servers import running_service
+from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import turns
 
 
@@ -37,10 +38,14 @@ class Transport:
         return "closed" in self.did or "aborted" in self.did
 
 
+def metrics():
+    return Metrics(CollectorRegistry())
+
+
 def over(under):
     """A connection over a transport."""
-    places, registry = Connections(1, 1), CollectorRegistry()
-    made = Connection(Port(None, None, lambda _: False, places, Turns(), 10, 10, Metrics(registry)))
+    places = Connections(1, 1)
+    made = Connection(Port(None, None, lambda _: False, places, Turns(), 10, 10, metrics()))
     made.begin(under, places.admit("a"))
     return made
 
@@ -131,7 +136,7 @@ async def test_many_bytes_are_written_at_once_behind_what_waits():
 async def test_who_is_beyond_all_limits_is_told_when_to_come_again():
     """The refusal is no answer to the request that was read last: it has an id of its own."""
     CALL.set(CallContext(lambda: [("x-request-id", "another")]))
-    port = Port(None, None, lambda _: False, Connections(0, 0), Turns(), 10, 10, Metrics(CollectorRegistry()))
+    port = Port(None, None, lambda _: False, Connections(0, 0), Turns(), 10, 10, metrics())
     while port.places.admit("") is not None:
         pass
     under = Transport()
@@ -144,6 +149,30 @@ async def test_who_is_beyond_all_limits_is_told_when_to_come_again():
     assert b"too many connections" in body
     assert b"another" not in answer
     assert end == "closed"
+
+
+@pytest.mark.parametrize(("header", "name"), [(b"x-forwarded-for: 10.1.2.3", "forwarded"), (b"x-other: 1", "app")])
+async def test_requests_that_a_proxy_passes_on_go_to_their_own_app(header, name):
+    called = []
+
+    def noting(name):
+        async def app(scope, receive, send):
+            called.append(name)
+
+        return app
+
+    port = Port(noting("app"), noting("forwarded"), lambda _: False, Connections(1, 1), Turns(), 10, 10, metrics())
+    connection = Connection(port)
+    connection.begin(Transport(), port.places.admit("a"))
+    connection.data_received(b"GET / HTTP/1.1\r\n%b\r\n\r\n" % header)
+    await turns(1)
+    assert called == [name]
+
+
+def test_an_idle_connection_does_not_hold_the_service_up():
+    with running_service(shutdown_grace_s=2 * WAIT_S, idle_timeout_s=2 * WAIT_S) as running:
+        assert running.http().get("/healthz").status_code == 200
+        running.stop()  # asserts that it ends within WAIT_S
 
 
 def test_an_answer_is_one_write_without_tls_too(monkeypatch):

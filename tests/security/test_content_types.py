@@ -68,16 +68,15 @@ def headers_of(kind):
     return {} if kind is None else {"content-type": kind}
 
 
-FOREIGN_OF = [(route, kind) for route in CHANGES for kind in FOREIGN if route.kinds or kind]
-"""A request without a body has no type."""
-
-
-@pytest.mark.parametrize(("route", "kind"), FOREIGN_OF, ids=[f"{route.name}-{kind}" for route, kind in FOREIGN_OF])
-def test_a_body_of_a_foreign_type_is_refused(http, unchanged, route, kind):
+@pytest.mark.parametrize("route", CHANGES, ids=lambda route: route.name)
+def test_a_body_of_a_foreign_type_is_refused(http, unchanged, route):
     path = route.path.replace("{name}", "w") + QUERIES.get(route.name, "")
-    found = problem(http.request(route.method, path, content=BODIES[route.name], headers=headers_of(kind)))
-    assert (found["status"], found["field"]) == (415, "Content-Type")
-    assert ("is missing" in found["detail"]) == (not kind)
+    for kind in FOREIGN:
+        if not (route.kinds or kind):
+            continue  # a request without a body has no type
+        found = problem(http.request(route.method, path, content=BODIES[route.name], headers=headers_of(kind)))
+        assert (found["status"], found["field"]) == (415, "Content-Type"), kind
+        assert ("is missing" in found["detail"]) == (not kind)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON", "application/json; charset=utf-8"])
@@ -114,10 +113,11 @@ def test_every_route_that_changes_something_is_covered():
 METHODS = pb.DESCRIPTOR.services_by_name["Windows"].methods
 
 
-@pytest.mark.parametrize("kind", FOREIGN, ids=str)
 @pytest.mark.parametrize(
     "method", [each.name for each in METHODS if not (each.client_streaming and each.server_streaming)]
 )
-def test_connect_refuses_them_too(http: httpx.Client, unchanged, method, kind):
+def test_connect_refuses_them_too(http: httpx.Client, unchanged, method):
     body = b'{"window": "w", "name": "w", "time": 5, "value": 5}'
-    assert http.post(f"/sash.v1.Windows/{method}", content=body, headers=headers_of(kind)).status_code == 415
+    for kind in FOREIGN:
+        answer = http.post(f"/sash.v1.Windows/{method}", content=body, headers=headers_of(kind))
+        assert answer.status_code == 415, kind

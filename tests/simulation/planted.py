@@ -452,6 +452,11 @@ CLUSTER: dict[str, tuple[str, str, str]] = {
         "shard.create(spec, token))",
         "shard.create(spec))",
     ),
+    "a deletion that goes on says that nothing was changed": (
+        "sash.shards.lifecycle",
+        '            raise _unended(told, "deletion", {HOME: error}) from None\n',
+        "            raise\n",
+    ),
     "a change that another shard could not follow stays on home": (
         "sash.shard",
         "        self._changed.add(name)\n",
@@ -922,6 +927,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "a shard is served whoever has taken it meanwhile": ("zombies",),
     "a window is made open before home has it": ("windows that come and go",),
     "a change that cannot be described is called none": ("windows that come and go",),
+    "a deletion that goes on says that nothing was changed": ("windows that come and go",),
     "the end names the first record of the last group": ("a crowd",),
     "what is written in the background goes before records": ("a crowd",),
     "a retry is answered before the write is durable": ("writes that wait",),

@@ -46,6 +46,7 @@ FOUND = [
     6203182,
     6400103,
     6400638,
+    6415673,
 ]
 """Seeds that have found something, each with the mend that it was for; see `planted` for mends of the service.
 
@@ -64,6 +65,8 @@ serve it.
 6203182: a process was asked to import a window as it began to end, and the simulation took that for a fault.
 6400103: a deletion that went on said that nothing was changed, as its process had been away from Redis.
 6400638: who gave an import up opened the window where it was still being made, and home had none.
+6415673: a window came back without the keys of one shard, as Redis went back while it was deleted; the simulation took
+that for a fault.
 """
 
 

@@ -1,6 +1,6 @@
 """Each view in light and dark, wide and on a phone, with real flights: accessibility, widths, sizes, and pictures.
 
-The pictures are in `build/pictures`, and those of the documentation in `docs/images` come from there.
+With the profile `soak`, pictures are in `build/pictures`; those of the documentation in `docs/images` come from there.
 """
 
 import os
@@ -22,6 +22,7 @@ from tests.support.servers import running_service
 
 UI = Path(sash.ui.__file__).parent
 PICTURES = Path(__file__).parents[2] / "build" / "pictures"
+SOAK = os.environ.get("SASH_PROFILE") == "soak"
 FLIGHTS = 30_000
 BUDGET = 150 * 1024
 """Bytes of the first view, compressed."""
@@ -144,7 +145,8 @@ def test_each_view(service, browser, look):
                     with page.expect_response("**/v1/windows"):
                         service.http().post("/v1/windows/requests/bulk-insert", json=more)
                 expect(page.locator(".tile svg").first).to_be_visible()
-            keep(page.screenshot(full_page=True), PICTURES / f"{name}-{look}.png")
+            if SOAK:
+                keep(page.screenshot(full_page=True), PICTURES / f"{name}-{look}.png")
             if page.locator(".tabs").count():  # which scroll on a phone
                 expect(page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=1)
             # What is wider than the page scrolls in a place of its own.

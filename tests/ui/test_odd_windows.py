@@ -39,18 +39,19 @@ def service():
         yield running
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_each_view_of(service, page, name):
+def test_each_view_of_each_window(service, page):
     http = service.http()
-    page.goto(at(service, f"window={name}&tab=send"))
-    page.locator("#made").get_by_role("button").click()
-    expect(page.locator("#sent")).to_contain_text("inserted")
-    for tab, there in TABS.items():
-        page.locator(f".tabs a[data-tab={tab}]").click()
-        expect(page.locator(there)).to_be_visible()
-        expect(page.locator(".note.bad, #status.bad")).to_have_count(0)
-    page.get_by_role("link", name="Create one like this").click()
-    page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("heading", name=f"{name}-2")).to_be_visible()
-    old, new = (http.get(f"/v1/windows/{each}").json()["spec"] for each in (name, f"{name}-2"))
-    assert {**old, "name": ""} == {**new, "name": ""}
+    for name in SPECS:
+        page.goto(at(service, f"window={name}&tab=send"))
+        expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+        page.locator("#made").get_by_role("button").click()
+        expect(page.locator("#sent")).to_contain_text("inserted")
+        for tab, there in TABS.items():
+            page.locator(f".tabs a[data-tab={tab}]").click()
+            expect(page.locator(there)).to_be_visible()
+            expect(page.locator(".note.bad, #status.bad"), name).to_have_count(0)
+        page.get_by_role("link", name="Create one like this").click()
+        page.get_by_role("button", name="Create").click()
+        expect(page.get_by_role("heading", name=f"{name}-2")).to_be_visible()
+        old, new = (http.get(f"/v1/windows/{each}").json()["spec"] for each in (name, f"{name}-2"))
+        assert {**old, "name": ""} == {**new, "name": ""}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
 import time
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from typing import Any, cast
 
+import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -23,9 +26,6 @@ from sash.rest.traced import traced
 from sash.runtime.metrics import Metrics
 from sash.settings import Settings
 from sash_engine.errors import InvalidArgument
-
-_LOOK_S = 0.05
-"""Between two looks for what is still in progress when the server ends."""
 
 
 class RestServer:
@@ -65,8 +65,8 @@ class RestServer:
         forwarded = cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), trusted))
         timeout_s, idle_s = settings.body_timeout_s, settings.idle_timeout_s
         self.connections = Port(app, forwarded, entrance.at_once, places, turns, timeout_s, idle_s, metrics)
-        self._server: asyncio.Server | None = None
-        self._ticking: asyncio.TimerHandle | None = None
+        self._server = _Server(self.connections, self._accepted)
+        self._task: asyncio.Task[None] | None = None
         self.port = 0
         """The port it listens on, once started."""
 
@@ -89,35 +89,62 @@ class RestServer:
                 f"cannot listen on {host}, port {port} for REST: {error.strerror}", field="rest_port"
             ) from None
         self.port = listening.getsockname()[1]
-        self._tick()  # the first answer has a date, too
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accepted, sock=listening, backlog=1024)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
+        up = asyncio.create_task(self._server.up.wait())
+        await asyncio.wait([self._task, up], return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._task.done():
+            await self._task  # raises the error
 
     async def stop(self, grace_s: float) -> None:
         """Take no new requests, end all watches, let the rest finish for `grace_s` seconds, close."""
         self._closing.set()
-        if self._server is None or self._ticking is None:
-            return
-        port = self.connections
-        self._server.close()
-        port.places.end_handshakes()
-        for connection in list(port.open):
-            connection.shutdown()
-        try:
-            async with asyncio.timeout(max(1, grace_s)):
-                while port.open or port.tasks:
-                    await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            for task in port.tasks:
-                task.cancel()
-        self._ticking.cancel()
+        if self._task is not None:
+            # uvicorn counts in whole seconds, and takes 0 for no limit.
+            self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
+            self._server.should_exit = True
+            self.connections.places.end_handshakes()
+            await self._task
 
-    def _tick(self) -> None:
-        """Look for slow clients, and at the clock; once a second."""
-        loop = asyncio.get_running_loop()
-        self.connections.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
-        self.connections.sweep(loop.time())
-        self._ticking = loop.call_later(1.0, self._tick)
-
-    def _accepted(self) -> asyncio.Protocol:
+    def _accepted(self, **_: Any) -> asyncio.Protocol:
         return Connection(self.connections) if self._tls is None else Handshake(self.connections, self._tls)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, over our protocol; signals are the caller's, and `up` is set when it accepts connections.
+
+    Args:
+        port: has what uvicorn waits for when it shuts down: connections and tasks. It is looked at once a second.
+        accepted: makes the protocol of a connection.
+    """
+
+    def __init__(self, port: Port, accepted: Callable[..., asyncio.Protocol]) -> None:
+        config = uvicorn.Config(
+            port.app,
+            http=cast("type[asyncio.Protocol]", accepted),
+            backlog=1024,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            date_header=False,
+            server_header=False,
+        )
+        super().__init__(config)
+        self.up = asyncio.Event()
+        self._port = port
+        port.open, port.tasks = cast("set[Connection]", self.server_state.connections), self.server_state.tasks
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # uvicorn ticks every 100 ms
+            self._port.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode()
+            self._port.sweep(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.on_tick(0)  # the first answer has a date, too
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
