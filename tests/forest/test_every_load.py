@@ -66,8 +66,15 @@ FIRST = [  # of two operations
     ("correct", [2, 5]),
 ]
 SECOND = [*CHANGES[::7], *QUESTIONS[::9], ("ask",), ("store", None)]
-ONE_OF = 1 if os.environ.get("SASH_PROFILE") == "soak" else 5
-"""Of the pairs of two operations, of which other layouts and shapes have others."""
+THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
+ONE_OF, ONE_OF_TWO = (1, 1) if THOROUGH else (3, 7)
+"""Of the operations, and of the pairs of two, of which other layouts and shapes have others."""
+
+
+def share(operations, shape, kind, one_of=ONE_OF):
+    """The operations of a layout and a shape."""
+    begin = list(product([*SHAPES, *LARGE], COLD_LAYOUTS)).index((shape, kind))
+    return islice(operations, (begin + begin // len(COLD_LAYOUTS)) % one_of, None, one_of)
 
 
 def cooled(kind, block, steps):
@@ -80,7 +87,7 @@ def cooled(kind, block, steps):
 @pytest.mark.parametrize("kind", COLD_LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_of_each_operation(shape, kind):
-    for step in [*CHANGES, *QUESTIONS]:
+    for step in share([*CHANGES, *QUESTIONS], shape, kind):
         lockstep = cooled(kind, *SHAPES[shape])
         lockstep.at_each_load(step)
         lockstep.check()
@@ -90,7 +97,7 @@ def test_of_each_operation(shape, kind):
 @pytest.mark.parametrize("shape", LARGE)
 def test_of_removals_that_join_blocks(shape, kind):
     rows = 7 if shape == "room in each" else 8
-    for step, *parts in product(("remove", "correct"), ALL_OF_8, ALL_OF_8, ALL_OF_8):
+    for step, *parts in share(product(("remove", "correct"), ALL_OF_8, ALL_OF_8, ALL_OF_8), shape, kind):
         places = [rows * block + row for block, part in enumerate(parts) for row in part if row < rows]
         if step == "remove" or len(places) < 4:
             lockstep = cooled(kind, *LARGE[shape])
@@ -101,8 +108,7 @@ def test_of_removals_that_join_blocks(shape, kind):
 @pytest.mark.parametrize("kind", COLD_LAYOUTS)
 @pytest.mark.parametrize("shape", list(SHAPES)[:4])
 def test_of_two_operations(shape, kind):
-    begin = list(product(list(SHAPES)[:4], COLD_LAYOUTS)).index((shape, kind)) % ONE_OF
-    for first, second, stored in islice(product(FIRST, SECOND, (False, True)), begin, None, ONE_OF):
+    for first, second, stored in share(product(FIRST, SECOND, (False, True)), shape, kind, ONE_OF_TWO):
         lockstep = cooled(kind, *SHAPES[shape])
         lockstep.at_each_load(first)
         if stored:
@@ -114,8 +120,8 @@ def test_of_two_operations(shape, kind):
 @pytest.mark.parametrize("kind", COLD_LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_was_loaded_before_suffices(shape, kind):
-    for step in CHANGES:
-        if step[0] in ("bulk_evict", "evict_between", "remove", "correct"):
-            lockstep = cooled(kind, *SHAPES[shape])
-            lockstep.loaded(step)
-            lockstep.check()
+    changes = [step for step in CHANGES if step[0] in ("bulk_evict", "evict_between", "remove", "correct")]
+    for step in share(changes, shape, kind):
+        lockstep = cooled(kind, *SHAPES[shape])
+        lockstep.loaded(step)
+        lockstep.check()
