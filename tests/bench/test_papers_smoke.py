@@ -35,7 +35,13 @@ def studied(tmp_path_factory):
     return cache(lambda paper: (run(paper, "smoke", folder), folder))
 
 
-@pytest.mark.parametrize("paper", PAPERS)
+SHORT = ("amta", "bulk_fiba")
+"""The others run in `make soak`. These have all that there is: plots, latencies, memory, a store, real flights."""
+
+
+@pytest.mark.parametrize(
+    "paper", [paper if paper in SHORT else pytest.param(paper, marks=pytest.mark.soak) for paper in PAPERS]
+)
 def test_experiments_run_and_algorithms_agree(paper, studied):
     study, folder = studied(paper)
     with (folder / f"{paper}.csv").open(encoding="utf-8") as file:

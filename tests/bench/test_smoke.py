@@ -1,6 +1,6 @@
 """Every benchmark runs at smoke size, so that it never rots; what it measures here means nothing.
 
-The longest, which start services or others' programs again and again, do so in `make soak`.
+The longest, which start services, others' programs or processes of their own again and again, do so in `make soak`.
 """
 
 import shutil
@@ -18,7 +18,7 @@ import pytest
         "bench.views",
         "bench.named_aggregates",
         pytest.param("bench.edges", marks=pytest.mark.soak),
-        "bench.keys",
+        pytest.param("bench.keys", marks=pytest.mark.soak),
         pytest.param("bench.one_caller", marks=pytest.mark.soak),
         pytest.param("bench.load", marks=pytest.mark.soak),
         "bench.training",

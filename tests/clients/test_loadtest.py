@@ -21,7 +21,7 @@ OPERATIONS = {
     "watchers": ["insert", "watch", "change"],
     "soak": ["insert", "bulk-insert", "query", "range"],
 }
-MORE = {"keys": ["--tokens", "--tls"], "watchers": ["--tokens", "--tls"], "steady": ["--tokens"]}
+MORE = {"keys": ["--tokens", "--tls"], "watchers": ["--tokens", "--tls"], "steady": ["--tokens", "--workers", "2"]}
 
 
 def load(*arguments):
@@ -34,22 +34,18 @@ def load(*arguments):
     "scenario",
     [pytest.param(each, marks=pytest.mark.soak) if each in ("spike", "soak") else each for each in OPERATIONS],
 )
-def test_a_scenario(scenario):
+def test_a_scenario(scenario, tmp_path):
     # The soak pauses between tasks. It and the spike do what `steady` does, with other users at other times.
-    status, said = load("--scenario", scenario, *MORE.get(scenario, []), *["--tasks", "5"] * (scenario == "soak"))
+    report = tmp_path / "report.html"
+    more = ["--report", str(report), *MORE.get(scenario, []), *["--tasks", "5"] * (scenario == "soak")]
+    status, said = load("--scenario", scenario, *more)
     assert status == 0, said
     assert "as pushed" in said
     lines = [line.split()[:2] for line in said.splitlines()]
     for edge in EDGES:
         for operation in OPERATIONS[scenario]:
             assert [edge, operation] in lines, said
-
-
-def test_workers_and_a_report(tmp_path):
-    status, said = load("--workers", "2", "--edge", "rest", "--report", str(tmp_path / "report.html"))
-    assert status == 0, said
-    assert "as pushed" in said
-    assert "bulk-insert" in (tmp_path / "report.html").read_text()
+            assert operation in report.read_text()
 
 
 def test_entries_of_others_fail_the_run():

@@ -121,13 +121,13 @@ RANDOM = {"quantile_float64", "quantile_int64"}
 """Sketches that draw random numbers where they have many values."""
 
 
-@pytest.mark.parametrize("bulk", [1000, 7])
+@pytest.mark.parametrize("bulk", [700, 7])
 @pytest.mark.parametrize("part", range(3))
 def test_large_keys_have_the_blocks_of_a_live_window(bulk, part):
     """Bulks that have fewer than 512 entries of a key fill its blocks one after the other, whichever they are."""
     random = np.random.default_rng(part)
-    times, keys = np.sort(random.integers(0, 3000, 9000)).tolist(), random.integers(0, 3, 9000).tolist()
-    rows = list(zip(keys, times, random.integers(-999, 999, 9000).tolist(), strict=True))
+    times, keys = np.sort(random.integers(0, 3000, 4500)).tolist(), random.integers(0, 2, 4500).tolist()
+    rows = list(zip(keys, times, random.integers(-999, 999, 4500).tolist(), strict=True))
     spec = spec_of("keys", part, 3)
     spec["aggregates"] = {name: each for name, each in spec["aggregates"].items() if name not in RANDOM}
     table, window = table_of(spec, [rows[row] for row in by_key(keys, times, random)]), Window(WindowSpec.parse(spec))

@@ -61,8 +61,14 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
+@pytest.mark.parametrize(
+    ("write", "code"),
+    [
+        (WRITES[0], grpc.StatusCode.UNAVAILABLE),
+        (WRITES[1], grpc.StatusCode.CANCELLED),
+        (WRITES[2], grpc.StatusCode.UNAVAILABLE),
+    ],
+)
 def test_a_request_that_was_lost_is_sent_again(service, write, code):
     servicer, window = service
     servicer.script += [("before", status(code, "lost"))] * 2

@@ -174,8 +174,8 @@ async def test_a_numbered_change_is_applied_once_and_its_number_takes_nothing_el
 
 
 async def test_a_long_change_is_applied_in_slices():
-    server, storage = await started()
-    n = 40_000
+    server, storage = await started(block=128)
+    n = 34_000
     await storage.write("w", BulkInsert(Batch(np.arange(n), {"id": np.arange(n) + 1000, "value": np.arange(n)})))
     odd = np.arange(1, n, 2)
     retraction = Retract(Batch(odd, {"id": odd + 1000}))

@@ -87,10 +87,16 @@ def truncated(stored, number):
     return left | replace(end, group=number - 1, record=after).puts(values.store_of(stored[values.meta_key()]))
 
 
-@pytest.mark.parametrize("how", ["damaged", "missing", "misplaced"])
+HOWS = ["damaged", "missing", "misplaced"]
+
+
+@pytest.mark.parametrize("how", HOWS)
 async def test_each_value_that_is_damaged_is_named_and_all_else_salvaged(whole, how):
+    """Each block in one of the ways, all else in each."""
     stored, _, entries = whole
-    for key in stored:
+    for number, key in enumerate(sorted(stored)):
+        if key.startswith(b"block/") and HOWS[number % len(HOWS)] != how:
+            continue
         if how == "missing":
             changed = {other: value for other, value in stored.items() if other != key}
         elif how == "damaged":

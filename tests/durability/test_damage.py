@@ -23,7 +23,8 @@ async def test_a_flipped_bit_anywhere_is_named_and_never_an_answer():
     for number, (key, value) in enumerate(sorted(stored.items())):
         kinds.add(key.split(b"/")[0])
         places = (0, 4, 5, 16, 24, len(value) // 2, -1)  # magic, format, kind, checksum, and what there is
-        for at in places if THOROUGH else {places[number % 7], places[number % 3 - 3]}:
+        some = {places[number % 7]} | (set() if key.startswith(b"block") else {places[number % 3 - 3]})
+        for at in places if THOROUGH else some:
             server.store.values = stored | {key: flipped(value, at)}
             await self_explaining(server, models, key)
     assert kinds == {b"meta", b"journal", b"pointer", b"image", b"block", b"staged"}
@@ -33,7 +34,8 @@ async def test_a_missing_value_is_named_and_never_an_answer():
     """As of a Redis that evicts what it likes."""
     server, models = await stored_of_all_kinds()
     stored = dict(server.store.values)
-    for key in stored:
+    blocks = sorted(key for key in stored if key.startswith(b"block"))
+    for key in stored.keys() - set([] if THOROUGH else blocks[::2]):
         server.store.values = {other: value for other, value in stored.items() if other != key}
         await self_explaining(server, models, key)
 

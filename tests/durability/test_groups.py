@@ -1,4 +1,4 @@
-"""Groups of keys of a stored window are the fold of their entries: every condition with every grouping, on each tier,
+"""Groups of keys of a stored window are the fold of their entries: every condition with every grouping, on one tier,
 with late entries, evictions, keys that are forgotten, restarts, crashes, and blocks that are only in the tier."""
 
 import itertools
@@ -74,11 +74,11 @@ def alike(found, expected):
         assert found["spread"] == pytest.approx(expected["spread"])
 
 
-def compare(window, model):
+def compare(window, model, asked):
     rows = list(entries_of(model))
     assert rows
     marks = {split(name, 3): model.keys.now_of[model.keys.find(name)] for name in model.keys.names()}
-    for (where, holds), by in itertools.product(WHERES.values(), BYS):
+    for (where, holds), by in asked:
         places = [PARTS.index(name) for name in by]
         groups = {}
         for key, time, value in rows:
@@ -122,8 +122,8 @@ class Asked:
         return finished(self.reader.series_groups(question_of(SeriesQuery, start, end, step, **asked)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_every_condition_and_grouping_on_each_tier(kind, tmp_path):
+@pytest.mark.parametrize(("turn", "kind"), list(enumerate(KINDS)))
+async def test_every_condition_and_grouping_on_a_tier(turn, kind, tmp_path):
     random = np.random.default_rng(5)
     with KINDS[kind](tmp_path) as stored:
         server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
@@ -153,5 +153,6 @@ async def test_every_condition_and_grouping_on_each_tier(kind, tmp_path):
             if step % 3 == 2:
                 storage = await (server.restart() if step % 2 else server.crash())
             if step in (5, 8):
-                compare(Asked(storage.find("w")), model)
+                asked = list(itertools.product(WHERES.values(), BYS))[turn :: len(KINDS)]
+                compare(Asked(storage.find("w")), model, asked)
         await server.storage.stop(5)

@@ -106,7 +106,8 @@ async def test_the_store_has_values_of_all_kinds_and_is_answered_from():
 async def test_a_value_in_the_place_of_any_other_is_named_and_never_an_answer():
     server, models, stored, _ = await small_store()
     answered = set()
-    for place, other in itertools.permutations(some_of(stored), 2):
+    pairs = itertools.permutations(some_of(stored), 2)  # of those of a place every second one, in short runs
+    for place, other in itertools.islice(pairs, 0, None, 1 if THOROUGH else 2):
         error = await outcome(server, models, stored | {place: stored[other]})
         if error is None:
             answered.add(kind_of(place))

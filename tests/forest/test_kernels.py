@@ -407,20 +407,23 @@ def test_registers_slide(plain, lg_k, values):
         np.append(np.sort(starts), starts),
         np.append(np.maximum(np.sort(stops), np.sort(starts) + 1), stops),
     )
+    ranges = list(zip(starts.tolist(), stops.tolist(), strict=True))
+    expected = [registers_of(noted[a:b].tolist(), lg_k) for a, b in ranges]
     sizes = dict[int, list[int]]()
     for module, most in itertools.product((kernels, plain), (1, 31, 32, 33, 500, 1 << 40)):
         found, (counts, zeros, low, high) = slid_in_parts(module, noted, starts, stops, lg_k, most)
         assert sizes.setdefault(most, found) == found
-        for i, (a, b) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
-            registers = dict.fromkeys(range(1 << lg_k), 0)
-            for coupon in noted[a:b].tolist():
-                number = coupon % (1 << lg_k)
-                registers[number] = max(registers[number], coupon >> 26)
-            expected = [0.5**r for r in registers.values()]
-            assert counts[i] == len(set(noted[a:b].tolist()))
-            assert zeros[i] == list(registers.values()).count(0)
-            assert low[i] + high[i] == sum(expected)
-            assert high[i] == sum(each for each in expected if each < 0.5**31)
+        assert list(zip(counts, zeros, low + high, high, strict=True)) == expected
+
+
+def registers_of(coupons, lg_k):
+    """How many there are, how many registers are zero, the sum of their powers, and that of the least."""
+    registers = [0] * (1 << lg_k)
+    for coupon in coupons:
+        number = coupon % (1 << lg_k)
+        registers[number] = max(registers[number], coupon >> 26)
+    powers = [0.5**r for r in registers]
+    return len(set(coupons)), registers.count(0), sum(powers), sum(each for each in powers if each < 0.5**31)
 
 
 @pytest.mark.parametrize("top", [31, 32, 33, 63])

@@ -9,7 +9,7 @@ from sash_engine.monoids import BUILT_IN, laws
 from sash_engine.monoids.base import Monoid
 from tests.support.aggregates import column, every_case, label, samples
 
-FEW = settings(max_examples=max(settings().max_examples // 6, 10))
+FEW = settings(max_examples=max(settings().max_examples // 4, 5))
 CASES = every_case()
 READ_FLOATS = [monoid for monoid in CASES if "float64" in monoid.types]
 TOLERANCES = {"skewness": 1e-7, "kurtosis": 1e-6, "linear_slope": 1e-7, "relative_variation": 1e-7}

@@ -39,7 +39,7 @@ SPECIAL = st.sampled_from([float("nan"), float("inf"), float("-inf"), -0.0, 0.0]
 POSITIVE = st.integers(1, 200).map(lambda quarter: quarter / 4)
 SMALL = st.integers(-100, 100)
 INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1]), st.integers(-3, 3))
-TEXT = st.one_of(st.sampled_from(["a", "b", "ab", ""]), st.text(st.characters(codec="utf-8"), max_size=40))
+TEXT = st.one_of(st.sampled_from(["a", "b", "ab", ""]), st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 
 ILL_CONDITIONED = {"relative_variation": POSITIVE, "geometric_mean": POSITIVE}
 

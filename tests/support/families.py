@@ -63,7 +63,7 @@ FED = ("minutes", "hours")
 VIEWS = ("short", "recent")
 
 
-def bulk(step: int, n: int = 100) -> Batch:
+def bulk(step: int, n: int = 80) -> Batch:
     """Entries of two keys, in order."""
     random = np.random.default_rng(step)
     keys = [["x|p", "y|q"][i] for i in random.integers(0, 2, n)]

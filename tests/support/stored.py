@@ -157,7 +157,7 @@ def same(window: Window, model: Window) -> None:
         assert window.query(key, [5], None) == model.query(key, [5], None)
         assert window.query(key, [], None) == model.query(key, [], None)
         assert window.range_query(3, 17, key) == model.range_query(3, 17, key)
-        mine, theirs = window.series(0, 40, 4, 9, key), model.series(0, 40, 4, 9, key)
+        mine, theirs = window.series(0, 40, 8, 9, key), model.series(0, 40, 8, 9, key)
         assert mine.entries.tolist() == theirs.entries.tolist()
         for name, column in theirs.aggregates.items():
             assert mine.aggregates[name].tolist() == column.tolist(), name

@@ -187,19 +187,16 @@ steps = st.one_of(
 )
 
 
-@pytest.fixture(params=[0, 8], ids=["in runs", "as it comes"], scope="module")
-def rows_single(request):
-    """So many rows of a write are decided one by one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(admitting, "_SINGLE", request.param)
-        yield
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@given(st.lists(steps, min_size=1, max_size=8), st.booleans(), st.data())
-def test_any_history_on_any_kind_of_window(rows_single, kind, history, small, data):
-    both = Lockstep(small, **KINDS[kind])
+@given(st.lists(steps, min_size=1, max_size=8), st.booleans(), st.sampled_from([0, 8]), st.data())
+def test_any_history_on_any_kind_of_window(kind, history, small, single, data):
+    """So many rows of a write are decided one by one: none, or as it comes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admitting, "_SINGLE", single)
+        run(Lockstep(small, **KINDS[kind]), history, data)
 
+
+def run(both, history, data):
     def nulls(some):
         """Some of the values are null, where they may be."""
         if not both.spec.nullable:
