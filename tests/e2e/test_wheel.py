@@ -12,14 +12,14 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
-from sash_client.local import local_service
+from sash_client.local import LocalService, local_service
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
@@ -89,6 +89,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Callab
     return cache(lambda extra, *versions: Environment(path / f"{extra}{len(versions)}", wheel, extra, *versions))
 
 
+@pytest.fixture(scope="module")
+def service() -> Iterator[LocalService]:
+    with local_service(wait_s=600) as running:
+        yield running
+
+
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -151,13 +157,12 @@ def test_the_wheel_has_the_packages_of_the_page_and_the_repository_has_not(wheel
 
 
 @pytest.mark.parametrize("age", ["newest", "oldest"])
-def test_the_client_alone(environment, age):
+def test_the_client_alone(environment, service, age):
     client = environment("", *(OLDEST if age == "oldest" else ()))
     assert client.packages() <= {
         *("sash", "numpy", "grpcio", "protobuf", "googleapis-common-protos", "pyyaml", "xxhash", "typing_extensions"),
     }
-    with local_service(wait_s=600) as service:
-        done = client.run("-W", "error", "-c", CLIENT, service.target, f"client-{age}")
+    done = client.run("-W", "error", "-c", CLIENT, service.target, f"client-{age}")
     assert done.returncode == 0, done.stderr
     answer, missing, imported = done.stdout.splitlines()
     assert answer == "3.0 ['a', 'b', 'a']"
@@ -169,11 +174,10 @@ def test_the_client_alone(environment, age):
     assert "pip install 'sash[cli]'" in command.stderr
 
 
-def test_the_command_line_without_a_server(tmp_path, environment):
+def test_the_command_line_without_a_server(tmp_path, environment, service):
     cli = environment("cli")
-    with local_service(wait_s=600) as service:
-        done = cli.run("-m", "sash.main", "list", "--target", service.target)
-        assert done.returncode == 0, done.stderr
+    done = cli.run("-m", "sash.main", "list", "--target", service.target)
+    assert done.returncode == 0, done.stderr
     for command in ("serve", "check"):
         done = cli.run("-m", "sash.main", command, *([str(tmp_path)] if command == "check" else []))
         assert done.returncode == 1
@@ -192,7 +196,7 @@ def test_the_engine_alone(environment, age):
     assert not engine.packages() & {"fastapi", "uvicorn", "lmdb", "redis", "pyarrow"}
 
 
-def test_executors_of_spark_need_no_server(tmp_path, environment):
+def test_executors_of_spark_need_no_server(tmp_path, environment, service):
     """A cluster has pyspark itself, on the path of its workers."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     brought = [each for each in extras["spark"] if not each.startswith(("sash", "pyspark"))]
@@ -203,8 +207,7 @@ def test_executors_of_spark_need_no_server(tmp_path, environment):
     cluster.mkdir()
     for package in ("pyspark", "py4j"):
         (cluster / package).symlink_to(Path(sysconfig.get_path("purelib")) / package)
-    with local_service(wait_s=600) as service:
-        done = executor.run("-c", EXECUTOR, str(cluster), service.target)
+    done = executor.run("-c", EXECUTOR, str(cluster), service.target)
     assert done.returncode == 0, done.stderr
     answer, imported = done.stdout.splitlines()
     assert answer == "5.0 3"

@@ -240,6 +240,18 @@ async def test_a_deletion_whose_process_loses_home_does_not_say_that_nothing_was
     assert not await settled(plane)
 
 
+async def test_who_deletes_what_is_gone_from_home_already_is_told_so(plane: ShardedPlane) -> None:
+    """Its deletion goes on, and ends with that. Seed 6418326 of the simulation."""
+    calls = Calls(plane)
+    calls.fail(len(OTHERS), "before")
+    with pytest.raises(Unavailable, match="is deleted, and some shards still store entries"):
+        await plane.delete("w")
+    with pytest.raises(NotFound, match="no window 'w'"):
+        await plane.delete("w")
+    assert not any("w" in hosted.catalogue for hosted in plane.shards.hosted.values())
+    assert not await settled(plane)
+
+
 async def test_a_window_that_is_being_deleted_is_created_anew_with_another_spec(plane: ShardedPlane) -> None:
     away = plane.shards.hosted.pop(1)
     with pytest.raises(Unavailable):

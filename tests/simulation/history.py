@@ -395,7 +395,7 @@ class History:
         self.cases = {
             Case(durable, state, chain, done)
             for (state, done), group in groups.items()
-            for durable, chain in (group if len(group) == 1 else _widest(group))
+            for durable, chain in (group if len(group) == 1 else self._widest(group))
         }
         self.most = max(self.most, len(self.cases))
         for number in [number for number in lost if self.pending[number].closed]:
@@ -405,6 +405,22 @@ class History:
                     case._replace(done=frozenset(each for each in case.done if each[0] != number))
                     for case in self.cases
                 }
+
+    def _widest(self, group: set[tuple[State, Chain]]) -> list[tuple[State, Chain]]:
+        """Leave out what allows nothing that another one does not allow: less is durable there, or in any order.
+
+        With the calls that are not in its chain, that one has the same durable: what was evicted since may differ.
+        """
+        found: list[tuple[State, Chain]] = []
+        for durable, chain in sorted(group, key=lambda each: (-sum(map(len, each[1])), len(each[1]))):
+            own = {number for link in chain for number in link}
+            if not any(
+                _within(chain, wider)
+                and self._replayed(less, [n for link in wider for n in link if n not in own]) == durable
+                for less, wider in found
+            ):
+                found.append((durable, chain))
+        return found
 
     def _said(self, state: State) -> str:
         if state is None:
@@ -416,15 +432,6 @@ class History:
 def _fits(result: Hashable, got: Hashable) -> bool:
     """Whether an answer may be of a call that found this."""
     return result in (got, ANY) or (result == THERE and got != GONE)
-
-
-def _widest(group: set[tuple[State, Chain]]) -> list[tuple[State, Chain]]:
-    """Leave out what allows nothing that another one does not allow: less is durable there, or in any order."""
-    found: list[tuple[State, Chain]] = []
-    for each in sorted(group, key=lambda each: (-sum(map(len, each[1])), len(each[1]))):
-        if not any(_within(each[1], wider) for _, wider in found):
-            found.append(each)
-    return found
 
 
 def _within(chain: Chain, wider: Chain) -> bool:

@@ -47,6 +47,7 @@ FOUND = [
     6400103,
     6400638,
     6415673,
+    6418326,
 ]
 """Seeds that have found something, each with the mend that it was for; see `planted` for mends of the service.
 
@@ -67,6 +68,7 @@ serve it.
 6400638: who gave an import up opened the window where it was still being made, and home had none.
 6415673: a window came back without the keys of one shard, as Redis went back while it was deleted; the simulation took
 that for a fault.
+6418326: a deletion found nothing on home, as that of before went on, and answered as if it had deleted the window.
 """
 
 

@@ -22,7 +22,7 @@ import pytest
 from sash_engine.windows.questions import Limit
 from tests.simulation import __main__ as command
 from tests.simulation.callers import admitting, creating, deleting, evicting, inserting, reading
-from tests.simulation.history import ANY, GONE, Contradiction, History, _widest, _within
+from tests.simulation.history import ANY, GONE, Contradiction, History, _within
 from tests.simulation.loop import Process, SimulatedLoop, Stuck
 from tests.simulation.met import never
 from tests.simulation.run import run, shrunk, story
@@ -346,9 +346,27 @@ def test_a_case_is_left_out_only_if_another_one_allows_all_of_it():
             left_out += chain != wider
     assert len(every) == 26
     assert left_out > 50
-    assert _widest({(0, ((1,), (2,), ())), (0, ((1, 2), ())), (0, ((2,), ())), (0, ((2,), (1,), ()))}) == [
-        (0, ((1, 2), ()))
-    ]
+    history = window()
+    one, two = (each.number for each in began(history, inserting([ONE]), inserting([TWO])))
+    has_one, wide = history.entries.bits([ONE]), (0, ((one, two), ()))
+    some = {(0, ((one,), (two,), ())), wide, (has_one, ((two,), ())), (0, ((two,), (one,), ()))}
+    assert history._widest(some) == [wide]
+    assert history._widest({wide, (0, ((two,), ()))}) == [wide, (0, ((two,), ()))]  # there, the first is not durable
+
+
+def test_cases_that_differ_in_what_was_evicted_since_are_kept():
+    history = window()
+    (lost,) = began(history, inserting([TWO]))
+    history.lost(lost)
+    history.served(lost)  # it has come by now, or never does
+    (insert,) = began(history, inserting([ONE]))
+    history.end(insert, 1)  # if the other one has come, it is durable
+    (evict,) = began(history, evicting(0, 9, None))
+    history.lost(evict)
+    history.served(evict)
+    asked(history, seen())
+    history.died()
+    asked(history, seen(ONE, TWO))
 
 
 def test_what_is_answered_before_it_is_durable_is_lost_with_memory_from_some_call_on():

@@ -135,7 +135,10 @@ class Lifecycle:
                     with suppress(SashError):
                         await self._remove(name)
                     raise
-            return await self._end_deletion(home, name)
+            entries = await self._end_deletion(home, name)
+            if entries is None:
+                raise NotFound(f"there is no window {name[:140]!r}", field="window")
+            return entries
 
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> None:
         """Add aggregates everywhere; raises as `Plane.add_aggregates`."""
@@ -322,20 +325,20 @@ class Lifecycle:
         """Make a call to every shard but home, or to some."""
         return await together({shard: self._on(shard, call) for shard in (self._others if shards is None else shards)})
 
-    async def _end_deletion(self, home: LocalShard, name: str) -> int:
-        """Delete a window that is closed on home; return how many entries it had, 0 if it is not closed.
+    async def _end_deletion(self, home: LocalShard, name: str) -> int | None:
+        """Delete a window that is closed on home; return how many entries it had, None if home does not have it.
 
         Raises:
             Unavailable: another shard cannot be reached. Home has it as long as another shard may take writes to it.
         """
         token = (await home.closed()).get(name)
         if token is None:
-            return 0
+            return None
         _, errors = await self._on_others(lambda shard: shard.close(name, token))
         if failed := _serious(errors):
             told = f"window {name!r} is not deleted yet, and is closed where that was possible"
             raise _unended(told, "deletion", failed)
-        entries = 0
+        entries = None
         try:
             entries = await self._on_home(home, lambda: home.delete(name))
         except NotFound:
@@ -352,7 +355,7 @@ class Lifecycle:
             told = f"window {name!r} is deleted, and some shards still store entries of it"
             raise _unended(told, "deletion", failed)
         await home.reopen(name, token)
-        return entries + sum(found.values())
+        return None if entries is None else entries + sum(found.values())
 
     async def _end_change(self, home: LocalShard, name: str) -> None:
         """Have all shards follow if a window has changed on home.
