@@ -33,6 +33,8 @@ ANY = "any result"
 THERE = "any result, of a window that there is"
 
 _CASES_MAX = 20_000
+_ALIKE_MAX = 200
+"""Cases of one state: each is compared with all others."""
 
 
 class Contradiction(AssertionError):
@@ -420,6 +422,8 @@ class History:
                 for less, wider in found
             ):
                 found.append((durable, chain))
+                if len(found) > _ALIKE_MAX:
+                    raise TooMany
         return found
 
     def _said(self, state: State) -> str:
