@@ -12,7 +12,7 @@ message at once, which may be as long as a bulk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import grpc
@@ -104,7 +104,7 @@ class Health(grpc.ServiceRpcHandler):
             address = address_of_peer(context.peer())
             self._places.enter(address)
             try:
-                await _while_open(self._changes(name, context), context, self._closing)
+                await _while_open(lambda: self._changes(name, context), context, self._closing)
             finally:
                 self._places.leave(address)
         except Exception as error:
@@ -179,18 +179,20 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
             self._metrics.count_rejected("grpc", status.code.name)
             await end_with(context, status.code, status.details, status.trailing_metadata)
         try:
-            await _while_open(answer(), context, self._closing)
+            await _while_open(answer, context, self._closing)
         finally:
             self._places.leave(caller)
             reserved.release()
 
 
-async def _while_open(stream: Coroutine[Any, Any, None], context: Context, closing: asyncio.Event) -> None:
+async def _while_open(
+    stream: Callable[[], Coroutine[Any, Any, None]], context: Context, closing: asyncio.Event
+) -> None:
     """Serve a stream until it ends, or the service closes, or the client goes, which cancels this."""
     # gRPC sends the head with the first message and notes it when that is sent. If the first message is cut short, gRPC
     # sends the head again with the status, which fails, and the call stays open.
     await context.send_initial_metadata(())
-    serving, closed = asyncio.create_task(stream), asyncio.create_task(closing.wait())
+    serving, closed = asyncio.create_task(stream()), asyncio.create_task(closing.wait())
     try:
         await asyncio.wait((serving, closed), return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
