@@ -85,7 +85,7 @@ def test_lost_calls_and_answers_lose_and_double_nothing(client, monkeypatch):
 def test_processes_that_die_at_any_moment_lose_and_double_nothing(client):
     window, chance, deaths = client.create_window(SPEC), random.Random(1), 0
     for _ in range(2000):
-        run = ingest([faulty(window, dies=0.1, chance=chance)], records_per_write=chance.choice([7, 20, 50]))
+        run = ingest([faulty(window, dies=0.2, chance=chance)], records_per_write=chance.choice([7, 20]))
         try:
             run.run(Log(log_of(), some=chance.choice([5, 30, 100])))
         except RuntimeError:
