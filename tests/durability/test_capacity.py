@@ -111,6 +111,7 @@ class Service:
                 self.refused = error
         assert self.refused.field == "data"
         assert self.refused.limit in ("300,000 bytes", "1,048,576 bytes", "maxmemory")
+        self.check()
         return count
 
     async def until_it_fits(self, write=None):
@@ -225,7 +226,6 @@ async def test_a_window_that_slides_is_never_refused(service):
 async def test_many_small_evictions_make_room_as_one_does(service):
     await service.create()
     await service.fill()
-    service.check()
     for through in range(0, service.time["w"] // 2, service.time["w"] // 40):
         await service.write(BulkEvict(through))
     await service.until_it_fits()

@@ -302,10 +302,11 @@ def test_any_number_of_keys_is_read(read, client):
     keys = [f"k{i}" for i in range(110_000)]
     client.create_window(spec).bulk_insert(np.arange(len(keys)), np.arange(len(keys)), keys=keys)
     total = float(sum(range(len(keys))))
-    answers = read(what="answers", partitions=1).agg(F.count("*"), F.countDistinct("key"), F.sum("sum")).collect()
-    assert tuple(answers[0]) == (len(keys), len(keys), total)
-    entries = read().agg(F.count("*"), F.countDistinct("key"), F.sum("value")).collect()
-    assert tuple(entries[0]) == (len(keys), len(keys), total)
+    for options in ({}, {"partitions": 1}):
+        answers = read(what="answers", **options).agg(F.count("*"), F.countDistinct("key"), F.sum("sum")).collect()
+        assert tuple(answers[0]) == (len(keys), len(keys), total)
+        entries = read(**options).agg(F.count("*"), F.countDistinct("key"), F.sum("value")).collect()
+        assert tuple(entries[0]) == (len(keys), len(keys), total)
 
 
 def test_a_series_of_more_keys_than_one_call_answers(read, client, monkeypatch):
