@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from sash_engine import version
+from tests.support.profile import THOROUGH
 
 slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=slow)
@@ -106,7 +107,7 @@ def pytest_collection_modifyitems(config, items):
     Tests that are marked `soak` run in that profile only. A sample runs every other test, with its first case and every
     seventh one after it.
     """
-    if os.environ.get("SASH_PROFILE") != "soak":
+    if not THOROUGH:
         left = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]

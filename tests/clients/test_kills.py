@@ -9,7 +9,6 @@
 
 import asyncio
 import itertools
-import os
 import random
 import threading
 
@@ -18,9 +17,10 @@ import pytest
 
 from sash_client import Bulk, Client, SashClientError, Unavailable
 from sash_client.aio import AsyncClient
+from tests.support.profile import THOROUGH
 from tests.support.servers import WAIT_S, service_process
 
-KILLS = 40 if os.environ.get("SASH_PROFILE") == "soak" else 2
+KILLS = 40 if THOROUGH else 2
 TIMEOUT_S = 60
 ROWS = 400_000
 READERS = 2  # of each kind and client

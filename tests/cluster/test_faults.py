@@ -22,10 +22,11 @@ from tests.support.deployments import Batches, Process, Producer, made, written_
 from tests.support.jumps import WallClock
 from tests.support.links import links
 from tests.support.ports import free_port
+from tests.support.profile import THOROUGH
 from tests.support.redis_servers import BINARIES, RedisServer, redis_server, wait_until
 from tests.support.servers import WAIT_S
 
-SOAK = int(os.environ.get("SASH_FAULTS") or 300) if os.environ.get("SASH_PROFILE") == "soak" else 0
+SOAK = int(os.environ.get("SASH_FAULTS") or 300) if THOROUGH else 0
 PROCESSES = 3
 SOME = 4
 

@@ -24,10 +24,11 @@ from sash_client import Client
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
 from sash_wire.placement import shard_of
+from tests.support.profile import THOROUGH
 from tests.support.servers import WAIT_S, Running, refused_start, running_service, service_process
 from tests.support.waiting import wait_until
 
-KILLS = 100 if os.environ.get("SASH_PROFILE") == "soak" else 2
+KILLS = 100 if THOROUGH else 2
 KEYS = [f"key-{i}" for i in range(40)]
 SPEC = {
     "name": "w",

@@ -4,7 +4,6 @@ Pages with Spark in them run with the other tests of Spark.
 """
 
 import json
-import os
 import random
 from contextlib import nullcontext
 
@@ -15,9 +14,10 @@ from sash_client.local import local_service
 from tests.support.mqtt import mqtt_broker
 from tests.support.notebooks import outputs_of, run
 from tests.support.pages import ROOT, Reader, blocks_of, needs_spark, pages
+from tests.support.profile import THOROUGH
 
 PAGES = [page for page in pages() if not any(map(needs_spark, blocks_of(page.read_text())))]
-if os.environ.get("SASH_PROFILE") == "soak":
+if THOROUGH:
     random.Random(1).shuffle(PAGES)  # else in the order of reading
 MQTT = "127.0.0.1:1883"
 """Where pages look for a broker."""

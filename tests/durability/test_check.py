@@ -1,7 +1,6 @@
 """Looking through a damaged store, and salvage: what is damaged is named, and what does not depend on it is saved."""
 
 import asyncio
-import os
 import random
 from dataclasses import replace
 
@@ -18,10 +17,9 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition
 from sash_engine.windows.batches.batch import Origin
 from tests.support.damage import SMALL, flipped, stored_of_all_kinds
+from tests.support.profile import THOROUGH
 from tests.support.salvaged import Salvaged, View, listed
 from tests.support.stored import StorageServer, batch, same, spec
-
-THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 
 
 async def entries_of(stored):

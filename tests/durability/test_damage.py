@@ -1,7 +1,5 @@
 """Damaged and missing values are named, are never an answer, and affect no other window."""
 
-import os
-
 import pytest
 
 from sash.durability import formats as values
@@ -9,10 +7,10 @@ from sash.durability.records.commands import AddAggregates
 from sash_engine.errors import DataLoss
 from tests.support.damage import flipped, look, stored_of_all_kinds
 from tests.support.failing import BUSY, QUIET, entries, insert, rows
+from tests.support.profile import THOROUGH
 from tests.support.stored import StorageServer, same, spec
 
 pytestmark = pytest.mark.usefixtures("impatient")
-THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 
 
 async def test_a_flipped_bit_anywhere_is_named_and_never_an_answer():

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 
 import pytest
 
@@ -11,10 +10,10 @@ from sash_engine.errors import AlreadyExists, NotFound, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.window import Window
 from tests.support.failing import BUSY, insert, parts_of, rows
+from tests.support.profile import THOROUGH
 from tests.support.stored import StorageServer, batch, same, spec
 
 pytestmark = pytest.mark.usefixtures("impatient")
-THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 FAULTS = ["before", "after", "dead before", "dead after"]
 
 

@@ -2,7 +2,6 @@
 what a check finds, and what is salvaged, of each window."""
 
 import asyncio
-import os
 from collections import Counter
 
 import pytest
@@ -16,10 +15,10 @@ from sash_engine.errors import AlreadyExists, DataLoss
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.damage import flipped
 from tests.support.families import FAMILY, FED, ROOT_OF, VIEWS, answers, bulk, owners, stored_family
+from tests.support.profile import THOROUGH
 from tests.support.salvaged import Salvaged, View
 from tests.support.stored import ALWAYS, StorageServer
 
-THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 NAMES = {1: "requests", 2: "other"}
 WITH = {root: [name for name in FAMILY if ROOT_OF[name] == root and name != root] for root in NAMES.values()}
 PLAIN = {"time_unit": "none", "aggregates": {"n": {"function": "count"}}}

@@ -1,7 +1,6 @@
 """Imports of what somebody made up: a checksum anybody can compute, so every value is checked before it is used."""
 
 import logging
-import os
 import random
 
 import pytest
@@ -25,9 +24,10 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support import twins
 from tests.support.mutations import mutated, places
+from tests.support.profile import THOROUGH
 from tests.support.stored import StorageServer
 
-MUTATIONS = 10_000 if os.environ.get("SASH_PROFILE") == "soak" else 999
+MUTATIONS = 10_000 if THOROUGH else 999
 FEW = ("sum", "last_flag", "distinct")
 """Of windows whose exports carry values and no partials."""
 ROUNDED = {name: {"function": name, "field": "x"} for name in ("stddev", "kurtosis", "m4", "linear_slope", "min_count")}

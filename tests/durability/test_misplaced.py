@@ -7,7 +7,6 @@ gone         key a has nothing
 """
 
 import itertools
-import os
 import shutil
 
 import pytest
@@ -20,10 +19,9 @@ from sash.tiers.memory import MemoryStore
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss
 from tests.support.damage import SMALL, look, stored_of_all_kinds
+from tests.support.profile import THOROUGH
 from tests.support.salvaged import View
 from tests.support.stored import StorageServer, spec
-
-THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 
 
 class Remembering(MemoryStore):

@@ -7,7 +7,6 @@ looked at after further starts.
 """
 
 import itertools
-import os
 
 import pytest
 import xxhash
@@ -17,11 +16,11 @@ from sash.durability.records.commands import BulkInsert, Insert
 from sash.tiers.memory import MemoryStore
 from sash_engine.errors import DataLoss
 from tests.support.damage import flipped
+from tests.support.profile import THOROUGH
 from tests.support.salvaged import Salvaged
 from tests.support.stored import StorageServer, batch, spec
 from tests.support.tiers import KINDS
 
-THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 AGGREGATES = {"n": {"function": "count"}, "first": {"function": "min"}, "last": {"function": "max"}}
 
 

@@ -27,6 +27,7 @@ from sash_cli import load_files
 from sash_cli.wrong_rows import BadRows
 from sash_wire.file_formats import Unquoted
 from tests.support.clients import client_of
+from tests.support.profile import THOROUGH
 from tests.support.servers import WAIT_S, service_process
 from tests.support.waiting import wait_until
 
@@ -742,7 +743,7 @@ def test_a_file_for_wrong_rows_that_cannot_be_written(load, window, tmp_path):
     assert window.describe().entries == 0
 
 
-ENDS = 30 if os.environ.get("SASH_PROFILE") == "soak" else 5
+ENDS = 30 if THOROUGH else 5
 
 
 def test_a_load_that_fails_ends_by_itself(service, client, tmp_path):

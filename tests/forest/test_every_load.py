@@ -8,12 +8,12 @@ Small forests, in blocks of 2, 3 and 8, all of which is stored and none in memor
 Each operation is tried with a tier that fails at once, after one load, after two, …, until it succeeds.
 """
 
-import os
 from itertools import combinations, islice, product
 
 import pytest
 
 from tests.support.cold_model import COLD_LAYOUTS, ColdLockstep
+from tests.support.profile import THOROUGH
 
 N = 7
 SHAPES = {  # block size, steps
@@ -66,7 +66,6 @@ FIRST = [  # of two operations
     ("correct", [2, 5]),
 ]
 SECOND = [*CHANGES[::7], *QUESTIONS[::9], ("ask",), ("store", None)]
-THOROUGH = os.environ.get("SASH_PROFILE") == "soak"
 ONE_OF, ONE_OF_TWO = (1, 1) if THOROUGH else (3, 7)
 """Of the operations, and of the pairs of two, of which other layouts and shapes have others."""
 

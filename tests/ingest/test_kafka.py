@@ -32,12 +32,12 @@ from tests.ingest.test_runner import faulty
 from tests.support import kafka as mock
 from tests.support import transactions
 from tests.support.kafka import mock_cluster, sent
+from tests.support.profile import THOROUGH
 from tests.support.registry import framed, schema_registry
 from tests.support.waiting import wait_until
 
-SOAK = os.environ.get("SASH_PROFILE") == "soak"
-DEATHS = 500 if SOAK else 10
-KILLS = 40 if SOAK else 2
+DEATHS = 500 if THOROUGH else 10
+KILLS = 40 if THOROUGH else 2
 PARTITIONS = 4
 
 

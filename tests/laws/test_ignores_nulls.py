@@ -1,7 +1,5 @@
 """An aggregate over rows with nulls is the aggregate over the rows without, and obeys the laws."""
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,11 +8,12 @@ from hypothesis import strategies as st
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Collect, IgnoresNulls, Mean, laws
 from tests.support.aggregates import every_case, label, samples
+from tests.support.profile import THOROUGH
 
 FEW = settings(max_examples=max(settings().max_examples // 6, 10))
 TOLERANCES = {"skewness": 1e-7, "kurtosis": 1e-6, "linear_slope": 1e-7, "relative_variation": 1e-7}
 ALL = every_case()
-CASES = ALL if os.environ.get("SASH_PROFILE") == "soak" else list({type(each): each for each in ALL}.values())
+CASES = ALL if THOROUGH else list({type(each): each for each in ALL}.values())
 """What wraps them knows nothing of their parameters: one of each aggregate is enough."""
 
 

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.security.hostile import BESIDE_MIB, BOUNDED, LIMIT_MIB, attacked, is_alive, under_attack
+from tests.support.profile import THOROUGH
 
-SECONDS = 60 if os.environ.get("SASH_PROFILE") == "soak" else 5
+SECONDS = 60 if THOROUGH else 5
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ from sash_spark.demo import departures_of
 from sash_spark.flights import load_flights
 from tests.support.pictured import HOSTILE
 from tests.support.playing import a_page, at, expect
+from tests.support.profile import THOROUGH
 from tests.support.servers import running_service
 
 UI = Path(sash.ui.__file__).parent
 PICTURES = Path(__file__).parents[2] / "build" / "pictures"
-SOAK = os.environ.get("SASH_PROFILE") == "soak"
 FLIGHTS = 30_000
 BUDGET = 150 * 1024
 """Bytes of the first view, compressed."""
@@ -145,7 +145,7 @@ def test_each_view(service, browser, look):
                     with page.expect_response("**/v1/windows"):
                         service.http().post("/v1/windows/requests/bulk-insert", json=more)
                 expect(page.locator(".tile svg").first).to_be_visible()
-            if SOAK:
+            if THOROUGH:
                 keep(page.screenshot(full_page=True), PICTURES / f"{name}-{look}.png")
             if page.locator(".tabs").count():  # which scroll on a phone
                 expect(page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=1)

@@ -1,15 +1,14 @@
 """Many keys in the browser: a page of them, search, groups and the first of all. With the profile `soak`, a million."""
 
-import os
-
 import numpy as np
 import pytest
 
 from sash_client import Client
 from tests.support.playing import at, expect
+from tests.support.profile import THOROUGH
 from tests.support.servers import running_service
 
-KEYS = 1_000_000 if os.environ.get("SASH_PROFILE") == "soak" else 50_000
+KEYS = 1_000_000 if THOROUGH else 50_000
 REGIONS, CHUNK = 100, 50_000
 WAIT_MS = 120_000
 

@@ -1,6 +1,5 @@
 """Writes that decide, against a plain model: every lookback folded from the list of entries, and every time tried."""
 
-import os
 from dataclasses import replace
 from itertools import combinations_with_replacement, product
 
@@ -19,6 +18,7 @@ from sash_engine.windows.writing import admitting
 from sash_engine.windows.writing.runs import Candidates
 from sash_wire.nulls import mark_of
 from tests.support.admit_model import decide
+from tests.support.profile import THOROUGH
 
 PARTS = ("tenant", "user", "model")
 KEYS = ["a|x|m", "a|y|m", "b|x|m", "a|x|l"]
@@ -163,7 +163,7 @@ def retractions(w, taken):
 
 
 ENTRIES = [some for n in range(4) for some in combinations_with_replacement(range(6), n)]
-ONE_OF = 17 if os.environ.get("SASH_PROFILE") == "soak" else 37
+ONE_OF = 17 if THOROUGH else 37
 ASKED = list(product(range(7), (1, 2, 3, 4), ("<=", "<", ">=", ">"), ("n", "entries", "sum", "max"), (-1, 0, 1, 2, 3)))
 
 

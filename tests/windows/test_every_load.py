@@ -10,7 +10,6 @@ between the first and the last has every second write, and neighbours have diffe
 from __future__ import annotations
 
 import itertools
-import os
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.window import Window
+from tests.support.profile import THOROUGH
 from tests.support.stored import AGGREGATES, KEYS, StorageServer, same, spec
 from tests.support.waiting import until
 
@@ -85,7 +85,7 @@ def writes(kind: str) -> list[Any]:
         found += [Update(names(numbers, value=np.arange(len(numbers)))) for numbers in some]
     if kind in ("entries", "numbers"):
         found.append(AddAggregates({"more": {"function": "sum"}}))
-    half = kind not in ("entries", "named") and os.environ.get("SASH_PROFILE") != "soak"
+    half = kind not in ("entries", "named") and not THOROUGH
     return found[list(WINDOWS).index(kind) % 2 :: 2] if half else found
 
 
