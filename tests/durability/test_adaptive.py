@@ -1,13 +1,11 @@
 """An adaptive window that is stored evicts as one in memory does, through restarts, crashes and checkpoints."""
 
 import numpy as np
-import pytest
 
 from sash.durability.records.commands import BulkInsert, Insert
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.spec.window import WindowSpec
-from tests.support.stored import StorageServer
-from tests.support.tiers import KINDS
+from tests.support.stored import running
 
 SPEC = WindowSpec.parse(
     {
@@ -19,11 +17,10 @@ SPEC = WindowSpec.parse(
 )
 
 
-async def history(server, again):
+async def history(again, **options):
     """What every write evicted, and what was left; after some writes, the storage is started again."""
     random, time, out = np.random.default_rng(9), 0, []
-    storage = await server.start()
-    await storage.create(SPEC)
+    server, storage = await running(SPEC, **options)
     for step in range(60):
         mean = (step // 20) * 4.0
         values = random.normal(mean, 1, 12)
@@ -34,15 +31,10 @@ async def history(server, again):
         out.append((result.evicted, single.evicted, answer.entries, round(answer.aggregates["mean"], 9)))
         if again and step % 3 == 2:
             storage = await (server.restart() if step % 2 else server.crash())
-    await server.storage.stop(5)
     return out
 
 
-@pytest.mark.parametrize("kind", ["lmdb", "redis"])
-async def test_it_evicts_the_same_after_every_start(kind, tmp_path):
-    expected = await history(StorageServer(), again=False)
+async def test_it_evicts_the_same_after_every_start(place):
+    expected = await history(again=False)
     assert sum(bulk + single for bulk, single, *_ in expected) > 400, "it has found the changes"
-    with KINDS[kind](tmp_path) as stored:
-        server = StorageServer()
-        server.open = stored.open
-        assert await history(server, again=True) == expected
+    assert await history(again=True, place=place) == expected

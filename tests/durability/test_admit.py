@@ -14,7 +14,7 @@ from sash_engine.windows.batches import ledger
 from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit, Query
 from sash_engine.windows.spec.window import WindowSpec
-from tests.support.stored import StorageServer
+from tests.support.stored import running
 
 SPEC = WindowSpec.parse(
     {
@@ -43,9 +43,7 @@ def entries(storage):
 
 
 async def served(**options):
-    server = StorageServer(**options)
-    storage = await server.start()
-    await storage.create(SPEC)
+    server, storage = await running(SPEC, **options)
     return server, storage
 
 

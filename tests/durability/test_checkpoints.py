@@ -11,7 +11,7 @@ from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, NotFound, OutOfRoom, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.window import ALL_KEYS
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 QUIET = {"checkpoint_bytes": 10**9, "store_entries": 10**9, "cache_bytes": 0}
@@ -28,10 +28,7 @@ def bit_by_bit(monkeypatch):
 
 async def begun(**options):
     """A server of two windows, of whose first, with forty keys small and large, an image is being taken."""
-    server = StorageServer(**{**QUIET, **options})
-    storage = await server.start()
-    for name in ("w", "v"):
-        await storage.create(spec(name=name, aggregates=SMALL))
+    server, storage = await running(*[spec(name=name, aggregates=SMALL) for name in ("w", "v")], **{**QUIET, **options})
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(9) for key in NAMES], 0)))
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(100) for key in NAMES[:5]], 1000)))
     await server.settled()
@@ -67,7 +64,6 @@ async def test_while_an_image_is_taken_others_write_and_its_readers_read():
     storage = await server.crash()
     assert storage.find("w").query(None, [], None, ALL_KEYS) == before
     assert entries(storage, "v") == len(writes)
-    await storage.stop()
 
 
 async def test_its_writers_wait_and_go_on_in_the_order_in_which_they_came():
@@ -85,7 +81,6 @@ async def test_its_writers_wait_and_go_on_in_the_order_in_which_they_came():
     await server.settled()
     storage = await server.crash()
     assert entries(storage) == 1
-    await storage.stop()
 
 
 async def test_what_time_brings_waits_too_and_comes_later():
@@ -99,14 +94,13 @@ async def test_what_time_brings_waits_too_and_comes_later():
     storage.tidy()
     assert len(window.cold.released) == released
     assert entries(storage, "idle") == 0, "the others are tidied"
-    await storage.stop()
 
 
 @pytest.mark.parametrize("end", ["crash", "restart"])
 async def test_on_wall_time_a_question_evicts_nothing_while_an_image_is_taken(end):
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    await storage.create(spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL))
+    server, storage = await running(
+        spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL), **QUIET
+    )
     server.clock.advance(100 * 10**9)
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(1, 100, 3) for key in NAMES], 0)))
     await server.settled()
@@ -127,7 +121,6 @@ async def test_on_wall_time_a_question_evicts_nothing_while_an_image_is_taken(en
     storage.find("w").check_invariants()
     assert entries(storage) == left
     storage.find("w").check_invariants()
-    await storage.stop()
 
 
 async def test_a_window_that_is_deleted_while_its_image_is_taken_is_gone():
@@ -145,7 +138,6 @@ async def test_a_window_that_is_deleted_while_its_image_is_taken_is_gone():
     await storage.delete("v")
     await server.settled()
     assert not {key for key in server.left if not key.startswith(b"journal/")}
-    await storage.stop()
 
 
 @pytest.mark.parametrize("end", ["stop", "crash"])
@@ -154,13 +146,10 @@ async def test_a_service_that_ends_while_an_image_is_taken_loses_nothing(end):
     storage = await (server.restart() if end == "stop" else server.crash())
     assert storage.status().journal_groups == (0 if end == "stop" else 2)
     assert entries(storage) == 860
-    await storage.stop()
 
 
 async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_again():
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=4, cache_bytes=0)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=4, cache_bytes=0)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(400)], 0)))
     await server.settled()
     storage.trim()
@@ -185,7 +174,6 @@ async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_
     for again in (server.crash, server.restart):
         storage = await again()
         assert entries(storage) == 400 + len(late) + 1
-    await storage.stop()
 
 
 # ---------------------------------------------------------------- when
@@ -198,10 +186,7 @@ def pauses(stored):
 async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
     """A window that was written to first, and another one; and those of which a checkpoint is begun."""
     names = ("idle", "busy")
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    for name in names:
-        await storage.create(spec(name=name, aggregates=SMALL))
+    server, storage = await running(*[spec(name=name, aggregates=SMALL) for name in names], **QUIET)
     for name, count in zip(names, (idle_rows, busy_rows), strict=True):
         for time in range(count):
             await storage.write(name, insert(time, "k"))  # a record of 106 bytes, in a group of its own
@@ -209,7 +194,7 @@ async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
     begun = []
     checkpoints = Checkpoints(storage.store.session, storage.store.windows, server.clock, checkpoint_bytes, 4)
     monkeypatch.setattr(checkpoints, "begin", lambda stored: begun.append(stored.name))
-    return server, storage, checkpoints, begun
+    return storage, checkpoints, begun
 
 
 @pytest.mark.parametrize(
@@ -228,28 +213,25 @@ async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
 async def test_a_long_journal_that_one_window_alone_needs_has_it_checkpointed(
     monkeypatch, idle_rows, busy_rows, checkpoint_bytes, expected
 ):
-    server, _, checkpoints, begun = await beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes)
+    _, checkpoints, begun = await beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes)
     checkpoints.shorten_journal()
     assert begun == expected
-    await server.die()
 
 
 async def test_no_checkpoint_is_begun_for_a_long_journal_while_the_tier_fails(monkeypatch):
-    server, storage, checkpoints, begun = await beside(monkeypatch, 1, 20, 500)
-    server.tier.fail_before = 10**9
+    storage, checkpoints, begun = await beside(monkeypatch, 1, 20, 500)
+    storage.store.session.tier.fail_before = 10**9
     with pytest.raises(Unavailable):
         await storage.write("busy", insert(99))
     checkpoints.shorten_journal()
     assert begun == []
-    await server.die()
 
 
 async def test_a_window_that_cannot_be_recovered_has_no_checkpoint_for_a_long_journal(monkeypatch):
-    server, storage, checkpoints, begun = await beside(monkeypatch, 1, 20, 500)
+    storage, checkpoints, begun = await beside(monkeypatch, 1, 20, 500)
     storage.store.windows["idle"].lose(DataLoss("as told"))
     checkpoints.shorten_journal()
     assert begun == [], "and the next one has all of it"
-    await server.die()
 
 
 async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
@@ -276,13 +258,10 @@ async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
     await server.settled()
     stored.backoff.fail(Unavailable("away"))
     assert pauses(stored) == (1, 1), "a checkpoint that counts begins anew, and a failure does not double it"
-    await storage.stop()
 
 
 async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_its_writer_go_on(caplog):
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=4)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=4)
     stored = storage.store.windows["w"]
 
     def full(size, reserve=0.0):
@@ -297,14 +276,13 @@ async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_i
         assert stored.backoff.pause == pause
     assert "cannot be stored now: as told" in caplog.text
     assert stored.window.cold.dirty_entries
-    await server.die()
 
 
 async def test_entries_for_stored_blocks_wait_for_up_to_four_times_as_many():
     """8,000 entries in 250 blocks of 32; each later bulk brings one entry to each of 40 blocks."""
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=100, cache_bytes=10**6, block=32)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(
+        spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=100, cache_bytes=10**6, block=32
+    )
     cold = storage.store.windows["w"].cold
     await storage.write("w", BulkInsert(batch([("a", 10 * time) for time in range(8000)], 0)))
     gathered, sent = [], 0
@@ -318,7 +296,6 @@ async def test_entries_for_stored_blocks_wait_for_up_to_four_times_as_many():
     assert entries(storage) == 8000 + sent
     storage = await server.crash()
     assert entries(storage) == 8000 + sent
-    await storage.stop()
 
 
 async def test_who_waits_for_a_checkpoint_waits_until_it_is_taken():
@@ -333,7 +310,6 @@ async def test_who_waits_for_a_checkpoint_waits_until_it_is_taken():
     assert stored.writable.is_set()
     assert stored.checkpointing, "it is yet to be written"
     await server.settled()
-    await storage.stop()
 
 
 async def test_after_an_eviction_a_window_that_rests_is_tried_again_at_once():
@@ -347,7 +323,6 @@ async def test_after_an_eviction_a_window_that_rests_is_tried_again_at_once():
     assert pauses(stored) == (16, 32)
     await storage.write("w", BulkEvict(3))
     assert pauses(stored) == (0, 1)
-    await storage.stop()
 
 
 async def test_no_image_is_taken_of_a_window_that_failed_or_whose_last_one_is_on_its_way():
@@ -364,7 +339,6 @@ async def test_no_image_is_taken_of_a_window_that_failed_or_whose_last_one_is_on
     stored.fail(Unavailable("as told"))
     storage.store.checkpoints.begin(stored)
     assert not stored.checkpointing
-    await server.die()
 
 
 async def test_at_the_end_only_windows_with_a_journal_are_checkpointed():
@@ -380,11 +354,10 @@ async def test_at_the_end_only_windows_with_a_journal_are_checkpointed():
     await server.settled()
     assert storage.status().checkpoints == 3
     assert storage.status().journal_groups == 0
-    await storage.stop()
 
 
 async def test_a_defect_in_taking_an_image_lets_the_window_rest_and_its_writers_go_on(monkeypatch, caplog):
-    server, storage = await begun()
+    _, storage = await begun()
     stored = storage.store.windows["w"]
 
     def fails(self):
@@ -396,4 +369,3 @@ async def test_a_defect_in_taking_an_image_lets_the_window_rest_and_its_writers_
     await asyncio.wait_for(write, 60)
     assert (stored.backoff.turns_left, stored.checkpointing) == (1, False)
     assert "ZeroDivisionError" in caplog.text
-    await server.die()

@@ -17,7 +17,7 @@ from sash.durability.records.commands import BulkEvict, BulkInsert
 from sash_engine.errors import DataLoss
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped
-from tests.support.stored import StorageServer, batch, same, spec
+from tests.support.stored import StorageServer, batch, running, same, spec
 from tests.support.waiting import until
 
 NAMES = ("busy", "idle", "covered", "late")
@@ -201,15 +201,13 @@ async def test_a_window_that_failed_is_recovered_beside_a_damaged_group(impatien
         await storage.write("late", BulkEvict(60))
     await until(lambda: storage.store.windows["late"].failure is None)
     same(storage.find("late"), journal.models["late"])
-    await storage.stop()
 
 
 async def test_an_older_pointer_is_noticed_where_its_image_is_there_still():
     """Its records were cut from the journal, or come before others that say so."""
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
-    await storage.create(spec(name="other", aggregates=SMALL))
+    server, storage = await running(
+        spec(aggregates=SMALL), spec(name="other", aggregates=SMALL), checkpoint_bytes=10**9, store_entries=10**9
+    )
     pointer = values.pointer_key(1)
     first = server.store.values[pointer]
     await storage.write("w", BulkInsert(batch([("a", 1)], 1)))
@@ -235,7 +233,6 @@ async def test_an_older_pointer_is_noticed_where_its_image_is_there_still():
             await server.die()
         server.store.values = whole
         storage = await server.start()
-    await storage.stop()
 
 
 def server_start(server, **changes):

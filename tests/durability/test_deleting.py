@@ -13,7 +13,7 @@ from sash.durability.records.commands import BulkInsert, Insert
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.window import ALL_KEYS
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 
@@ -41,9 +41,9 @@ def test_ranges_cover_all_numbers_and_leave_the_widest_gaps_out(numbers, most):
 
 
 async def test_deleting_an_old_window_does_not_try_every_number_that_its_blocks_had():
-    server = StorageServer(checkpoint_bytes=2000, store_entries=8)
-    storage = await server.start()
-    await storage.create(spec(keyed=False, slide={"max_count": 50}, aggregates=SMALL))
+    server, storage = await running(
+        spec(keyed=False, slide={"max_count": 50}, aggregates=SMALL), checkpoint_bytes=2000, store_entries=8
+    )
     for start in range(0, 5000, 50):
         await storage.write("w", BulkInsert(Batch(np.arange(start, start + 50), {"value": np.arange(50)})))
     await server.settled()
@@ -56,13 +56,12 @@ async def test_deleting_an_old_window_does_not_try_every_number_that_its_blocks_
     await server.settled()
     assert len(deleted) < 100
     assert not {key for key in server.left if not key.startswith(b"journal/")}
-    await storage.stop()
 
 
 async def test_an_export_that_stands_still_keeps_nothing_from_being_deleted_for_ever():
-    server = StorageServer(checkpoint_bytes=1500, store_entries=4, cache_bytes=0)
-    storage = await server.start()
-    await storage.create(spec(slide={"max_count": 10}, aggregates=SMALL))
+    server, storage = await running(
+        spec(slide={"max_count": 10}, aggregates=SMALL), checkpoint_bytes=1500, store_entries=4, cache_bytes=0
+    )
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(50)], 0)))
     export = storage.export("w")
     next(export)
@@ -81,12 +80,10 @@ async def test_an_export_that_stands_still_keeps_nothing_from_being_deleted_for_
     with pytest.raises(Unavailable, match="begin again"):
         next(export)
     assert list(storage.export("w"))
-    await storage.stop()
 
 
 async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_windows():
-    server = StorageServer(checkpoint_bytes=1500, store_entries=4, cache_bytes=0)
-    storage = await server.start()
+    server, storage = await running(checkpoint_bytes=1500, store_entries=4, cache_bytes=0)
     for name in ("w", "v"):
         await storage.create(spec(name=name, slide={"max_count": 20}, aggregates=SMALL))
         await storage.write(name, BulkInsert(batch([("a", time) for time in range(20)], 0)))
@@ -105,13 +102,10 @@ async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_w
         assert next(export) == part
     assert free < held / 2
     assert list(export) == []
-    await storage.stop()
 
 
 async def test_what_was_written_before_blocks_were_told_by_ranges_is_read_and_deleted():
-    server = StorageServer(checkpoint_bytes=500, store_entries=4)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=500, store_entries=4)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
     await storage.stop()
     key = values.pointer_key(1)
@@ -128,9 +122,7 @@ async def test_what_was_written_before_blocks_were_told_by_ranges_is_read_and_de
 
 
 async def test_a_lost_window_that_cannot_be_deleted_now_is_there_still():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL))
     await storage.write("w", insert(1))
     await storage.stop()
     server.store.values[values.pointer_key(1)] = b"nonsense"
@@ -142,4 +134,3 @@ async def test_a_lost_window_that_cannot_be_deleted_now_is_there_still():
     assert await storage.delete("w") == 0
     storage = await server.crash()
     assert storage.all() == []
-    await storage.stop()

@@ -1,7 +1,5 @@
 """What each durability promises, how long parts of batches are kept, and when the journal is cut."""
 
-import asyncio
-
 import numpy as np
 import pytest
 
@@ -15,15 +13,13 @@ from sash_engine.errors import FailedPrecondition, SashError, Unavailable
 from sash_engine.windows.batches.batch import Batch, Origin
 from sash_engine.windows.window import Window
 from tests.support.failing import parts_of
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 from tests.support.virtual_time import in_virtual_time, passes
 from tests.support.waiting import until
 
 
 async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec(durability="memory"))
+    server, storage = await running(spec(durability="memory"))
     result = await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
     assert result.durability == "memory"
     assert (await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))).already_applied
@@ -32,13 +28,10 @@ async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
     storage = await server.restart()
     with pytest.raises(SashError, match="no window"):
         storage.find("w")
-    await storage.stop()
 
 
 async def test_an_algorithm_in_a_spec_is_said_to_be_deprecated_and_changes_nothing(caplog):
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec(name="engine", durability="memory"))
+    server, storage = await running(spec(name="engine", durability="memory"))
     assert "deprecated" not in caplog.text
     for _ in range(2):
         await storage.create(spec(name="old", algorithm="daba_lite"))
@@ -53,13 +46,10 @@ async def test_an_algorithm_in_a_spec_is_said_to_be_deprecated_and_changes_nothi
     storage = await server.start()
     assert storage.find("old").spec.algorithm == "daba_lite"
     assert storage.find("old").query("a", [10], None) == expected
-    await storage.stop()
 
 
 async def test_interval_windows_answer_before_the_commit():
-    server = StorageServer(interval_s=0.02)
-    storage = await server.start()
-    await storage.create(spec(durability="interval"))
+    server, storage = await running(spec(durability="interval"), interval_s=0.02)
     await server.settled()
     server.tier.open_gate.clear()
     commits = storage.status().commits
@@ -71,15 +61,14 @@ async def test_interval_windows_answer_before_the_commit():
     await server.settled()
     storage = await server.crash()
     assert storage.find("w").query("a", [], None)[0].entries == 10
-    await storage.stop()
 
 
 def test_writes_of_an_interval_share_the_commit_at_its_end():
     async def main():
-        server = StorageServer(interval_s=60.0)
-        storage = await server.start()
-        for name, durability in (("w", "interval"), ("v", "sync")):
-            await storage.create(spec(name=name, durability=durability))
+        server, storage = await running(
+            *[spec(name=name, durability=durability) for name, durability in (("w", "interval"), ("v", "sync"))],
+            interval_s=60.0,
+        )
         await server.settled()
         commits = storage.status().commits
         for time in range(3):
@@ -101,14 +90,11 @@ def test_writes_of_an_interval_share_the_commit_at_its_end():
 
 
 async def test_an_orderly_stop_commits_what_waits_for_the_interval():
-    server = StorageServer(interval_s=60.0, checkpoint_bytes=10**9)
-    storage = await server.start()
-    await storage.create(spec(durability="interval"))
+    server, storage = await running(spec(durability="interval"), interval_s=60.0, checkpoint_bytes=10**9)
     await storage.write("w", Insert(1, {"value": 1}, "a"))
     storage.store.windows["w"].backoff.fail(Unavailable("as told"))  # no image of it can be taken now
     storage = await server.restart()
     assert storage.find("w").query("a", [], None)[0].entries == 1
-    await storage.stop()
 
 
 @pytest.mark.parametrize("durability", ["sync", "interval"])
@@ -127,25 +113,13 @@ async def test_durability_needs_a_tier(durability):
 
 
 async def test_a_window_in_memory_stays_there_when_it_is_imported():
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     window = await storage.restore(parts_of(export(Window(spec(durability="memory")))), None)
     assert storage.info(window).durability == "memory"
     assert (await storage.write("w", Insert(1, {"value": 1}, "a"))).durability == "memory"
     storage = await server.restart()
     with pytest.raises(SashError, match="no window"):
         storage.find("w")
-    await storage.stop()
-
-
-async def test_two_commits_of_one_batch_at_once_apply_it_once():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
-    staged = await storage.write("w", StageBatch(batch([("a", 5), ("b", 6)], 7), "q", 0))
-    results = await asyncio.gather(*(storage.write("w", Commit("q", 0, [staged.stage])) for _ in range(4)))
-    assert sorted(result.inserted for result in results) == [0, 0, 0, 2]
-    await storage.stop()
 
 
 @pytest.fixture
@@ -158,9 +132,7 @@ def earlier(monkeypatch):
 async def parts_that_expire(monkeypatch, expires_ns):
     """One part expires, one is committed after that, one is left; recovered where parts are kept for `expires_ns`."""
     minute = 60 * 10**9
-    server = StorageServer(checkpoint_bytes=10**9)
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec(), checkpoint_bytes=10**9)
     first = await storage.write("w", StageBatch(batch([("a", 1)], 1), "q", 0))
     server.clock.advance(30 * minute)
     second = await storage.write("w", StageBatch(batch([("a", 2)], 2), "q", 1))
@@ -198,9 +170,7 @@ async def test_records_that_do_not_say_when_parts_expire_are_applied_as_they_wer
 
 
 async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_go():
-    server = StorageServer(checkpoint_bytes=3000, store_entries=8)
-    storage = await server.start()
-    await storage.create(spec(keyed=False, slide={"max_count": 50}))
+    server, storage = await running(spec(keyed=False, slide={"max_count": 50}), checkpoint_bytes=3000, store_entries=8)
     sizes = []
     for start in range(0, 10_000, 50):
         rows = Batch(np.arange(start, start + 50), {"value": np.arange(50)})
@@ -210,14 +180,10 @@ async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_
         sizes.append(len(server.store.values))
     assert max(sizes[100:]) < 1.1 * max(sizes[:100]), "it does not grow with what came and went"
     assert storage.status().checkpoints > 5
-    await storage.stop()
 
 
 async def test_an_idle_window_does_not_keep_the_journal_of_a_busy_one():
-    server = StorageServer(checkpoint_bytes=2000)
-    storage = await server.start()
-    await storage.create(spec(name="idle"))
-    await storage.create(spec())
+    server, storage = await running(spec(name="idle"), spec(), checkpoint_bytes=2000)
     await storage.write("idle", Insert(1, {"value": 1}, "a"))
     for time in range(200):
         await storage.write("w", Insert(time, {"value": 1}, "a"))
@@ -226,4 +192,3 @@ async def test_an_idle_window_does_not_keep_the_journal_of_a_busy_one():
     assert storage.status().journal_groups < 80
     storage = await server.crash()
     assert storage.find("idle").query("a", [], None)[0].entries == 1
-    await storage.stop()

@@ -10,7 +10,7 @@ from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.batches.ledger import FORGET_AFTER_NS
 from tests.support.damage import SMALL, flipped
 from tests.support.failing import QUIET, entries, insert, rows
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 from tests.support.virtual_time import in_virtual_time, passes
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -18,9 +18,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 async def test_where_blocks_cannot_be_stored_the_write_that_led_there_is_none_the_worse():
     """To store a block to which entries were added, what is in the tier must be read first."""
-    server = StorageServer(checkpoint_bytes=10**6, store_entries=30, cache_bytes=0)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**6, store_entries=30, cache_bytes=0)
     await storage.write("w", rows(0, 400))
     await server.settled()
     storage.trim()
@@ -38,12 +36,10 @@ async def test_where_blocks_cannot_be_stored_the_write_that_led_there_is_none_th
     assert storage.find("w").cold.dirty_entries < 30
     storage = await server.crash()
     assert storage.find("w").query("a", [], None)[0].entries == 400 + 78 + 4
-    await storage.stop()
 
 
 async def test_a_window_that_cannot_be_tidied_keeps_no_other_from_it():
-    server = StorageServer(**QUIET)
-    storage = await server.start()
+    server, storage = await running(**QUIET)
     for name in ("a", "b"):
         slide = {"max_age": "20s", "clock": "wall"}
         await storage.create(spec(name=name, slide=slide, time_unit="s", aggregates=SMALL))
@@ -57,14 +53,11 @@ async def test_a_window_that_cannot_be_tidied_keeps_no_other_from_it():
     with pytest.raises(DataLoss, match="block 3 of window 'a'"):
         storage.find("a")
     assert storage.find("b").query("a", [], None)[0].entries == 89
-    await storage.stop()
 
 
 @pytest.mark.parametrize("damaged", [True, False])
 async def test_an_insert_whose_answer_cannot_be_given_is_taken_and_nobody_else_is_the_worse(damaged):
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), **QUIET)
     await storage.write("w", rows(0, 100))
     await server.settled()
     storage.trim()
@@ -86,26 +79,20 @@ async def test_an_insert_whose_answer_cannot_be_given_is_taken_and_nobody_else_i
     assert [answer.entries for answer in result.answers] == [82]
     storage = await server.crash()
     assert storage.find("w").query("a", [], None)[0].entries == 102
-    await storage.stop()
 
 
 async def test_an_insert_that_asks_for_what_is_no_answer_changes_nothing():
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    await storage.create(spec())
+    _, storage = await running(spec(), **QUIET)
     for asking in (Insert(1, {"value": 1}, "a", True, ["x"]), Insert(1, {"value": 1}, "a", False, [5])):
         with pytest.raises(InvalidArgument):
             await storage.write("w", asking)
     assert not storage.find("w").info().entries
-    await storage.stop()
 
 
 async def test_a_refused_write_forgets_no_producer(monkeypatch):
     """What it changed would be in no record: a recovery would not know of it."""
     monkeypatch.setattr(ledger_module, "MAX_WRITERS", 3)
-    server = StorageServer(checkpoint_bytes=10**9)
-    storage = await server.start()
-    await storage.create(spec(order={"out_of_order": "reject"}))
+    server, storage = await running(spec(order={"out_of_order": "reject"}), checkpoint_bytes=10**9)
     for name in "xyz":
         await storage.write("w", insert(1), Origin(name, 1))
     with pytest.raises(ResourceExhausted):
@@ -123,14 +110,11 @@ async def test_a_refused_write_forgets_no_producer(monkeypatch):
     assert (await storage.write("w", insert(2), Origin("q", 1))).already_applied
     with pytest.raises(FailedPrecondition, match="the next one is 1"):
         await storage.write("w", insert(3), Origin("x", 2))
-    await storage.stop()
 
 
 async def test_a_record_of_a_producer_beyond_the_bound_is_applied_again(monkeypatch):
     """It was taken when there was room; the bound may be another one now."""
-    server = StorageServer(checkpoint_bytes=10**9)
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec(), checkpoint_bytes=10**9)
     for name in "xyz":
         await storage.write("w", insert(1), Origin(name, 1))
         staged = await storage.write("w", StageBatch(batch([("a", 2)], 2), name, 0))
@@ -140,16 +124,13 @@ async def test_a_record_of_a_producer_beyond_the_bound_is_applied_again(monkeypa
     assert entries(storage) == [1, 1, 1, 2, 2, 2]
     with pytest.raises(ResourceExhausted):
         await storage.write("w", Commit("new", 0, []))
-    await storage.stop()
 
 
 def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
     """At once after the first write that met it, and then 2, 4, … and at last 60 seconds after each."""
 
     async def main():
-        server = StorageServer(**QUIET)
-        storage = await server.start()
-        await storage.create(spec(aggregates=SMALL))
+        server, storage = await running(spec(aggregates=SMALL), **QUIET)
         await storage.write("w", rows(0, 100))
         storage = await server.restart()
         damaged = values.block_key(1, 5)

@@ -8,7 +8,7 @@ import pytest
 from sash_engine.errors import Unavailable
 from sash_engine.windows.batches.batch import Origin
 from tests.support.failing import entries, exported, insert, parts_of, rows
-from tests.support.stored import StorageServer, spec
+from tests.support.stored import running, spec
 from tests.support.waiting import surely, until
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -25,8 +25,7 @@ async def halting(parts, gate, halted):
 
 async def test_of_two_imports_of_one_name_one_takes_place_and_leaves_nothing_of_the_other():
     parts = await exported()
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     gate, halted = asyncio.Event(), []
     imports = [asyncio.create_task(storage.restore(halting(parts, gate, halted), None)) for _ in range(2)]
     await until(lambda: len(halted) == 2)
@@ -39,14 +38,12 @@ async def test_of_two_imports_of_one_name_one_takes_place_and_leaves_nothing_of_
     await storage.delete("w")
     await server.settled()
     assert not server.left
-    await storage.stop()
 
 
 @pytest.mark.parametrize("end", ["crash", "cancel", "stop"])
 async def test_an_import_that_ends_half_way_leaves_nothing(end):
     parts = await exported()
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     task = asyncio.create_task(storage.restore(halting(parts, asyncio.Event(), []), None))
     await until(lambda: any(key.startswith(b"block/") for key in server.left))
     if end == "stop":
@@ -62,13 +59,11 @@ async def test_an_import_that_ends_half_way_leaves_nothing(end):
     await storage.write("w", insert(1))
     storage = await server.crash()
     assert entries(storage) == [1]
-    await storage.stop()
 
 
 async def test_an_import_that_the_tier_does_not_take_is_refused_and_can_be_repeated():
     parts = await exported()
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     await server.settled()
     server.tier.fail_before = 1
     with pytest.raises(Unavailable):
@@ -76,4 +71,3 @@ async def test_an_import_that_the_tier_does_not_take_is_refused_and_can_be_repea
     await surely(lambda: storage.restore(parts_of(parts), None))
     storage = await server.crash()
     assert entries(storage) == list(range(200))
-    await storage.stop()

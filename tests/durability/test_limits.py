@@ -9,14 +9,14 @@ from sash_engine.errors import AlreadyExists, FailedPrecondition, TooLarge
 from sash_engine.monoids import Sum
 from sash_engine.windows.batches.batch import Batch, Origin
 from sash_engine.windows.spec import aggregates as spec_module
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 
 
 async def test_a_write_that_is_no_value_of_a_tier_is_refused_and_changes_nothing():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec(keyed=False, aggregates={"n": {"function": "count"}}))
-    await storage.create(spec(name="texts", fields={"value": "string"}, aggregates={"n": {"function": "count"}}))
+    server, storage = await running(
+        spec(keyed=False, aggregates={"n": {"function": "count"}}),
+        spec(name="texts", fields={"value": "string"}, aggregates={"n": {"function": "count"}}),
+    )
     n = 17 * 2**18
     large = Batch(np.zeros(n, np.int64), {"value": np.zeros(n, np.int64)})
     for refused in (
@@ -31,15 +31,13 @@ async def test_a_write_that_is_no_value_of_a_tier_is_refused_and_changes_nothing
     assert (await storage.write("w", Insert(1, {"value": 1}, None), Origin("p", 1))).inserted == 1
     storage = await server.crash()
     assert storage.find("w").query(None, [], None)[0].entries == 1
-    await storage.stop()
 
 
 async def test_where_nothing_is_kept_a_write_may_have_any_size():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec(durability="memory", fields={"value": "string"}, aggregates={"n": {"function": "count"}}))
+    _, storage = await running(
+        spec(durability="memory", fields={"value": "string"}, aggregates={"n": {"function": "count"}})
+    )
     assert (await storage.write("w", Insert(1, {"value": "x" * 2**26}, "a"))).inserted == 1
-    await storage.stop()
 
 
 class Mine(Sum):
@@ -64,8 +62,7 @@ def installed(monkeypatch):
 @pytest.mark.parametrize(("added", "when"), [(False, None), (True, None), (False, "total.own > 10000")])
 async def test_a_window_whose_aggregate_is_not_installed_is_kept_as_it_is(installed, end, added, when):
     """A predicate is of what there is from the beginning."""
-    server = StorageServer(checkpoint_bytes=500, store_entries=4)
-    storage = await server.start()
+    server, storage = await running(checkpoint_bytes=500, store_entries=4)
     own = {"own": {"function": "mine"}}
     one = {"n": {"function": "count"}}
     document = spec(aggregates=one if added else one | own, slide={"when": when} if when else {})

@@ -7,7 +7,7 @@ from sash.durability.images.manifest import Manifest, StoredImage
 from sash.durability.records.commands import BulkInsert, Commit, StageBatch
 from sash_engine.errors import OutOfRoom
 from tests.support.damage import SMALL
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 from tests.support.waiting import until
 
 POINTER = {
@@ -51,9 +51,7 @@ def test_values_that_may_be_of_format_1_are_those_before_the_bounds():
 @pytest.mark.parametrize("what", [b"image/", b"block/"])
 async def test_what_a_crash_leaves_behind_the_image_is_deleted_by_the_next_checkpoint(what):
     """The process ends when the blocks and the image are stored, and before the pointer is."""
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=10**9)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
     await server.settled()
     commit = server.tier.commit
@@ -77,13 +75,10 @@ async def test_what_a_crash_leaves_behind_the_image_is_deleted_by_the_next_check
     assert storage.store.windows["w"].manifest.image.version > before.version
     storage = await server.restart()
     assert storage.find("w").query("a", [], None)[0].entries == 100
-    await storage.stop()
 
 
 async def test_garbage_of_an_image_that_was_refused_is_deleted_with_the_next_one():
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=10**9)
     staged = await storage.write("w", StageBatch(batch([("a", 1)], 1), "q", 0))
     await storage.write("w", Commit("q", 0, [staged.stage]))
     await server.settled()
@@ -102,4 +97,3 @@ async def test_garbage_of_an_image_that_was_refused_is_deleted_with_the_next_one
     storage.store.checkpoints.begin(stored)
     await server.settled()
     assert values.staged_key(1, 1) not in server.left
-    await storage.stop()

@@ -17,7 +17,7 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from tests.support.failing import FAILURES, entries, exported, insert, parts_of, rows
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -46,10 +46,7 @@ def state(storage):
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("what", WRITES)
 async def test_what_fails_after_it_was_applied_is_unavailable_and_says_that_it_may_be_applied(what, failure):
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
-    await storage.create(spec(name="old"))
+    server, storage = await running(spec(), spec(name="old"))
     await storage.write("w", rows(3, 5))
     await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     await server.settled()
@@ -80,16 +77,12 @@ async def test_what_fails_after_it_was_applied_is_unavailable_and_says_that_it_m
         await server.settled()
     storage = await server.crash()
     assert state(storage) == (before if isinstance(told, DataLoss | FailedPrecondition) else after)
-    await storage.stop()
 
 
 @pytest.mark.parametrize("what", WRITES)
 async def test_whether_there_is_room_is_asked_before_anything_is_applied(what, monkeypatch):
     monkeypatch.setattr(capacity_module, "_LOOK_S", 0.0)
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
-    await storage.create(spec(name="old"))
+    server, storage = await running(spec(), spec(name="old"))
     await storage.write("w", rows(3, 5))
     await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     before = state(storage)
@@ -103,15 +96,12 @@ async def test_whether_there_is_room_is_asked_before_anything_is_applied(what, m
     assert state(storage) == before
     storage = await server.crash()
     assert state(storage) == before
-    await storage.stop()
 
 
 @pytest.mark.parametrize("failure", ["away", "full"])
 async def test_a_write_that_may_be_applied_is_never_refused_when_it_is_sent_again(failure):
     """A refusal would say that it is not there, and its producer would give its number to another write."""
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec())
     staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     calls = (
         lambda: storage.write("w", Commit("q", 0, [staged.stage])),
@@ -139,14 +129,12 @@ async def test_a_write_that_may_be_applied_is_never_refused_when_it_is_sent_agai
     assert not (await calls[2]())[1]
     storage = await server.crash()
     assert entries(storage) == [7, 9]
-    await storage.stop()
 
 
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_an_import_that_fails_before_it_is_there_is_refused_and_after_that_it_may_be_there(failure):
     parts = await exported()
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     await server.settled()
     server.tier.error = FAILURES[failure]
     if failure in ("away", "full"):
@@ -165,7 +153,6 @@ async def test_an_import_that_fails_before_it_is_there_is_refused_and_after_that
     with pytest.raises(Unavailable, match=r"may be applied.*as told"):
         await storage.restore(parts_of(parts), None)
     assert entries(storage) == list(range(200))
-    await server.die()
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS])
@@ -211,4 +198,3 @@ async def test_an_error_of_the_disk_after_a_write_was_applied(tmp_path, monkeypa
     await storage.store.session.journal.stop(0.001)
     storage = await started()
     assert entries(storage) == [1, 2]
-    await storage.stop()

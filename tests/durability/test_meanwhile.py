@@ -9,7 +9,7 @@ import pytest
 from sash.durability.records.commands import BulkEvict, Commit, StageBatch
 from sash_engine.errors import NotFound, Unavailable
 from tests.support.failing import BUSY, QUIET, entries, failing, insert, rows
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 from tests.support.waiting import surely, until
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -27,14 +27,10 @@ async def test_a_window_that_is_deleted_while_it_recovers_stays_deleted():
     assert entries(storage) == [55]
     storage = await server.crash()
     assert entries(storage) == [55]
-    await storage.stop()
 
 
 async def test_a_window_recovers_while_others_are_written_to_without_pause():
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    for name in ("w", "v"):
-        await storage.create(spec(name=name))
+    server, storage = await running(*[spec(name=name) for name in ("w", "v")], **QUIET)
     await storage.write("w", rows(0, 100))
     await server.settled()
     storage.trim()
@@ -56,14 +52,11 @@ async def test_a_window_recovers_while_others_are_written_to_without_pause():
     stop = True
     await asyncio.gather(*writers)
     assert entries(storage) == list(range(18, 100))
-    await storage.stop()
 
 
 async def test_two_commits_of_a_batch_and_a_checkpoint_between_them_are_no_loss():
     """The parts that the second one is still reading are needed by nobody else any more."""
-    server = StorageServer(checkpoint_bytes=1, store_entries=4)
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec(), checkpoint_bytes=1, store_entries=4)
     staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     await server.settled()
     server.tier.hold_reads = b"staged/"
@@ -79,13 +72,10 @@ async def test_two_commits_of_a_batch_and_a_checkpoint_between_them_are_no_loss(
     assert (await slow).already_applied
     await server.settled()
     assert not [key for key in server.left if key.startswith(b"staged/")], "then they go"
-    await storage.stop()
 
 
 async def test_a_window_that_is_deleted_while_its_parts_are_read_is_not_found():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec())
     staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     server.tier.hold_reads = b"staged/"
     slow = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
@@ -96,13 +86,10 @@ async def test_a_window_that_is_deleted_while_its_parts_are_read_is_not_found():
         await slow
     await server.settled()
     assert not server.left
-    await storage.stop()
 
 
 async def test_a_commit_whose_window_is_replaced_while_its_parts_are_read_may_be_sent_again():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec())
     staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     server.tier.hold_reads = b"staged/"
     slow = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
@@ -112,14 +99,11 @@ async def test_a_commit_whose_window_is_replaced_while_its_parts_are_read_may_be
     server.tier.read_gate.set()
     with pytest.raises(Unavailable, match="replaced meanwhile"):
         await slow
-    await storage.stop()
 
 
 @pytest.mark.parametrize("options", [QUIET, {"checkpoint_bytes": 1, "store_entries": 4}])
 async def test_a_window_that_is_deleted_while_it_is_stored_leaves_nothing(options):
-    server = StorageServer(**options)
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec(), **options)
     await server.settled()
     server.tier.open_gate.clear()
     first = asyncio.create_task(storage.write("w", insert(0)))
@@ -133,13 +117,10 @@ async def test_a_window_that_is_deleted_while_it_is_stored_leaves_nothing(option
     await server.settled()
     assert storage.problem is None
     assert not server.left
-    await storage.stop()
 
 
 async def test_what_was_deleted_while_an_export_held_it_goes_though_the_service_dies():
-    server = StorageServer(**BUSY)
-    storage = await server.start()
-    await storage.create(spec(slide={"max_count": 10}))
+    server, storage = await running(spec(slide={"max_count": 10}), **BUSY)
     await storage.write("w", rows(0, 50))
     export = storage.export("w")
     next(export)
@@ -156,14 +137,11 @@ async def test_what_was_deleted_while_an_export_held_it_goes_though_the_service_
     await storage.delete("w")
     await server.settled()
     assert not server.left
-    await storage.stop()
 
 
 async def test_a_window_that_is_created_while_its_deletion_waits_is_deleted_from_the_tier_too():
     """The deletion finds no window, and waits for what is on its way; a window comes meanwhile."""
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    await storage.create(spec(name="other"))
+    server, storage = await running(spec(name="other"), **QUIET)
     server.tier.open_gate.clear()
     writing = asyncio.create_task(storage.write("other", insert(1)))
     await asyncio.sleep(0)
@@ -178,4 +156,3 @@ async def test_a_window_that_is_created_while_its_deletion_waits_is_deleted_from
     there = "w" in storage.catalogue
     storage = await server.crash()
     assert ("w" in storage.catalogue) == there
-    await storage.stop()

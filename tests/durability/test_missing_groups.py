@@ -8,7 +8,7 @@ import pytest
 from sash.durability import formats as values
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, Unavailable
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 from tests.support.waiting import until
 
 SMALL = {"n": {"function": "count"}}
@@ -18,9 +18,7 @@ WHOLE = {"checkpoint_bytes": 10**9, "store_entries": 10**9}
 
 async def journal_of(groups):
     """A server that died with so many groups of one entry each; the keys of the groups."""
-    server = StorageServer(**WHOLE)
-    storage = await server.start()
-    await storage.create(spec(keyed=False, aggregates=SMALL))
+    server, storage = await running(spec(keyed=False, aggregates=SMALL), **WHOLE)
     for time in range(groups):
         await storage.write("w", Insert(time, {"value": time}))
     await server.die()
@@ -47,25 +45,14 @@ async def test_groups_that_are_missing_are_a_loss_wherever_they_were(start, stop
         assert server.store.values == before
 
 
-async def test_a_journal_that_was_cut_has_no_group_and_misses_none():
-    server, _ = await journal_of(20)
-    server.options["checkpoint_bytes"] = 1
-    storage = await server.start()
-    await storage.write("w", Insert(20, {"value": 20}))
-    await server.settled()
-    assert not storage.status().journal_groups
-    for again in (server.crash, server.restart):
-        storage = await again()
-        assert storage.find("w").query(None, [], None)[0].entries == 21
-    await storage.stop()
-
-
 async def test_a_journal_that_is_cut_while_a_failed_window_is_recovered_loses_nothing(impatient):
     """The first groups are deleted after the recovery looked where the journal begins, and before it reads them."""
-    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**9, store_entries=4)
-    storage = await server.start()
-    for name in ("v", "w"):
-        await storage.create(spec(name=name, aggregates=SMALL))
+    server, storage = await running(
+        *[spec(name=name, aggregates=SMALL) for name in ("v", "w")],
+        cache_bytes=0,
+        checkpoint_bytes=10**9,
+        store_entries=4,
+    )
     for time in range(8):
         await storage.write("v", Insert(time, {"value": time}, "a"))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
@@ -103,4 +90,3 @@ async def test_a_journal_that_is_cut_while_a_failed_window_is_recovered_loses_no
     assert await asyncio.to_thread(cut.wait, 10)
     await until(lambda: storage.store.windows["w"].failure is None)
     assert storage.find("w").query("a", [], None)[0].entries == 100
-    await server.die()

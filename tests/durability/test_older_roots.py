@@ -19,7 +19,6 @@ from tests.support.damage import flipped
 from tests.support.profile import THOROUGH
 from tests.support.salvaged import Salvaged
 from tests.support.stored import StorageServer, batch, spec
-from tests.support.tiers import KINDS
 
 AGGREGATES = {"n": {"function": "count"}, "first": {"function": "min"}, "last": {"function": "max"}}
 
@@ -335,28 +334,10 @@ def with_sum_of(found, key, pointer):
 @pytest.mark.parametrize("key", [b"journal", b"journal/last"])
 async def test_nothing_is_lost_where_an_older_root_is_salvaged(key):
     told = await history()
-    for end, times, _ in told.moments[::-3]:
-        states = told.server.store.states[:end]
-        for older in singles(states):
-            if key in older:
-                async with Salvaged(with_older(states[-1], older)) as salvaged:
-                    assert salvaged.found.problems or salvaged.found.damages
-                    assert salvaged.entries == {name: len(each) for name, each in times.items()}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_on_every_tier_older_roots_are_noticed_or_do_no_harm(kind, tmp_path):
-    told = await history()
     end, times, _ = told.moments[-1]
     states = told.server.store.states[:end]
-    found = set()
-    for number, older in enumerate(singles(states)):
-        with KINDS[kind](tmp_path / str(number)) as place:
-            server = new_server()
-            server.open = place.open
-            tier = place.open()
-            tier.acquire()
-            tier.commit(with_older(states[-1], older))
-            tier.close()
-            found.add(type(await outcome(server, {}, times)))
-    assert found == {str, dict, type(None)}
+    for older in singles(states):
+        if key in older:
+            async with Salvaged(with_older(states[-1], older)) as salvaged:
+                assert salvaged.found.problems or salvaged.found.damages
+                assert salvaged.entries == {name: len(each) for name, each in times.items()}

@@ -24,7 +24,7 @@ from sash_engine.windows.batches import ledger
 from sash_engine.windows.batches.batch import Batch, Origin
 from sash_engine.windows.batches.ledger import FORGET_AFTER_NS
 from sash_engine.windows.spec.window import WindowSpec
-from tests.support.stored import StorageServer
+from tests.support.stored import StorageServer, running
 from tests.support.tiers import KINDS
 
 DAY_NS = 86_400 * 10**9
@@ -227,9 +227,7 @@ def test_any_history_of_producers_equals_the_model(kind, history, checkpoint_byt
 
 
 async def started():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SPEC)
+    server, storage = await running(SPEC)
     return server, storage
 
 
@@ -246,7 +244,6 @@ async def test_a_second_client_of_the_same_name_is_refused_at_its_first_write():
     with pytest.raises(SequenceReused):
         await storage.write("w", bulk((1, 2.0)), Origin("p", 1))
     assert storage.find("w").query(None, [], None)[0].entries == 700
-    await storage.stop()
 
 
 async def test_a_used_number_of_another_kind_of_write_is_refused():
@@ -257,7 +254,6 @@ async def test_a_used_number_of_another_kind_of_write_is_refused():
             await storage.write("w", other, Origin("p", 1))
     again = Insert(1, {"value": 1}, answer=True)  # what it asks for beside is not what it writes
     assert (await storage.write("w", again, Origin("p", 1))).already_applied
-    await storage.stop()
 
 
 async def test_what_is_refused_leaves_the_producer_as_it_was():
@@ -276,7 +272,6 @@ async def test_what_is_refused_leaves_the_producer_as_it_was():
     assert storage.find("w").ledger.document() == before
     assert storage.status().records == records_before
     assert not (await storage.write("w", bulk((2, 2.0)), Origin("p", 2))).already_applied
-    await storage.stop()
 
 
 def test_a_record_says_who_wrote_what():
@@ -316,7 +311,6 @@ async def test_a_journal_of_an_earlier_version_is_applied_as_it_was(monkeypatch)
     with pytest.raises(SequenceReused):
         await storage.write("w", bulk((9, 9.0)), Origin("p", 3))
     assert (await storage.write("w", bulk((9, 9.0)), Origin("p", 2))).already_applied
-    await storage.stop()
 
 
 async def test_a_commit_that_names_other_parts_of_a_committed_batch_is_answered_as_applied():
@@ -329,4 +323,3 @@ async def test_a_commit_that_names_other_parts_of_a_committed_batch_is_answered_
     assert storage.find("w").query(None, [], None)[0].aggregates["all"] == [1.0]
     with pytest.raises(FailedPrecondition, match="committed already"):
         await storage.write("w", StageBatch(bulk((2, 2.0)).batch, "q", 0))
-    await storage.stop()

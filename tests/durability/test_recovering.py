@@ -10,7 +10,7 @@ from sash.durability.images.stored_window import State
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows.window import ALL_KEYS
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 from tests.support.waiting import turns, until
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
@@ -26,10 +26,12 @@ def entries(storage):
 
 async def failing():
     """A server of two windows, one of which has failed in the middle of a write; reads of its pointer wait."""
-    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
-    storage = await server.start()
-    for name in ("w", "v"):
-        await storage.create(spec(name=name, aggregates=SMALL))
+    server, storage = await running(
+        *[spec(name=name, aggregates=SMALL) for name in ("w", "v")],
+        cache_bytes=0,
+        checkpoint_bytes=10**6,
+        store_entries=4,
+    )
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
     storage.store.checkpoints.begin(storage.store.windows["w"])
     await storage.store.windows["w"].writable.wait()
@@ -58,7 +60,6 @@ async def test_a_window_is_recovered_beside_the_loop():
     await storage.write("w", BulkEvict(17))
     storage = await server.crash()
     assert entries(storage) == 82
-    await storage.stop()
 
 
 async def test_the_journal_is_not_cut_while_a_window_reads_it():
@@ -77,7 +78,6 @@ async def test_the_journal_is_not_cut_while_a_window_reads_it():
     await storage.store.windows["v"].writable.wait()
     await server.settled()
     assert storage.status().journal_groups == 0
-    await storage.stop()
 
 
 async def test_a_service_can_stop_and_a_window_can_go_while_it_is_recovered():
@@ -90,12 +90,10 @@ async def test_a_service_can_stop_and_a_window_can_go_while_it_is_recovered():
     with pytest.raises(NotFound):
         storage.find("w")
     server.tier.hold_reads = None
-    await storage.stop()
 
 
 async def test_a_damaged_window_says_so_in_the_list():
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     for name in ("w", "v"):
         await storage.create(spec(name=name))
         await storage.write(name, insert(1))
@@ -107,14 +105,11 @@ async def test_a_damaged_window_says_so_in_the_list():
     with pytest.raises(DataLoss) as why:
         storage.find("w")
     assert w.problem == why.value.message
-    await storage.stop()
 
 
 async def test_a_window_that_fails_while_its_image_is_written_is_recovered_from_that_image():
     """A recovery that did not wait would go on from the image before it, whose values are being deleted."""
-    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
     await server.settled()
     storage.trim()
@@ -146,4 +141,3 @@ async def test_a_window_that_fails_while_its_image_is_written_is_recovered_from_
     pointer = storage.store.session.read("pointer", values.pointer_key(1))
     assert storage.store.windows["w"].manifest.image.version == pointer["image"] == 1
     assert entries(storage) == 100
-    await storage.stop()

@@ -21,7 +21,7 @@ from sash.durability.records.shared_texts import coded_from, coded_to, read_toge
 from sash_engine.windows.batches.batch import AnyBatch, Batch, Coded
 from sash_engine.windows.writing import writer
 from tests.support.failing import entries
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 
 TEXTS = st.lists(st.text(max_size=4) | st.sampled_from(["", "\ud800", "é", "key-1"]), max_size=6)
 COLUMNS = st.lists(TEXTS.flatmap(lambda texts: st.tuples(st.just(texts), rows_of(texts))), max_size=5)
@@ -108,9 +108,7 @@ async def test_parts_of_both_forms_are_committed_in_slices_and_recovered(monkeyp
     monkeypatch.setattr(writer, "_SLICE_ROWS", 8)
     monkeypatch.setattr(writer, "_ROWS_OF_KEY", 1)
     monkeypatch.setattr("sash_engine.windows.batches.stages._STRIDE", 2)
-    server = StorageServer(checkpoint_bytes=10**6)
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec(), checkpoint_bytes=10**6)
     names, value, stages = [f"key {i}" for i in range(5)], count(), []
     expected: dict[str, list[int]] = {name: [] for name in names}
     for part in range(8):

@@ -9,7 +9,7 @@ from sash.durability.storage import Storage
 from sash.tiers.memory import MemoryTier
 from sash_engine.clock import ManualClock
 from sash_engine.errors import DataLoss, FailedPrecondition, SashError, Unavailable
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 from tests.support.tiers import Faulty
 
 
@@ -53,9 +53,7 @@ async def start_on(tier):
 
 
 async def stored():
-    server = StorageServer(checkpoint_bytes=10**9)
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec(), checkpoint_bytes=10**9)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(20)], 0)))
     await server.settled()
     storage.store.checkpoints.begin(storage.store.windows["w"])
@@ -78,7 +76,6 @@ async def test_a_start_tries_a_tier_again_that_fails_for_a_moment():
     with pytest.raises(Unavailable):
         storage.store.session.read("meta", values.meta_key())
     assert len(pauses_s) == before, "once it runs, it fails at once"
-    await storage.stop()
 
 
 @pytest.mark.parametrize("reads", [0, 1, 3])

@@ -8,7 +8,7 @@ from sash.durability.images.checkpoint import Checkpoint, Progress
 from sash.durability.images.stored_window import State
 from sash.durability.records.commands import BulkInsert, Insert
 from sash_engine.errors import DataLoss, OutOfRoom, Unavailable
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 
 LEGAL = {
     (State.SERVING, State.SNAPSHOTTING),
@@ -44,9 +44,7 @@ WAYS = {
 
 @pytest.fixture
 async def server():
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9)
-    storage = await server.start()
-    await storage.create(spec())
+    server, _ = await running(spec(), checkpoint_bytes=10**9, store_entries=10**9)
     await server.settled()
     yield server
     await server.die()

@@ -10,16 +10,14 @@ from sash_engine.errors import DataLoss, FailedPrecondition, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from tests.support.damage import flipped
 from tests.support.failing import QUIET, entries, failing, insert, rows
-from tests.support.stored import StorageServer, spec
+from tests.support.stored import running, spec
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def test_a_service_that_stops_tells_those_that_still_wait():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec())
     server.tier.open_gate.clear()
     write = asyncio.create_task(storage.write("w", insert(1)))
     await until(server.tier.arrived.is_set)
@@ -39,13 +37,10 @@ async def test_a_service_can_stop_while_a_window_recovers():
     server, storage = await failing()
     storage = await asyncio.wait_for(server.restart(), 60)
     assert entries(storage) == list(range(100)), "the write that failed did not take place"
-    await storage.stop()
 
 
 async def test_a_service_that_could_not_start_writes_nothing():
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec(), **QUIET)
     await storage.write("w", rows(0, 100))
     await server.die()
     last = values.last_group_key()
@@ -60,9 +55,7 @@ async def test_a_service_that_could_not_start_writes_nothing():
 
 
 async def test_a_tier_of_another_owner_is_never_written_again():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
+    server, storage = await running(spec())
     server.tier.fail_before, server.tier.error = 1, lambda: FailedPrecondition("another server has it")
     with pytest.raises(Unavailable, match=r"may be applied.*another server"):
         await storage.write("w", insert(1), Origin("p", 1))

@@ -22,7 +22,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.nulls import mark_of
 from tests.durability.test_views import SHORT, SOURCE, SUMS, bulk
-from tests.support.stored import StorageServer
+from tests.support.stored import running
 
 
 def filled(n=400):
@@ -39,9 +39,7 @@ QUANTILES = {f"p{i}": {"function": "quantile", "field": "v", "q": i / 10, "k": 2
 @pytest.mark.parametrize("wider", [False, True])
 async def test_a_view_for_which_there_is_no_memory_is_refused_and_changes_nothing(wider):
     budget = MemoryBudget(100_000_000, {"staged": (10**6, "")}, used=lambda: 0, monotonic_s=itertools.count().__next__)
-    server = StorageServer(memory=budget)
-    storage = await server.start()
-    await storage.create(SOURCE)
+    server, storage = await running(SOURCE, memory=budget)
     await storage.write("requests", BulkInsert(filled()))
     document = {**SHORT.document(), "aggregates": SHORT.document()["aggregates"] | ({} if wider else QUANTILES)}
     if wider:
@@ -64,13 +62,10 @@ async def test_a_view_for_which_there_is_no_memory_is_refused_and_changes_nothin
     (answer,) = storage.find("short").reader.query(Query("large|y"))
     assert answer.entries == 200
     assert QUANTILES.keys() <= answer.aggregates.keys()
-    await storage.stop()
 
 
 async def test_a_view_with_aggregates_that_are_there_needs_little():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
+    _, storage = await running(SOURCE)
     await storage.write("requests", BulkInsert(filled()))
     source = storage.find("requests")
     same, sketches, listed = (
@@ -80,16 +75,13 @@ async def test_a_view_with_aggregates_that_are_there_needs_little():
     assert same <= 60 * 201
     assert sketches - same > 8 * 4_000 * 200 // source.block  # eight sketches of each block
     assert listed - same > 200 * 8
-    await storage.stop()
 
 
 async def test_the_entries_of_a_view_are_counted_in_steps(monkeypatch):
     """With the same outcome as at once, and other calls between two steps."""
     monkeypatch.setattr(views, "_KEYS", 1)
     monkeypatch.setattr(slices, "_SLICE_S", 0.0)
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
+    _, storage = await running(SOURCE)
     whole = WindowSpec.parse({"name": "whole", "of": "requests", "aggregates": SUMS})
     await storage.create(SHORT)
     await storage.create(whole)
@@ -118,23 +110,18 @@ async def test_the_entries_of_a_view_are_counted_in_steps(monkeypatch):
     assert expected[1].entries == sum(entries)
     assert expected[2].counts == expected[0].counts
     assert not storage.is_view("requests")
-    await storage.stop()
 
 
 async def test_a_view_that_goes_while_others_are_described_is_left_out(monkeypatch):
     monkeypatch.setattr(views, "_KEYS", 1)
     monkeypatch.setattr(slices, "_SLICE_S", 0.0)
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
-    await storage.create(SHORT)
+    _, storage = await running(SOURCE, SHORT)
     await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 0)))
     described = asyncio.create_task(storage.all_described())
     await asyncio.sleep(0)
     await storage.delete("short")
     assert [info.spec.name for info in await described] in (["requests"], ["requests", "short"])
     assert [info.spec.name for info in await storage.all_described()] == ["requests"]
-    await storage.stop()
 
 
 KINDS = [
@@ -145,7 +132,7 @@ KINDS = [
     {"keys": ["a", "b"], "rollups": [["a"]]},
     {"keyed": True, "fields": {"value": "float64", "name": "string"}, "nullable": ["value"]},
 ]
-SIZES = [(1, 50_000), (3000, 3), (300, 200)]
+SIZES = [(1, 10_000), (1000, 3), (100, 100)]
 """Keys, and entries of each."""
 
 

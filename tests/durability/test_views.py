@@ -1,7 +1,5 @@
 """Views of stored windows: with the window whose entries they show, after restarts and crashes on each tier."""
 
-import asyncio
-
 import numpy as np
 import pytest
 
@@ -31,8 +29,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import imported
 from tests.support.salvaged import Salvaged
-from tests.support.stored import StorageServer
-from tests.support.tiers import KINDS
+from tests.support.stored import running
 from tests.support.twins import alike
 from tests.support.viewed import ask, questions_about, twin_spec
 
@@ -90,58 +87,49 @@ def compare(storage, expected):
     storage.find("requests").check_invariants(alike)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_views_survive_restarts_and_crashes_on_each_tier(kind, tmp_path):
+async def test_views_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(11)
-    with KINDS[kind](tmp_path) as stored:
-        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
-        server.open = stored.open
-        storage = await server.start()
-        await storage.create(SOURCE)
-        assert (await storage.create(SHORT))[1] is True
-        expected = twins(SHORT, WIDE)
-        late = {"wide": expected.pop("wide")}
-        for step in range(9):
-            batch = bulk(random, step)
-            await storage.write("requests", BulkInsert(batch))
-            for twin in (*expected.values(), *late.values()):
-                twin.bulk_insert(batch)
-            if step == 4:
-                assert (await storage.create(WIDE))[1] is True, "its partials are those of what is there"
-                expected |= late
-                late = {}
-                names = Batch(
-                    batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
-                )
-                await storage.write("requests", BulkEvict(20, "x|y"))
-                await storage.write("requests", EvictRange(44, 47))
-                await storage.write("requests", Retract(names))
-                await storage.write("requests", Insert(50, {"v": 5, "w": "ü"}, "x|y"))
-                for twin in expected.values():
-                    twin.bulk_evict(20, "x|y")
-                    twin.evict_range(44, 47)
-                    twin.retract(names)
-                    twin.insert(50, {"v": 5, "w": "ü"}, "x|y")
-            if step == 6:
-                await storage.write("wide", AddAggregates({"low": {"function": "min", "field": "v"}}))
-                expected["wide"].add_aggregates({"low": {"function": "min", "field": "v"}})
-            if step == 7:
-                assert await storage.delete("short") == expected.pop("short").counts.present
-            await server.settled()
-            storage.trim()
-            if step % 2:
-                storage = await (server.restart() if step % 4 == 1 else server.crash())
-            compare(storage, expected)
-        with pytest.raises(NotFound):
-            storage.find("short")
-        await server.storage.stop(5)
+    server, storage = await running(SOURCE, place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+    assert (await storage.create(SHORT))[1] is True
+    expected = twins(SHORT, WIDE)
+    late = {"wide": expected.pop("wide")}
+    for step in range(9):
+        batch = bulk(random, step)
+        await storage.write("requests", BulkInsert(batch))
+        for twin in (*expected.values(), *late.values()):
+            twin.bulk_insert(batch)
+        if step == 4:
+            assert (await storage.create(WIDE))[1] is True, "its partials are those of what is there"
+            expected |= late
+            late = {}
+            names = Batch(
+                batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
+            )
+            await storage.write("requests", BulkEvict(20, "x|y"))
+            await storage.write("requests", EvictRange(44, 47))
+            await storage.write("requests", Retract(names))
+            await storage.write("requests", Insert(50, {"v": 5, "w": "ü"}, "x|y"))
+            for twin in expected.values():
+                twin.bulk_evict(20, "x|y")
+                twin.evict_range(44, 47)
+                twin.retract(names)
+                twin.insert(50, {"v": 5, "w": "ü"}, "x|y")
+        if step == 6:
+            await storage.write("wide", AddAggregates({"low": {"function": "min", "field": "v"}}))
+            expected["wide"].add_aggregates({"low": {"function": "min", "field": "v"}})
+        if step == 7:
+            assert await storage.delete("short") == expected.pop("short").counts.present
+        await server.settled()
+        storage.trim()
+        if step % 2:
+            storage = await (server.restart() if step % 4 == 1 else server.crash())
+        compare(storage, expected)
+    with pytest.raises(NotFound):
+        storage.find("short")
 
 
 async def test_a_view_is_not_written_to():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
-    await storage.create(SHORT)
+    _, storage = await running(SOURCE, SHORT)
     batch = bulk(np.random.default_rng(3), 3)
     for write in (
         storage.write("short", BulkInsert(batch)),
@@ -157,13 +145,10 @@ async def test_a_view_is_not_written_to():
     async with storage.shared("short") as window:
         assert window is storage.find("short")
     storage.tidy()
-    await storage.stop()
 
 
 async def test_the_same_view_again_and_another_one_of_its_name():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
+    server, storage = await running(SOURCE)
     view, _ = await storage.create(SHORT)
     assert await storage.create(SHORT) == (view, False)
     assert await storage.create(view.spec) == (view, False)
@@ -179,15 +164,10 @@ async def test_the_same_view_again_and_another_one_of_its_name():
         await storage.write("short", AddAggregates({"total": {"function": "max", "field": "v"}}))
     storage = await server.crash()
     assert [info.spec for info in storage.all()] == [SOURCE, view.spec]
-    await storage.stop()
 
 
 async def test_a_window_with_views_is_not_deleted():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
-    await storage.create(SHORT)
-    await storage.create(WIDE)
+    server, storage = await running(SOURCE, SHORT, WIDE)
     with pytest.raises(FailedPrecondition, match="has 2 views, which show its entries: delete what is of it first"):
         await storage.delete("requests")
     slots = len(storage.find("requests").layout.monoids)
@@ -197,12 +177,10 @@ async def test_a_window_with_views_is_not_deleted():
     storage = await server.restart()
     assert [info.spec.name for info in storage.all()] == ["requests"]
     await storage.delete("requests")
-    await storage.stop()
 
 
 async def test_views_of_what_cannot_have_them():
-    server = StorageServer()
-    storage = await server.start()
+    _, storage = await running()
     with pytest.raises(NotFound, match="of: there is no window 'requests'"):
         await storage.create(SHORT)
     await storage.create(SOURCE)
@@ -213,13 +191,12 @@ async def test_views_of_what_cannot_have_them():
     document = {name: each for name, each in SOURCE.document().items() if name not in ("identity", "order")}
     with pytest.raises(FailedPrecondition, match="'short' is a view"):
         await storage.create(WindowSpec.parse({**document, "name": "cascade", "from": source}))
-    await storage.stop()
 
 
 async def test_a_cascade_has_views_that_are_stored_with_its_source():
-    server = StorageServer(checkpoint_bytes=3000, store_entries=4)
-    storage = await server.start()
-    await storage.create(WindowSpec.parse({**SOURCE.document(), "identity": None}))
+    server, storage = await running(
+        WindowSpec.parse({**SOURCE.document(), "identity": None}), checkpoint_bytes=3000, store_entries=4
+    )
     document = {name: each for name, each in SOURCE.document().items() if name not in ("identity", "order", "slide")}
     await storage.create(
         WindowSpec.parse({**document, "name": "minutes", "from": {"window": "requests", "granularity": 5}})
@@ -243,7 +220,6 @@ async def test_a_cascade_has_views_that_are_stored_with_its_source():
         storage = await server.restart()
     await storage.delete("recent")
     await storage.delete("minutes")
-    await storage.stop()
 
 
 def test_an_export_of_a_view_is_a_window_of_its_own():
@@ -278,10 +254,7 @@ def test_an_export_of_a_view_on_wall_time_is_of_one_moment():
 
 
 async def test_salvage_makes_views_again():
-    server = StorageServer(checkpoint_bytes=3000, store_entries=4)
-    storage = await server.start()
-    await storage.create(SOURCE)
-    await storage.create(SHORT)
+    server, storage = await running(SOURCE, SHORT, checkpoint_bytes=3000, store_entries=4)
     for step in range(4):
         await storage.write("requests", BulkInsert(bulk(np.random.default_rng(8), step)))
         await server.settled()
@@ -293,21 +266,3 @@ async def test_salvage_makes_views_again():
         assert salvaged.found.whole
         found = {name: str(salvaged.storage.find(name).reader.query(Query(keys=["x|y", "q|z"]))) for name in expected}
     assert found == expected
-
-
-async def test_a_view_that_is_created_again_is_there_after_a_crash():
-    """The second call is answered when the first one's record is durable, and not before."""
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
-    server.tier.open_gate.clear()
-    calls = [asyncio.create_task(storage.create(SHORT)) for _ in range(2)]
-    await asyncio.to_thread(server.tier.arrived.wait)
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not any(call.done() for call in calls)
-    server.tier.open_gate.set()
-    assert sorted([created for _, created in await asyncio.gather(*calls)]) == [False, True]
-    storage = await server.crash()
-    assert storage.find("short").spec.of == "requests"
-    await storage.stop()
