@@ -12,7 +12,6 @@ from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import imported
-from tests.support.salvaged import Salvaged
 from tests.support.stored import running
 from tests.windows.test_cascades import same_answers
 
@@ -187,21 +186,6 @@ def test_an_export_of_a_cascade_is_a_window_of_its_own():
     same_answers(found, minutes)
     whole = imported(b"".join(export(window)))
     assert (len(whole.derived.fed), whole.counts.present) == (0, window.counts.present)
-
-
-async def test_salvage_keeps_what_a_cascade_has():
-    server, storage = await running(checkpoint_bytes=3000, store_entries=4)
-    await create_all(storage)
-    random = np.random.default_rng(8)
-    for step in range(4):
-        await storage.write("requests", BulkInsert(bulk(random, step)))
-        await server.settled()
-    expected = {name: str(storage.find(name).query(keys=["k1", "k2"])) for name in ("requests", "minutes", "hours")}
-    await storage.stop()
-    async with Salvaged(dict(server.store.values)) as salvaged:
-        assert salvaged.found.whole
-        found = {name: str(salvaged.storage.find(name).query(keys=["k1", "k2"])) for name in expected}
-    assert found == expected
 
 
 @pytest.mark.parametrize("staged", [False, True])

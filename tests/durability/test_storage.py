@@ -23,6 +23,7 @@ from sash.durability.records.commands import (
 )
 from sash_engine.errors import DataLoss, SashError
 from sash_engine.windows.batches.batch import Batch, Origin, untimed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.stored import AGGREGATES, KEYS, batch, running, same, spec
 
@@ -189,3 +190,36 @@ async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
     assert window.query(None, [], None)[0].entries == 100
     assert storage.status().damaged == 1
     assert server.store.values[key].endswith(b"?"), "it is left as it is"
+
+
+SPEC = WindowSpec.parse(
+    {
+        "name": "w",
+        "time_unit": "none",
+        "aggregates": {"mean": {"function": "mean"}},
+        "slide": {"adaptive": {"every": 4}},
+    }
+)
+
+
+async def history(again, **options):
+    """What every write evicted, and what was left; after some writes, the storage is started again."""
+    random, time, out = np.random.default_rng(9), 0, []
+    server, storage = await running(SPEC, **options)
+    for step in range(60):
+        mean = (step // 20) * 4.0
+        values = random.normal(mean, 1, 12)
+        result = await storage.write("w", BulkInsert(Batch(np.arange(time, time + 12), {"value": values})))
+        single = await storage.write("w", Insert(time + 12, {"value": mean}))
+        time += 13
+        (answer,) = storage.find("w").query(None, [], None)
+        out.append((result.evicted, single.evicted, answer.entries, round(answer.aggregates["mean"], 9)))
+        if again and step % 3 == 2:
+            storage = await (server.restart() if step % 2 else server.crash())
+    return out
+
+
+async def test_it_evicts_the_same_after_every_start(place):
+    expected = await history(again=False)
+    assert sum(bulk + single for bulk, single, *_ in expected) > 400, "it has found the changes"
+    assert await history(again=True, place=place) == expected
