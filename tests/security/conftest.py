@@ -28,6 +28,14 @@ SPEC = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def often():
+    """Services of this process look at their files more often than once a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sash.service._TIDY_EVERY_S", 0.05)
+        yield
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory) -> Iterator[Running]:
     path = write_tokens(tmp_path_factory.mktemp("tokens") / "tokens.yaml", TOKENS)
