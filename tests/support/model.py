@@ -8,7 +8,6 @@ from itertools import pairwise
 
 Entry = tuple[int, object]
 NEVER = float("-inf")
-EVER = float("inf")
 
 
 @dataclass
@@ -42,6 +41,13 @@ class Slow:
     late: int = 0
     evicted: int = 0
     too_far: int = 0
+    slid: float = NEVER
+    """The newest time of those that the slide policy has evicted."""
+
+    @property
+    def end(self) -> float:
+        """Where lookbacks end: nothing is cut off at the newer end, unless now is what is final."""
+        return self.now if self.punctuated is not None else max(self.now, self.mark)
 
     @property
     def now(self) -> float:
@@ -73,6 +79,7 @@ class Slow:
 
     def slide(self) -> int:
         """Evict what the policy says; return how many."""
+        before = self.entries
         evicted = self._end_sessions()
         if self.max_age is not None and self.now > NEVER and self.begin - 1 > self.late_through:
             self.late_through = self.begin - 1
@@ -80,8 +87,10 @@ class Slow:
         if self.max_count is not None and len(self.entries) > self.max_count:
             surplus = len(self.entries) - self.max_count
             self.late_through = max(self.late_through, self.entries[surplus - 1][0] - 1)
-            del self.entries[:surplus]
+            self.entries = self.entries[surplus:]
             evicted += surplus
+        left = before[: len(before) - len(self.entries)]
+        self.slid = max([self.slid, *(time for time, _ in left[-1:])])
         self.evicted += evicted
         return evicted
 
@@ -118,7 +127,7 @@ class Slow:
         gone = self.evict_range(start, end)
         if start <= self.mark <= end:
             self.mark = max((time for time, _ in self.entries), default=NEVER)
-            self.late_through = NEVER
+            self.late_through = self.slid = NEVER
             assert not self.slide(), "what is left is in the window"
         return gone
 
@@ -132,8 +141,8 @@ class Slow:
         return [value for time, value in self.entries if start <= time <= end]
 
     def trailing(self, lookback: int) -> list[object]:
-        """The values of a lookback as of now: nothing is cut off at the newer end, unless now is what is final."""
-        return self.between(self.now - lookback + 1, EVER if self.punctuated is None else self.now)
+        """The values of a lookback as of now."""
+        return self.between(self.now - lookback + 1, self.end)
 
     def punctuate(self, time: float) -> int:
         """Let entries up to a time be final; return how many left."""
@@ -149,6 +158,10 @@ def slow_window(
     wall: bool = False,
     every: int = 1,
     max_gap: int | None = None,
+    until: str | None = None,
 ) -> defaultdict[str, Slow]:
-    """A keyed window of `Slow`s."""
-    return defaultdict(lambda: Slow(max_age, max_count, ahead=ahead, wall=wall, every=every, max_gap=max_gap))
+    """A keyed window of `Slow`s; `until` as in a spec."""
+    final = None if until is None else NEVER
+    return defaultdict(
+        lambda: Slow(max_age, max_count, ahead=ahead, wall=wall, every=every, max_gap=max_gap, punctuated=final)
+    )

@@ -1,4 +1,4 @@
-"""A window of any kind of store beside the slow model of its times: now, what is late, what is ahead."""
+"""A window of any kind of store beside the slow model of its times: what is late, what is ahead, what leaves."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -16,6 +16,7 @@ S = 10**9
 START = 1000
 KEYS = list("abcd")
 AGGREGATES = {"n": {"function": "count"}, "sum": {"function": "sum"}, "max": {"function": "max"}}
+IN_ORDER = AGGREGATES | {"all": {"function": "collect"}}
 GRANULE = 3
 STORES = {
     "pages": {"pages": (2, 4)},
@@ -36,7 +37,12 @@ def value_of(i):
 
 
 def fold(values):
-    return {"n": len(values), "sum": sum(values), "max": max(values, default=None)}
+    return {"n": len(values), "sum": sum(values), "max": max(values, default=None), "all": list(values)}
+
+
+def of_several(values):
+    """As `fold`, of several keys, whose entries have no order."""
+    return {name: answer for name, answer in fold(values).items() if name != "all"}
 
 
 def bulk(pairs, first, keyed=True):
@@ -51,20 +57,27 @@ def spec(**parts):
 
 
 class TimesLockstep:
-    """A window of one kind of store, beside a slow model."""
+    """A window of one kind of store, beside a slow model.
 
-    def __init__(self, store, max_age=None, max_count=None, ahead=None, wall=False):
+    Args:
+        store: one of `STORES`.
+        slide: the slide policy, without its clock.
+        ahead: how far ahead of wall time an entry may be; None: as far as it likes.
+        wall: whether now is wall time.
+    """
+
+    def __init__(self, store, slide=None, ahead=None, wall=False, block=4):
         options = dict(STORES[store])
+        self.slide, self.wall, self.block = slide or {}, wall, block
         self.pages = options.pop("pages", (2, 4))
         self.keyed = options.get("keyed", True)
         self.granule = options.get("granularity", 1)
-        self.wall, self.max_age = wall, max_age
-        slide = {"clock": "wall" if wall else "event"}
-        slide |= {name: limit for name, limit in (("max_age", max_age), ("max_count", max_count)) if limit}
-        self.spec = spec(slide=slide, order={"ahead": ahead} if ahead else {}, **options)
+        clocked = self.slide | ({"clock": "wall"} if wall else {})
+        order = {"ahead": ahead} if ahead else {}
+        self.spec = spec(slide=clocked, order=order, aggregates=IN_ORDER, **options)
         self.clock, self.shelf = ManualClock(START * S), Shelf()
-        self.window = Window(self.spec, block=4, pages=self.pages, clock=self.clock, cold=self.shelf.cold)
-        self.slow = slow_window(max_age, max_count, ahead, wall)
+        self.window = Window(self.spec, block=block, pages=self.pages, clock=self.clock, cold=self.shelf.cold)
+        self.slow = slow_window(ahead=ahead, wall=wall, **self.slide)
         self.value = 0
 
     def run(self, history):
@@ -98,6 +111,23 @@ class TimesLockstep:
         gone = sum(slow.evict_wrong(start, start + width) for slow in slows)
         assert self.window.evict_range(start, start + width, name, reset_mark=True) == gone
 
+    def evict_range(self, what):
+        key, start, width = what
+        start, name = self.now + start, key if self.keyed else None
+        slows = list(self.slow.values()) if name is None else [self.model(key)]
+        gone = sum(slow.evict_range(start, start + width) for slow in slows)
+        assert self.window.evict_range(start, start + width, name) == gone
+
+    def punctuate(self, time):
+        if "until" not in self.slide:
+            return
+        for key in KEYS:
+            self.model(key)
+        time += self.now
+        final = time - (time + 1) % self.granule  # panes are final when all of their time is
+        gone = sum([slow.punctuate(final) for slow in self.slow.values()])
+        assert self.window.punctuate(time) == gone
+
     def wait(self, seconds):
         self.clock.advance(seconds * S)
 
@@ -107,7 +137,7 @@ class TimesLockstep:
     def export(self, _):
         shelf = Shelf()
         importer = Importer(
-            lambda document: Window(document, block=4, pages=self.pages, clock=self.clock, cold=shelf.cold)
+            lambda document: Window(document, block=self.block, pages=self.pages, clock=self.clock, cold=shelf.cold)
         )
         importer.feed(b"".join(export(self.window)))
         self.window, self.shelf = importer.finish(), shelf
@@ -121,9 +151,10 @@ class TimesLockstep:
             last = end - exclusive
             answer = self.window.range_query(start, end, name, end_exclusive=exclusive)
             assert (answer.start, answer.end, answer.aggregates) == (start, last, fold(model.between(start, last)))
-            several = self.window.range_query(start, end, None, KEYS, end_exclusive=exclusive) if self.keyed else answer
-            everyone = [each for slow in self.slow.values() for each in slow.between(start, last)]
-            assert (several.end, several.aggregates) == (last, fold(everyone))
+            if self.keyed:
+                several = self.window.range_query(start, end, None, KEYS, False, exclusive, list(AGGREGATES))
+                everyone = [each for slow in self.slow.values() for each in slow.between(start, last)]
+                assert (several.end, several.aggregates) == (last, of_several(everyone))
             found = self.window.entries(start, end, name, end_exclusive=exclusive)
             times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in found)])
             expected = [time for time, _ in model.entries if start <= time <= last]
@@ -195,30 +226,35 @@ class TimesLockstep:
         assert whole.aggregates == fold([value for _, value in mine.entries])
         times = [time for time, _ in mine.entries]
         assert (whole.start, whole.end) == (min(times, default=None), max(times, default=None))
-        for lookback in (1, 7, 12, self.max_age or 30):
+        (before,) = self.window.query(name, [], self.now - 2)
+        times = [time for time in times if time <= self.now - 2]
+        assert before.aggregates == fold(mine.between(NEVER, self.now - 2))
+        assert (before.start, before.end) == (min(times, default=None), self.now - 2)
+        is_its_lookback = self.slide.keys() <= {"max_age", "max_count"}
+        for lookback in (1, 7, 12, self.slide.get("max_age", 30)):
             (answer,) = self.window.query(name, [lookback], None)
             if mine.now == NEVER:
                 assert (answer.start, answer.end, answer.entries) == (None, None, 0)
                 continue
-            assert (answer.start, answer.end) == (mine.now - lookback + 1, max(mine.now, mine.mark))
+            assert (answer.start, answer.end, answer.lookback) == (mine.now - lookback + 1, mine.end, str(lookback))
             assert answer.aggregates == fold(mine.trailing(lookback)) == fold(mine.between(answer.start, answer.end))
-            if lookback == self.max_age:
+            if lookback == self.slide.get("max_age") and is_its_lookback:
                 assert answer.aggregates == whole.aggregates, "a window with a max_age is its own lookback"
             (earlier,) = self.window.query(name, [lookback], mine.now - 2)
             assert (earlier.start, earlier.end) == (mine.now - 1 - lookback, mine.now - 2)
             assert earlier.aggregates == fold(mine.between(earlier.start, earlier.end))
 
     def check_together(self, keys, models):
-        (whole,) = self.window.query(None, [], None, keys, combine=True)
+        names = list(AGGREGATES)
+        (whole,) = self.window.query(None, [], None, keys, combine=True, aggregates=names)
         everything = [entry for mine in models for entry in mine.entries]
         times = [time for time, _ in everything]
-        assert whole.aggregates == fold([value for _, value in everything])
+        assert whole.aggregates == of_several([value for _, value in everything])
         assert (whole.start, whole.end) == (min(times, default=None), max(times, default=None))
-        mark = max((mine.mark for mine in models), default=NEVER)
-        now = self.now if self.wall else mark
-        (answer,) = self.window.query(None, [9], None, keys, combine=True)
-        assert answer.aggregates == fold([value for time, value in everything if time > now - 9])
-        assert (answer.start, answer.end) == ((None, None) if now == NEVER else (now - 8, max(now, mark)))
+        now, end = (max(getattr(mine, name) for mine in models) for name in ("now", "end"))
+        (answer,) = self.window.query(None, [9], None, keys, combine=True, aggregates=names)
+        assert answer.aggregates == of_several([value for time, value in everything if now - 9 < time <= end])
+        assert (answer.start, answer.end) == ((None, None) if now == NEVER else (now - 8, end))
 
     def check_info(self, filled):
         info, slow = self.window.info(), list(self.slow.values())
@@ -227,5 +263,9 @@ class TimesLockstep:
         assert info.newest == max((mine.newest for mine in slow if mine.entries), default=None)
         mark = max((mine.mark for mine in slow), default=NEVER)
         assert info.high_water_mark == (None if mark == NEVER else mark)
+        final = max((mine.punctuated for mine in slow if mine.punctuated is not None), default=NEVER)
+        assert info.punctuated == (None if final == NEVER else final)
+        slid = max((mine.slid for mine in slow), default=NEVER)
+        assert slid == NEVER or info.evicted_through >= slid, "no newer entry was evicted by the slide policy"
         for name, counted in (("inserted", "inserted"), ("late", "late"), ("evicted", "evicted"), ("ahead", "too_far")):
             assert getattr(info.counts, name) == sum(getattr(mine, counted) for mine in slow), name

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import VariancePopulation
 from sash_engine.monoids.laws import close
 from sash_engine.windows.batches.batch import Batch, Coded
@@ -206,25 +205,3 @@ def test_the_default_field_is_the_only_one():
     for time in range(200):
         w.insert(time, {"value": 0.0, "n": 100 * (time >= 100)}, None)
     assert w.info().oldest >= 100
-
-
-@pytest.mark.parametrize(
-    ("adaptive", "parts", "field"),
-    [
-        ({"delta": 0}, {}, "slide.adaptive.delta"),
-        ({"delta": 1.0}, {}, "slide.adaptive.delta"),
-        ({"delta": math.nan}, {}, "slide.adaptive.delta"),
-        ({"every": 0}, {}, "slide.adaptive.every"),
-        ({"range": math.inf}, {}, "slide.adaptive.range"),
-        ({"range": 0}, {}, "slide.adaptive.range"),
-        ({"clock": 3}, {}, "slide.adaptive.clock"),
-        ({"field": "other"}, {}, "slide.adaptive.field"),
-        ({}, {"fields": {"value": "float64", "n": "int64"}}, "slide.adaptive.field"),
-        ({"field": "s"}, {"fields": {"value": "float64", "s": "string"}}, "slide.adaptive.field"),
-        ({}, {"granularity": 5}, "slide.adaptive"),
-    ],
-)
-def test_a_bad_policy_names_what_is_wrong(adaptive, parts, field):
-    with pytest.raises(InvalidArgument) as caught:
-        window(adaptive, **parts)
-    assert caught.value.field == field

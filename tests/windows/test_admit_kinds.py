@@ -18,6 +18,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import admitting
 from tests.support.admit_model import ANSWERS, OF_NULLABLE, decide
+from tests.support.refused import refusal
 
 PARTS = ("tenant", "user")
 KEYS = ["a|x", "a|y", "b|x"]
@@ -255,9 +256,9 @@ def test_a_guard_that_rejects_and_orders_that_reject_refuse_the_whole_write(monk
     ):
         both = Lockstep(False, **AGED, order=order)
         both.insert([("a|x", 1000, 1)])
-        with pytest.raises(FailedPrecondition) as told:
-            both.window.admit(both.batch([("a|x", time, 1) for time in times]), limits)
-        assert (told.value.field, told.value.limit) == ("time", bound)
+        assert refusal(
+            both.window.admit, both.batch([("a|x", time, 1) for time in times]), limits, error=FailedPrecondition
+        ) == ("time", bound)
         assert (both.window.info().entries, both.window.refused) == (1, 0)
         both.check()
         assert both.admit([("a|x", 1000, 1)] * 10, limits).admitted == [True] * 10

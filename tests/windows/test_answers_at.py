@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_engine.clock import ManualClock
-from sash_engine.errors import InvalidArgument
 from sash_engine.forest import sliding
 from sash_engine.monoids import DistinctCount
 from sash_engine.steps import finished
@@ -19,6 +18,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.coded import Coded
 from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
+from tests.support.refused import refusal, refused
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
 
@@ -367,26 +367,20 @@ def test_stored_blocks_of_a_hot_key_slide(slid):
     ],
 )
 def test_refused(kind, times, keys, field):
-    with pytest.raises(InvalidArgument) as refused:
-        window_of(spec_of(kind), []).answers_at(np.array(times, np.int64), keys, [1])
-    assert refused.value.field == field
+    assert refused(window_of(spec_of(kind), []).answers_at, np.array(times, np.int64), keys, [1]).field == field
 
 
 def test_too_many_are_refused(monkeypatch):
     monkeypatch.setattr(costs, "MAX_PAIR_ANSWERS", 5)
     window = window_of(spec_of("no keys"), [(0, 1, 1)])
     window.answers_at(np.zeros(5, np.int64))
-    with pytest.raises(InvalidArgument) as refused:
-        window.answers_at(np.zeros(3, np.int64), None, [1, 2])
-    assert (refused.value.field, refused.value.limit) == ("times", "5 answers")
+    assert refusal(window.answers_at, np.zeros(3, np.int64), None, [1, 2]) == ("times", "5 answers")
 
 
 def test_too_many_values_are_refused(monkeypatch):
     monkeypatch.setattr(costs, "MAX_VALUES", 20)
     window = window_of(spec_of("no keys"), [(0, i, i) for i in range(15)])
-    with pytest.raises(InvalidArgument) as refused:
-        window.answers_at(np.full(2, 20), None, [100])
-    assert refused.value.limit == "20 values"
+    assert refused(window.answers_at, np.full(2, 20), None, [100]).limit == "20 values"
 
 
 def test_the_times_at_both_ends():

@@ -13,6 +13,7 @@ from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from tests.support.refused import refused
 from tests.support.twins import a_share_of_examples
 
 AGGREGATES = {
@@ -238,26 +239,6 @@ def test_a_window_that_feeds_others_is_dropped_after_them():
     window.check_invariants()
 
 
-REFUSED = {
-    "itself": ({"from": {"window": "minutes", "granularity": 5}}, "from.window", "feed itself"),
-    "another granularity": ({"granularity": 9}, "granularity", "not that of from"),
-    "no granularity": ({"from": {"window": "requests"}}, "from.granularity", "missing"),
-    "an order policy": ({"order": {"late": "reject"}}, "order", "cannot refuse"),
-    "punctuation": ({"slide": {"until": "punctuation"}}, "slide.until", "nobody punctuates"),
-    "a durability": ({"durability": "sync"}, "durability", "same commit"),
-    "an order of entries": ({"aggregates": {"f": {"function": "first", "field": "v"}}}, "aggregates.f", "depends on"),
-    "max_count": ({"slide": {"max_count": 3}}, "slide.max_count", "one by one"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_spec_that_nothing_could_feed_is_refused(case):
-    change, field, message = REFUSED[case]
-    with pytest.raises(InvalidArgument, match=message) as refused:
-        WindowSpec.parse({**MINUTES, **change})
-    assert refused.value.field == field
-
-
 UNFIT = {
     "another unit": ({}, {"time_unit": "ms"}, "time_unit"),
     "other keys": ({}, {"keys": ["k"]}, "keys"),
@@ -280,9 +261,7 @@ UNFIT = {
 def test_a_window_that_cannot_feed_another_is_refused(case):
     theirs, mine, field = UNFIT[case]
     window = Window(WindowSpec.parse({**SOURCE, **theirs}))
-    with pytest.raises(InvalidArgument) as refused:
-        window.derive(WindowSpec.parse({**MINUTES, **mine}))
-    assert refused.value.field == field
+    assert refused(window.derive, WindowSpec.parse({**MINUTES, **mine})).field == field
     with pytest.raises(NotFound):
         window.derive(WindowSpec.parse(HOURS))
     assert not window.derived.fed

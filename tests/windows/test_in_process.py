@@ -9,7 +9,7 @@ import pytest
 
 import sash_engine
 from sash_engine import Batch, ManualClock, Window, WindowSpec
-from sash_engine.errors import InvalidArgument
+from tests.support.refused import refused
 
 FIELDS = {"f": "float64", "i": "int64", "s": "string", "b": "bool"}
 DOCUMENT = {
@@ -78,9 +78,7 @@ def test_a_batch_copies_what_it_is_given():
 )
 def test_what_is_wrong_with_a_batch_is_named(times, column, field):
     columns = {"f": [1.0], "i": [1], "s": ["x"], "b": [True]} | column
-    with pytest.raises(InvalidArgument) as refused:
-        Window(SPEC).bulk_insert(Batch.of(SPEC, times, columns, keys=["a"]))
-    assert refused.value.field == field
+    assert refused(Window(SPEC).bulk_insert, Batch.of(SPEC, times, columns, keys=["a"])).field == field
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,5 @@ def test_what_is_wrong_with_a_batch_is_named(times, column, field):
 )
 def test_wall_time_needs_a_clock(part, field):
     spec = WindowSpec.parse(DOCUMENT | part)
-    with pytest.raises(InvalidArgument, match="pass a clock") as refused:
-        Window(spec)
-    assert refused.value.field == field
+    assert refused(Window, spec, match="pass a clock").field == field
     assert Window(spec, clock=ManualClock()).info().entries == 0

@@ -16,6 +16,7 @@ from sash_engine.windows.batches.ledger import (
     MAX_WRITERS,
     Ledger,
 )
+from tests.support.refused import refusal, refused
 
 
 def sent(sequence, what="data", epoch=0, producer="p"):
@@ -45,9 +46,9 @@ def test_a_producer_goes_on_by_one_and_what_it_repeats_is_known():
 def test_a_gap_is_refused_and_says_what_comes_next(sent, expected):
     ledger = Ledger()
     ledger.note(Origin("p", 3), 0)
-    with pytest.raises(FailedPrecondition, match=f"the next one is {expected}") as refused:
-        ledger.applied(Origin("p", sent))
-    assert (refused.value.field, refused.value.limit) == ("sequence", str(expected))
+    assert refusal(
+        ledger.applied, Origin("p", sent), error=FailedPrecondition, match=f"the next one is {expected}"
+    ) == ("sequence", str(expected))
 
 
 def test_a_new_producer_begins_with_one():
@@ -70,9 +71,7 @@ def test_a_new_producer_begins_with_one():
     ],
 )
 def test_what_is_no_origin_is_refused(origin, field, limit):
-    with pytest.raises(InvalidArgument) as refused:
-        Ledger().applied(origin)
-    assert (refused.value.field, refused.value.limit) == (field, limit)
+    assert refusal(Ledger().applied, origin) == (field, limit)
 
 
 @pytest.mark.parametrize("name", ["p", "p" * 200, "ß" * 100, "\ud800" * 66])
@@ -105,9 +104,7 @@ def test_numbers_go_up_to_the_greatest_int64():
 )
 def test_what_is_no_batch_is_refused(query, batch, field, limit):
     for check in (Ledger().committed, Ledger().check_stage):
-        with pytest.raises(InvalidArgument) as refused:
-            check(query, batch)
-        assert (refused.value.field, refused.value.limit) == (field, limit)
+        assert refusal(check, query, batch) == (field, limit)
 
 
 # ---------------------------------------------------------------- other data
@@ -117,9 +114,12 @@ def test_a_used_number_with_other_data_is_refused():
     ledger = noted(sent(1), sent(2), sent(3))
     for sequence in (1, 2, 3):
         assert ledger.applied(sent(sequence))
-        with pytest.raises(SequenceReused, match=f"'p' has sent {sequence} before, with other data") as refused:
-            ledger.applied(sent(sequence, "other"))
-        assert (refused.value.field, refused.value.limit) == ("sequence", "4")
+        assert refusal(
+            ledger.applied,
+            sent(sequence, "other"),
+            error=SequenceReused,
+            match=f"'p' has sent {sequence} before, with other data",
+        ) == ("sequence", "4")
     assert not ledger.applied(sent(4, "other")), "what comes next carries what it likes"
     assert not ledger.applied(sent(1, "other", producer="q"))
 
@@ -187,9 +187,9 @@ def test_what_was_remembered_before_a_write_without_a_digest_is_forgotten():
 def test_a_higher_epoch_takes_the_name_over():
     ledger = noted(sent(1), sent(2), sent(1, "other", epoch=3))
     for sequence in (1, 2, 3, 9):
-        with pytest.raises(ProducerFenced, match="epoch 3 has taken the name over") as refused:
-            ledger.applied(sent(sequence, epoch=2))
-        assert (refused.value.field, refused.value.limit) == ("epoch", "3")
+        assert refusal(
+            ledger.applied, sent(sequence, epoch=2), error=ProducerFenced, match="epoch 3 has taken the name over"
+        ) == ("epoch", "3")
     with pytest.raises(ProducerFenced):
         ledger.applied(Origin("p", 3))
     assert ledger.applied(sent(1, "other", epoch=3))
@@ -200,9 +200,9 @@ def test_a_higher_epoch_takes_the_name_over():
 
 def test_a_higher_epoch_begins_with_one_and_only_a_write_takes_over():
     ledger = noted(sent(1), sent(2))
-    with pytest.raises(FailedPrecondition, match="up to 0 of epoch 1: the next one is 1") as refused:
-        ledger.applied(sent(3, epoch=1))
-    assert (refused.value.field, refused.value.limit) == ("sequence", "1")
+    assert refusal(
+        ledger.applied, sent(3, epoch=1), error=FailedPrecondition, match="up to 0 of epoch 1: the next one is 1"
+    ) == ("sequence", "1")
     assert not ledger.applied(sent(1, epoch=1))
     assert not ledger.applied(sent(3)), "nothing of epoch 1 was applied yet"
     assert ledger.applied(sent(2))
@@ -303,9 +303,7 @@ def test_there_are_only_so_many_parts(monkeypatch):
     for token in "ab":
         ledger.check_stage("q", 1)
         ledger.stage(token, "q", 1, 10, 0, None)
-    with pytest.raises(ResourceExhausted) as refused:
-        ledger.check_stage("q", 1)
-    assert (refused.value.field, refused.value.limit) == ("batch", "2 parts")
+    assert refusal(ledger.check_stage, "q", 1, error=ResourceExhausted) == ("batch", "2 parts")
     ledger.commit("q", 1, 0)
     ledger.check_stage("q", 2)
 
@@ -393,17 +391,13 @@ def test_numbers_with_gaps_go_on_behind_the_last_one():
 )
 def test_a_write_that_overlaps_or_leaves_a_gap_is_refused(after, field, limit):
     ledger = noted(behind(0, 100), behind(100, 151))
-    with pytest.raises(FailedPrecondition) as refused:
-        ledger.applied(behind(after, 200))
-    assert (refused.value.field, refused.value.limit) == (field, limit)
+    assert refusal(ledger.applied, behind(after, 200), error=FailedPrecondition) == (field, limit)
     assert not ledger.applied(behind(151, 200)), "and nothing has changed"
 
 
 def test_numbers_with_gaps_go_on_under_a_higher_epoch():
     ledger = noted(behind(0, 100), behind(100, 200, epoch=3))
-    with pytest.raises(ProducerFenced) as refused:
-        ledger.applied(behind(200, 300, epoch=2))
-    assert refused.value.limit == "3"
+    assert refused(ledger.applied, behind(200, 300, epoch=2), error=ProducerFenced).limit == "3"
     assert ledger.applied(behind(0, 100, epoch=4))
     with pytest.raises(FailedPrecondition, match="send what is behind"):
         ledger.applied(behind(100, 300, epoch=4))
@@ -423,6 +417,4 @@ def test_no_digest_of_an_earlier_number_is_taken_for_one_in_a_gap():
 
 @pytest.mark.parametrize(("after", "sequence"), [(-1, 1), (1, 1), (5, 4)])
 def test_after_is_below_the_number(after, sequence):
-    with pytest.raises(InvalidArgument) as refused:
-        Ledger().applied(behind(after, sequence))
-    assert refused.value.field == "after"
+    assert refused(Ledger().applied, behind(after, sequence)).field == "after"

@@ -10,13 +10,13 @@ from sash import calls
 from sash.durability.records.commands import BulkInsert
 from sash.plane import Plane
 from sash_engine.clock import ManualClock
-from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.keys.keys import Keys
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, Where
 from sash_engine.windows.reading import conditions
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from tests.support.refused import refused
 from tests.support.sharded import in_process, single
 
 COUNT = {"fields": {"v": "int64"}, "aggregates": {"n": {"function": "count"}}, "time_unit": "none", "name": "w"}
@@ -187,9 +187,7 @@ def test_pages_are_what_is_selected(names, where, limit, prefix, plain):
 def test_bad_listings_are_refused():
     window = filled(PLAIN, ["a"])
     for limit, position, field in ((0, 0, "limit"), (100_001, 0, "limit"), (1, -1, "position")):
-        with pytest.raises(InvalidArgument) as refused:
-            window.key_names("", limit, position)
-        assert refused.value.field == field
+        assert refused(window.key_names, "", limit, position).field == field
     assert window.key_names("", 100_000) == (["a"], None)
 
 

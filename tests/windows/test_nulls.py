@@ -183,22 +183,6 @@ def test_entries_of_equal_times(equal_times):
     same(spec, w.query()[0], [{"time": time} | held[time] for time in sorted(held)])
 
 
-def refused(**parts):
-    with pytest.raises(InvalidArgument) as caught:
-        WindowSpec.parse(document({"n": {"function": "count"}}) | parts)
-    return caught.value.field, caught.value.message
-
-
-def test_what_may_not_be_null():
-    assert refused(nullable=["y"])[0] == "nullable"
-    assert refused(nullable=["x", "x"])[0] == "nullable"
-    needs = "which every entry has to have"
-    assert refused(identity="n") == ("nullable", f"nullable: 'n' is the identity, {needs}")
-    adaptive = refused(slide={"adaptive": {"field": "x"}})
-    assert adaptive == ("nullable", f"nullable: 'x' is the field that slide.adaptive watches, {needs}")
-    assert refused(nullable="x")[0] == "nullable"
-
-
 def test_one_spec_has_one_form():
     one, other = (WindowSpec.parse(document(SMALL, nullable=names)) for names in (["x", "n"], ["n", "x"]))
     assert one == other

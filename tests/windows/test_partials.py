@@ -17,7 +17,8 @@ from sash_engine.windows.keys.pages import PAGES
 from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
-from tests.support.pane_windows import BASE, bulk, window
+from tests.support.pane_windows import BASE, window
+from tests.support.windows import bulk
 
 # ---------------------------------------------------------------- partials in and out
 

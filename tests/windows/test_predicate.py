@@ -2,11 +2,11 @@
 
 import pytest
 
-from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Collect, Correlation, Count, Max, Mean, Sum
 from sash_engine.windows.spec.predicate import Predicate
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from tests.support.refused import refusal, refused
 
 AGGREGATES = {"sum": Sum(), "n": Count(), "max": Max(), "mean": Mean(), "all": Collect()}
 
@@ -71,9 +71,7 @@ def test_integers_beyond_int64_stay_integers(total):
 
 
 def test_entries_are_not_an_aggregate():
-    with pytest.raises(InvalidArgument) as caught:
-        Predicate("old.entries > 5", {"entries": Sum()})
-    assert caught.value.field == "aggregates.entries"
+    assert refused(Predicate, "old.entries > 5", {"entries": Sum()}).field == "aggregates.entries"
 
 
 MACROS = "no macros (all, exists, exists_one, filter, map) and no matches"
@@ -92,9 +90,7 @@ MACROS = "no macros (all, exists, exists_one, filter, map) and no matches"
     ],
 )
 def test_what_may_take_forever_is_refused_before_it_runs(source):
-    with pytest.raises(InvalidArgument) as caught:
-        Predicate(source, AGGREGATES)
-    assert (caught.value.field, caught.value.limit) == ("slide.when", MACROS)
+    assert refusal(Predicate, source, AGGREGATES) == ("slide.when", MACROS)
 
 
 def test_an_aggregate_may_be_called_as_a_macro():
@@ -119,6 +115,4 @@ def test_an_aggregate_may_be_called_as_a_macro():
     ],
 )
 def test_a_bad_expression_is_refused(source, says):
-    with pytest.raises(InvalidArgument, match=says) as caught:
-        Predicate(source, AGGREGATES)
-    assert caught.value.field == "slide.when"
+    assert refused(Predicate, source, AGGREGATES, match=says).field == "slide.when"

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, SashError
 from sash_engine.steps import finished
-from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
+from sash_engine.windows.batches.batch import Batch, PartialBatch
 from sash_engine.windows.derived import derived
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, RangeQuery, SeriesQuery, Top, Where
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
-from sash_wire.labels import join, split
+from sash_wire.labels import join
 from tests.support.asking import answers_of
 from tests.support.twins import a_share_of_examples
 
@@ -113,26 +113,6 @@ def ask(window, question):
     return [str(answer) for answer in found], getattr(found, "position", None)
 
 
-def by_hand(window, where, by, lookback):
-    """group -> n and sum of its entries, folded from the entries of the window and the marks of the keys."""
-    groups, nows = {}, {}
-    for batch in window.entries(keys=ALL_KEYS):
-        names = [split(name, 3) for name in batch.keys.dictionary]
-        for code, time, value in zip(batch.keys.codes, batch.times.tolist(), batch.columns["v"].tolist(), strict=True):
-            labelled = dict(zip(PARTS, names[code], strict=True))
-            groups.setdefault(tuple(labelled[part] for part in by), []).append((time, value))
-    for name in window.keys.names():
-        labelled = dict(zip(PARTS, split(name, 3), strict=True))
-        group, now = tuple(labelled[part] for part in by), window.keys.now_of[window.keys.find(name)]
-        nows[group] = max(nows.get(group, now), now)
-    assert not where
-    kept = {
-        group: [value for time, value in rows if lookback is None or time > nows[group] - lookback]
-        for group, rows in groups.items()
-    }
-    return {group: (len(values), sum(values)) for group, values in kept.items()}
-
-
 @a_share_of_examples(3)
 @given(
     slide=st.sampled_from(list(SLIDES)),
@@ -180,19 +160,6 @@ def test_answers_are_those_without_rollups(slide, writes, where, by, lookback, a
         assert ask(window, question) == ask(plain, question), question
     window.check_invariants()
     assert window.info().counts == plain.info().counts
-
-
-@a_share_of_examples(2)
-@given(writes=writes_of, by=bys_of, lookback=st.sampled_from([None, 5, 12]), slide=st.sampled_from(["none", "age"]))
-def test_groups_are_the_fold_of_the_entries_that_are_there(writes, by, lookback, slide):
-    window = window_of(slide)
-    for kind, *arguments in writes:
-        if kind != "clock":
-            write(window, kind, *arguments)
-    found = window.reader.query(Query(lookbacks=[] if lookback is None else [lookback], selection=Grouped(by=by)))
-    groups = {tuple(answer.parts.values()): (answer.entries, answer.aggregates["sum"]) for answer in found}
-    expected = by_hand(window, (), by, lookback)
-    assert groups == {group: (n, total) for group, (n, total) in expected.items()}
 
 
 def filled(slide="age", n=30, **more):
@@ -338,43 +305,9 @@ def test_partials_that_are_written_reach_the_rollups():
 def test_one_text_keys_have_a_rollup_of_all():
     spec = WindowSpec.parse({**DOCUMENT, "keyed": True, "rollups": [[]]})
     window = Window(spec)
-    window.bulk_insert(Batch(range_of(4), {"v": range_of(4)}, Coded(["a", "b"], range_of(4) % 2)))
+    window.bulk_insert(Batch.of(spec, range(4), {"v": range(4)}, ["a", "b", "a", "b"]))
     (answer,) = window.reader.query(Query(selection=Grouped(by=[])))
     assert (answer.key, answer.parts, answer.entries) == (None, {}, 4)
-
-
-def range_of(n):
-    import numpy as np
-
-    return np.arange(n)
-
-
-REFUSED = {
-    "a part that is none": ({"rollups": [["gate"]]}, "rollups.0.0", "have no 'gate'"),
-    "all parts": ({"rollups": [["kind", "airport", "carrier"]]}, "rollups.0", "is a key"),
-    "a part twice": ({"rollups": [["kind", "kind"]]}, "rollups.0", "twice"),
-    "a rollup twice": ({"rollups": [["kind", "airport"], ["airport", "kind"]]}, "rollups.1", "same as rollups.0"),
-    "no rollup": ({"rollups": []}, "rollups", "at least 1"),
-    "too many": ({"rollups": [[]] * 9}, "rollups", "at most 8"),
-    "no keys": ({"rollups": [[]], "keys": None}, "rollups", "say keys"),
-    "max_count": ({"slide": {"max_count": 9}}, "slide.max_count", "counts the entries of each key"),
-    "max_gap": ({"slide": {"max_gap": 9}}, "slide.max_gap", "sessions of its own"),
-    "when": ({"slide": {"when": "total.n > 9"}}, "slide.when", "entries of one key"),
-    "adaptive": ({"slide": {"adaptive": {"field": "v"}}}, "slide.adaptive", "changes for itself"),
-    "idle_expiry": ({"idle_expiry": "1h"}, "idle_expiry", "middle of their groups"),
-    "identity": ({"identity": "v"}, "identity", "retracted"),
-    "equal times": ({"order": {"equal_times": "last"}}, "order.equal_times", "all of them stay"),
-    "order": ({"aggregates": {"f": {"function": "first", "field": "v"}}}, "aggregates.f", "order of entries"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_kept_is_refused_with_the_reason(case):
-    change, field, message = REFUSED[case]
-    document = {**DOCUMENT, "keys": list(PARTS), "rollups": [["carrier"]], **change}
-    with pytest.raises(InvalidArgument, match=message) as refused:
-        WindowSpec.parse({name: value for name, value in document.items() if value is not None})
-    assert refused.value.field == field
 
 
 def test_an_aggregate_that_depends_on_the_order_cannot_be_added():

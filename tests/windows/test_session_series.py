@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.errors import InvalidArgument
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, SeriesQuery
@@ -15,9 +14,10 @@ from sash_engine.windows.reading import session_series
 from sash_engine.windows.reading.costs import MAX_BUCKETS
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from tests.support.refused import refused
 from tests.support.shelf import Shelf
 from tests.support.twins import bulk
-from tests.windows.test_window import batch, window
+from tests.support.windows import batch, keyed
 
 
 def sessions(w, start, end, gap, **parts):
@@ -40,7 +40,7 @@ def runs(entries, start, end, gap):
     st.integers(1, 3),
 )
 def test_each_session_is_the_fold_over_its_run(times, start, width, gap, block, at_once):
-    w = window(block)
+    w = keyed(block)
     w.bulk_insert(batch([("a", time) for time in times], 0))
     held = sorted(((time, value) for value, time in enumerate(times)), key=lambda entry: entry[0])
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +73,7 @@ def test_stored_blocks_are_read():
 
 
 def test_a_key_that_is_not_there_has_no_sessions():
-    series = sessions(window(), 0, 10, 5, key="nobody")
+    series = sessions(keyed(), 0, 10, 5, key="nobody")
     assert (len(series.times), len(series.last), len(series.aggregates["n"])) == (0, 0, 0)
 
 
@@ -91,23 +91,20 @@ def test_a_key_that_is_not_there_has_no_sessions():
 )
 def test_what_does_not_go_with_sessions_is_refused(parts, field):
     question = {"start": 0, "end": 10, "step": "", "key": "a", "gap": 5}
-    with pytest.raises(InvalidArgument) as caught:
-        window().reader.series(SeriesQuery(**question | parts))
-    assert caught.value.field == field
+    assert refused(keyed().reader.series, SeriesQuery(**question | parts)).field == field
+
+
+def test_a_series_has_a_step_or_a_gap_and_sessions_no_groups():
+    reader = keyed().reader
     for step, gap in (("", None), ("5", 5)):
-        with pytest.raises(InvalidArgument) as caught:
-            window().reader.series(SeriesQuery(0, 10, step, key="a", gap=gap))
-        assert caught.value.field == "step"
-    with pytest.raises(InvalidArgument) as caught:
-        finished(window().reader.series_groups(SeriesQuery(0, 10, "", gap=5, selection=Grouped(limit=3))))
-    assert caught.value.field == "by"
+        assert refused(reader.series, SeriesQuery(0, 10, step, key="a", gap=gap)).field == "step"
+    steps = reader.series_groups(SeriesQuery(0, 10, "", gap=5, selection=Grouped(limit=3)))
+    assert refused(finished, steps).field == "by"
 
 
 def test_sessions_are_limited_as_buckets_are():
-    w = window(1024, aggregates={"n": {"function": "count"}}, keyed=False)
+    w = keyed(1024, aggregates={"n": {"function": "count"}}, keyed=False)
     n = MAX_BUCKETS + 1
     w.bulk_insert(Batch(np.arange(n) * 10, {"value": np.zeros(n, np.int64)}))
-    with pytest.raises(InvalidArgument) as caught:
-        sessions(w, 0, 10 * n, 5, key=None)
-    assert caught.value.limit == f"{MAX_BUCKETS} buckets"
+    assert refused(sessions, w, 0, 10 * n, 5, key=None).limit == f"{MAX_BUCKETS} buckets"
     assert len(sessions(w, 0, 10 * n, 10, key=None).times) == 1

@@ -12,6 +12,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.specs import document_of, fill_spec
+from tests.support.refused import refusal, refused
 
 COUNT = {"n": {"function": "count"}}
 SOURCE = {
@@ -56,9 +57,12 @@ def test_now_is_that_of_the_window(source):
 )
 def test_a_view_has_no_slide_by_which_entries_are_gone_for_good(slide):
     (name,) = slide
-    with pytest.raises(InvalidArgument, match=f"cannot know which entries {name} has evicted for good") as caught:
-        made({"slide": slide}, {"slide": None, "identity": None, "aggregates": COUNT})
-    assert (caught.value.field, caught.value.limit) == (f"slide.{name}", "max_age, every")
+    assert refusal(
+        made,
+        {"slide": slide},
+        {"slide": None, "identity": None, "aggregates": COUNT},
+        match=f"cannot know which entries {name} has evicted for good",
+    ) == (f"slide.{name}", "max_age, every")
 
 
 @pytest.mark.parametrize(
@@ -70,9 +74,9 @@ def test_a_view_without_a_slide_goes_with_any_window(slide):
         made({"aggregates": COUNT}, {"slide": slide, **rest}).slide
         == WindowSpec.parse({**SOURCE, **rest, "slide": slide} | {"identity": None}).slide
     )
-    with pytest.raises(InvalidArgument, match="leave slide out") as raised:
-        made({"slide": {"max_age": "1m"}}, {"slide": {**slide, "max_age": "1h"}, **rest})
-    assert raised.value.field.startswith("slide")
+    assert refused(
+        made, {"slide": {"max_age": "1m"}}, {"slide": {**slide, "max_age": "1h"}, **rest}, match="leave slide out"
+    ).field.startswith("slide")
 
 
 @pytest.mark.parametrize(
@@ -104,9 +108,7 @@ def test_a_view_without_a_slide_goes_with_any_window(slide):
     ],
 )
 def test_a_view_that_cannot_be_is_refused(view, source, field):
-    with pytest.raises(InvalidArgument) as raised:
-        made(view, source)
-    assert raised.value.field == field
+    assert refused(made, view, source).field == field
 
 
 def test_a_view_of_nothing_and_of_a_view():

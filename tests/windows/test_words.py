@@ -6,9 +6,10 @@ import pytest
 
 from sash.durability.catalogue import Catalogue
 from sash.settings import load_settings
-from sash_engine.errors import AlreadyExists, InvalidArgument
+from sash_engine.errors import AlreadyExists
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from tests.support.refused import refused
 
 COUNT = {"n": {"function": "count"}}
 
@@ -40,10 +41,9 @@ COUNT = {"n": {"function": "count"}}
     ],
 )
 def test_a_spec(wrong, says):
-    with pytest.raises(InvalidArgument) as refused:
-        WindowSpec.parse({"name": "w", "aggregates": COUNT} | wrong)
-    assert refused.value.message == says
-    assert refused.value.field == says.split()[0]
+    told = refused(WindowSpec.parse, {"name": "w", "aggregates": COUNT} | wrong)
+    assert told.message == says
+    assert told.field == says.split()[0]
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,10 @@ def test_a_spec(wrong, says):
 )
 def test_a_setting(monkeypatch, name, value, says):
     monkeypatch.setenv(f"SASH_{name}", value)
-    with pytest.raises(InvalidArgument) as refused:
-        load_settings()
-    assert refused.value.message == f"SASH_{name} {says}"
-    assert refused.value.field == name.lower()
-    assert not re.search(r"[Ii]nput|pydantic|validation", refused.value.message)
+    told = refused(load_settings)
+    assert told.message == f"SASH_{name} {says}"
+    assert told.field == name.lower()
+    assert not re.search(r"[Ii]nput|pydantic|validation", told.message)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +92,11 @@ def test_what_is_given_goes_before_variables_in_either_case(monkeypatch):
 
 
 def test_a_misspelt_function_names_the_one_that_is_meant():
-    with pytest.raises(InvalidArgument) as refused:
-        WindowSpec.parse({"name": "w", "aggregates": {"q": {"function": "quantil", "q": 0.5}}})
-    assert refused.value.message.startswith(
+    told = refused(WindowSpec.parse, {"name": "w", "aggregates": {"q": {"function": "quantil", "q": 0.5}}})
+    assert told.message.startswith(
         "aggregates.q: unknown function 'quantil'; did you mean 'quantile'? Known are arg_max, "
     )
-    assert refused.value.field == "aggregates.q.function"
+    assert told.field == "aggregates.q.function"
 
 
 @pytest.mark.parametrize(
@@ -111,9 +109,8 @@ def test_a_misspelt_function_names_the_one_that_is_meant():
 )
 def test_a_misspelt_field_is_said_to_be_misspelt(fields, says):
     spec = WindowSpec.parse({"name": "w", "fields": {"latency": "float64", "path": "string"}, "aggregates": COUNT})
-    with pytest.raises(InvalidArgument) as refused:
-        Window(spec).insert(1, {"path": "/", **fields})
-    assert (refused.value.message, refused.value.field) == (says, "latency")
+    told = refused(Window(spec).insert, 1, {"path": "/", **fields})
+    assert (told.message, told.field) == (says, "latency")
 
 
 def test_another_spec_says_where_it_differs():
@@ -129,6 +126,7 @@ def test_another_spec_says_where_it_differs():
             "it differs in aggregates.n, aggregates.a0, aggregates.a1, aggregates.a2, aggregates.a3 and 2 more",
         ),
     ):
-        with pytest.raises(AlreadyExists) as refused:
-            catalogue.create(WindowSpec.parse(document | changes))
-        assert refused.value.message == f"window 'w' exists with another spec; {says}"
+        assert (
+            refused(catalogue.create, WindowSpec.parse(document | changes), error=AlreadyExists).message
+            == f"window 'w' exists with another spec; {says}"
+        )
