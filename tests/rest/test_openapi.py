@@ -1,6 +1,5 @@
 """The OpenAPI document and the service agree: Schemathesis asks, and names are as long as the document says."""
 
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from schemathesis.openapi.checks import JsonSchemaError
 from sash.rest.bodies import ARROW, OCTETS
 from tests.rest.test_service import ROUTES, operations
 from tests.support.arrow import batch, stream
+from tests.support.profile import THOROUGH
 from tests.support.servers import running_service
 
 SPECS = {
@@ -39,7 +39,7 @@ BULKS = {
     "panes": {"time": [1, 2, 30], "value": [1.5, 2, 3]},
 }
 
-FEW = ["--max-examples", "2"] if os.environ.get("SASH_PROFILE") == "coverage" else []
+FEW = [] if THOROUGH else ["--max-examples", "3"]
 
 
 def test_schemathesis_finds_nothing(tmp_path):
