@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +17,10 @@ import grpc
 import pytest
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
 
+from sash.durability.storage import Storage
 from sash.tiers.redis_scripts import ACQUIRE, COMMIT
 from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
-from tests.simulation import ending
+from tests.simulation import ending, single
 from tests.simulation.callers import compared, folded
 from tests.simulation.disk import Disk, DiskTier
 from tests.simulation.history import Contradiction, TooMany
@@ -791,59 +793,42 @@ def test_folds_are_by_time_and_of_all_that_they_say():
 NONE = {"faults": (), "steps": 10, "callers": (0, 1)}
 
 
-def test_entries_that_are_lost_behind_everybodys_back_are_found_at_the_end(monkeypatch):
-    """Each of the last checks fails by itself."""
-    from tests.simulation import single
-
-    async def loses(world, what, name="kept"):
-        await compared(world, what)
-        window = (await world.serving()).storage.find(name)
-        window.bulk_evict(10**12)
-
-    monkeypatch.setattr(single, "compared", loses)
-    outcome = run(scenario_of(41, **NONE))
-    assert outcome.failure is not None
-
-
 def scenario_of(seed, **changes):
-    from dataclasses import replace
-
     return replace(of_seed(seed), **changes)
 
 
-def test_what_is_left_in_the_store_is_found(monkeypatch):
-    from tests.simulation import single
+async def loses(world, what, name="kept"):
+    await compared(world, what)
+    (await world.serving()).storage.find(name).bulk_evict(10**12)
 
-    async def leaves(world, what):
-        world.disk.values[b"block/99/1"] = b"left"
 
-    monkeypatch.setattr(single, "all_forms", leaves)
+async def leaves_in_the_store(world, what):
+    world.disk.values[b"block/99/1"] = b"left"
+
+
+async def leaves_in_memory(world, what):
+    (await world.serving()).storage.store.session._unstored_bytes += 7
+
+
+async def waits(storage):
+    await asyncio.sleep(10**9)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "does", "told"),
+    [
+        (single, "compared", loses, ""),
+        (single, "all_forms", leaves_in_the_store, "the store has still [b'block/99/1']"),
+        (single, "all_forms", leaves_in_memory, "memory has still {'bytes that are not stored': 7}"),
+        (Storage, "start", waits, "recovery does not end"),
+    ],
+)
+def test_what_is_wrong_behind_everybodys_back_is_found_at_the_end(monkeypatch, where, name, does, told):
+    """Each of the last checks fails by itself."""
+    monkeypatch.setattr(where, name, does)
     outcome = run(scenario_of(41, **NONE))
     assert outcome.failure is not None
-    assert "the store has still [b'block/99/1']" in outcome.failure
-
-
-def test_what_is_left_in_memory_is_found(monkeypatch):
-    from tests.simulation import single
-
-    async def leaves(world, what):
-        (await world.serving()).storage.store.session._unstored_bytes += 7
-
-    monkeypatch.setattr(single, "all_forms", leaves)
-    outcome = run(scenario_of(41, **NONE))
-    assert "memory has still {'bytes that are not stored': 7}" in outcome.failure
-
-
-def test_a_recovery_that_does_not_end_is_found(monkeypatch):
-    from sash.durability.storage import Storage
-
-    async def waits(self):
-        await asyncio.sleep(10**9)
-
-    monkeypatch.setattr(Storage, "start", waits)
-    outcome = run(scenario_of(41, **NONE))
-    assert outcome.failure is not None
-    assert "recovery does not end" in outcome.failure
+    assert told in outcome.failure
 
 
 def test_a_call_that_is_lost_delayed_or_late_ends_as_its_caller_hears():
