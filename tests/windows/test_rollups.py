@@ -254,6 +254,7 @@ def test_an_eviction_of_one_key_moves_the_horizon_of_its_groups(asked):
         window.reader.query(Query(lookbacks=[lookback], selection=Grouped(by=["carrier"])))
         assert max(asked) == folded
         asked.clear()
+    window.insert(24, {"v": 1}, "a1|c0|x")  # at the horizon: the key has it, and the group has not
     window.insert(40, {"v": 1}, "a0|c0|x")
     window.check_invariants()
 
