@@ -3,7 +3,6 @@
 import pytest
 
 from tests.rest.conftest import made
-from tests.support.refusals import refuse
 
 PATH = "/v1/windows/limited/admit"
 TWO = {"aggregate": "n", "lookback": 10, "value": 2}
@@ -47,30 +46,3 @@ def test_a_window_may_have_a_field_of_that_name(http):
     path = "/v1/windows/fielded/admit"
     assert [http.post(path, json=body).json()["admitted"] for _ in range(2)] == [[True], [False]]
     http.delete("/v1/windows/fielded")
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"limits": 7}, "limits"),
-        ({"limits": [7]}, "limits[0]"),
-        ({"limits": [{"aggregate": "n", "lookback": 10}]}, "limits[0].value"),
-        ({"limits": [{"aggregate": "n", "value": 10}]}, "limits[0].lookback"),
-        ({"limits": [{"lookback": 10, "value": 10}]}, "limits[0].aggregate"),
-        ({"limits": [TWO, TWO | {"more": 1}]}, "limits[1].more"),
-        ({"limits": [TWO | {"value": "x"}]}, "limits[0].value"),
-        ({"limits": [TWO | {"value": True}]}, "limits[0].value"),
-        ({"limits": [TWO | {"lookback": 1.5}]}, "limits[0].lookback"),
-        ({"limits": [TWO | {"by": "tenant"}]}, "limits[0].by"),
-        ({"time": "soon"}, "time"),
-        ({"time": [1]}, "key"),
-        ({"more": 1}, "more"),
-    ],
-)
-def test_what_is_wrong_is_named(http, change, field):
-    refuse(http, "POST", PATH, 400, field, json=ONE | change)
-    assert http.get("/v1/windows/limited").json()["entries"] == 0
-
-
-def test_limits_are_needed(http):
-    refuse(http, "POST", PATH, 400, "limits", json={"time": 1, "key": "a|x", "value": 1})

@@ -12,46 +12,7 @@ from sash.rest import bodies
 from sash.rest.bodies import parse_json
 from sash_engine.errors import InvalidArgument, TooLarge
 from tests.support.refusals import COUNT, JSON, refuse
-
-BODIES = [
-    ("/v1/windows", '{"name": "a", "name": "b", "aggregates": {"n": {"function": "count"}}}', "name"),
-    (
-        "/v1/windows",
-        '{"name": "a", "aggregates": {"n": {"function": "count"}, "n": {"function": "sum"}}}',
-        "aggregates.n",
-    ),
-    ("/v1/windows/plain/aggregates", '{"m": {"function": "min", "function": "max"}}', "m.function"),
-    ("/v1/windows/plain/insert", '{"time": 1, "time": 2, "value": 1}', "time"),
-    ("/v1/windows/plain/insert", '{"time": 1, "value": 1, "v\\u0061lue": 2}', "value"),
-    ("/v1/windows/plain/insert", '{"time": 1, "fields": {"value": 1, "value" : 1}}', "fields.value"),
-    ("/v1/windows/plain/bulk-insert", '{"time": [1, 2], "value": [1, 2], "time"\n: [3, 4]}', "time"),
-    ("/v1/windows/plain/bulk-evict", '{"time": 1, "time": 1}', "time"),
-    ("/v1/windows/plain/stage?query=q&batch=0", '{"time": [1], "value": [1], "value": [2]}', "value"),
-    ("/v1/windows/plain/commit", '{"query": "q", "batch": 0, "stages": [], "batch": 1}', "batch"),
-]
-
-
-@pytest.mark.parametrize(("path", "body", "field"), BODIES, ids=lambda each: str(each)[:30])
-def test_a_name_that_is_given_twice(http, window, path, body, field):
-    before = http.get("/v1/windows").json()
-    found = refuse(http, "POST", path, 400, field, content=body.encode(), headers=JSON)
-    assert found["detail"] == f"the name {field!r} is given twice"
-    assert http.get("/v1/windows").json() == before
-
-
-@pytest.mark.parametrize("kind", ["application/json", "application/yaml"])
-def test_a_spec_with_a_name_twice(http, kind):
-    body = '{"name": "a", "keyed": true, "keyed": false, "aggregates": {"n": {"function": "count"}}}'
-    found = refuse(
-        http,
-        "POST",
-        "/v1/windows",
-        400,
-        "keyed" if kind == "application/json" else "spec",
-        content=body.encode(),
-        headers={"content-type": kind},
-    )
-    assert found["detail"] == "the name 'keyed' is given twice"
+from tests.support.servers import problem
 
 
 @pytest.mark.parametrize(
@@ -167,6 +128,20 @@ def test_any_document(members, blank, ascii_only):
     else:
         with pytest.raises(InvalidArgument, match="is given twice"):
             parse_json(body)
+
+
+def test_a_body_of_just_the_allowed_size(http, window):
+    """White space fills it, in runs that are short enough: a single one may have 64 KiB."""
+    n = 20
+    rest = '], "value": [' + ",".join(["2"] * n) + "]}"
+    spaces = (1 << 20) - len('{"time": [' + ",".join(["1"] * n) + rest)
+    times = [" " * (spaces // n) + "1" for _ in range(n - 1)] + [" " * (spaces - spaces // n * (n - 1)) + "1"]
+    full = ('{"time": [' + ",".join(times) + rest).encode()
+    assert len(full) == 1 << 20
+    found = http.post(f"/v1/windows/{window}/bulk-insert", content=full, headers=JSON)
+    assert (found.status_code, found.json().get("inserted")) == (200, n)
+    over = http.post(f"/v1/windows/{window}/bulk-insert", content=full + b" ", headers=JSON)
+    assert problem(over)["status"] == 413
 
 
 @pytest.mark.parametrize("parts", [[b"abcdef"], [b"abc", b"d"], [b"abc", b"de"], [b"", b""]])

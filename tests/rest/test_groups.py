@@ -3,7 +3,6 @@
 import csv
 import io
 
-import httpx
 import pyarrow as pa
 import pytest
 
@@ -127,44 +126,3 @@ def test_series_and_entries_by_parts_as_arrow(flights):
     assert table.to_pydict() == {"time": [13], "airport": ["JFK"], "carrier": ["a|b"], "delay": [8.0]}
     again = flights.post(f"{PATH}/bulk-insert", content=arrow_of(table), headers={"content-type": accept["accept"]})
     assert again.json()["inserted"] == 1
-
-
-@pytest.mark.parametrize(
-    ("path", "asked", "field"),
-    [
-        ("query", {"where": "carrier"}, "where"),
-        ("query", {"where": 'carrier in ("a)'}, "where"),
-        ("query", {"having": "sum"}, "having"),
-        ("query", {"having": "sum>x"}, "having"),
-        ("query", {"top": "sum", "n": 0}, "top.n"),
-        ("query", {"order": "up"}, "top.order"),
-    ],
-)
-def test_wrong_questions_name_the_field(flights, path, asked, field):
-    refused = flights.get(f"{PATH}/{path}", params=asked)
-    assert (refused.status_code, refused.json()["field"]) == (400, field)
-
-
-@pytest.mark.parametrize(
-    ("document", "field"),
-    [
-        ({"time": 1, "airport": "a", "delay": 1}, "parts.carrier"),
-        ({"time": 1, "key": {"airport": "a", "carrier": 7}, "delay": 1}, "parts.carrier"),
-        ({"time": 1, "key": "a|b", "airport": "a", "delay": 1}, "airport"),
-    ],
-)
-def test_wrong_parts_name_the_field_and_change_nothing(flights, document, field):
-    refused = flights.post(f"{PATH}/insert", json=document)
-    assert (refused.status_code, refused.json()["field"]) == (400, field)
-    bulk = {name: [value] for name, value in document.items() if name != "key"}
-    if "key" in document:
-        given = document["key"]
-        bulk["key"] = {k: [v] for k, v in given.items()} if isinstance(given, dict) else [given]
-    assert flights.post(f"{PATH}/bulk-insert", json=bulk).status_code == 400
-    assert lines(flights, httpx.Request("POST", "http://x", json=document).content.decode()).status_code == 400
-    assert flights.get(PATH).json()["counts"]["inserted"] == 0
-
-
-def test_a_window_of_parts_is_keyed(http):
-    for wrong, field in (({"keyed": False}, "keyed"), ({"keys": []}, "keys")):
-        assert http.post("/v1/windows", json={**SPEC, **wrong}).json()["field"] == field

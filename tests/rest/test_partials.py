@@ -49,31 +49,6 @@ def test_partials_go_in_as_columns_and_come_out_where_they_are_asked_for(http, p
     refuse(http, "GET", f"{path}/query?partials=yes", 400, "partials")
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"entries": None}, "entries"),
-        ({"entries": [1.5]}, "entries[0]"),
-        ({"value": [1]}, "value"),
-        ({"partials": []}, "partials"),
-        ({"partials": {"mean": []}}, "partials.mean"),
-        ({"partials": {"nope": {}}}, "partials.nope"),
-        ({"partials": {"all": {"blob": ["*"]}}}, "partials.all.blob[0]"),
-        ({"partials": {"all": {"blob": [1]}}}, "partials.all.blob[0]"),
-        ({"partials": {"all": {"values": [1]}}}, "partials.all.blob"),
-        ({"partials": {"all": {"blob": [], "more": []}}}, "partials.all.more"),
-        ({"partials": {"mean": {}}}, f"partials.mean.{COUNT}"),
-        ({"partials": {"mean": {COUNT: [True], SUM: [1.0]}}}, f"partials.mean.{COUNT}[0]"),
-        ({"partials": {"mean": {COUNT: [1], SUM: ["x"]}}}, f"partials.mean.{SUM}[0]"),
-        ({"partials": {"mean": {COUNT: [1], SUM: 1.0}}}, f"partials.mean.{SUM}"),
-    ],
-)
-def test_wrong_partials(http, panes, change, field):
-    document = {"time": [1], "partials": {}, "entries": [1]} | change
-    document = {name: value for name, value in document.items() if value is not None}
-    refuse(http, "POST", f"/v1/windows/{panes}/bulk-insert", 400, field, json=document)
-
-
 def test_wrong_partials_in_arrow(http, panes):
     for columns, field in (
         ({f"partials.mean.{COUNT}": [1]}, f"partials.mean.{SUM}"),

@@ -34,33 +34,6 @@ def get(http, path, **parameters):
     return response.json()
 
 
-# ---------------------------------------------------------------- several keys
-
-
-@pytest.mark.parametrize(
-    ("path", "field"),
-    [
-        ("query?key=JFK&all_keys=true", "all_keys"),
-        ("query?all_keys=yes", "all_keys"),
-        ("query?all_keys=true&all_keys=true", "all_keys"),
-        ("query?combine=1&all_keys=true", "combine"),
-        ("query?keys=JFK", "keys"),
-        ("range?start=1&end=2&key=JFK&all_keys=true", "all_keys"),
-        ("range?start=1&end=2&combine=true", "combine"),
-        ("series?start=1&end=2&step=1&key=JFK&all_keys=true", "all_keys"),
-        ("series?start=1&end=2&step=1&width=&key=JFK", "width"),
-        ("series?start=x&end=2&step=1&key=JFK", "start"),
-        ("series?start=1&end=9223372036854775808&step=1&key=JFK", "end"),
-        ("series?start=1&end=2&step=1&lookback=5s&key=JFK", "lookback"),
-        ("keys?limit=many", "limit"),
-        ("keys?prefix=a&prefix=b", "prefix"),
-        ("keys?start=1", "start"),
-    ],
-)
-def test_a_wrong_question(http, delays, path, field):
-    refuse(http, "GET", f"{delays}/{path}", 400, field)
-
-
 # ---------------------------------------------------------------- series
 
 
@@ -136,38 +109,6 @@ def test_keys_are_listed(http, delays):
     refuse(http, "GET", f"{delays}/keys?position=soon", 400, "position")
 
 
-# ---------------------------------------------------------------- aggregates
-
-
-def test_aggregates_that_are_no_object(http, delays):
-    refuse(http, "POST", f"{delays}/aggregates", 400, "body", json=[])
-    refuse(http, "POST", f"{delays}/aggregates", 400, "aggregates.p", json={"p": 7})
-    refuse(http, "POST", f"{delays}/aggregates", 415, "Content-Type", content=b"{}", headers={"content-type": ARROW})
-    refuse(http, "POST", "/v1/windows/unknown/aggregates", 404, "window", json={"p": {"function": "max"}})
-
-
-# ---------------------------------------------------------------- inserts that are answered
-
-
-@pytest.mark.parametrize(
-    ("question", "field"),
-    [
-        ({"answer": "yes"}, "answer"),
-        ({"answer": 1}, "answer"),
-        ({"answer": None}, "answer"),
-        ({"answer": False, "lookbacks": ["5s"]}, "lookbacks"),
-        ({"answer": True, "lookbacks": "5s"}, "lookbacks"),
-        ({"answer": True, "lookbacks": None}, "lookbacks"),
-        ({"answer": True, "lookbacks": ["5s", 1.5]}, "lookbacks[1]"),
-        ({"answer": True, "lookbacks": [True]}, "lookbacks[0]"),
-    ],
-)
-def test_a_wrong_question_of_an_insert_changes_nothing(http, delays, question, field):
-    before = http.get(delays).json()
-    refuse(http, "POST", f"{delays}/insert", 400, field, json={"time": 30, "key": "JFK", "value": 7, **question})
-    assert http.get(delays).json() == before
-
-
 def test_fields_that_are_called_as_the_question_is(http):
     fields = {"answer": "bool", "lookbacks": "int64"}
     aggregates = {"yes": {"function": "collect", "field": "answer"}, "n": {"function": "sum", "field": "lookbacks"}}
@@ -176,14 +117,3 @@ def test_fields_that_are_called_as_the_question_is(http):
         assert "answers" not in http.post(path, json={"time": 1, "answer": True, "lookbacks": 3}).json()
         nested = {"time": 2, "fields": {"answer": False, "lookbacks": 4}, "answer": True}
         assert http.post(path, json=nested).json()["answers"][0]["aggregates"] == {"yes": [True, False], "n": 7}
-
-
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({"idle_expiry": 30}, "idle_expiry"),
-        ({"algorithm": 1}, "algorithm"),
-    ],
-)
-def test_a_bad_policy(http, spec, field):
-    refuse(http, "POST", "/v1/windows", 400, field, json={"name": "w", "aggregates": TOTALS, **spec})

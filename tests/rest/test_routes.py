@@ -283,6 +283,9 @@ async def test_health_needs_no_right():
         ("GET", "/v1/windows/import", 405, "POST"),
         ("DELETE", "/v1/windows/import", 405, "POST"),
         ("PATCH", "/v1/windows/import", 405, "POST"),
+        ("DELETE", "/v1/windows/w/query", 405, "GET"),
+        ("OPTIONS", "/v1/windows/w", 405, "DELETE, GET"),
+        ("OPTIONS", "/v1/windows/import", 405, "POST"),
         ("POST", "/docs", 405, "GET, HEAD"),
         ("GET", "/v1/windows/", 404, None),
         ("GET", "/v1/windows//query", 404, None),
@@ -290,6 +293,8 @@ async def test_health_needs_no_right():
         ("GET", "/v1/windows/w/x/query", 404, None),
         ("GET", "/v1", 404, None),
         ("GET", "/metrics/", 404, None),
+        ("GET", "/nope", 404, None),
+        ("GET", "/v1/windows/a/b/c", 404, None),
     ],
 )
 def test_paths_and_methods_that_there_are_not(http, method, path, status, allow):
@@ -311,8 +316,8 @@ def test_parameters_of_an_arrow_body_are_unknown_with_json(http, window):
     assert problem(response)["detail"] == "'producer' is unknown; this path takes no parameters with this body"
 
 
-def test_the_document_has_the_declared_rights(http):
-    found = operations(http.get("/openapi.json").json())
+def test_the_document_has_the_declared_rights(openapi):
+    found = operations(openapi)
     assert {path: operation.get("x-sash-right") for path, operation in found.items()} == {
         (route.method.lower(), route.path): route.right for route in ROUTES if route.include_in_schema
     }

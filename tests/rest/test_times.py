@@ -4,8 +4,6 @@ import time
 
 import pytest
 
-from tests.support.refusals import refuse
-
 ISO = ["1970-01-01T00:00:10Z", "1970-01-01T00:00:20Z", "1970-01-01T00:00:30Z"]
 
 
@@ -110,30 +108,3 @@ def test_a_line_of_csv_with_a_wrong_time(http, window):
     body = f"time,value\n{ISO[0]},1\nnoon,2\n"
     found = http.post(f"/v1/windows/{window}/bulk-insert", content=body, headers={"content-type": "text/csv"}).json()
     assert (found["line"], found["field"]) == (3, "time")
-
-
-def test_a_time_that_is_none_names_the_unit_and_shows_one(http, unchanged):
-    path, says = f"/v1/windows/{unchanged}", "write ticks (s), such as 1357018200, ISO 8601 (2013-01-01T05:30Z)"
-    wrong = [
-        ("GET", "range?start=noon&end=20", "start", {}),
-        ("GET", "query?as_of=1.5", "as_of", {}),
-        ("POST", "insert", "time", {"json": {"time": 1.5, "value": 1}}),
-        ("POST", "insert", "time", {"json": {"time": None, "value": 1}}),
-        ("POST", "bulk-insert", "time[1]", {"json": {"time": [1, True], "value": [1, 1]}}),
-        ("POST", "bulk-evict", "time", {"json": {"time": "noon"}}),
-        ("POST", "punctuate", "time", {"json": {"time": {}}}),
-    ]
-    for method, route, field, request in wrong:
-        found = refuse(http, method, f"{path}/{route}", 400, field, **request)
-        assert says in found["detail"], found
-
-
-def test_other_forms_of_times_are_refused(http, window):
-    refuse(http, "GET", f"/v1/windows/{window}/query?times=rfc", 400, "times")
-    spec = {"name": "logical", "time_unit": "none", "aggregates": {"n": {"function": "count"}}}
-    http.post("/v1/windows", json=spec).raise_for_status()
-    try:
-        refuse(http, "GET", "/v1/windows/logical/query?times=iso", 400, "times")
-        refuse(http, "GET", "/v1/windows/logical/query?as_of=now", 400, "as_of")
-    finally:
-        http.delete("/v1/windows/logical")

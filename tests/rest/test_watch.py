@@ -8,7 +8,6 @@ import pytest
 from sash.limits.watches import Watches
 from sash.rest import watch
 from tests.rest.conftest import made
-from tests.support.refusals import refuse
 from tests.support.servers import WAIT_S, running_service
 
 PATH = "/v1/windows/watched"
@@ -57,37 +56,6 @@ def test_changes_and_nothing_else(http, watched):
         assert document.pop("request_id") == "watching"
         assert (kind, document) == ("problem", problem)
         assert next(stream, None) is None
-
-
-def test_all_that_a_query_may_ask(http, watched):
-    http.post(f"{watched}/insert", json={"time": 7, "key": "b", "value": 5})
-    for question in ({"all_keys": "true", "as_of": 5, "lookback": "4s"}, {"key": ["a", "b"], "combine": "true"}):
-        with http.stream("GET", f"{watched}/watch", params=question | {"interval": 50}) as response:
-            assert next(events(response))[1] == http.get(f"{watched}/query", params=question).json()
-
-
-@pytest.mark.parametrize(
-    ("question", "field"),
-    [
-        ("", "key"),
-        ("?key=", "key"),
-        ("?key=a&all_keys=true", "all_keys"),
-        ("?key=a&combine=yes", "combine"),
-        ("?key=a&lookback=soon", "lookback"),
-        ("?key=a&interval=49", "interval"),
-        ("?key=a&interval=0", "interval"),
-        ("?key=a&interval=3600001", "interval"),
-        ("?key=a&interval=fast", "interval"),
-        ("?key=a&as_of=soon", "as_of"),
-        ("?key=a&start=3", "start"),
-    ],
-)
-def test_a_wrong_question_is_refused_before_the_stream(http, watched, question, field):
-    refuse(http, "GET", f"{watched}/watch{question}", 400, field)
-
-
-def test_an_unknown_window(http):
-    refuse(http, "GET", "/v1/windows/unknown/watch", 404, "window")
 
 
 def test_a_watcher_does_not_hold_the_service_up():

@@ -51,26 +51,6 @@ def test_an_arrow_bulk_says_who_sends_it_in_parameters(http, window):
     assert entries(http, window) == 2
 
 
-@pytest.mark.parametrize(
-    ("origin", "status", "field"),
-    [
-        ({"epoch": 2**63, "producer": "p", "sequence": 1}, 400, "epoch"),
-        ({"epoch": "1", "producer": "p", "sequence": 1}, 400, "epoch"),
-        ({"producer": "", "sequence": 1}, 400, "producer"),
-        ({"producer": 7, "sequence": 1}, 400, "producer"),
-        ({"producer": None, "sequence": 1}, 400, "producer"),
-        ({"producer": "p", "sequence": "1"}, 400, "sequence"),
-        ({"producer": "p", "sequence": 1.0}, 400, "sequence"),
-        ({"producer": "p", "sequence": 2**63}, 400, "sequence"),
-        ({"producer": "p", "sequence": 2}, 409, "sequence"),
-    ],
-)
-def test_a_wrong_producer(http, window, origin, status, field):
-    for route, document in WRITES.items():
-        refuse(http, "POST", f"/v1/windows/{window}/{route}", status, field, json=document | origin)
-    assert entries(http, window) == 0
-
-
 def test_fields_called_producer_sequence_and_epoch(http):
     fields = {"producer": "string", "sequence": "int64", "epoch": "int64"}
     aggregates = {"who": {"function": "collect", "field": "producer"}}
@@ -88,12 +68,6 @@ def test_fields_called_producer_sequence_and_epoch(http):
 
 # ---------------------------------------------------------------- batches
 
-MISSING = object()
-
-
-def stage(http, window, document, **parameters):
-    return http.post(f"/v1/windows/{window}/stage", json=document, params={"query": "q", "batch": 0} | parameters)
-
 
 def test_a_part_of_a_batch_as_arrow(http, window):
     body, parameters = stream(batch(time=[4], value=[4.0])), {"query": "q", "batch": 0}
@@ -102,47 +76,6 @@ def test_a_part_of_a_batch_as_arrow(http, window):
     assert (staged["entries"], staged["durability"]) == (1, "memory")
     commit = parameters | {"stages": [staged["stage"]]}
     assert http.post(f"/v1/windows/{window}/commit", json=commit).json()["inserted"] == 1
-
-
-@pytest.mark.parametrize(
-    ("parameters", "field"),
-    [
-        ({"batch": "x"}, "batch"),
-        ({"other": 1}, "other"),
-    ],
-)
-def test_a_wrong_part(http, window, parameters, field):
-    found = problem(stage(http, window, {"time": [1], "value": [1]}, **parameters))
-    assert (found["status"], found["field"]) == (400, field)
-
-
-def test_a_part_that_is_no_bulk(http, window):
-    for document, field in (({"time": [1]}, "value"), ({"time": [1], "value": [1], "producer": "p"}, "producer")):
-        found = problem(stage(http, window, document))
-        assert (found["status"], found["field"]) == (400, field)
-    for parameters, field in (({"batch": 0}, "query"), ({"query": "q"}, "batch")):
-        path = f"/v1/windows/{window}/stage"
-        refuse(http, "POST", path, 400, field, json={"time": [1], "value": [1]}, params=parameters)
-    assert problem(stage(http, "unknown", {"time": [1], "value": [1]}))["status"] == 404
-
-
-@pytest.mark.parametrize(
-    ("change", "status", "field"),
-    [
-        ({"query": 7}, 400, "query"),
-        ({"query": MISSING}, 400, "query"),
-        ({"batch": MISSING}, 400, "batch"),
-        ({"stages": MISSING}, 400, "stages"),
-        ({"batch": "0"}, 400, "batch"),
-        ({"stages": "x"}, 400, "stages"),
-        ({"stages": [7]}, 400, "stages[0]"),
-        ({"other": 1}, 400, "other"),
-    ],
-)
-def test_a_wrong_commit(http, window, change, status, field):
-    path = f"/v1/windows/{window}/commit"
-    whole = {"query": "q", "batch": 0, "stages": []} | change
-    refuse(http, "POST", path, status, field, json={name: value for name, value in whole.items() if value != MISSING})
 
 
 # ---------------------------------------------------------------- how many entries
