@@ -32,7 +32,7 @@ class Admission:
     """Lets the calls of one edge in.
 
     Args:
-        access: who may call; everybody where None.
+        access: who may call.
         memory: where messages and answers are reserved.
         turns: who goes first when the service is busy.
         places: how many calls may be in progress.
@@ -41,14 +41,14 @@ class Admission:
 
     def __init__(
         self,
-        access: Access | None,
+        access: Access,
         memory: MemoryBudget,
         turns: Turns,
         places: Places,
         closing: asyncio.Event | None = None,
     ) -> None:
         self._access = access
-        self.asks_who_calls = access is not None and access.is_on
+        self.asks_who_calls = access.is_on
         """Whether a call needs a token or a certificate."""
         self.memory = memory
         self.turns = turns
@@ -57,7 +57,7 @@ class Admission:
 
     def goes_by_certificate(self, credentials: Sequence[object]) -> bool:
         """Whether the client's certificate says who makes a call; arguments as `identify`."""
-        return self._access is not None and self._access.asks_for_certificate(credentials)
+        return self._access.asks_for_certificate(credentials)
 
     async def identify(self, credentials: Sequence[bytes], names: Sequence[str] = ()) -> None:
         """Find out who makes a call, and charge its quota of calls.
@@ -72,7 +72,7 @@ class Admission:
             Unavailable: the keys that the token is to be checked with cannot be fetched.
         """
         access = self._access
-        if access is None or not access.is_on:
+        if not access.is_on:
             return
         if access.asks_for_certificate(credentials):
             serving().caller = access.caller_with(names)
@@ -81,18 +81,16 @@ class Admission:
 
     def require_every_window(self, what: str) -> None:
         """Check that the caller may see all windows; raises as `Access.require_every_window`."""
-        if self._access is not None:
-            self._access.require_every_window(what)
+        self._access.require_every_window(what)
 
     def refused(self, what: str, error: SashError) -> None:
         """Note in the audit log that a call was refused before it is known which window it is for."""
-        if self._access is not None:
-            self._access.audit_entry(what, error)
+        self._access.audit_entry(what, error)
 
     def require(self, what: str, right: Right, window: str | None) -> None:
         """Check a right of the caller on a window before the body of its call is read; raises as `Access.require`."""
         access = self._access
-        if access is not None and access.is_on and not access.allows(right, window):
+        if access.is_on and not access.allows(right, window):
             access.admit(what, right, window)
 
 

@@ -25,7 +25,7 @@ from sash_engine.windows.window import Window
 from tests.support.failing import parts_of
 from tests.support.redis_servers import BINARIES, EVERYSEC, redis_server
 from tests.support.stored import same, spec
-from tests.support.virtual_time import now_s, passes, virtually
+from tests.support.virtual_time import now_s, passes, virtual
 from tests.support.waiting import surely, until
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}, "max": {"function": "max"}}
@@ -351,14 +351,14 @@ def a_capacity(place, *windows):
 @pytest.mark.parametrize(
     ("size", "needed"), [(0, 16_384), (8191, 16_384), (8192, 32_768), (100_000, 13 * 16_384), (10**8, 12_208 * 16_384)]
 )
-@virtually
+@virtual
 async def test_a_write_needs_twice_its_size_in_whole_commits(size, needed):
     assert not await a_capacity(Place(needed)).reserve(size)
     with pytest.raises(OutOfRoom):
         await a_capacity(Place(needed - 1)).reserve(size)
 
 
-@virtually
+@virtual
 async def test_windows_with_most_journal_are_checkpointed_first_and_no_more_than_it_takes():
     place = Place(0)
     windows = [
@@ -376,7 +376,7 @@ async def test_windows_with_most_journal_are_checkpointed_first_and_no_more_than
     assert place.drains == 2, "what a checkpoint deletes is room when it is committed"
 
 
-@virtually
+@virtual
 async def test_a_write_waits_five_seconds_and_making_room_goes_on():
     place, window = Place(0), Journalled(1, 10**6, 60.0)
     capacity = a_capacity(place, window)
@@ -391,7 +391,7 @@ async def test_a_write_waits_five_seconds_and_making_room_goes_on():
     assert window.taken_s == [0.0]
 
 
-@virtually
+@virtual
 async def test_a_tier_that_notices_late_that_it_is_not_full_is_asked_again():
     place = Place(0)
     asyncio.get_running_loop().call_later(0.35, lambda: setattr(place, "free", 10**6))
@@ -405,7 +405,7 @@ async def test_a_tier_that_notices_late_that_it_is_not_full_is_asked_again():
     assert now_s() == before_s, "nothing was tried that could change it"
 
 
-@virtually
+@virtual
 async def test_a_tier_that_fails_while_room_is_made_is_why_a_write_is_refused():
     place = Place(0)
     capacity = a_capacity(place, Journalled(1, 10**6, 1.0))
@@ -414,7 +414,7 @@ async def test_a_tier_that_fails_while_room_is_made_is_why_a_write_is_refused():
         await capacity.reserve(0)
 
 
-@virtually
+@virtual
 async def test_it_is_full_as_long_as_what_was_refused_last_or_a_mib_does_not_fit():
     place = Place(10 * 16_384)
     capacity = a_capacity(place)
@@ -436,7 +436,7 @@ async def test_it_is_full_as_long_as_what_was_refused_last_or_a_mib_does_not_fit
     assert capacity.full() is None
 
 
-@virtually
+@virtual
 async def test_a_look_makes_room_where_it_is_full_and_stopping_ends_that():
     place, window = Place(10**6), Journalled(1, 10**6, 10.0)
     capacity = a_capacity(place, window)

@@ -17,7 +17,7 @@ from sash_engine.windows.spec import aggregates as spec_module
 from sash_engine.windows.window import Window
 from tests.support.failing import parts_of
 from tests.support.stored import batch, running, spec
-from tests.support.virtual_time import passes, virtually
+from tests.support.virtual_time import passes, virtual
 from tests.support.waiting import until
 
 
@@ -66,7 +66,7 @@ async def test_interval_windows_answer_before_the_commit():
     assert storage.find("w").query("a", [], None)[0].entries == 10
 
 
-@virtually
+@virtual
 async def test_writes_of_an_interval_share_the_commit_at_its_end():
     server, storage = await running(
         *[spec(name=name, durability=durability) for name, durability in (("w", "interval"), ("v", "sync"))],

@@ -19,7 +19,7 @@ from tests.support.damage import SMALL, flipped
 from tests.support.failing import QUIET, entries, failing, insert, rows
 from tests.support.stored import batch, running, spec
 from tests.support.tiers import Faulty
-from tests.support.virtual_time import passes, virtually
+from tests.support.virtual_time import passes, virtual
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -284,7 +284,7 @@ async def test_a_record_of_a_producer_beyond_the_bound_is_applied_again(monkeypa
         await storage.write("w", Commit("new", 0, []))
 
 
-@virtually
+@virtual
 async def test_a_window_with_a_damaged_block_is_not_recovered_all_the_time():
     """At once after the first write that met it, and then 2, 4, … and at last 60 seconds after each."""
     server, storage = await running(spec(aggregates=SMALL), **QUIET)

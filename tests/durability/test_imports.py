@@ -319,6 +319,7 @@ async def is_lost(server, sound):
         at(*HEAD, "counts", "late", "many"),
         at(*HEAD, "counts", "late", 2**63),
         at(*HEAD, "counts", "evicted", -1),
+        at(*HEAD, "counts", "evicted", 10**6),
         at(*HEAD, "counts", None),
         at(*HEAD, "newest", "now"),
         at(*HEAD, "newest", 2**64),

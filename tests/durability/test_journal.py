@@ -13,7 +13,7 @@ from sash.durability.journal.journal import Journal
 from sash.durability.journal.roots import End, Group, JournalPosition, Start
 from sash_engine.errors import DataLoss, FailedPrecondition, OutOfRoom, ResourceExhausted, Unavailable
 from tests.support.journals import Recorder, append, end_of, start_of
-from tests.support.virtual_time import in_virtual_time, now_s, passes, virtually
+from tests.support.virtual_time import in_virtual_time, now_s, passes, virtual
 from tests.support.waiting import turns, until
 
 
@@ -355,7 +355,7 @@ def started(tier, **options):
     return journal
 
 
-@virtually
+@virtual
 async def test_nobody_waits_for_the_interval_but_those_that_nobody_waits_for():
     tier = Timed()
     journal = started(tier, interval_s=10.0)
@@ -377,7 +377,7 @@ async def test_nobody_waits_for_the_interval_but_those_that_nobody_waits_for():
     assert now_s() == 117.0, "nor does a value in the background wait"
 
 
-@virtually
+@virtual
 async def test_the_interval_counts_from_when_a_record_came_and_not_from_the_commit_before_it():
     tier = Timed(commit_s=7.0)
     journal = started(tier, interval_s=10.0)
@@ -396,7 +396,7 @@ async def test_the_interval_counts_from_when_a_record_came_and_not_from_the_comm
     assert now_s() == 18 + 7 + 30, "it goes with the next commit, and waits for none after that"
 
 
-@virtually
+@virtual
 async def test_what_is_more_than_a_group_waits_for_the_interval_once(monkeypatch):
     monkeypatch.setattr(module, "GROUP_BYTES", 20)
     tier = Timed(commit_s=1.0)
@@ -446,7 +446,7 @@ def test_what_bounds_how_late_a_record_of_an_interval_is(history, interval_s, co
         in_virtual_time(main())
 
 
-@virtually
+@virtual
 async def test_a_commit_that_fails_is_tried_again_less_and_less_often_and_at_most_every_two_seconds():
     tier = Timed(away=0.0, back=9.0)
     journal = started(tier)
@@ -467,7 +467,7 @@ async def test_a_commit_that_fails_is_tried_again_less_and_less_often_and_at_mos
 
 
 @pytest.mark.parametrize("kind", [FailedPrecondition, DataLoss])
-@virtually
+@virtual
 async def test_a_tier_that_is_lost_is_never_written_again(kind):
     tier = Timed(away=0.0, back=1.0, error=kind)
     journal = started(tier)
@@ -486,7 +486,7 @@ async def test_a_tier_that_is_lost_is_never_written_again(kind):
     assert now_s() == began_s, "there is nothing to wait for"
 
 
-@virtually
+@virtual
 async def test_a_journal_that_stops_commits_at_once_what_would_wait_for_the_interval():
     tier = Timed()
     journal = started(tier, interval_s=60.0)
@@ -495,7 +495,7 @@ async def test_a_journal_that_stops_commits_at_once_what_would_wait_for_the_inte
     assert (tier.records(), now_s()) == ([["a"]], 0.0)
 
 
-@virtually
+@virtual
 async def test_a_journal_that_stops_waits_for_a_slow_tier_as_long_as_it_may():
     tier = Timed(commit_s=20.0)
     journal = started(tier)
@@ -510,7 +510,7 @@ async def test_a_journal_that_stops_waits_for_a_slow_tier_as_long_as_it_may():
 
 
 @pytest.mark.parametrize("away_s", [0.0, 10.0])
-@virtually
+@virtual
 async def test_a_journal_that_stops_waits_three_seconds_for_a_tier_that_fails(away_s):
     tier = Timed(commit_s=1.0, away=away_s)
     journal = started(tier)
@@ -528,7 +528,7 @@ async def test_a_journal_that_stops_waits_three_seconds_for_a_tier_that_fails(aw
     assert away_s + 3 <= now_s() <= away_s + 3 + 1 + 1 + 0.2
 
 
-@virtually
+@virtual
 async def test_a_journal_that_stops_goes_on_waiting_for_a_tier_that_is_back():
     tier = Timed(commit_s=1.0, away=0.0, back=3.0)
     journal = started(tier)
@@ -540,7 +540,7 @@ async def test_a_journal_that_stops_goes_on_waiting_for_a_tier_that_is_back():
     assert now_s() < 10
 
 
-@virtually
+@virtual
 async def test_writers_go_on_as_soon_as_no_more_is_pending_than_may_be(monkeypatch):
     monkeypatch.setattr(module, "GROUP_BYTES", 10)
     monkeypatch.setattr(module, "PENDING_BYTES", 20)

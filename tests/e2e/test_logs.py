@@ -14,6 +14,7 @@ from sash.access.audit import Audit
 from sash.context import CALL, CallContext
 from sash.runtime.logs import JsonLines, PlainLines
 from sash_engine.clock import ManualClock
+from tests.support import http2
 from tests.support.certificates import Authority
 from tests.support.servers import WAIT_S, service_process
 from tests.support.tokens import bearer, write_tokens
@@ -142,7 +143,7 @@ def test_callers_of_grpc_that_go_away_or_speak_no_tls_write_no_lines(tmp_path):
     with service_process(SASH_TLS_CERT=str(certificate), SASH_TLS_KEY=str(key)) as service:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", service.grpc_port), WAIT_S) as caller:
-                caller.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                caller.sendall(http2.PREFACE)
                 caller.recv(1)
         service.process.send_signal(signal.SIGTERM)
         lines = service.process.communicate(timeout=WAIT_S)[1].splitlines()

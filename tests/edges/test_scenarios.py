@@ -79,6 +79,7 @@ NAMED = [
     ("query", {"key": "a", "lookback": "9s"}),
     ("query", {"all_keys": True, "combine": True}),
     ("query", {"by": "host", "top": "total", "having": "n>3"}),
+    ("watch", {"key": "a"}),
     *(
         (call, SPAN | more | which)
         for call, more in (("range", {}), ("series", STEP))

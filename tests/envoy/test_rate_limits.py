@@ -1,11 +1,14 @@
 """ShouldRateLimit: our own client of the protobuf, a clock that stands still, and a log of what was admitted."""
 
 import random
+from collections import Counter
+from contextlib import ExitStack, contextmanager
 
 import grpc
 import pytest
 import yaml
 from google.protobuf.duration_pb2 import Duration
+from prometheus_client.parser import text_string_to_metric_families
 
 from sash_client import Client
 from sash_engine.clock import ManualClock
@@ -57,9 +60,18 @@ FILE = {
 class Limiter:
     """A service with limits, on a clock of its own."""
 
-    def __init__(self, running, clock, path):
-        self.running, self.clock, self.path = running, clock, path
-        self.stub = RateLimitServiceStub(running.channel())
+    def __init__(self, service, clock, path):
+        self.service, self.clock, self.path = service, clock, path
+        self.stub = RateLimitServiceStub(service.channel())
+        self.before = Counter()
+
+    @classmethod
+    @contextmanager
+    def running(cls, folder, document=FILE, **settings):
+        path, clock = folder / "limits.yaml", ManualClock(1_700_000_000 * S)
+        path.write_text(yaml.safe_dump(document))
+        with running_service(clock, rate_limits=str(path), **settings) as service:
+            yield cls(service, clock, path)
 
     def ask(self, *descriptors, hits=0, domain="shop", metadata=()):
         request = pb.RateLimitRequest(domain=domain, hits_addend=hits)
@@ -83,15 +95,16 @@ class Limiter:
         fresh.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
         fresh.replace(self.path)
 
-    def hits(self, descriptor, domain="shop"):
-        """What the metrics count of a rule, by kind."""
-        found = {}
-        for line in self.running.http().get("/metrics").text.splitlines():
-            if line.startswith("sash_rate_limit_hits_total{") and f'domain="{domain}"' in line:
-                labels, value = line.split("{")[1].split("} ")
-                if f'descriptor="{descriptor}"' in labels:
-                    found[labels.split('kind="')[1].rstrip('"')] = int(float(value))
-        return found
+    def counted(self):
+        """What the metrics count, by descriptor and kind."""
+        families = text_string_to_metric_families(self.service.http().get("/metrics").text)
+        samples = next((each.samples for each in families if each.name == "sash_rate_limit_hits"), ())
+        return Counter({(each.labels["descriptor"], each.labels["kind"]): int(each.value) for each in samples})
+
+    def hits(self, descriptor):
+        """What the metrics have counted of a rule in this test, by kind."""
+        found = self.counted() - self.before
+        return {kind: count for (of, kind), count in found.items() if of == descriptor}
 
 
 def described(pairs, hits=None, **more):
@@ -102,25 +115,32 @@ def described(pairs, hits=None, **more):
     return found
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A service for all tests that neither change its file nor its settings."""
+    with Limiter.running(tmp_path_factory.mktemp("limits")) as limiter:
+        yield limiter
+
+
 @pytest.fixture
-def made(tmp_path):
-    """Make a limiter."""
-    stopped = []
+def made(shared, tmp_path):
+    """Make a limiter with a window: one of its own where it has another file or settings."""
+    with ExitStack() as stack:
 
-    def make(document=FILE, window=WINDOW, **settings):
-        path, clock = tmp_path / "limits.yaml", ManualClock(1_700_000_000 * S)
-        path.write_text(yaml.safe_dump(document))
-        running = running_service(clock, rate_limits=str(path), **settings)
-        found = Limiter(running.__enter__(), clock, path)
-        stopped.append(running)
-        if window is not None and "tokens" not in settings:
-            with Client(found.running.grpc_target) as client:
+        def make(document=FILE, window=WINDOW, own=False, **settings):
+            found = shared
+            if own or document is not FILE or settings:
+                found = stack.enter_context(Limiter.running(tmp_path, document, **settings))
+            if "tokens" in settings:
+                return found
+            found.before = found.counted()
+            if window is not None:
+                client = stack.enter_context(Client(found.service.grpc_target))
                 client.create_window(window)
-        return found
+                stack.callback(client.delete_window, window["name"])
+            return found
 
-    yield make
-    for running in stopped:
-        running.__exit__(None, None, None)
+        yield make
 
 
 @pytest.fixture
@@ -218,7 +238,7 @@ def test_no_hits_ask_and_change_nothing(limiter):
     limiter.ask({"user": "ann"}, hits=6)
     [status] = limiter.ask(described({"user": "ann"}, hits=0)).statuses
     assert (status.code, status.limit_remaining, status.duration_until_reset.seconds) == (OK, 0, 60)
-    assert limiter.running.on_loop(lambda: limiter.running.plane.window("requests")).entries == 2
+    assert limiter.service.on_loop(lambda: limiter.service.plane.window("requests")).entries == 2
     limiter.advance(60)
     assert limiter.ask(described({"user": "ann"}, hits=0)).statuses[0].limit_remaining == 10
 
@@ -318,19 +338,20 @@ OF_PARTS = {
 def test_entries_are_parts_of_keys_and_the_window_answers_by_them(made):
     limiter = made(OF_PARTS, PARTED)
     assert limiter.codes({"user": "x", "model": "m|1"}, {"user": "y"}, domain="llm") == (OK, [OK, OK])
-    with Client(limiter.running.grpc_target) as client:
+    with Client(limiter.service.grpc_target) as client:
         window = client.window("requests")
         assert set(window.keys()) == {r"x|m\|1", "y|"}
         [answer] = window.query(by="who", where={"who": "x"})
         assert answer.aggregates["hits"] == 1
 
 
-def test_keys_of_a_window_without_parts_cannot_be_made_to_meet(limiter):
+def test_keys_of_a_window_without_parts_cannot_be_made_to_meet(made):
+    limiter = made(own=True)
     limiter.write({**FILE, "descriptors": [*FILE["descriptors"], {"key": "user|ann"}]})
     limiter.ask({"user": "a|b"})
     limiter.ask({"user": r"a\|b"})
     limiter.ask({"tenant": "a", "model": "b"})
-    with Client(limiter.running.grpc_target) as client:
+    with Client(limiter.service.grpc_target) as client:
         assert set(client.window("requests").keys()) == {
             r"shop|user|a\|b",
             r"shop|user|a\\\|b",
@@ -361,7 +382,7 @@ def test_keys_of_a_window_without_parts_cannot_be_made_to_meet(limiter):
 )
 def test_a_wrong_request_is_refused_and_changes_nothing(limiter, asked, field):
     refuse(limiter.stub.ShouldRateLimit, pb.RateLimitRequest(**asked), "INVALID_ARGUMENT", field)
-    assert limiter.running.on_loop(lambda: limiter.running.plane.window("requests")).entries == 0
+    assert limiter.service.on_loop(lambda: limiter.service.plane.window("requests")).entries == 0
 
 
 @pytest.mark.parametrize(
@@ -395,7 +416,7 @@ def test_keys_that_are_forgotten_behind_the_lookback_are_no_harm(made):
 
 def test_a_window_that_is_made_again_is_asked_as_it_is(limiter):
     limiter.ask({"user": "ann"})
-    with Client(limiter.running.grpc_target) as client:
+    with Client(limiter.service.grpc_target) as client:
         client.delete_window("requests")
         client.create_window({**WINDOW, "time_unit": "us", "aggregates": {"of": {"function": "sum"}}})
         assert limiter.ask({"user": "ann"}).statuses[0].limit_remaining == 9
@@ -419,7 +440,7 @@ def test_an_error_of_one_descriptor_is_that_of_the_request(limiter):
 def test_a_clock_that_is_behind_the_window_decides_nothing(made):
     limiter = made(window={**WINDOW, "slide": {"max_age": "2m"}})
     limiter.ask({"user": "ann"})
-    with Client(limiter.running.grpc_target) as client:
+    with Client(limiter.service.grpc_target) as client:
         later = limiter.clock.now_ns() // 10**6 + 3_600_000
         client.window("requests").insert(later, 1.0, key="shop|user|ann")
     with pytest.raises(grpc.RpcError, match="the clock of the service is behind window 'requests'") as caught:
@@ -441,7 +462,8 @@ def test_integers_count_too(made):
     assert limiter.ask({"user": "ann"}, hits=4).statuses[0].limit_remaining == 6
 
 
-def test_the_file_is_read_again_and_a_wrong_one_changes_nothing(limiter, caplog):
+def test_the_file_is_read_again_and_a_wrong_one_changes_nothing(made, caplog):
+    limiter = made(own=True)
     changed = {**FILE, "descriptors": [{"key": "user", "rate_limit": {"unit": "minute", "requests_per_unit": 2}}]}
     limiter.ask({"user": "ann"})
     limiter.write(changed)
@@ -454,7 +476,8 @@ def test_the_file_is_read_again_and_a_wrong_one_changes_nothing(limiter, caplog)
     assert limiter.codes({"user": "ann"})[0] == OVER
 
 
-def test_a_limit_that_is_lowered_below_what_is_there_refuses(limiter):
+def test_a_limit_that_is_lowered_below_what_is_there_refuses(made):
+    limiter = made(own=True)
     limiter.ask({"user": "ann"}, hits=5)
     limiter.write({**FILE, "descriptors": [{"key": "user", "rate_limit": {"unit": "minute", "requests_per_unit": 2}}]})
     asked = described({"user": "ann"}, hits=0)
@@ -476,7 +499,7 @@ def test_envoy_needs_the_right_to_write(made, tmp_path):
         {"envoy": {"role": "write", "windows": ["requests"]}, "eve": {"role": "read"}, "root": {"role": "admin"}},
     )
     limiter = made(tokens=str(tokens))
-    with Client(limiter.running.grpc_target, token="root-token") as client:
+    with Client(limiter.service.grpc_target, token="root-token") as client:
         client.create_window(WINDOW)
 
     def code_of(name):

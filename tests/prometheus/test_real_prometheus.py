@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +17,7 @@ import pytest
 from tests.support import waiting
 from tests.support.ports import free_port
 from tests.support.prometheus import PROMETHEUS, PROMTOOL, running_prometheus
-from tests.support.servers import PLAIN, WAIT_S
+from tests.support.servers import Process, service_process
 
 SPEC = {
     "name": "made",
@@ -87,18 +85,11 @@ def exporter() -> Iterator[Exporter]:
 
 
 @contextlib.contextmanager
-def sash(folder: Path, port: int) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
-    command = [sys.executable, "-m", "sash.main", "serve", "--grpc-port", "0", "--rest-port", str(port)]
-    environment = {**os.environ, "SASH_DATA": str(folder / "sash"), "SASH_SHUTDOWN_DELAY_S": "0"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        assert "REST" in process.stdout.readline()
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", **PLAIN) as client:
-            yield client, process
-    finally:
-        process.terminate()
-        process.communicate(timeout=WAIT_S)
+def sash(folder: Path, port: int) -> Iterator[tuple[httpx.Client, Process]]:
+    given = {"SASH_DATA": str(folder / "sash"), "SASH_SHUTDOWN_DELAY_S": "0"}
+    with service_process("--rest-port", str(port), **given) as running:
+        assert running.process is not None
+        yield running.http(), running.process
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -127,7 +118,8 @@ def scraped(prometheus: httpx.Client) -> dict[str, dict[int, float]]:
 
 
 def test_nothing_is_lost_or_doubled_while_both_start_again(tmp_path: Path) -> None:
-    port = free_port()
+    """And Prometheus scrapes what Sash makes of it. It takes 5 s until it looks for targets."""
+    port, newest = free_port(), {"query": 'made:newest{job="sash",key="b"} >= 14'}
     with exporter() as target:
         config = CONFIG.format(exporter=target.port, sash=port)
         with running_prometheus(tmp_path, config) as prometheus:
@@ -135,6 +127,7 @@ def test_nothing_is_lost_or_doubled_while_both_start_again(tmp_path: Path) -> No
             with sash(tmp_path, port) as (client, process):
                 assert client.post("/v1/windows", json=SPEC).status_code == 201
                 more_than(client, 10)
+                wait_until(lambda: prometheus.get("/api/v1/query", params=newest).json()["data"]["result"])
                 process.send_signal(signal.SIGKILL)
                 process.wait()
             before = max(scraped(prometheus)["a"])
@@ -154,15 +147,6 @@ def test_nothing_is_lost_or_doubled_while_both_start_again(tmp_path: Path) -> No
 def since(first: int, samples: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
     """What was scraped after Sash had the window: what it refused before, Prometheus does not send again."""
     return {key: {at: value for at, value in of.items() if at >= first} for key, of in samples.items()}
-
-
-def test_prometheus_federates_from_sash(tmp_path: Path) -> None:
-    port = free_port()
-    with exporter() as target, sash(tmp_path, port) as (client, _):
-        assert client.post("/v1/windows", json=SPEC).status_code == 201
-        with running_prometheus(tmp_path, CONFIG.format(exporter=target.port, sash=port)) as prometheus:
-            query = {"query": 'made:newest{job="sash",key="b"} >= 14'}
-            wait_until(lambda: prometheus.get("/api/v1/query", params=query).json()["data"]["result"])
 
 
 def test_promtool_asks(tmp_path: Path) -> None:

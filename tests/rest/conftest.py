@@ -21,6 +21,11 @@ def http(service: Running) -> httpx.Client:
     return service.http()
 
 
+@pytest.fixture(scope="module")
+def openapi(http: httpx.Client) -> Any:
+    return http.get("/openapi.json").json()
+
+
 @pytest.fixture
 def window(http: httpx.Client) -> Iterator[str]:
     """A window of one float64 with count, sum and collect, gone after the test."""

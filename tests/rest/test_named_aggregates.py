@@ -1,6 +1,4 @@
-"""Questions that name aggregates: Arrow, streams and PromQL; tests/edges has the others."""
-
-import json
+"""Questions that name aggregates: Arrow and PromQL; tests/edges has the others."""
 
 import pyarrow as pa
 import pytest
@@ -47,36 +45,12 @@ def path(service, request):
 
 
 NAMED = [("aggregate", name) for name in TARGET]
-RANGE = [("start", T), ("end", T + 30)]
 
 
 def test_arrow_has_the_columns_that_are_named(service, path):
-    asked = [("key", "a"), ("step", "10s"), *RANGE, *NAMED]
+    asked = [("key", "a"), ("step", "10s"), ("start", T), ("end", T + 30), *NAMED]
     answer = service.http().get(f"{path}/series", params=asked, headers={"accept": ARROW["content-type"]})
     assert pa.ipc.open_stream(answer.content).schema.names == ["time", "entries", "aggregates.low", "aggregates.p99"]
-
-
-@pytest.mark.parametrize("route", ["query", "range", "series", "watch"])
-def test_rest_refuses_an_unknown_name(service, path, route):
-    asked = {"query": [], "watch": [], "range": RANGE, "series": [*RANGE, ("step", "9s")]}[route]
-    answer = service.http().get(f"{path}/{route}", params=[("key", "a"), *asked, ("aggregate", "p50")])
-    assert answer.status_code == 400
-    problem = answer.json()
-    assert problem["field"] == "aggregates"
-    assert problem["limit"] == "n, total, low, p99"
-    assert "has no aggregate 'p50'; it has n, total, low, p99" in problem["detail"]
-
-
-def test_a_watch_over_rest(service, path):
-    with service.http().stream("GET", f"{path}/watch", params=[("key", "a"), *NAMED]) as answer:
-        data = next(line for line in answer.iter_lines() if line.startswith("data:"))
-    assert list(json.loads(data[5:])["answers"][0]["aggregates"]) == list(TARGET)
-
-
-def test_a_watch_over_grpc(service):
-    with Client(service.grpc_target) as sash:
-        first = next(iter(sash.window("w").watch(key="a", aggregates=TARGET)))
-    assert sorted(first[0].aggregates) == sorted(TARGET)
 
 
 @pytest.mark.parametrize(

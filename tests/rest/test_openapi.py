@@ -1,6 +1,5 @@
 """The OpenAPI document and the service agree: Schemathesis asks, and names are as long as the document says."""
 
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from schemathesis.openapi.checks import JsonSchemaError
 from sash.rest.bodies import ARROW, OCTETS
 from tests.rest.test_service import ROUTES, operations
 from tests.support.arrow import batch, stream
+from tests.support.profile import THOROUGH
 from tests.support.servers import running_service
 
 SPECS = {
@@ -39,7 +39,7 @@ BULKS = {
     "panes": {"time": [1, 2, 30], "value": [1.5, 2, 3]},
 }
 
-FEW = ["--max-examples", "2"] if os.environ.get("SASH_PROFILE") == "coverage" else []
+FEW = [] if THOROUGH else ["--max-examples", "3"]
 
 
 def test_schemathesis_finds_nothing(tmp_path):
@@ -61,7 +61,7 @@ def test_schemathesis_finds_nothing(tmp_path):
         assert {window["spec"]["name"] for window in http.get("/v1/windows").json()["windows"]} >= set(SPECS)
 
 
-def test_a_watch_up_to_its_end(http, window):
+def test_a_watch_up_to_its_end(http, window, openapi):
     """Schemathesis reads the first event only. This is all of a stream, up to the problem that ends it."""
     with http.stream("GET", f"/v1/windows/{window}/watch", params={"interval": 50}) as response:
         chunks = response.iter_raw()
@@ -70,7 +70,7 @@ def test_a_watch_up_to_its_end(http, window):
         content += b"".join(chunks)
     assert content.count(b"data: ") == 2
     assert b"event: problem" in content
-    operation = schemathesis.openapi.from_dict(http.get("/openapi.json").json())["/v1/windows/{name}/watch"]["GET"]
+    operation = schemathesis.openapi.from_dict(openapi)["/v1/windows/{name}/watch"]["GET"]
 
     def validate(content):
         whole = httpx.Response(200, headers=response.headers, content=content, request=response.request)
@@ -86,7 +86,6 @@ TEXTS = ["", "x", "x" * 128, "x" * 129, "x" * 200, "x" * 201, "1x", "x y"]
 ENTRY, COLUMNS = {"time": 1, "value": 1}, {"time": [1], "value": [1]}
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text[:3]} {len(text)}")
 @pytest.mark.parametrize(
     ("schema", "path", "field", "rest"),
     [
@@ -94,32 +93,26 @@ ENTRY, COLUMNS = {"time": 1, "value": 1}, {"time": [1], "value": [1]}
         ("Columns", "/v1/windows/{name}/bulk-insert", "producer", {"sequence": 1, **COLUMNS}),
         ("Eviction", "/v1/windows/{name}/bulk-evict", "producer", {"sequence": 1, "time": 1}),
         ("Commit", "/v1/windows/{name}/commit", "query", {"batch": 0, "stages": []}),
+        (None, "/v1/windows/{name}/bulk-insert", "producer", {"sequence": 1}),
+        (None, "/v1/windows/{name}/stage", "query", {"batch": 0}),
+        (None, "/v1/windows/import", "name", {}),
     ],
 )
-def test_a_name_in_a_body_is_refused_where_the_document_forbids_it(http, window, schema, path, field, rest, text):
-    document = http.get("/openapi.json").json()
-    names = document["components"]["schemas"][schema]["properties"][field]
-    answer = http.post(path.format(name=window), json={field: text, **rest}).json()
-    assert (answer.get("field") == field) == forbidden(names, text), answer
-
-
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text[:3]} {len(text)}")
-@pytest.mark.parametrize(
-    ("path", "field", "rest", "kind"),
-    [
-        ("/v1/windows/{name}/bulk-insert", "producer", {"sequence": 1}, ARROW),
-        ("/v1/windows/{name}/stage", "query", {"batch": 0}, ARROW),
-        ("/v1/windows/import", "name", {}, OCTETS),
-    ],
-)
-def test_a_name_in_a_question_is_refused_where_the_document_forbids_it(http, window, path, field, rest, kind, text):
-    parameters = operations(http.get("/openapi.json").json())["post", path]["parameters"]
-    (names,) = [each["schema"] for each in parameters if each["name"] == field]
-    body = stream(batch(**COLUMNS)) if kind == ARROW else b""
-    response = http.post(
-        path.format(name=window), params={field: text, **rest}, content=body, headers={"content-type": kind}
-    )
-    assert (response.json().get("field") == field) == forbidden(names, text), response.text
+def test_a_name_is_refused_where_the_document_forbids_it(http, window, openapi, schema, path, field, rest):
+    """As a member of a body, and as a parameter beside one that is no JSON."""
+    if schema is None:
+        names = next(each for each in operations(openapi)["post", path]["parameters"] if each["name"] == field)[
+            "schema"
+        ]
+        kind = OCTETS if path.endswith("import") else ARROW
+        body = {"content": stream(batch(**COLUMNS)) if kind == ARROW else b"", "headers": {"content-type": kind}}
+    else:
+        names = openapi["components"]["schemas"][schema]["properties"][field]
+    for text in TEXTS:
+        given = {field: text, **rest}
+        sent = {"json": given} if schema is not None else {"params": given, **body}
+        answer = http.post(path.format(name=window), **sent).json()
+        assert (answer.get("field") == field) == forbidden(names, text), answer
 
 
 def forbidden(schema, text):
@@ -127,7 +120,7 @@ def forbidden(schema, text):
     return not (length and re.search(schema.get("pattern", ""), text))
 
 
-def test_no_line_of_a_description_is_an_item_of_a_list_by_chance(http):
+def test_no_line_of_a_description_is_an_item_of_a_list_by_chance(openapi):
     """Swagger UI reads Markdown: a line that begins with `9457) ` is an item of a list."""
 
     def descriptions(item):
@@ -139,5 +132,5 @@ def test_no_line_of_a_description_is_an_item_of_a_list_by_chance(http):
                     yield from each.split("\n")
                 yield from descriptions(each)
 
-    items = [line for line in descriptions(http.get("/openapi.json").json()) if re.match(r"\s*([-*+]|\d+[.)])\s", line)]
+    items = [line for line in descriptions(openapi) if re.match(r"\s*([-*+]|\d+[.)])\s", line)]
     assert not items

@@ -128,6 +128,11 @@ POSTED = {
         f"{name}[1]": [TYPED_COLUMNS | {name: [GOOD[name], each]} for each in BAD[name]] for name in BAD
     }
     | {"key[1]": changed(TYPED_COLUMNS, key=[["k", 7], ["k", True]])},
+    "/typed/answers-at": {
+        "time": [{"key": ["a"]}],
+        "time[0]": [{"time": ["a"], "key": ["a"]}],
+        "f": [{"time": [1], "key": ["a"], "f": [1.0]}],
+    },
     "/plain/stage?query=q&batch=0": {"value": [{"time": [1]}], "producer": [COLUMNS | {"producer": "p"}]},
     "/plain/stage?query=q&batch=x": {"batch": [COLUMNS]},
     "/plain/stage?query=q&batch=0&other=1": {"other": [COLUMNS]},
@@ -224,10 +229,9 @@ ASKED = {
         "position": ["position=soon"],
     },
     "/typed/watch": {
-        "key": ["", "key="],
+        "key": ["key="],
         "all_keys": ["key=a&all_keys=true"],
         "combine": ["key=a&combine=yes"],
-        "lookback": ["key=a&lookback=soon"],
         "interval": [f"key=a&interval={each}" for each in (49, 0, 3_600_001, "fast")],
         "as_of": ["key=a&as_of=soon"],
         "start": ["key=a&start=3"],

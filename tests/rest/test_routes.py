@@ -316,8 +316,8 @@ def test_parameters_of_an_arrow_body_are_unknown_with_json(http, window):
     assert problem(response)["detail"] == "'producer' is unknown; this path takes no parameters with this body"
 
 
-def test_the_document_has_the_declared_rights(http):
-    found = operations(http.get("/openapi.json").json())
+def test_the_document_has_the_declared_rights(openapi):
+    found = operations(openapi)
     assert {path: operation.get("x-sash-right") for path, operation in found.items()} == {
         (route.method.lower(), route.path): route.right for route in ROUTES if route.include_in_schema
     }

@@ -52,11 +52,6 @@ ROUTES = {
 }
 
 
-@pytest.fixture(scope="module")
-def openapi(http):
-    return http.get("/openapi.json").json()
-
-
 def operations(document):
     return {(method, path): operation for path, item in document["paths"].items() for method, operation in item.items()}
 

@@ -58,13 +58,6 @@ def test_changes_and_nothing_else(http, watched):
         assert next(stream, None) is None
 
 
-def test_all_that_a_query_may_ask(http, watched):
-    http.post(f"{watched}/insert", json={"time": 7, "key": "b", "value": 5})
-    for question in ({"all_keys": "true", "as_of": 5, "lookback": "4s"}, {"key": ["a", "b"], "combine": "true"}):
-        with http.stream("GET", f"{watched}/watch", params=question | {"interval": 50}) as response:
-            assert next(events(response))[1] == http.get(f"{watched}/query", params=question).json()
-
-
 def test_a_watcher_does_not_hold_the_service_up():
     with running_service(shutdown_grace_s=WAIT_S * 2) as service:
         http = service.http()

@@ -1,4 +1,4 @@
-"""Every way to be wrong: the right code, details that name field and limit, and nothing has changed."""
+"""Errors: their codes, what they say of when to come again, and what they leave behind."""
 
 import gc
 from types import FrameType
@@ -8,11 +8,13 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from sash.rest.problems import STATUSES
+from sash.rpc.errors import CODES
 from sash.rpc.server import _Guarded
 from sash_client import Client
+from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.errors import ERRORS
-from tests.support.messages import float64, int64, strings
 from tests.support.rpc_errors import refuse
 from tests.support.servers import running_service
 from tests.support.waiting import wait_until
@@ -27,79 +29,6 @@ def unchanged(stub, window, typed):
     before = stub.ListWindows(pb.ListWindowsRequest())
     yield window
     assert stub.ListWindows(pb.ListWindowsRequest()) == before
-
-
-def test_a_parameter_that_is_no_parameter(stub, unchanged):
-    wrong = pb.AggregateSpec(function="sum", parameters={"function": pb.Value(string="count")})
-    request = pb.CreateWindowRequest(spec=pb.WindowSpec(name="w", aggregates={"n": wrong}))
-    refuse(stub.CreateWindow, request, "INVALID_ARGUMENT", "aggregates.n.parameters.function")
-
-
-def test_a_spec_that_is_too_large(stub, unchanged):
-    numbers = pb.Value(list=pb.ValueList(items=[pb.Value(float64=0.5)] * 7000))
-    aggregates = {"q": pb.AggregateSpec(function="quantile", parameters={"q": numbers})}
-    request = pb.CreateWindowRequest(spec=pb.WindowSpec(name="w", aggregates=aggregates))
-    refuse(stub.CreateWindow, request, "RESOURCE_EXHAUSTED", "spec", "65536 bytes")
-    more = pb.AddAggregatesRequest(window=unchanged, aggregates=aggregates)
-    refuse(stub.AddAggregates, more, "RESOURCE_EXHAUSTED", "aggregates", "65536 bytes")
-
-
-def value(**kind):
-    return pb.Value(**kind)
-
-
-@pytest.mark.parametrize(
-    ("entry", "field"),
-    [
-        ({"time": 1, "value": 1.0, "fields": {"value": value(float64=1)}}, "value"),
-        ({"time": 1, "fields": {"value": value(string="x")}}, "value"),
-        ({"time": 1, "fields": {"value": value(bool=True)}}, "value"),
-        ({"time": 1, "fields": {"value": value()}}, "fields.value"),
-        ({"time": 1, "fields": {"value": value(list=pb.ValueList())}}, "fields.value"),
-    ],
-)
-def test_a_wrong_entry(stub, unchanged, entry, field):
-    refuse(stub.Insert, pb.InsertRequest(window=unchanged, **entry), "INVALID_ARGUMENT", field)
-
-
-@pytest.mark.parametrize(
-    ("columns", "field", "limit"),
-    [
-        ({"time": b"1234567"}, "time", "8 bytes"),
-        ({"fields": {"value": pb.Column()}}, "value", None),
-        ({"fields": {"value": pb.Column(float64=b"123")}}, "value", "8 bytes"),
-        ({"fields": {"value": pb.Column(int64=int64(1))}}, "value", None),
-        ({"fields": {"value": pb.Column(bool=b"\x01")}}, "value", None),
-        ({"fields": {"value": pb.Column(bool=b"\x02")}}, "value", "0 to 1"),
-        ({"fields": {"value": pb.Column(string=strings(["x"], 0))}}, "value", None),
-    ],
-)
-def test_wrong_columns(stub, unchanged, columns, field, limit):
-    good = {"time": int64(1), "fields": {"value": pb.Column(float64=float64(1))}}
-    request = pb.BulkInsertRequest(window=unchanged, **{**good, **columns})
-    refuse(stub.BulkInsert, request, "INVALID_ARGUMENT", field, limit)
-
-
-@pytest.mark.parametrize(
-    ("keys", "limit"),
-    [
-        (strings(["k"], 1), "0 to 0"),
-        (strings([], 0), None),
-        (strings(["k"], 2**32 - 1), None),
-        (strings(["k", "k"], 2), None),
-        (strings(["k"], 0, 0), "1"),
-        (pb.Strings(dictionary=["k"], codes=b"123"), "4 bytes"),
-    ],
-)
-def test_wrong_keys(stub, unchanged, typed, keys, limit):
-    columns = {
-        "f": pb.Column(float64=float64(1)),
-        "i": pb.Column(int64=int64(1)),
-        "s": pb.Column(string=strings(["x"], 0)),
-        "b": pb.Column(bool=b"\x01"),
-    }
-    request = pb.BulkInsertRequest(window=typed, time=int64(1), fields=columns, key=keys)
-    refuse(stub.BulkInsert, request, "INVALID_ARGUMENT", "key", limit)
 
 
 def test_a_message_that_is_too_large_names_the_limit(stub, unchanged):
@@ -134,8 +63,6 @@ def test_a_failure_of_the_service_is_logged_and_not_shown(stub, service, unchang
 
 
 def test_an_error_that_may_pass_says_when_to_come_back(stub, service, unchanged, monkeypatch):
-    from sash_engine.errors import Unavailable
-
     async def fail(name):
         raise Unavailable("the tier is away", retry_after_s=1.5)
 
@@ -166,9 +93,6 @@ def test_calls_beyond_the_limit_are_asked_to_come_again():
 
 
 def test_every_error_has_a_code():
-    from sash.rest.problems import STATUSES
-    from sash.rpc.errors import CODES
-
     kinds = set(ERRORS[1:])
     assert kinds == set(CODES)
     assert kinds <= set(STATUSES)

@@ -1,5 +1,7 @@
 """Health, reflection, shutting down."""
 
+import asyncio
+import socket
 import threading
 
 import grpc
@@ -14,7 +16,7 @@ from sash_engine.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.messages import bulk
 from tests.support.servers import PLAIN, WAIT_S, json_head, running_service
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -58,30 +60,34 @@ def test_rejected_calls_are_counted(service, stub):
     assert count() == before + 1
 
 
-def test_it_says_goodbye_before_it_goes():
+def test_it_says_goodbye_before_it_goes(monkeypatch):
     """During the delay both edges report not to be ready and still serve; afterwards nobody listens."""
-    with running_service(shutdown_delay_s=5.0) as service:
-        goodbye(service)
+    delay_s, over, sleep = 3600.0, threading.Event(), asyncio.sleep
 
+    async def held(seconds, result=None):
+        await (until(over.is_set) if seconds == delay_s else sleep(seconds))
+        return result
 
-def goodbye(service):
-    http, stub = service.http(), service.stub()
-    health = health_pb2_grpc.HealthStub(service.channel())
-    assert http.get("/readyz").status_code == 200
-    stopping = threading.Thread(target=service.stop)
-    stopping.start()
-    wait_until(lambda: http.get("/readyz").status_code != 200)
-    assert http.get("/healthz").status_code == 200
-    wait_until(lambda: health.Check(health_pb2.HealthCheckRequest()).status != SERVING)
-    assert health.Check(health_pb2.HealthCheckRequest()).status == NOT_SERVING
-    spec = pb.WindowSpec(name="last", aggregates={"n": pb.AggregateSpec(function="count")})
-    assert stub.CreateWindow(pb.CreateWindowRequest(spec=spec)).created
-    stopping.join()
-    with pytest.raises(httpx.TransportError):
-        http.get("/healthz")
-    with pytest.raises(grpc.RpcError) as caught:
-        stub.ListWindows(pb.ListWindowsRequest())
-    assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    monkeypatch.setattr(asyncio, "sleep", held)
+    with running_service(shutdown_delay_s=delay_s) as service:
+        http, stub = service.http(), service.stub()
+        health = health_pb2_grpc.HealthStub(service.channel())
+        assert http.get("/readyz").status_code == 200
+        stopping = threading.Thread(target=service.stop)
+        stopping.start()
+        wait_until(lambda: http.get("/readyz").status_code != 200)
+        assert http.get("/healthz").status_code == 200
+        wait_until(lambda: health.Check(health_pb2.HealthCheckRequest()).status != SERVING)
+        assert health.Check(health_pb2.HealthCheckRequest()).status == NOT_SERVING
+        spec = pb.WindowSpec(name="last", aggregates={"n": pb.AggregateSpec(function="count")})
+        assert stub.CreateWindow(pb.CreateWindowRequest(spec=spec)).created
+        over.set()
+        stopping.join()
+        with pytest.raises(httpx.TransportError):
+            http.get("/healthz")
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ListWindows(pb.ListWindowsRequest())
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 def test_streams_of_health_and_reflection_do_not_hold_the_service_up():
@@ -129,8 +135,6 @@ def test_who_calls_while_the_service_goes_is_told_to_try_again():
 
 def test_a_call_in_progress_is_finished():
     """A request whose body is half sent when the service is told to stop gets its answer."""
-    import socket
-
     with running_service() as service:
         http = service.http()
         http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}})

@@ -8,12 +8,14 @@ import weakref
 
 import pytest
 
+from sash.access.access import Access
 from sash.admission import Admission, Lease
 from sash.calls import resumed, shielded, unbroken
 from sash.context import serving
 from sash.limits.memory import MemoryBudget, unlimited
 from sash.limits.places import Places
 from sash.limits.turns import Turns
+from sash_engine.clock import ManualClock
 from sash_engine.errors import Unavailable
 from tests.support.waiting import turns, until
 
@@ -125,7 +127,7 @@ async def test_what_a_write_takes_is_given_back_when_it_is_over(wait_for):
     """Its place and its memory were given back with its caller: who sent and called off had as many as it liked."""
     go, left = asyncio.Event(), []
     memory = MemoryBudget(10**9, {"bodies": (10**9, "")}, used=lambda: 0)
-    admission = Admission(None, memory, Turns(), Places(2, 1))
+    admission = Admission(Access(ManualClock()), memory, Turns(), Places(2, 1))
     leases = []
 
     async def call():
@@ -153,7 +155,7 @@ async def test_what_a_write_takes_is_given_back_when_it_is_over(wait_for):
 
 
 async def test_a_call_whose_write_is_over_gives_back_at_once():
-    admission = Admission(None, unlimited(), Turns(), Places(2, 1))
+    admission = Admission(Access(ManualClock()), unlimited(), Turns(), Places(2, 1))
 
     async def call():
         with Lease(admission, "a"):

@@ -1,11 +1,10 @@
-"""What only messages say of writes: streams of them, codes of strings, and partials."""
+"""What only messages say: streams of writes, codes of strings, partials, and columns of series."""
 
 import numpy as np
-import pytest
 
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rpc.conftest import made
-from tests.support.messages import aggregates, bulk, float64, int64, strings
+from tests.support.messages import aggregates, bulk, float64, int64, plain, strings
 from tests.support.rpc_errors import refuse
 
 
@@ -53,21 +52,6 @@ def test_one_string_under_two_codes_is_one_key(stub, typed):
     assert aggregates(answer)["i"] == [1, 2, 3]  # equal times keep arrival order
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"entries": b"123"}, "entries"),
-        ({"fields": {"value": pb.Column(float64=float64(1))}}, "partials"),  # values and partials
-        ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column(int64=b"123")])}}, "partials.mean"),
-        ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column()])}}, "partials.mean"),
-        ({"partials": {"mean": pb.PartialColumns(columns=[pb.Column(string=strings(["x"], 0))])}}, "partials.mean"),
-    ],
-)
-def test_wrong_partials(stub, window, change, field):
-    request = pb.BulkInsertRequest(window=window, time=int64(1), **{"entries": int64(1), **change})
-    refuse(stub.BulkInsert, request, "INVALID_ARGUMENT", field)
-
-
 def test_a_field_that_is_called_partials_or_entries(stub):
     """Fields have a map of their own: nothing is mistaken for them."""
     mean = pb.PartialColumns(columns=[pb.Column(int64=int64(2)), pb.Column(float64=float64(8))])
@@ -86,3 +70,30 @@ def test_a_field_that_is_called_partials_or_entries(stub):
             assert (answer.entries, aggregates(answer)) == (5, {"mean": 3.2})
             again = next(stub.Entries(pb.EntriesRequest(window=window)))
             assert stub.BulkInsert(again).inserted == 5
+
+
+# ---------------------------------------------------------------- columns of series
+
+
+def numbers(data):
+    return np.frombuffer(data, "<i8").tolist()
+
+
+def test_the_columns_of_a_series(stub):
+    functions = {"mean": "mean", "last": "last", "all": "collect", "low": "min", "total": "sum"}
+    each = {name: pb.AggregateSpec(function=function) for name, function in functions.items()}
+    spec = pb.WindowSpec(name="kinds", time_unit="none", fields={"i": "int64"}, aggregates=each)
+    for window in made(stub, spec):
+        columns = {"i": pb.Column(int64=int64(7, 2**63 - 1, 2**63 - 1))}
+        stub.BulkInsert(pb.BulkInsertRequest(window=window, time=int64(1, 3, 3), fields=columns))
+        found = stub.Series(pb.SeriesRequest(window=window, start=1, end=4, step="1")).aggregates
+        assert np.frombuffer(found["mean"].float64, "<f8")[::2].tolist() == [7.0, 2.0**63]
+        for name in ("mean", "last", "low"):
+            assert found[name].valid == bytes([1, 0, 1])
+            assert not found[name].HasField("values")
+        assert numbers(found["last"].int64)[::2] == numbers(found["low"].int64)[::2] == [7, 2**63 - 1]
+        # Integers of more than 64 bits, and lists, are values.
+        assert [each.WhichOneof("kind") for each in found["total"].values.items] == ["int64", "int64", "integer"]
+        assert [plain(each) for each in found["all"].values.items] == [[7], [], [2**63 - 1] * 2]
+        nothing = stub.Series(pb.SeriesRequest(window=window, start=50, end=52, step="1")).aggregates
+        assert [plain(each) for each in nothing["last"].values.items] == [None, None]

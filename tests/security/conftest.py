@@ -1,9 +1,12 @@
-"""A service with tokens for each module."""
+"""A service with tokens for each module, and services with one window."""
 
+import contextlib
+import re
 from collections.abc import Iterator
 
 import pytest
 
+from sash.rest.connection import Connection
 from tests.support.connect_server import address_of
 from tests.support.servers import Running, running_service
 from tests.support.tokens import bearer, write_tokens
@@ -16,12 +19,21 @@ TOKENS = {
     "root": {"role": "admin", "windows": ["*"]},
     "late": {"role": "admin", "windows": ["*"], "expires": "2020-01-01T00:00:00Z"},
 }
+COUNT = {"n": {"function": "count"}}
 SPEC = {
     "time_unit": "s",
     "keyed": True,
     "fields": {"value": "float64"},
     "aggregates": {"n": {"function": "count"}, "total": {"function": "sum"}},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def often():
+    """Services of this process look at their files more often than once a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sash.service._TIDY_EVERY_S", 0.05)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +54,38 @@ def with_windows(running: Running) -> None:
     for name in ("seen", "hidden"):
         response = running.http().post("/v1/windows", json={"name": name, **SPEC}, headers=bearer("root"))
         assert response.status_code == 201, response.text
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The connections of HTTP that a service of this process gets."""
+    make, found = Connection.connection_made, []
+
+    def noted(self, transport):
+        make(self, transport)
+        found.append(self)
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    return found
+
+
+@contextlib.contextmanager
+def windowed(**settings) -> Iterator[Running]:
+    """A service with a window `w`."""
+    with running_service(**settings) as running:
+        new_window(running.http())
+        yield running
+
+
+def new_window(http, name="w", **more) -> None:
+    """Create a window, in the place of the one that is there."""
+    http.delete(f"/v1/windows/{name}")
+    assert http.post("/v1/windows", json={"name": name, "aggregates": COUNT, **more}).status_code == 201
+
+
+def rejected(http, code, edge="rest") -> float:
+    """How many requests were refused so."""
+    found = re.search(
+        rf'^sash_requests_rejected_total{{code="{code}",edge="{edge}"}} (\S+)$', http.get("/metrics").text, re.M
+    )
+    return float(found[1]) if found else 0.0

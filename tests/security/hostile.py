@@ -26,7 +26,6 @@ import random
 import re
 import socket
 import ssl
-import struct
 import sys
 import tempfile
 import threading
@@ -53,6 +52,7 @@ from jwt.algorithms import ECAlgorithm
 from sash_proto.envoy import ratelimit_pb2
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
+from tests.support import http2
 from tests.support.certificates import Authority
 from tests.support.servers import Running, service_process
 from tests.support.tokens import bearer, write_tokens
@@ -419,7 +419,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
     "items": lambda: b"[" + b"1," * 32_000 + b"1]",
     "merges": lambda: b"{" + b"<<: {a: 1}," * 5000 + b"}",
     "members": lambda: json.dumps({"name": "evil1", "aggregates": {str(i): {} for i in range(6000)}}).encode(),
-    "texts": lambda: _message(pb.QueryRequest(window="none", keys=["", "a"] * 500_000)),
+    "texts": lambda: http2.message(pb.QueryRequest(window="none", keys=["", "a"] * 500_000)),
     "arrow, lz4": lambda: _arrow(_zeros(1 << 20), pa.ipc.IpcWriteOptions(compression="lz4")),
     "arrow, zstd": lambda: _arrow(_zeros(1 << 20), pa.ipc.IpcWriteOptions(compression="zstd")),
     "arrow, nulls": lambda: _arrow({name: _nulls(1 << 30) for name in ("time", "key", "value")}),
@@ -539,44 +539,23 @@ def specs(caller: Caller) -> None:
 # ---------------------------------------------------------------- gRPC, as frames of HTTP/2
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
-
-
-_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _WINDOW, _MORE = 0, 1, 3, 4, 6, 8, 9
-_ACK = 1
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-
 def _headers(method: str, token: str | None, service: str = "sash.v1.Windows") -> bytes:
-    given = {":method": "POST", ":scheme": "https", ":path": f"/{service}/{method}", ":authority": "localhost"}
-    given |= {"content-type": "application/grpc", "te": "trailers"}
-    if token:
-        given["authorization"] = f"Bearer {token}-token"
-    packed = b""
-    for name, value in given.items():
-        packed += b"\x00" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
-    return packed
-
-
-def _message(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
-    return b"\x00" + len(data).to_bytes(4, "big") + data
+    return http2.headers(f"/{service}/{method}", **({} if token is None else bearer(token)))
 
 
 @contextlib.contextmanager
-def _http2(caller: Caller, settings: bytes = b"") -> Iterator[socket.socket]:
+def _http2(caller: Caller, initial_window: int | None = None) -> Iterator[socket.socket]:
     with contextlib.closing(caller.connect(caller.grpc_port, h2=True)) as connection:
-        connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, settings))
+        connection.sendall(http2.PREFACE + http2.settings(initial_window))
         yield connection
 
 
 @kind
 def rapid_resets(caller: Caller) -> None:
-    head, reset = _headers("Query", caller.token()), struct.pack(">I", 8)
+    head = _headers("Query", caller.token())
     with _http2(caller) as connection:
         for first in range(1, 20_000, 400):
-            frames = [_frame(_HEADERS, 4, n, head) + _frame(_RESET, 0, n, reset) for n in range(first, first + 400, 2)]
+            frames = [http2.call(n, head) + http2.reset(n) for n in range(first, first + 400, 2)]
             connection.sendall(b"".join(frames))
         caller.note(connection, whole=False)
 
@@ -585,14 +564,14 @@ def rapid_resets(caller: Caller) -> None:
 def open_streams(caller: Caller) -> None:
     head = _headers(caller.draw.choice(("Query", "InsertStream", "Nothing")), caller.token())
     with _http2(caller) as connection:
-        connection.sendall(b"".join(_frame(_HEADERS, 4, n, head) for n in range(1, 4000, 2)))
+        connection.sendall(b"".join(http2.call(n, head) for n in range(1, 4000, 2)))
         caller.wait()
 
 
 @kind
 def control_floods(caller: Caller) -> None:
     one = caller.draw.choice(
-        (_frame(_PING, 0, 0, bytes(8)), _frame(_SETTINGS, 0, 0), _frame(_WINDOW, 0, 0, b"\0\0\0\1"))
+        (http2.frame(http2.PING, 0, 0, bytes(8)), http2.settings(), http2.frame(http2.WINDOW_UPDATE, 0, 0, b"\0\0\0\1"))
     )
     with _http2(caller) as connection:
         for _ in range(20):
@@ -602,9 +581,9 @@ def control_floods(caller: Caller) -> None:
 @kind
 def endless_headers(caller: Caller) -> None:
     with _http2(caller) as connection:
-        connection.sendall(_frame(_HEADERS, 0, 1, _headers("Query", "asker")))
+        connection.sendall(http2.call(1, _headers("Query", "asker"), whole=False))
         for _ in range(200):
-            connection.sendall(_frame(_MORE, 0, 1, b"\x00\x01a\x7e" + b"x" * 126) * 20)
+            connection.sendall(http2.more(1, b"\x00\x01a\x7e" + b"x" * 126) * 20)
 
 
 @kind
@@ -613,10 +592,10 @@ def packed_headers(caller: Caller) -> None:
     with _http2(caller) as connection:
         for n in range(1, caller.draw.randrange(3, 9), 2):
             head = _headers("Query", caller.token()) + b"\x40\x01b\x01y"
-            connection.sendall(_frame(_HEADERS, 0, n, head))
+            connection.sendall(http2.call(n, head, whole=False))
             for _ in range(caller.draw.randrange(1, 20)):
-                connection.sendall(_frame(_MORE, 0, n, b"\xbe" * 16_000))
-            connection.sendall(_frame(_MORE, 4, n, b"\xbe"))
+                connection.sendall(http2.more(n, b"\xbe" * 16_000))
+            connection.sendall(http2.more(n, b"\xbe", whole=True))
         caller.note(connection, whole=False)
 
 
@@ -626,17 +605,17 @@ def half_messages(caller: Caller) -> None:
     with _http2(caller) as connection:
         for n in range(1, 40, 2):
             data = b"\x00" + (8_000_000).to_bytes(4, "big") + b"x" * 3000
-            connection.sendall(_frame(_HEADERS, 4, n, head) + _frame(_DATA, 0, n, data))
+            connection.sendall(http2.call(n, head) + http2.data(n, data, ends=False))
         caller.wait()
 
 
 @kind
 def unread_answers(caller: Caller) -> None:
     """Of gRPC: questions with large answers, and no room for any of them."""
-    data = _message(pb.QueryRequest(window="big", all_keys=True))
-    with _http2(caller, struct.pack(">HI", 4, 0)) as connection:
+    data = http2.message(pb.QueryRequest(window="big", all_keys=True))
+    with _http2(caller, initial_window=0) as connection:
         for n in range(1, 20, 2):
-            connection.sendall(_frame(_HEADERS, 4, n, _headers("Query", "asker")) + _frame(_DATA, 1, n, data))
+            connection.sendall(http2.call(n, _headers("Query", "asker")) + http2.data(n, data))
         caller.wait()
 
 
@@ -644,10 +623,10 @@ def unread_answers(caller: Caller) -> None:
 def many_texts(caller: Caller) -> None:
     data = caller.body("texts")
     with _http2(caller) as connection:
-        connection.sendall(_frame(_HEADERS, 4, 1, _headers("Query", "blind")))
+        connection.sendall(http2.call(1, _headers("Query", "blind")))
         connection.recv(4096)
         for at in range(0, 65_535, 16_384):
-            connection.sendall(_frame(_DATA, 0, 1, data[at : min(at + 16_384, 65_535)]))
+            connection.sendall(http2.data(1, data[at : min(at + 16_384, 65_535)], ends=False))
         caller.note(connection, whole=False)
 
 
@@ -656,7 +635,7 @@ def monitor_floods(caller: Caller) -> None:
     """Health without a token, and reflection with one, on many streams at a time."""
     if caller.draw.random() < 0.5:
         head = _headers(caller.draw.choice(("Check", "Watch")), None, "grpc.health.v1.Health")
-        data = _message(health_pb2.HealthCheckRequest(service=caller.draw.choice(("", "x" * 8000))))
+        data = http2.message(health_pb2.HealthCheckRequest(service=caller.draw.choice(("", "x" * 8000))))
     else:
         head = _headers(
             "ServerReflectionInfo",
@@ -664,11 +643,11 @@ def monitor_floods(caller: Caller) -> None:
             "grpc.reflection.v1alpha.ServerReflection",
         )
         asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="sash.v1.Windows")
-        data = _message(asked) * caller.draw.choice((1, 1, 200))
+        data = http2.message(asked) * caller.draw.choice((1, 1, 200))
     with _http2(caller) as connection:
-        connection.sendall(_frame(_SETTINGS, _ACK, 0))
+        connection.sendall(http2.ACKNOWLEDGED)
         for first in range(1, 4000, 200):
-            one = [_frame(_HEADERS, 4, n, head) + _frame(_DATA, 1, n, data) for n in range(first, first + 200, 2)]
+            one = [http2.call(n, head) + http2.data(n, data) for n in range(first, first + 200, 2)]
             connection.sendall(b"".join(one))
         caller.wait(1.0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import resource
 import socket
 from pathlib import Path
@@ -12,6 +11,8 @@ import pytest
 
 from sash.rpc import server, unacknowledged
 from sash_proto.v1 import windows_pb2 as pb
+from tests.security.conftest import rejected
+from tests.support import http2
 from tests.support.servers import running_service, service_process
 from tests.support.tokens import bearer, write_tokens
 
@@ -19,40 +20,18 @@ CALLS = 2000
 CONNECTIONS = 4
 SENT_MIB = 64
 
-HEADERS, RESET, SETTINGS, CONTINUATION = 1, 3, 4, 9
-ACK = 1
-END_HEADERS = 4
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-CANCEL = (8).to_bytes(4, "big")
-
-
-def frame(kind, flags, stream, payload=b""):
-    """A frame of HTTP/2."""
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-
-
-def text(value):
-    return bytes([len(value)]) + value
-
-
-HEAD = b"".join(
-    [
-        b"\x83\x86",  # POST, http
-        b"\x04" + text(b"/sash.v1.Windows/Query"),
-        b"\x01" + text(b"localhost"),
-        b"\x00" + text(b"te") + text(b"trailers"),
-        b"\x00" + text(b"content-type") + text(b"application/grpc"),
-    ]
-)
+ROOT = bearer("root")
+HEAD = http2.headers("/sash.v1.Windows/Query")
+MORE = http2.more(1, (b"\0\x01a\x7e" + b"x" * 126) * 100)
 
 
 def flood(resets):
     """Many calls on one connection, each of them called off at once or not at all."""
-    sent = [PREFACE, frame(SETTINGS, 0, 0)]
+    sent = [http2.PREFACE, http2.settings()]
     for stream in range(1, 2 * CALLS, 2):
-        sent.append(frame(HEADERS, END_HEADERS, stream, HEAD))
+        sent.append(http2.call(stream, HEAD))
         if resets:
-            sent.append(frame(RESET, 0, stream, CANCEL))
+            sent.append(http2.reset(stream))
     return b"".join(sent)
 
 
@@ -69,30 +48,38 @@ def connect(stack, running, address="127.0.0.1"):
 def endless(stack, running, acknowledged=b"", address="127.0.0.1"):
     """A connection that has begun a call whose headers do not end."""
     connection = connect(stack, running, address)
-    connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + acknowledged + frame(HEADERS, 0, 1, HEAD))
+    connection.sendall(http2.PREFACE + http2.settings() + acknowledged + http2.call(1, HEAD, whole=False))
     return connection
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """The setting of a service that asks for tokens."""
+    return {"tokens": write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})}
 
 
 def refused(running, code="UNAUTHENTICATED"):
     """How many calls of gRPC were refused."""
-    text = running.http().get("/metrics", headers=bearer("root")).text
-    found = re.search(rf'sash_requests_rejected_total\{{code="{code}",edge="grpc"\}} (\S+)', text)
-    return 0 if found is None else float(found[1])
+    http = running.http()
+    http.headers.update(ROOT)
+    return rejected(http, code, "grpc")
+
+
+def ask(stub):
+    """Make an honest call."""
+    stub.ListWindows(pb.ListWindowsRequest(), metadata=tuple(ROOT.items()))
 
 
 @pytest.mark.parametrize("resets", [False, True], ids=["streams", "rapid reset"])
-def test_they_are_not_all_refused_before_others_are_answered(resets, tmp_path):
+def test_they_are_not_all_refused_before_others_are_answered(resets, locked):
     """gRPC took up 2,800 of each connection in their order: others waited for seconds of the loop's time."""
-    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})
-    token = tuple(bearer("root").items())
-    with running_service(tokens=tokens) as running, contextlib.ExitStack() as stack:
+    with running_service(**locked) as running, contextlib.ExitStack() as stack:
         stub = running.stub()
-        stub.ListWindows(pb.ListWindowsRequest(), metadata=token)
+        ask(stub)
         for _ in range(CONNECTIONS):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", running.grpc_port), 120))
-            connection.sendall(flood(resets))
+            connect(stack, running).sendall(flood(resets))
         for _ in range(3):
-            stub.ListWindows(pb.ListWindowsRequest(), metadata=token)
+            ask(stub)
         assert refused(running) < CONNECTIONS * CALLS / 2
 
 
@@ -102,30 +89,27 @@ def test_who_does_not_acknowledge_the_settings_is_closed(monkeypatch):
     with running_service() as running, contextlib.ExitStack() as stack:
         connection = endless(stack, running)
         with contextlib.suppress(ConnectionError):
-            while connection.recv(65_536):  # times out after 30 s
-                pass
-        running.stub().ListWindows(pb.ListWindowsRequest())
+            connection.makefile("rb").read()  # times out after 30 s
+        ask(running.stub())
 
 
 def test_endless_headers_are_not_kept_once_the_settings_are_acknowledged():
-    more = frame(CONTINUATION, 0, 1, (b"\x00" + text(b"a") + text(b"x" * 126)) * 100)
     with service_process() as running, contextlib.ExitStack() as stack:
-        running.stub().ListWindows(pb.ListWindowsRequest())
+        ask(running.stub())
         assert running.process is not None
         before = resident_mib(running.process.pid)
-        connection = endless(stack, running, acknowledged=frame(SETTINGS, ACK, 0))
+        connection = endless(stack, running, acknowledged=http2.ACKNOWLEDGED)
         with contextlib.suppress(ConnectionError):
-            for _ in range(SENT_MIB * 2**20 // len(more)):
-                connection.sendall(more)
-        running.stub().ListWindows(pb.ListWindowsRequest())
+            for _ in range(SENT_MIB * 2**20 // len(MORE)):
+                connection.sendall(MORE)
+        ask(running.stub())
         assert resident_mib(running.process.pid) - before < SENT_MIB / 2
 
 
 def closed(connection):
     """Whether the service closes a connection: waits until it has, or for the 30 s that the connection has."""
     try:
-        while connection.recv(65_536):
-            pass
+        connection.makefile("rb").read()
     except ConnectionError:
         pass
     except TimeoutError:
@@ -133,12 +117,16 @@ def closed(connection):
     return True
 
 
-MORE = frame(CONTINUATION, 0, 1, (b"\x00" + text(b"a") + text(b"x" * 126)) * 100)
 LONG = {
-    "many": frame(CONTINUATION, END_HEADERS, 1, b"\x40\x01b\x01y" + b"\xbe" * 600),
-    "large": MORE + MORE + frame(CONTINUATION, END_HEADERS, 1),
+    "many": http2.more(1, b"\x40\x01b\x01y" + b"\xbe" * 600, whole=True),
+    "large": MORE + MORE + http2.more(1, b"", whole=True),
 }
 ATTACKER = "127.0.7.7"
+
+
+def check_served(connection):
+    connection.sendall(http2.PREFACE + http2.settings())
+    assert connection.recv(9)[3:4] == bytes([http2.SETTINGS])
 
 
 @pytest.fixture
@@ -147,14 +135,13 @@ def patient(monkeypatch):
     monkeypatch.setattr(server, "_SETTINGS_MS", 600_000)
 
 
-@pytest.mark.parametrize("tokens", [False, True], ids=["open", "tokens"])
+@pytest.mark.parametrize("asks", [False, True], ids=["open", "tokens"])
 @pytest.mark.parametrize("headers", LONG)
-def test_who_sends_long_headers_is_shut_out(headers, tokens, patient, monkeypatch, tmp_path):
+def test_who_sends_long_headers_is_shut_out(headers, asks, locked, patient, monkeypatch):
     monkeypatch.setattr(unacknowledged, "_BARRED_S", 600.0)
-    given = {"tokens": write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin"}})} if tokens else {}
-    with running_service(**given) as running, contextlib.ExitStack() as stack:
-        mine, token = running.stub(), tuple(bearer("root").items())
-        mine.ListWindows(pb.ListWindowsRequest(), metadata=token)
+    with running_service(**(locked if asks else {})) as running, contextlib.ExitStack() as stack:
+        mine = running.stub()
+        ask(mine)
         before = connect(stack, running, ATTACKER)  # it may be an honest one's
         sent = endless(stack, running, address=ATTACKER)
         sent.sendall(LONG[headers])
@@ -162,10 +149,9 @@ def test_who_sends_long_headers_is_shut_out(headers, tokens, patient, monkeypatc
         assert refused(running, "RESOURCE_EXHAUSTED") == 1
         for _ in range(2):
             assert closed(connect(stack, running, ATTACKER))
-        mine.ListWindows(pb.ListWindowsRequest(), metadata=token)
-        before.sendall(PREFACE + frame(SETTINGS, 0, 0))
-        assert before.recv(9)[3:4] == bytes([SETTINGS])
-        running.stub().ListWindows(pb.ListWindowsRequest(), metadata=token)
+        ask(mine)
+        check_served(before)
+        ask(running.stub())
 
 
 def test_an_address_is_not_shut_out_for_ever(patient, monkeypatch):
@@ -175,9 +161,7 @@ def test_an_address_is_not_shut_out_for_ever(patient, monkeypatch):
             sent = endless(stack, running, address=ATTACKER)
             sent.sendall(LONG["many"])
             assert closed(sent)
-        again = connect(stack, running, ATTACKER)
-        again.sendall(PREFACE + frame(SETTINGS, 0, 0))
-        assert again.recv(9)[3:4] == bytes([SETTINGS])
+        check_served(connect(stack, running, ATTACKER))
 
 
 def test_the_longest_headers_that_are_allowed_are_taken():
@@ -203,18 +187,15 @@ def test_connections_to_other_ports_are_left_alone():
         assert there.recv(1) == b""
 
 
-INITIAL_WINDOW_SIZE = 4
-
-
 def test_little_of_a_message_arrives_unasked():
     """gRPC let megabytes of each message arrive before the service asked for it, and nothing counted them."""
     with running_service(memory_bytes=512 * 2**20) as running, contextlib.ExitStack() as stack:
         connection = connect(stack, running)
-        connection.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        connection.sendall(http2.PREFACE + http2.settings())
         data = b""
         while len(data) < 9 or len(data) < 9 + int.from_bytes(data[:3], "big"):
             data += connection.recv(4096)
-        assert data[3] == SETTINGS
+        assert data[3] == http2.SETTINGS
         pairs = [data[at : at + 6] for at in range(9, 9 + int.from_bytes(data[:3], "big"), 6)]
         given = {int.from_bytes(pair[:2], "big"): int.from_bytes(pair[2:], "big") for pair in pairs}
-        assert given.get(INITIAL_WINDOW_SIZE, 65_535) <= server._LOOKAHEAD_MIN
+        assert given.get(http2.INITIAL_WINDOW_SIZE, 65_535) <= server._LOOKAHEAD_MIN

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import socket
-import struct
 import threading
 
 import grpc
@@ -17,14 +16,20 @@ from sash.limits.memory import MIB, used_bytes
 from sash.limits.open_calls import FEW
 from sash.rpc import monitors, server
 from sash_proto.v1 import windows_pb2 as pb
-from sash_proto.v1 import windows_pb2_grpc as pb_grpc
+from tests.security.conftest import rejected
+from tests.support import http2
 from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
 from tests.support.waiting import wait_until
 
+CHECK, WATCH = (f"/grpc.health.v1.Health/{method}" for method in ("Check", "Watch"))
+OURS = "/sash.v1.Windows/Watch"
+REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+REFLECTED = reflection_pb2.ServerReflectionRequest(list_services="")
 ASKED = health_pb2.HealthCheckRequest()
 SERVING = health_pb2.HealthCheckResponse.SERVING
-DATA, HEADERS, RESET, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
+END = [(http2.HEADERS, 1), (http2.RESET, 1)]
+"""What may be the answer to a call that is refused, or its end."""
 
 
 class Raw:
@@ -32,20 +37,13 @@ class Raw:
 
     def __init__(self, port, window=65_535):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)  # gRPC ends it after 20 s
-        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        self.send(4, 0, 0, struct.pack(">HI", 4, window))  # SETTINGS_INITIAL_WINDOW_SIZE
-        self.send(4, 1, 0)
+        self.send(http2.PREFACE, http2.settings(window), http2.ACKNOWLEDGED)
 
-    def send(self, kind, flags, stream, payload=b""):
-        self.socket.sendall(struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload)
+    def send(self, *frames):
+        self.socket.sendall(b"".join(frames))
 
-    def call(self, path):
-        fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost", "te": "trailers"}
-        fields["content-type"] = "application/grpc"
-        block = b"".join(
-            b"\0%c%s%c%s" % (len(name), name.encode(), len(value), value.encode()) for name, value in fields.items()
-        )
-        self.send(HEADERS, 4, 1, block)
+    def call(self, path, message=b""):
+        self.send(http2.call(1, http2.headers(path)), http2.data(1, message, ends=False) if message else b"")
 
     def frames(self):
         """The kinds of the frames that come, until the connection is closed."""
@@ -68,46 +66,47 @@ def health(running):
     return health_pb2_grpc.HealthStub(running.channel())
 
 
+def reflection(running, questions):
+    """Ask, as a reader, what there is."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(running.channel())
+    return stub.ServerReflectionInfo(questions, metadata=list(bearer("reader").items()))
+
+
+@pytest.fixture
+def locked(tmp_path):
+    return {"tokens": write_tokens(tmp_path / "tokens.yaml", {"reader": {}})}
+
+
 def test_a_watcher_that_reads_nothing_keeps_nobody_waiting():
     """The library holds a lock while it writes: others saw nothing, and the service did not shut down."""
     with running_service() as running, raw(running, 1, window=0) as (stuck,):
-        stuck.call("/grpc.health.v1.Health/Watch")
-        stuck.send(0, 1, 1, bytes(5))
-        assert (HEADERS, 1) in stuck.frames()  # it is being written to
+        stuck.call(WATCH)
+        stuck.send(http2.data(1, http2.message(ASKED)))
+        assert (http2.HEADERS, 1) in stuck.frames()  # it is being written to
         watch = health(running).Watch(ASKED, timeout=120)
         assert next(watch).status == SERVING
         watch.cancel()
 
 
-@pytest.mark.parametrize(
-    ("path", "asked"),
-    [
-        ("/grpc.health.v1.Health/Watch", ASKED),
-        (
-            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-            reflection_pb2.ServerReflectionRequest(list_services=""),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("path", "asked"), [(WATCH, ASKED), (REFLECT, REFLECTED)], ids=["health", "reflection"])
 def test_a_stream_whose_first_message_is_on_its_way_ends_with_the_service(path, asked):
     """Its status was never sent, so it held the service for all of the grace."""
     with running_service(shutdown_grace_s=240) as running, raw(running, 1, window=0) as (stuck,):
         stuck.call(path)
-        asked = asked.SerializeToString()
-        stuck.send(DATA, 1, 1, struct.pack(">BI", 0, len(asked)) + asked)
+        stuck.send(http2.data(1, http2.message(asked)))
         frames = stuck.frames()
-        assert (HEADERS, 1) in frames
+        assert (http2.HEADERS, 1) in frames
         stopping = threading.Thread(target=running.stop)
         stopping.start()
-        wait_until(lambda: refused(running.rest_port))
-        stuck.send(WINDOW_UPDATE, 0, 1, struct.pack(">I", 65_535))
-        rest = (kind for kind, stream in frames if stream == 1 and kind != WINDOW_UPDATE)
-        assert [next(rest), next(rest)] == [DATA, HEADERS]
+        wait_until(lambda: is_closed(running.rest_port))
+        stuck.send(http2.frame(http2.WINDOW_UPDATE, 0, 1, (65_535).to_bytes(4, "big")))
+        rest = (kind for kind, stream in frames if stream == 1 and kind != http2.WINDOW_UPDATE)
+        assert [next(rest), next(rest)] == [http2.DATA, http2.HEADERS]
         stuck.socket.shutdown(socket.SHUT_RDWR)  # else gRPC waits for it to answer a ping
         stopping.join()
 
 
-def refused(port):
+def is_closed(port):
     try:
         socket.create_connection(("127.0.0.1", port), timeout=10).close()
     except ConnectionRefusedError:
@@ -115,160 +114,114 @@ def refused(port):
     return False
 
 
-def test_watchers_have_places():
+@pytest.mark.parametrize("kind", ["watchers", "reflection"])
+def test_streams_have_places(kind, locked):
     """Each takes 23 KB."""
-    with running_service(max_concurrent_calls=3) as running:
-        stub = health(running)
-        watching = [stub.Watch(ASKED) for _ in range(3)]
-        assert [next(each).status for each in watching] == [SERVING] * 3
-        with pytest.raises(grpc.RpcError) as error:
-            next(stub.Watch(ASKED))
-        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert stub.Check(ASKED).status == SERVING
-        watching[0].cancel()
+    questions = []
 
-        def another():
-            with contextlib.suppress(grpc.RpcError):
-                return next(stub.Watch(ASKED)).status == SERVING
+    def opened():
+        if kind == "watchers":
+            return health(running).Watch(ASKED)
+        questions.append(queue.SimpleQueue())
+        questions[-1].put(REFLECTED)
+        return reflection(running, iter(questions[-1].get, None))
 
-        wait_until(another)
+    with running_service(max_concurrent_calls=2, **locked) as running:
+        streams = [opened() for _ in range(2)]
+        for each in streams:
+            next(each)
+        assert ending(lambda: next(opened()))[0] == "UNAVAILABLE"
+        assert health(running).Check(ASKED).status == SERVING
+        streams[0].cancel()
+        wait_until(lambda: ending(lambda: next(opened()))[0] == "OK")
+        for each in questions:
+            each.put(None)
 
 
-@pytest.mark.parametrize("method", ["Check", "Watch"])
-def test_a_message_that_does_not_arrive_is_not_waited_for(method):
+def ending(call):
+    """The code and the details of a call's end."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+    return "OK", ""
+
+
+def test_a_message_that_does_not_arrive_is_not_waited_for():
     """gRPC kept what there was of it, up to the length of a bulk, for as long as the connection was open."""
-    with running_service() as running, raw(running, 6) as slow:
+    with running_service() as running, raw(running, 12) as slow:
+        for number, each in enumerate(slow):
+            each.call((CHECK, WATCH)[number % 2], b"\0\0\x10\0\0\x0a")
         for each in slow:
-            each.call(f"/grpc.health.v1.Health/{method}")
-            each.send(0, 0, 1, b"\0" + struct.pack(">I", 1 << 20) + b"\x0a")
-        for each in slow:
-            assert any(frame in ((HEADERS, 1), (RESET, 1)) for frame in each.frames())
+            assert any(found in END for found in each.frames())
         assert health(running).Check(ASKED).status == SERVING
 
 
-def test_health_has_calls_by_address():
-    """Four thousand checks without a message took all that may wait, and nobody else was told anything."""
-    with running_service(max_concurrent_calls=2, max_calls_per_address=1) as running, raw(running, 2) as slow:
+@pytest.mark.parametrize(
+    ("path", "count", "settings", "refusal", "serving"),
+    [
+        (CHECK, 2, {"max_concurrent_calls": 2, "max_calls_per_address": 1}, "2 calls of 127.0.0.1 are open", False),
+        (OURS, 4, {"max_concurrent_calls": 9, "max_calls_per_address": 2}, "4 calls of 127.0.0.1 are open", True),
+        (OURS, 2, {"max_connections_per_address": 2}, "127.0.0.1 has calls on 2 connections", False),
+    ],
+    ids=["health", "calls", "connections"],
+)
+def test_calls_whose_messages_do_not_arrive_are_counted_by_address(
+    path, count, settings, refusal, serving, monkeypatch
+):
+    """Thousands of them took all that may wait, and nobody else was told anything."""
+    monkeypatch.setattr(monitors, "_RECEIVED_S", 60.0)
+    with running_service(**settings) as running, raw(running, count) as slow:
         for each in slow:
-            each.call("/grpc.health.v1.Health/Check")
+            each.call(path)
 
         def refused():
-            try:
-                health(running).Check(ASKED)
-            except grpc.RpcError as error:
-                return (
-                    error.code() is grpc.StatusCode.UNAVAILABLE and "2 calls of 127.0.0.1 are open" in error.details()
-                )
+            ask = health(running).Check if path == CHECK else running.stub().ListWindows
+            code, details = ending(lambda: ask(ASKED if path == CHECK else pb.ListWindowsRequest()))
+            return code == "UNAVAILABLE" and refusal in details
 
         wait_until(refused)
         assert running.http().get("/healthz").status_code == 200
-        for each in slow:
-            assert any(frame in ((HEADERS, 1), (RESET, 1)) for frame in each.frames())
-        assert health(running).Check(ASKED).status == SERVING
-
-
-def test_calls_whose_messages_do_not_arrive_are_counted_by_address():
-    """A call had no place before its message was there, so one address could open any number of them."""
-    with running_service(max_concurrent_calls=9, max_calls_per_address=2) as running, raw(running, 4) as slow:
-        stub = pb_grpc.WindowsStub(running.channel())
-        for each in slow:
-            each.call("/sash.v1.Windows/Watch")
-
-        def refused():
-            try:
-                stub.ListWindows(pb.ListWindowsRequest())
-            except grpc.RpcError as error:
-                return "4 calls of 127.0.0.1 are open" in error.details() and error.code().name == "UNAVAILABLE"
-
-        wait_until(refused)
-        assert health(running).Check(ASKED).status == SERVING
+        assert not serving or health(running).Check(ASKED).status == SERVING
         slow[0].socket.close()
         wait_until(lambda: not refused())
 
 
-def test_connections_with_calls_are_counted_by_address():
-    with running_service(max_connections_per_address=2) as running, raw(running, 2) as slow:
-        for each in slow:
-            each.call("/sash.v1.Windows/Watch")
-
-        def refused():
-            try:
-                pb_grpc.WindowsStub(running.channel()).ListWindows(pb.ListWindowsRequest())
-            except grpc.RpcError as error:
-                return "127.0.0.1 has calls on 2 connections" in error.details()
-
-        wait_until(refused)
-
-
-@pytest.mark.parametrize("service", ["sash.v1.Windows", "grpc.health.v1.Health"])
-def test_open_calls_have_the_memory_that_there_is(service, monkeypatch):
+@pytest.mark.parametrize("path", [OURS, WATCH], ids=["ours", "health"])
+def test_open_calls_have_the_memory_that_there_is(path, monkeypatch):
     """An address had 1,800 of them, with 31 KB each, at any limit of the memory."""
-    share = server._HEALTH_SHARE if service.startswith("grpc") else 1
+    share = 1 if path == OURS else server._HEALTH_SHARE
     monkeypatch.setattr(server, "_PENDING_MIN", 2 * FEW * share)  # of three quarters one caller has fewer than a few
     monkeypatch.setattr(server, "_PENDING_BYTES", 2**40)
     monkeypatch.setattr(monitors, "_RECEIVED_S", 30.0)
     with running_service() as running, raw(running, 2 * FEW) as slow:
         http = running.http()
         for each in slow:
-            each.call(f"/{service}/Watch")
-        refused = f'sash_requests_rejected_total{{code="UNAVAILABLE",edge="grpc"}} {FEW}.0'
-        wait_until(lambda: refused in http.get("/metrics").text)
-        with pytest.raises(grpc.RpcError) as error:
-            running.channel().unary_unary(f"/{service}/Watch")(b"", timeout=60)
-        assert f"{FEW} calls are open" in error.value.details()
+            each.call(path)
+        wait_until(lambda: rejected(http, "UNAVAILABLE", "grpc") == FEW)
+        _, details = ending(lambda: running.channel().unary_unary(path)(b"", timeout=60))
+        assert f"{FEW} calls are open" in details
 
 
-def test_streams_of_reflection_take_of_the_memory(tmp_path, monkeypatch):
+def test_streams_of_reflection_take_of_the_memory(locked, monkeypatch):
     monkeypatch.setattr(monitors, "_REFLECTED_BYTES", 512 * MIB)
-    tokens = write_tokens(tmp_path / "tokens.yaml", {"reader": {}})
     limit = used_bytes() + 1024 * MIB  # the tests before have made this process large
-    with running_service(memory_bytes=limit, tokens=tokens) as running:
-        stub = reflection_pb2_grpc.ServerReflectionStub(running.channel())
-        asked = [reflection_pb2.ServerReflectionRequest(list_services="")]
-        with pytest.raises(grpc.RpcError) as error:
-            list(stub.ServerReflectionInfo(iter(asked), metadata=list(bearer("reader").items())))
-        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with running_service(memory_bytes=limit, **locked) as running:
+        assert ending(lambda: list(reflection(running, iter([REFLECTED]))))[0] == "RESOURCE_EXHAUSTED"
         monkeypatch.setattr(monitors, "_REFLECTED_BYTES", 200 * MIB)
         for _ in range(4):  # each gives back what it took
-            list(stub.ServerReflectionInfo(iter(asked), metadata=list(bearer("reader").items())))
+            list(reflection(running, iter([REFLECTED])))
 
 
-def test_a_message_that_is_none():
+def test_questions_that_are_none():
+    another = health_pb2.HealthCheckRequest(service="another")
     with running_service() as running:
-        check = running.channel().unary_unary("/grpc.health.v1.Health/Check")
-        with pytest.raises(grpc.RpcError) as error:
-            check(b"\xff")
-        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        with pytest.raises(grpc.RpcError) as error:
-            health(running).Check(health_pb2.HealthCheckRequest(service="another"))
-        assert error.value.code() is grpc.StatusCode.NOT_FOUND
-
-
-def test_a_watch_of_an_unknown_service_says_so():
-    with running_service() as running:
-        watch = health(running).Watch(health_pb2.HealthCheckRequest(service="another"))
+        check = running.channel().unary_unary(CHECK)
+        assert ending(lambda: check(b"\xff"))[0] == "INVALID_ARGUMENT"
+        assert ending(lambda: health(running).Check(another))[0] == "NOT_FOUND"
+        watch = health(running).Watch(another)
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         watch.cancel()
-
-
-def test_reflection_has_places(tmp_path):
-    tokens = write_tokens(tmp_path / "tokens.yaml", {"reader": {}})
-    with running_service(max_concurrent_calls=2, tokens=tokens) as running:
-        stub = reflection_pb2_grpc.ServerReflectionStub(running.channel())
-        metadata, questions = list(bearer("reader").items()), [queue.Queue() for _ in range(3)]
-
-        def stream(questions):
-            questions.put(reflection_pb2.ServerReflectionRequest(list_services=""))
-            return stub.ServerReflectionInfo(iter(questions.get, None), metadata=metadata)
-
-        streams = [stream(each) for each in questions[:2]]
-        for each in streams:
-            next(each)
-        with pytest.raises(grpc.RpcError) as error:
-            next(stream(questions[2]))
-        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
-        for each in questions:
-            each.put(None)
 
 
 def test_connections_without_a_call_have_a_limit():
@@ -276,9 +229,7 @@ def test_connections_without_a_call_have_a_limit():
     with running_service(max_connections=5) as running:
         with raw(running, 5) as idle:
             for each in idle:
-                assert next(each.frames())[0] == SETTINGS
-            with pytest.raises(grpc.RpcError) as error:
-                health(running).Check(ASKED)
-            assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+                assert next(each.frames())[0] == http2.SETTINGS
+            assert ending(lambda: health(running).Check(ASKED))[0] == "UNAVAILABLE"
             assert running.http().get("/healthz").status_code == 200
         assert health(running).Check(ASKED, wait_for_ready=True, timeout=120).status == SERVING

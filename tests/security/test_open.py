@@ -87,20 +87,21 @@ def test_calls_beyond_a_quota_wait(limited):
 
 def test_entries_beyond_a_quota_wait(limited):
     service, clock = limited
-    # Staging is tried again each 1.6 s until the time of a call is up: the third attempt has almost as long.
-    with Client(service.grpc_target, token="small-token", timeout_s=4.7) as client:
+    with Client(service.grpc_target, token="small-token") as client:
         window = client.window("seen")
         times = list(range(25))
         window.bulk_insert(times, {"value": times}, keys=["k"] * 25)
         for write in (
             lambda: window.bulk_insert([99], {"value": [1]}, keys=["k"]),
             lambda: window.insert(99, 1.0, key="k"),
-            lambda: window.stage([99], {"value": [1]}, keys=["k"], query="q", batch=1),
         ):
             with pytest.raises(ResourceExhausted, match="'small' has used up its quota of entries") as refused:
                 write()
             assert refused.value.limit == "10 entries a second"
             assert refused.value.retry_after_s == pytest.approx(1.6)
         assert window.query(key="k")[0].entries == 25  # refused writes change nothing, and reads go on
+        staged = {"time": [99], "key": ["k"], "value": [1]}
+        stage, token = "/v1/windows/seen/stage?query=q&batch=1", bearer("small")
+        assert service.http().post(stage, json=staged, headers=token).status_code == 429
         clock.advance(16 * 10**8)
         window.insert(99, 1.0, key="k")

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -52,14 +53,19 @@ def address_of(service, transport, host="127.0.0.1"):
     return {"target": f"https://{host}:{service.rest_port}", "grpc_target": f"{host}:{service.grpc_port}"}
 
 
-def refused(address, tls):
-    """Whether the service refuses a client."""
-    with Client(**address, tls=tls, timeout_s=120) as client:
-        try:
-            client.list_windows()
-        except Unavailable:
-            return True
-    return False
+def refused(address, *kinds):
+    """Whether the service refuses clients of each kind of TLS; they try several times, so all at once."""
+
+    def ask(tls):
+        with Client(**address, tls=tls, timeout_s=120) as client:
+            try:
+                client.list_windows()
+            except Unavailable:
+                return True
+        return False
+
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        return list(pool.map(ask, kinds))
 
 
 # -------------------------------------------------------------------- who gets in
@@ -87,17 +93,16 @@ def test_the_wrong_authority_and_no_tls_do_not_get_on(files, tmp_path, transport
     other.write_bytes(Authority("two").pem)
     with running_service(**settings) as service:
         address = address_of(service, transport)
-        assert refused(address, TLS(ca=other))
-        assert refused(address, True)  # public authorities
+        # True: public authorities
+        assert refused(address, TLS(ca=other), True, TLS(ca=ca, name="sash.example"), TLS(ca=ca)) == [True] * 3 + [
+            False
+        ]
         clear = address if transport == "grpc" else {"target": address["target"].replace("https", "http")}
-        assert refused(clear, False)
-        assert refused(address, TLS(ca=ca, name="sash.example"))
+        assert refused(clear, False) == [True]
         with https(service, other) as http, pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             http.get("/healthz")
         with pytest.raises(httpx.HTTPError):
             service.http().get("/healthz")  # without TLS
-        with https(service, ca) as http:
-            assert http.get("/healthz").status_code == 200
 
 
 def test_clients_need_a_certificate(files, tmp_path, transport):
@@ -105,14 +110,18 @@ def test_clients_need_a_certificate(files, tmp_path, transport):
     stranger = Authority("two").give(tmp_path, "stranger")
     with running_service(**settings, tls_client_ca=ca) as service:
         address = address_of(service, transport)
-        assert not refused(address, TLS(ca, *mine))
-        assert refused(address, TLS(ca))
-        assert refused(address, TLS(ca, *stranger))
-        with https(service, ca, mine) as http:
+        assert refused(address, TLS(ca, *mine), TLS(ca), TLS(ca, *stranger)) == [False, True, True]
+        check_http(service, ca, [mine], [None, stranger])
+
+
+def check_http(service, ca, welcome, others):
+    """Check who gets on over HTTP, by their certificates."""
+    for certificate in welcome:
+        with https(service, ca, certificate) as http:
             assert http.get("/healthz").status_code == 200
-        for wrong in (None, stranger):
-            with https(service, ca, wrong) as http, pytest.raises((httpx.HTTPError, ssl.SSLError)):
-                http.get("/healthz")
+    for certificate in others:
+        with https(service, ca, certificate) as http, pytest.raises((httpx.HTTPError, ssl.SSLError)):
+            http.get("/healthz")
 
 
 def test_an_idle_client_does_not_hold_up_the_end(files):
@@ -202,19 +211,15 @@ def test_an_authority_that_is_gone_lets_nobody_in(files, tmp_path, authority, tr
     trusted.write_bytes(authority.pem)
     second = Authority("two")
     theirs = second.give(tmp_path, "second")
+    both = TLS(ca, *mine), TLS(ca, *theirs)
     with running_service(**settings, tls_client_ca=trusted) as service:
         address = address_of(service, transport)
-        assert not refused(address, TLS(ca, *mine))
-        assert refused(address, TLS(ca, *theirs))
+        assert refused(address, *both) == [False, True]
         fresh = tmp_path / "fresh.pem"
         fresh.write_bytes(second.pem)
         fresh.replace(trusted)
-        wait_until(lambda: not refused(address, TLS(ca, *theirs)))
-        assert refused(address, TLS(ca, *mine))
-        with https(service, ca, theirs) as http:
-            assert http.get("/healthz").status_code == 200
-        with https(service, ca, mine) as http, pytest.raises((httpx.HTTPError, ssl.SSLError)):
-            http.get("/healthz")
+        wait_until(lambda: refused(address, *both) == [True, False])
+        check_http(service, ca, [theirs], [mine])
 
 
 async def test_files_that_do_not_fit_leave_the_old_ones(files, tmp_path, authority, caplog):

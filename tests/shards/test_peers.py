@@ -14,15 +14,9 @@ from sash.shards.lifecycle import Lifecycle
 from sash.shards.peer_server import PEER_SECRET, PeerServer
 from sash.shards.peers import Peer
 from sash_engine.errors import DataLoss, OutOfRoom, Unavailable
+from tests.support import http2
 from tests.support.sharded import hosts
 from tests.support.waiting import turns
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS, PING, GOAWAY, ACK = 4, 6, 7, 1
-
-
-def frame(kind: int, data: bytes = b"") -> bytes:
-    return struct.pack(">I", len(data))[1:] + bytes([kind, 0]) + bytes(4) + data
 
 
 async def read_frame(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
@@ -96,13 +90,13 @@ async def test_a_process_that_asks_often_whether_another_is_there_keeps_its_conn
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
-        writer.write(PREFACE + frame(SETTINGS))
+        writer.write(http2.PREFACE + http2.settings())
         async with asyncio.timeout(120):
             for number in range(50):
                 asked = struct.pack(">Q", number)
-                writer.write(frame(PING, asked))
-                while (found := await read_frame(reader)) != (PING, ACK, asked):
-                    assert found[0] != GOAWAY, found
+                writer.write(http2.frame(http2.PING, payload=asked))
+                while (found := await read_frame(reader)) != (http2.PING, http2.ACK, asked):
+                    assert found[0] != http2.GOAWAY, found
     finally:
         writer.close()
         await server.stop()

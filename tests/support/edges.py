@@ -7,7 +7,7 @@
     client    the blocking client, over gRPC      awaited   the client for asyncio, over Connect
 
 Questions say `key`: None (or nothing), a key or a list of keys; and `all_keys`. A float that JSON does not have is a
-text in what comes back, and may be one in what is given.
+text in what comes back, and may be one in what is given. The answer of a `watch` is its first event.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ ROUTES = {
     "delete": ("DELETE", "/{}"),
     "add_aggregates": ("POST", "/{}/aggregates"),
     "stage": ("POST", "/{}/stage"),
-    **{name: ("GET", f"/{{}}/{name}") for name in ("query", "range", "series", "keys", "entries")},
+    **{name: ("GET", f"/{{}}/{name}") for name in ("query", "range", "series", "watch", "keys", "entries")},
 }
 
 
@@ -127,7 +127,11 @@ class OverRest(Edge):
         self.http = http
 
     def call(self, method: str, path: str, **request: Any) -> Any:
-        response = self.http.request(method, f"/v1/windows{path}", **request)
+        with self.http.stream(method, f"/v1/windows{path}", **request) as response:
+            if response.headers["content-type"].startswith("text/event-stream"):
+                data = next(line for line in response.iter_lines() if line.startswith("data: "))
+                return json.loads(data.removeprefix("data: "))
+            response.read()
         document = response.json()
         if response.is_success:
             return document
@@ -137,7 +141,8 @@ class OverRest(Edge):
 
     def _do(self, call: str, window: str | None, given: dict[str, Any]) -> Any:
         method, path = ROUTES.get(call, ("POST", f"/{{}}/{call}"))
-        asked = {name: given.pop(name) for name in ("query", "batch") if call == "stage" and name in given}
+        beside = {"stage": ("query", "batch"), "answers-at": ("lookback", "where", "aggregate")}.get(call, ())
+        asked = {name: given.pop(name) for name in beside if name in given}
         if method != "POST":
             asked, given = {name: _parameter(value) for name, value in given.items() if value is not None}, {}
         return self.call(method, path.format(window), params=asked, json=given if method == "POST" else None)
@@ -171,6 +176,8 @@ METHODS = {
     "stage": ("StageBatch", lambda found: {name: getattr(found, name) for name in ("stage", "entries", "durability")}),
     "commit": ("CommitBatch", shown.written),
     "query": ("Query", lambda found: shown.page(found, {"answers": shown.answers(found)})),
+    "watch": ("Watch", lambda looks: {"answers": shown.answers(next(iter(looks)))}),
+    "answers-at": ("AnswersAt", lambda found: {"answers": shown.answers_at(found)}),
     "range": ("RangeQuery", shown.range_answer),
     "series": ("Series", shown.series),
     "keys": ("ListKeys", lambda found: shown.page(found, {"keys": list(found.keys)})),
@@ -220,6 +227,13 @@ class OverGrpc(Edge):
                 fill_limits(request, limits)
             case "bulk-insert" | "retract" | "update":
                 self._fill_rows(request, window, given, request)
+            case "answers-at":
+                question = {name: given.pop(name) for name in ("lookback", "where", "aggregate") if name in given}
+                self._fill_rows(request, window, given, request)
+                fill_question(request, question)
+            case "watch":
+                fill_question(request.query, given)
+                request.query.window = window
             case "stage":
                 _set(request, {name: given.pop(name) for name in ("query", "batch") if name in given})
                 self._fill_rows(request.entries, window, given, request.entries)
@@ -275,15 +289,17 @@ class OverConnect(OverGrpc):
         found = pb.DESCRIPTOR.services_by_name["Windows"].methods_by_name[method]
         streams = found.server_streaming
         streams = streams or found.client_streaming
-        sent = [each.SerializeToString() for each in (request if found.client_streaming else [request])]
-        body = b"".join(b"\0" + len(each).to_bytes(4) + each for each in sent) if streams else sent[0]
+        parts = [each.SerializeToString() for each in (request if found.client_streaming else [request])]
+        body = b"".join(b"\0" + len(each).to_bytes(4) + each for each in parts) if streams else parts[0]
         kind = f"application/{'connect+' * streams}proto"
-        answer = self.http.post(f"/sash.v1.Windows/{method}", content=body, headers={"content-type": kind})
+        sent = {"content": body, "headers": {"content-type": kind}}
+        with self.http.stream("POST", f"/sash.v1.Windows/{method}", **sent) as answer:
+            content = next(answer.iter_raw()) if method == "Watch" else answer.read()
         read = getattr(pb, found.output_type.name).FromString
         if not streams:
-            return show(read(answer.content)) if answer.is_success else _refused_by_connect(answer.json())
-        *messages, (_, end) = envelopes(answer.content)
-        error = json.loads(end).get("error")
+            return show(read(content)) if answer.is_success else _refused_by_connect(answer.json())
+        messages = envelopes(content)
+        error = json.loads(messages.pop()[1]).get("error") if messages[-1][0] else None
         answers = [read(message) for _, message in messages]
         return _refused_by_connect(error) if error else show(answers if found.server_streaming else answers[0])
 
@@ -469,6 +485,10 @@ class OverClient(Edge):
                 return told(window.commit(given["query"], given["batch"], given["stages"]))
             case "keys":
                 return {"keys": window.keys(**given)}
+            case "answers-at":
+                asked = {_ASKED.get(each, each): value for each, value in given.items() if each not in ("time", "key")}
+                found = window.answers_at(given["time"], keys=given["key"], **asked).columns
+                return {"answers": [_columns_at(found, each) for each in given.get("lookback", [None])]}
         given = {_ASKED.get(each, each): value for each, value in given.items()}
         for each in ("lookbacks", "aggregates"):
             if each in given:
@@ -477,6 +497,8 @@ class OverClient(Edge):
             given["keys"] = ALL_KEYS
         elif isinstance(given.get("key"), list):
             given["keys"] = given.pop("key")
+        if call == "watch":
+            return {"answers": told(next(iter(window.watch(**given))))}
         if call == "query":
             found = window.query(**given)
             return {"answers": told(list(found))} | ({} if found.next is None else {"next": found.next})
@@ -506,6 +528,12 @@ class OverClient(Edge):
             return told(self.client.import_window(BytesIO(change(file.getvalue())), name))
         except SashClientError as error:
             return _refused(error)
+
+
+def _columns_at(columns: Any, lookback: str | None) -> dict[str, Any]:
+    end = "" if lookback is None else f"_{lookback}"
+    of = {name.removesuffix(end): told(column) for name, column in columns.items() if name.endswith(end)}
+    return {"lookback": lookback, "entries": of.pop("entries"), "aggregates": of}
 
 
 def _limit(document: dict[str, Any]) -> Limit:

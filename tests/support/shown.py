@@ -123,7 +123,14 @@ def series(message):
     return one_series(message)
 
 
-def one_series(message):
+def answers_at(message):
+    return [
+        {"lookback": each.lookback or None, "entries": np.frombuffer(each.entries, "<i8").tolist(), **columns_of(each)}
+        for each in message.answers
+    ]
+
+
+def columns_of(message):
     columns = {}
     for name, column in message.aggregates.items():
         if column.HasField("values"):
@@ -132,13 +139,17 @@ def one_series(message):
         numbers = np.frombuffer(column.float64 or column.int64, "<f8" if column.float64 else "<i8").tolist()
         there = column.valid or bytes([1]) * len(numbers)
         columns[name] = [shown(each) if valid else None for each, valid in zip(numbers, there, strict=True)]
+    return {"aggregates": columns}
+
+
+def one_series(message):
     return {
         "key": optional(message, "key"),
         "width": message.width,
         "time": np.frombuffer(message.time, "<i8").tolist(),
         **({"last": np.frombuffer(message.last, "<i8").tolist()} if message.last else {}),
         "entries": np.frombuffer(message.entries, "<i8").tolist(),
-        "aggregates": columns,
+        **columns_of(message),
     }
 
 

@@ -1,7 +1,7 @@
 """An event loop whose time is a number: it goes on only where nothing is ready, and then at once to the next timer.
 
 in_virtual_time(main())     runs a coroutine to its end; hours take milliseconds, and each run is the same
-@virtually                  runs a test so
+@virtual                    runs a test so
 now_s()                     what time it is
 await passes(3600)          lets so many seconds pass, and all that is due in them happen
 
@@ -76,14 +76,14 @@ def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that runs in virtual time."""
+def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Have a test run in virtual time."""
 
     @functools.wraps(test)
-    def runs(*args: Any, **kwargs: Any) -> None:
-        in_virtual_time(test(*args, **kwargs))
+    def run(*args: Any, **fixtures: Any) -> None:
+        in_virtual_time(test(*args, **fixtures))
 
-    return runs
+    return run
 
 
 def now_s() -> float:

@@ -100,7 +100,7 @@ class Catalogue:
         """Return the window of that name, to ask it; raises NotFound."""
         window = self._windows.get(name)
         if window is None:
-            raise NotFound(f"there is no window {name[:140]!r}", field="window")
+            raise no_window(name)
         return window
 
     def get(self, name: str) -> Window | View | None:
@@ -149,3 +149,8 @@ class Catalogue:
         window = self.find(name)
         del self._windows[name]
         return window
+
+
+def no_window(name: str) -> NotFound:
+    """Return the error for a name that no window has."""
+    return NotFound(f"there is no window {name[:140]!r}", field="window")

@@ -30,7 +30,7 @@ from sash.access.tls import Certificates
 from sash.admission import Admission, Lease
 from sash.calls import unbroken
 from sash.context import CallContext, serving
-from sash.limits.memory import MemoryBudget, unlimited
+from sash.limits.memory import MemoryBudget
 from sash.limits.open_calls import OpenCalls, address_of_peer
 from sash.limits.places import Places
 from sash.limits.receiving import Receiving, Slot
@@ -109,8 +109,8 @@ class RpcServer:
         plane: the operations, called on the running event loop only.
         settings: host, port and limits.
         metrics: counts the calls that end in an error.
-        memory: bounds how long messages may be, and how many are received at a time; nothing does where None.
-        access: who may call; everybody where None.
+        memory: bounds how long messages may be, and how many are received at a time.
+        access: who may call.
         certificates: for TLS; without it where None.
         shared: other processes of this service listen on the port, too, and this one also on a port of its own.
         routed: a call may say in its metadata (`sash-shard`) that it is for one shard of this process.
@@ -124,14 +124,13 @@ class RpcServer:
         plane: Plane,
         settings: Settings,
         metrics: Metrics,
-        memory: MemoryBudget | None = None,
-        access: Access | None = None,
+        memory: MemoryBudget,
+        access: Access,
         certificates: Certificates | None = None,
         shared: bool = False,
         routed: bool = False,
         others: Sequence[Method] = (),
     ) -> None:
-        memory = memory or unlimited()
         message_bytes_max = min(settings.max_body_bytes, memory.limit_bytes // _MESSAGE_SHARE)
         lookahead = min(max(memory.limit_bytes // _LOOKAHEAD_SHARE, _LOOKAHEAD_MIN), _LOOKAHEAD_MAX)
         pending = min(max(memory.limit_bytes // _PENDING_SHARE // _PENDING_BYTES, _PENDING_MIN), _PENDING_MAX)

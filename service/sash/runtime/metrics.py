@@ -26,7 +26,7 @@ each of its counters, and can be told not to only for a whole process.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -38,6 +38,10 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from sash.limits.memory import MemoryBudget
+from sash.limits.watches import Watches
+from sash_engine.windows.answers import WindowInfo
+
 # From one cached query (about a microsecond) to the largest bulk (tenths of a second).
 BUCKETS_S: tuple[float, ...] = (
     *(1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4),
@@ -48,43 +52,6 @@ OUTCOMES = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "
 
 # No window can have this name, because names start with a letter or '_'.
 OTHERS = "(others)"
-
-
-class _Spec(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-class _Counts(Protocol):
-    @property
-    def inserted(self) -> int: ...
-    @property
-    def late(self) -> int: ...
-    @property
-    def evicted(self) -> int: ...
-    @property
-    def duplicates(self) -> int: ...
-    @property
-    def ahead(self) -> int: ...
-    @property
-    def retracted(self) -> int: ...
-    @property
-    def corrected(self) -> int: ...
-
-
-class WatchedWindow(Protocol):
-    """The part of a window that the collector reads; `sash_engine.windows.answers.WindowInfo` is one."""
-
-    @property
-    def spec(self) -> _Spec: ...
-    @property
-    def entries(self) -> int: ...
-    @property
-    def keys(self) -> int: ...
-    @property
-    def counts(self) -> _Counts: ...
-    @property
-    def refused(self) -> int: ...
 
 
 class WatchedStorage(Protocol):
@@ -118,25 +85,6 @@ class WatchedStorage(Protocol):
     def damaged(self) -> int: ...
 
 
-class WatchedMemory(Protocol):
-    """The part of a memory budget that the collector reads; `sash.limits.memory.MemoryBudget` is one."""
-
-    @property
-    def limit_bytes(self) -> int: ...
-    def parts(self) -> Mapping[str, int]: ...
-
-
-class WatchedWatches(Protocol):
-    """The part of all watches that the collector reads; `sash.limits.watches.Watches` is one."""
-
-    @property
-    def questions(self) -> int: ...
-    @property
-    def looks(self) -> int: ...
-    @property
-    def late_s(self) -> float: ...
-
-
 class Metrics:
     """All counters of one service.
 
@@ -163,7 +111,7 @@ class Metrics:
         self._held = _Histogram(
             "sash_loop_held_seconds", "Seconds that operations hold the event loop at a time.", ("operation",)
         )
-        self._windows = _Windows(windows_labelled_max)
+        self._labelled_max = windows_labelled_max
         self._errors = _Counter(
             "sash_operation_errors", "Calls that ended with an error, by kind of error.", ("operation", "kind")
         )
@@ -179,12 +127,13 @@ class Metrics:
             "fifths of it), `over_limit`, `shadow_mode` (over a limit that refuses nothing).",
             ("domain", "descriptor", "kind"),
         )
-        self._ready = _Ready()
-        self._storage = _Storage()
-        self._memory = _Memory()
-        self._watches = _Watches()
+        build = GaugeMetricFamily("sash_build_info", _BUILD, labels=["version", "engine"])
+        build.add_metric([version, engine], 1)
+        self._ready = _Read(lambda: _of_readiness(None))
+        self._windows = _Read(lambda: _of_windows((), windows_labelled_max))
+        self._storage, self._memory, self._watches = _Read(), _Read(), _Read()
         for collector in (
-            *(_Build(version, engine), self._ready, self._latencies, self._held, self._errors, self._rejected),
+            *(_Read(lambda: [build]), self._ready, self._latencies, self._held, self._errors, self._rejected),
             *(self._points, self._hits, self._windows, self._storage, self._memory, self._watches),
         ):
             registry.register(collector)
@@ -214,52 +163,42 @@ class Metrics:
         """Count hits of Envoy's requests, of one rule of the file of limits."""
         self._hits.count(domain, descriptor, kind, count=hits)
 
-    def watch(self, windows: Callable[[], Iterable[WatchedWindow]]) -> None:
+    def watch(self, windows: Callable[[], Iterable[WindowInfo]]) -> None:
         """Make each scrape call `windows` and report their sizes."""
-        self._windows.source = windows
+        self._windows.read = lambda: _of_windows(windows(), self._labelled_max)
 
     def watch_ready(self, not_ready: Callable[[], str | None]) -> None:
         """Make each scrape report whether the service is ready: `not_ready` returns None."""
-        self._ready.source = not_ready
+        self._ready.read = lambda: _of_readiness(not_ready())
 
     def watch_storage(self, storage: Callable[[], WatchedStorage | None]) -> None:
         """Make each scrape call `storage` and report its state, if there is one."""
-        self._storage.source = storage
+        self._storage.read = lambda: _of_storage(storage())
 
-    def watch_memory(self, memory: WatchedMemory) -> None:
+    def watch_memory(self, memory: MemoryBudget) -> None:
         """Make each scrape report the memory in use."""
-        self._memory.source = memory
+        self._memory.read = lambda: _of_memory(memory)
 
-    def watch_watches(self, watches: WatchedWatches) -> None:
+    def watch_watches(self, watches: Watches) -> None:
         """Make each scrape report the number of watches."""
-        self._watches.source = watches
+        self._watches.read = lambda: _of_watches(watches)
 
 
 _BUILD = "1, with the version of Sash and how its engine runs as labels."
 
 
-class _Build(Collector):
-    """Reports the version, and how the engine runs, as labels of a series with the value 1."""
+class _Read(Collector):
+    """Reports at each scrape what is then so.
 
-    def __init__(self, version: str, engine: str) -> None:
-        self._version, self._engine = version, engine
+    Args:
+        read: returns it.
+    """
 
-    def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily("sash_build_info", _BUILD, labels=["version", "engine"])
-        family.add_metric([self._version, self._engine], 1)
-        yield family
+    def __init__(self, read: Callable[[], Iterable[Metric]] = tuple) -> None:
+        self.read = read
 
-
-class _Ready(Collector):
-    """Reports whether the service is ready at each scrape."""
-
-    def __init__(self) -> None:
-        self.source: Callable[[], str | None] = lambda: None
-
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "sash_ready", "1 if requests are welcome, else 0; `/readyz` says why.", value=float(self.source() is None)
-        )
+    def collect(self) -> Iterable[Metric]:
+        return self.read()
 
 
 class _Counter(Collector):
@@ -277,81 +216,6 @@ class _Counter(Collector):
         for values, count in sorted(self._rows.items()):
             family.add_metric(values, count)
         yield family
-
-
-class _Storage(Collector):
-    """Reports the state of the tier, the journal and the cache at each scrape."""
-
-    def __init__(self) -> None:
-        self.source: Callable[[], WatchedStorage | None] = lambda: None
-
-    def collect(self) -> Iterator[Metric]:
-        found = self.source()
-        if found is None:
-            return
-        up = GaugeMetricFamily("sash_tier_up", "1 if the tier takes writes, else 0.", labels=["tier"])
-        up.add_metric([found.tier], float(found.error is None))
-        yield up
-        for name, text, known in (
-            ("sash_tier_used_bytes", "Bytes in use in the tier.", found.used_bytes),
-            ("sash_tier_limit_bytes", "Bytes in use at which new entries are refused.", found.limit_bytes),
-        ):
-            if known is not None:
-                yield GaugeMetricFamily(name, text, value=known)
-        for name, text, value in (
-            ("sash_tier_pending_bytes", "Bytes of writes that wait for a commit.", found.pending_bytes),
-            ("sash_journal_groups", "Groups of the journal that a recovery would read.", found.journal_groups),
-            ("sash_cache_bytes", "Bytes of stored blocks in memory.", found.cache_bytes),
-        ):
-            yield GaugeMetricFamily(name, text, value=value)
-        for name, text, value in (
-            ("sash_tier_commits", "Commits to the tier.", found.commits),
-            ("sash_journal_records", "Writes committed to the journal.", found.records),
-            ("sash_checkpoints", "Images of windows that were stored.", found.checkpoints),
-            ("sash_damaged_values", "Stored values that were found damaged or missing.", found.damaged),
-            ("sash_cache_hits", "Stored blocks that were needed, and were in memory.", found.cache_hits),
-            ("sash_cache_misses", "Stored blocks that were needed, and were read from the tier.", found.cache_misses),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
-
-
-class _Memory(Collector):
-    """Reports the memory in use at each scrape."""
-
-    def __init__(self) -> None:
-        self.source: WatchedMemory | None = None
-
-    def collect(self) -> Iterator[Metric]:
-        if self.source is None:
-            return
-        text = "Bytes of memory in use, by part; `rest` is the windows and the program."
-        parts = GaugeMetricFamily("sash_memory_bytes", text, labels=["part"])
-        for part, count in self.source.parts().items():
-            parts.add_metric([part], count)
-        yield parts
-        text = "Bytes of memory that the service may use; new entries are refused at nine tenths of it."
-        yield GaugeMetricFamily("sash_memory_limit_bytes", text, value=self.source.limit_bytes)
-
-
-class _Watches(Collector):
-    """Reports the watches at each scrape."""
-
-    def __init__(self) -> None:
-        self.source: WatchedWatches | None = None
-
-    def collect(self) -> Iterator[Metric]:
-        if self.source is None:
-            return
-        for name, text, value in (
-            ("sash_watched_questions", "Different questions that are watched.", self.source.questions),
-            (
-                "sash_watch_late_seconds",
-                "How much later than it was due the last answer of a watch was computed.",
-                self.source.late_s,
-            ),
-        ):
-            yield GaugeMetricFamily(name, text, value=value)
-        yield CounterMetricFamily("sash_watch_looks", "Answers of watches that were computed.", value=self.source.looks)
 
 
 class _Histogram(Collector):
@@ -379,33 +243,76 @@ class _Histogram(Collector):
         yield family
 
 
-class _Windows(Collector):
-    """Reports the sizes of windows at each scrape."""
+def _of_readiness(problem: str | None) -> Iterator[Metric]:
+    text = "1 if requests are welcome, else 0; `/readyz` says why."
+    yield GaugeMetricFamily("sash_ready", text, value=float(problem is None))
 
-    def __init__(self, labelled_max: int) -> None:
-        self.source: Callable[[], Iterable[WatchedWindow]] = tuple
-        self._labelled_max = labelled_max
 
-    def collect(self) -> Iterator[Metric]:
-        rows: dict[str, list[int]] = {}
-        count = 0
-        for window in self.source():
-            count += 1
-            name = window.spec.name if count <= self._labelled_max else OTHERS
-            counts = window.counts
-            found = [window.entries, window.keys, *(getattr(counts, outcome) for outcome in OUTCOMES), window.refused]
-            rows[name] = [a + b for a, b in zip(rows.get(name, [0] * len(found)), found, strict=True)]
-        yield GaugeMetricFamily("sash_windows", "How many windows there are.", value=count)
-        entries = GaugeMetricFamily("sash_window_entries", "How many entries a window has now.", labels=["window"])
-        keys = GaugeMetricFamily("sash_window_keys", "How many keys of a window have entries now.", labels=["window"])
-        total = CounterMetricFamily(
-            "sash_entries", "What became of the entries that a window was sent.", labels=["window", "outcome"]
-        )
-        for name, row in rows.items():
-            entries.add_metric([name], row[0])
-            keys.add_metric([name], row[1])
-            for outcome, amount in zip((*OUTCOMES, "refused"), row[2:], strict=True):
-                total.add_metric([name, outcome], amount)
-        yield entries
-        yield keys
-        yield total
+def _of_storage(found: WatchedStorage | None) -> Iterator[Metric]:
+    """The state of the tier, the journal and the cache."""
+    if found is None:
+        return
+    up = GaugeMetricFamily("sash_tier_up", "1 if the tier takes writes, else 0.", labels=["tier"])
+    up.add_metric([found.tier], float(found.error is None))
+    yield up
+    for name, text, known in (
+        ("sash_tier_used_bytes", "Bytes in use in the tier.", found.used_bytes),
+        ("sash_tier_limit_bytes", "Bytes in use at which new entries are refused.", found.limit_bytes),
+        ("sash_tier_pending_bytes", "Bytes of writes that wait for a commit.", found.pending_bytes),
+        ("sash_journal_groups", "Groups of the journal that a recovery would read.", found.journal_groups),
+        ("sash_cache_bytes", "Bytes of stored blocks in memory.", found.cache_bytes),
+    ):
+        if known is not None:
+            yield GaugeMetricFamily(name, text, value=known)
+    for name, text, value in (
+        ("sash_tier_commits", "Commits to the tier.", found.commits),
+        ("sash_journal_records", "Writes committed to the journal.", found.records),
+        ("sash_checkpoints", "Images of windows that were stored.", found.checkpoints),
+        ("sash_damaged_values", "Stored values that were found damaged or missing.", found.damaged),
+        ("sash_cache_hits", "Stored blocks that were needed, and were in memory.", found.cache_hits),
+        ("sash_cache_misses", "Stored blocks that were needed, and were read from the tier.", found.cache_misses),
+    ):
+        yield CounterMetricFamily(name, text, value=value)
+
+
+def _of_memory(memory: MemoryBudget) -> Iterator[Metric]:
+    text = "Bytes of memory in use, by part; `rest` is the windows and the program."
+    parts = GaugeMetricFamily("sash_memory_bytes", text, labels=["part"])
+    for part, count in memory.parts().items():
+        parts.add_metric([part], count)
+    yield parts
+    text = "Bytes of memory that the service may use; new entries are refused at nine tenths of it."
+    yield GaugeMetricFamily("sash_memory_limit_bytes", text, value=memory.limit_bytes)
+
+
+def _of_watches(watches: Watches) -> Iterator[Metric]:
+    yield GaugeMetricFamily("sash_watched_questions", "Different questions that are watched.", value=watches.questions)
+    text = "How much later than it was due the last answer of a watch was computed."
+    yield GaugeMetricFamily("sash_watch_late_seconds", text, value=watches.late_s)
+    yield CounterMetricFamily("sash_watch_looks", "Answers of watches that were computed.", value=watches.looks)
+
+
+def _of_windows(windows: Iterable[WindowInfo], labelled_max: int) -> Iterator[Metric]:
+    """The sizes of windows."""
+    rows: dict[str, list[int]] = {}
+    count = 0
+    for window in windows:
+        count += 1
+        name = window.spec.name if count <= labelled_max else OTHERS
+        counts = window.counts
+        found = [window.entries, window.keys, *(getattr(counts, outcome) for outcome in OUTCOMES), window.refused]
+        rows[name] = [a + b for a, b in zip(rows.get(name, [0] * len(found)), found, strict=True)]
+    yield GaugeMetricFamily("sash_windows", "How many windows there are.", value=count)
+    entries = GaugeMetricFamily("sash_window_entries", "How many entries a window has now.", labels=["window"])
+    keys = GaugeMetricFamily("sash_window_keys", "How many keys of a window have entries now.", labels=["window"])
+    total = CounterMetricFamily(
+        "sash_entries", "What became of the entries that a window was sent.", labels=["window", "outcome"]
+    )
+    for name, row in rows.items():
+        entries.add_metric([name], row[0])
+        keys.add_metric([name], row[1])
+        for outcome, amount in zip((*OUTCOMES, "refused"), row[2:], strict=True):
+            total.add_metric([name, outcome], amount)
+    yield entries
+    yield keys
+    yield total

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, TypeVar
 
 from sash.calls import each
+from sash.durability.catalogue import no_window
 from sash.durability.records.commands import Command
 from sash.runtime.slices import Slices
 from sash.shard import Parts
@@ -85,7 +86,7 @@ class Deployment:
         if spec is None and not self.shards.hosted and name in self._elsewhere:
             spec = self._elsewhere[name].spec
         if spec is None:
-            raise NotFound(f"there is no window {name[:140]!r}", field="window")
+            raise no_window(name)
         return spec
 
     async def look_up(self, name: str) -> WindowSpec:

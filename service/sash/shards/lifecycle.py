@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
+from sash.durability.catalogue import no_window
 from sash.shard import LocalShard, Parts
 from sash.shards.files import Splitter, merged_file
 from sash.shards.hosted import HOME, HostedShards, Shard
@@ -137,7 +138,7 @@ class Lifecycle:
                     raise
             entries = await self._end_deletion(home, name)
             if entries is None:
-                raise NotFound(f"there is no window {name[:140]!r}", field="window")
+                raise no_window(name)
             return entries
 
     async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> None:
