@@ -16,7 +16,7 @@ from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.coded import Coded
-from tests.support.viewed import COMMON, SECOND, SUMS, ask, bulk, questions_about, write
+from tests.support.viewed import COMMON, MORE, SECOND, SUMS, ask, bulk, questions_about, write
 
 SLIDE, HISTORY, LONG = 8, 24, 16
 AGGREGATES = {
@@ -24,7 +24,6 @@ AGGREGATES = {
     "low": {"function": "min", "field": "v"},
     "all": {"function": "collect", "field": "v"},
 }
-MORE = {"high": {"function": "max", "field": "v"}}
 KINDS = {
     "event": {},
     "steps": {"slide": {"every": 4}},
@@ -98,7 +97,7 @@ class Historic:
                     window.add_aggregates(MORE)
         elif kind in ("bulk", "insert"):
             self._insert(arguments if kind == "insert" else None, *arguments)
-        elif write(self.window, kind, *arguments) is None:
+        elif not isinstance(write(self.window, kind, *arguments), SashError):
             for twin in self.twins.values():
                 write(twin, kind, *arguments)
 

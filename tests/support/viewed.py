@@ -56,6 +56,7 @@ VIEWS = {
     },
     "whole": {"aggregates": {"words": {"function": "max", "field": "w"}, "n": SUMS["n"]}},
 }
+MORE = {"high": {"function": "max", "field": "v"}}
 WIDER = {"wide": {"function": "range", "field": "v"}, "few": {"function": "smallest", "field": "v", "n": 2}}
 """What a view may get later."""
 VIEWS_OF_PANES = {
@@ -87,36 +88,52 @@ def bulk(spec, rows):
     """Rows (key, time, value) as a bulk; `w` follows from the value."""
     keys, times, values = zip(*rows, strict=True) if rows else ((), (), ())
     columns = {"v": values, "w": [f"w{value % 4}" for value in values]}
-    return Batch.of(spec, times, columns, keys if spec.keyed else None)
+    return Batch.of(spec, times, {name: columns[name] for name in spec.fields}, keys if spec.keyed else None)
 
 
 def named(spec, rows):
     """Rows as the names of entries."""
     whole = bulk(spec, rows)
-    return Batch(whole.times, {"v": whole.columns["v"]}, whole.keys)
+    identity = spec.identity or "v"
+    return Batch(whole.times, {identity: whole.columns[identity]}, whole.keys)
 
 
 def write(window, kind, *arguments):
-    """Do one write to a window that is written to; return what went wrong."""
+    """Do one write to a window that is written to; return what it says of it, or what went wrong."""
+    keyed, fields = window.spec.keyed, window.spec.fields
     try:
         match kind, arguments:
             case "bulk", (rows,):
-                window.bulk_insert(bulk(window.spec, rows))
+                return window.bulk_insert(bulk(window.spec, rows))
             case "insert", (key, time, value):
-                window.insert(time, {"v": value, "w": f"w{value % 4}"}, key if window.spec.keyed else None)
+                values = {"v": value, "w": f"w{value % 4}"}
+                return window.insert(time, {name: values[name] for name in fields}, key if keyed else None)
             case "evict", (time, key):
-                window.bulk_evict(time, key if window.spec.keyed else None)
-            case "range", (start, wide, key):
-                window.evict_range(start, start + wide, key if window.spec.keyed else None)
+                return window.bulk_evict(time, key if keyed else None)
+            case (("range" | "wrong"), (start, wide, key)):
+                return window.evict_range(start, start + wide, key if keyed else None, kind == "wrong")
             case "retract", (rows,):
-                window.retract(named(window.spec, rows))
+                return window.retract(named(window.spec, rows))
             case "update", (rows,):
-                window.update(bulk(window.spec, rows))
+                return window.update(bulk(window.spec, rows))
             case "punctuate", (time,):
-                window.punctuate(time)
+                return window.punctuate(time)
+            case "aggregates", ():
+                return window.add_aggregates(MORE).counts
     except SashError as error:
         return error
-    return None
+    raise AssertionError(kind)
+
+
+def same_write(windows, clocks, kind, *arguments):
+    """Do one write to windows with a clock each: all say the same of it."""
+    if kind == "clock":
+        for window, clock in zip(windows, clocks, strict=True):
+            clock.advance(arguments[0] * SECOND)
+            window.tidy()
+    elif kind != "restart":
+        first, *others = [repr(write(window, kind, *arguments)) for window in windows]
+        assert all(other == first for other in others), (kind, arguments, first, others)
 
 
 class Viewed:
@@ -145,7 +162,7 @@ class Viewed:
                 window.tidy()
         elif kind == "aggregates":
             if self.window.spec.granularity is None:
-                self.window.add_aggregates({"high": {"function": "max", "field": "v"}})
+                self.window.add_aggregates(MORE)
         elif kind == "add":
             if self.late:
                 self.add(self.late.pop())
@@ -160,7 +177,7 @@ class Viewed:
             if self.window.find(name) is not None:
                 self.window.drop(name)
                 self.late.append(name)
-        elif write(self.window, kind, *arguments) is None:
+        elif not isinstance(write(self.window, kind, *arguments), SashError):
             for twin in self.twins.values():
                 write(twin, kind, *arguments)
 

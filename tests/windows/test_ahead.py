@@ -53,6 +53,7 @@ def test_a_write_that_has_an_entry_of_tomorrow_is_rejected_and_changes_nothing()
     assert (info.entries, info.keys, info.high_water_mark, info.counts.ahead) == (0, 0, None, 0)
     assert len(w.keys) == 0
     assert w.bulk_insert(bulk([("a", 1000), ("a", 1300)], 0)).inserted == 2
+    assert w.insert(1300, {"value": 1}, "a").inserted == 1
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])

@@ -17,6 +17,7 @@ from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.asking import answers_of
 from tests.support.twins import a_share_of_examples
+from tests.support.viewed import same_write
 
 PARTS = ("airport", "carrier", "kind")
 VALUES = (("JFK", "LGA", "J|K", ""), ("AA", "\\"), ("x", "y"))
@@ -81,30 +82,6 @@ def window_of(slide="none", with_rollups=True, clock=None):
     return Window(WindowSpec.parse(document), pages=(2, 4), block=4, clock=clock)
 
 
-def write(window, kind, *arguments):
-    """Apply a write to a window without a clock; return what it says of it, or how it refuses."""
-    try:
-        match kind, arguments:
-            case "bulk", (rows,):
-                keys, times, values = zip(*rows, strict=True) if rows else ((), (), ())
-                return window.bulk_insert(Batch.of(window.spec, times, {"v": values}, keys))
-            case "insert", (key, time, value):
-                return window.insert(time, {"v": value}, key)
-            case "evict", (time, key):
-                return window.bulk_evict(time, key)
-            case "range", (start, wide, key):
-                return window.evict_range(start, start + wide, key)
-            case "wrong", (start, wide, key):
-                return window.evict_range(start, start + wide, key, reset_mark=True)
-            case "punctuate", (time,):
-                return window.punctuate(time)
-            case "aggregates", ():
-                return window.add_aggregates({"top": {"function": "max", "field": "v"}}).counts
-    except SashError as error:
-        return type(error), error.message
-    raise AssertionError(kind)
-
-
 def ask(window, question):
     try:
         found = answers_of(window.reader, question)
@@ -131,14 +108,8 @@ def test_answers_are_those_without_rollups(slide, writes, where, by, lookback, a
         if small:
             patch.setattr(derived, "_ROWS", 3)
             patch.setattr(derived, "_NAMES", 2)
-        for kind, *arguments in writes:
-            if kind == "clock":
-                for clock in clocks:
-                    clock.advance(arguments[0] * 10**9)
-                window.tidy()
-                plain.tidy()
-            else:
-                assert write(window, kind, *arguments) == write(plain, kind, *arguments)
+        for each in writes:
+            same_write((window, plain), clocks, *each)
     lookbacks = [] if lookback is None else [lookback, 4]
     for question in (
         Query(lookbacks=lookbacks, as_of=as_of, selection=Grouped(where=where, by=by)),
@@ -283,6 +254,7 @@ def test_an_eviction_of_one_key_moves_the_horizon_of_its_groups(asked):
         window.reader.query(Query(lookbacks=[lookback], selection=Grouped(by=["carrier"])))
         assert max(asked) == folded
         asked.clear()
+    window.insert(24, {"v": 1}, "a1|c0|x")  # at the horizon: the key has it, and the group has not
     window.insert(40, {"v": 1}, "a0|c0|x")
     window.check_invariants()
 

@@ -41,8 +41,8 @@ from sash_engine.windows.answers import Counts
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.keys.keys import UNKEYED, Keys
 from sash_engine.windows.keys.pages import Numbers
-from sash_engine.windows.keys.ragged import ragged
-from sash_engine.windows.keys.store import Same
+from sash_engine.windows.keys.ragged import ragged, spans_of_lengths
+from sash_engine.windows.keys.store import Same, rows_of_slices
 from sash_engine.windows.spec.policies import AggregateSpec, OrderPolicy, SlidePolicy
 from sash_engine.windows.spec.window import ARRIVAL, PLACED, REMOVED, TICK_MAX, TICK_MIN, WindowSpec, check_time
 
@@ -376,7 +376,7 @@ class Known:
         used = sorted({0, len(self._keys.layout.dtypes) - 1, *out.layout.used})
         begun = np.flatnonzero(np.diff(of, prepend=-1))  # one of each key
         distinct, lengths = keys[of[begun]], np.diff(begun, append=len(of))
-        for a, b in _spans(lengths, _RANGES):
+        for a, b in spans_of_lengths(lengths, _RANGES):
             places, ends = self._keys.places(distinct[a:b]), begun[a:b] + lengths[a:b]
             yield
             for i, store in places.others.items():
@@ -393,7 +393,7 @@ class Known:
             newest = np.maximum.reduceat(stops[which], firsts)
             bounds = places.rows(here, oldest, newest)
             yield
-            for x, y in _spans(bounds[1] - bounds[0], _ROWS):
+            for x, y in spans_of_lengths(bounds[1] - bounds[0], _ROWS):
                 some = slice(x, y)
                 rows = places.gathered(here[some], bounds[0][some], bounds[1][some], used)
                 gone, of_gone = yield from self.gone(distinct[a:b][here[some]], oldest[some], newest[some])
@@ -474,7 +474,7 @@ class _Blocks:
         several = later > begin + 1
         lengths = 1 + several + np.maximum(last + 1 - later, 0)
         at_once = _OPENED_LARGE if any(monoid.large for monoid in out.layout.monoids) else _OPENED
-        for x, y in _spans(lengths, at_once):
+        for x, y in spans_of_lengths(lengths, at_once):
             at, place = np.repeat(np.arange(x, y), lengths[x:y]), np.cumsum(lengths[x:y]) - lengths[x:y]
             block = ragged(later[x:y] - 1 - several[x:y], lengths[x:y])
             block[place], piece = begin[x:y], place[several[x:y]] + 1
@@ -629,7 +629,7 @@ class _Versions:
 
     def put(self, out: RangeAnswers, which: Array, begin: Array, end: Array, known: Array) -> Steps[None]:
         """Give ranges of rows, int64 (k,), begin <= row < end, their answers, known at numbers."""
-        for a, b in _spans(end - begin, _ROWS):
+        for a, b in spans_of_lengths(end - begin, _ROWS):
             rows, counts = known_rows(self._rows[-1], self._until, begin[a:b], end[a:b], known[a:b])
             columns = [column[:0] for column in self._rows]
             for i in out.layout.used:
@@ -638,16 +638,6 @@ class _Versions:
             ends, some = np.cumsum(counts), counts > 0
             yield
             yield from out.put_rows(which[a:b][some], columns, (ends - counts)[some], ends[some])
-
-
-def _spans(lengths: Array, most: int) -> list[tuple[int, int]]:
-    """Spans of items with at most so much together, or of one item."""
-    behind, spans, a = np.cumsum(lengths), list[tuple[int, int]](), 0
-    while a < len(lengths):
-        before = int(behind[a - 1]) if a else 0
-        spans.append((a, max(int(behind.searchsorted(before + most, "right")), a + 1)))
-        a = spans[-1][1]
-    return spans
 
 
 def _runs_of(blocks: Array, together: Array) -> list[tuple[int, int]]:
@@ -662,12 +652,8 @@ def _runs_of(blocks: Array, together: Array) -> list[tuple[int, int]]:
 
 def _slices(keys: Keys, number: int, start: int, end: int, cold: Cold | None) -> Iterator[list[Array]]:
     """The rows of a key with start <= time <= end, block by block."""
-    for each in keys.store(number).capture(start, end):
-        columns = each.columns
-        if columns is None:
-            assert cold is not None, "without a tier all blocks are in memory"
-            (columns,) = cold.columns([each.block_id])
-        yield [column[each.first : each.stop] for column in columns]
+    for block in keys.store(number).capture(start, end):
+        yield from rows_of_slices([block], cold)
 
 
 def _rows(keys: Keys, number: int, start: int, end: int, cold: Cold | None) -> list[Array]:

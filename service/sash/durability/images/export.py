@@ -62,10 +62,12 @@ def export(window: Window | View) -> Iterator[bytes]:
     window = window.at_rest() if isinstance(window, View) else window
     keys = window.keys
     numbers = keys.numbers()
-    bulks = {"entries": Entries(kept_spec(window.spec), keys, numbers, None, None, window.cold, _ROWS)}
+    kept = Entries(kept_spec(window.spec), keys, numbers, None, None, window.cold, _ROWS)
+    bulks = {"entries": finished(kept.captured())}
     if isinstance(window, Window) and (removed := window.removed) is not None:
         of = removed.keys.numbers()
-        bulks["removed"] = Entries(removed.spec, removed.keys, of, None, None, removed.cold, _ROWS)
+        gone = Entries(removed.spec, removed.keys, of, None, None, removed.cold, _ROWS)
+        bulks["removed"] = finished(gone.captured())
     header = {
         "spec": _alone(window.spec),
         **({} if window.spec.source is None else {"from": window.spec.document()["from"]}),

@@ -478,10 +478,6 @@ class Keys:
         own[there] = self._own[numbers[there]]
         return int(np.count_nonzero((own | (entries > self._small)) & (lengths > 0)))
 
-    def replace(self, number: int, times: Array, columns: Sequence[Array]) -> None:
-        """Give rows of a key other values: see `Forest.replace`."""
-        self.store(number).replace(times, columns)
-
     # ---------------------------------------------------------------- evicting
 
     def bulk_evict(self, number: int, time: int) -> int:

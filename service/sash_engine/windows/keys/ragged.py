@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,19 @@ def ragged(starts: Numbers, lengths: Numbers) -> Numbers:
     """
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def spans_of_lengths(lengths: Numbers, most: int) -> Iterator[tuple[int, int]]:
+    """The places of lengths in spans start..stop of at most so much together, or of one.
+
+    >>> list(spans_of_lengths(np.array([2, 2, 9, 1]), 4))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    behind, start, before = np.cumsum(lengths), 0, 0
+    while start < len(behind):
+        stop = max(int(behind.searchsorted(before + most, "right")), start + 1)
+        yield start, stop
+        start, before = stop, int(behind[stop - 1])
 
 
 def grown(array: Array, n: int, fill: Any) -> Array:

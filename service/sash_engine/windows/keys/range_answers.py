@@ -16,6 +16,7 @@ from sash_engine.kernels import gather, rows_at
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.pages import Numbers, Pages
+from sash_engine.windows.keys.ragged import spans_of_lengths
 
 _ROWS = 32_768
 """Rows that are gathered together: 0.05 ms a column. A key more or less does not matter."""
@@ -154,11 +155,10 @@ def _answer(out: RangeAnswers, places: Places, which: Array, keys: Array, starts
         return
     runs = np.flatnonzero(np.diff(keys, prepend=-1))  # one of each key
     low, high = np.minimum.reduceat(begin, runs), np.maximum.reduceat(end, runs)
-    load, ends, at = np.cumsum(high - low), np.append(runs[1:], len(keys)), 0
+    load, ends = np.cumsum(high - low), np.append(runs[1:], len(keys))
     read = {i: [columns[i] for columns in places.sources] for i in out.layout.used}
-    while at < len(runs):
+    for at, behind in spans_of_lengths(high - low, _ROWS):
         before = int(load[at - 1]) if at else 0
-        behind = max(int(load.searchsorted(before + _ROWS, "right")), at + 1)
         a, b = int(runs[at]), int(ends[behind - 1])
         columns = [column[:0] for column in places.sources[0]]
         for i, each in read.items():
@@ -166,4 +166,3 @@ def _answer(out: RangeAnswers, places: Places, which: Array, keys: Array, starts
         moved = load[at:behind] - high[at:behind] - before  # by how much rows move: behind those of the keys before
         moved = np.repeat(moved, ends[at:behind] - runs[at:behind])
         yield from out.put_rows(which[a:b], columns, begin[a:b] + moved, end[a:b] + moved)
-        at = behind

@@ -15,10 +15,10 @@ rows. Rows have times and are sorted by (time, arrival); a store of panes has on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from sash_engine.forest import Layout, RowSlice
+from sash_engine.forest import Cold, Layout, RowSlice
 from sash_engine.monoids import Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps
@@ -77,3 +77,12 @@ class ReadableForest(ReadableStore, Protocol):
         self, starts: Array, stops: Array, part: Layout | None = None
     ) -> Steps[tuple[Array, Array, list[Partials]]]:
         """Fold many ranges of time, in steps; `part` as of `ReadableStore`."""
+
+
+def rows_of_slices(slices: Sequence[RowSlice], cold: Cold | None) -> Iterator[list[Array]]:
+    """The rows of some slices as columns; all blocks that are stored, in `cold`, come in one round trip."""
+    numbers = [rows.block_id for rows in slices if rows.columns is None]
+    stored = iter(cold.columns(numbers) if cold is not None and numbers else ())
+    for rows in slices:
+        columns = next(stored) if rows.columns is None else rows.columns
+        yield [column[rows.first : rows.stop] for column in columns]

@@ -34,7 +34,7 @@ def check_sessions(question: SeriesQuery) -> None:
             raise InvalidArgument(f"sessions are of one key and have no length: leave {name} out", field=name)
 
 
-def bounds_of(question: SeriesQuery, spec: WindowSpec) -> tuple[int, int]:
+def bounds_of(question: SeriesQuery) -> tuple[int, int]:
     """Where a series starts and ends; raises as `buckets_of`."""
     start, end = question.start, question.end
     check_time(start, "start")
@@ -51,7 +51,7 @@ def buckets_of(question: SeriesQuery, spec: WindowSpec, costs: Costs) -> tuple[N
         InvalidArgument: start >= end, or more buckets than the limit.
     """
     check_sessions(question)
-    start, end = bounds_of(question, spec)
+    start, end = bounds_of(question)
     unit = spec.time_unit
     every = parse_duration(question.step, unit, "step")
     wide = every if question.width is None else parse_duration(question.width, unit, "width")

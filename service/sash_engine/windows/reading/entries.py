@@ -19,11 +19,12 @@ import numpy as np
 from sash_engine.forest import Cold, RowSlice
 from sash_engine.forest.segments import starts_of_runs
 from sash_engine.monoids.base import Array
-from sash_engine.steps import Steps, finished, spans_of
+from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.batches.batch import AnyBatch, Coded
 from sash_engine.windows.batches.panes import batch_of
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.readable import ReadableKeys
+from sash_engine.windows.keys.store import rows_of_slices
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 
 BULK_ROWS = 16_384
@@ -61,40 +62,13 @@ class Entries:
         limit: int | None = None,
         reverse: bool = False,
     ) -> None:
-        finished(self._captured(spec, keys, numbers, start, end, cold, rows, limit, reverse))
-
-    @classmethod
-    def steps(
-        cls,
-        spec: WindowSpec,
-        keys: ReadableKeys,
-        numbers: Numbers,
-        start: int | None,
-        end: int | None,
-        cold: Cold | None = None,
-        rows: int = BULK_ROWS,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> Steps[Entries]:
-        """Capture the entries in steps; nobody writes to the window until the last one."""
-        made = cls.__new__(cls)
-        yield from made._captured(spec, keys, numbers, start, end, cold, rows, limit, reverse)
-        return made
-
-    def _captured(
-        self,
-        spec: WindowSpec,
-        keys: ReadableKeys,
-        numbers: Numbers,
-        start: int | None,
-        end: int | None,
-        cold: Cold | None,
-        rows: int,
-        limit: int | None,
-        reverse: bool,
-    ) -> Steps[None]:
         assert rows >= 1
         self._spec, self._layout, self._cold, self._rows, self._reverse = spec, keys.layout, cold, rows, reverse
+        self._asked = keys, numbers, start, end, limit
+
+    def captured(self) -> Steps[Entries]:
+        """Capture the entries in steps, before they are read; nobody writes to the window until the last one."""
+        keys, numbers, start, end, limit = self._asked
         small, lengths, self._small = keys.small(numbers)
         self._of = np.repeat(small, lengths)
         if start is not None or end is not None:
@@ -123,6 +97,8 @@ class Entries:
         arrays = self._of, self._numbers, self._names, *self._small
         self.held_bytes = sum(each.nbytes for each in arrays)
         """What was captured, until the bulks have been read."""
+        del self._asked
+        return self
 
     def _cut(self, limit: int) -> None:
         """Keep the first `limit` rows; or the last ones, if they are read from there."""
@@ -174,7 +150,7 @@ class Entries:
     def _read(self, slices: Sequence[tuple[int, RowSlice]]) -> tuple[Numbers, list[Array]]:
         """The keys and the columns of some slices."""
         of = np.repeat([number for number, _ in slices], [each.stop - each.first for _, each in slices])
-        parts = self._columns([each for _, each in slices])
+        parts = rows_of_slices([each for _, each in slices], self._cold)
         return of, [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def _groups(self) -> Iterator[list[tuple[int, RowSlice]]]:
@@ -197,15 +173,6 @@ class Entries:
                 group, room = [], self._rows
         if group:
             yield group
-
-    def _columns(self, slices: Sequence[RowSlice]) -> list[list[Array]]:
-        """The rows of each slice; all stored blocks come in one round trip."""
-        numbers = [rows.block_id for rows in slices if rows.columns is None]
-        stored = iter(self._cold.columns(numbers) if self._cold is not None and numbers else ())
-        return [
-            [column[rows.first : rows.stop] for column in (next(stored) if rows.columns is None else rows.columns)]
-            for rows in slices
-        ]
 
     def _bulk(self, of: Numbers, columns: Sequence[Array]) -> AnyBatch:
         keys = self._coded(of) if self._spec.keyed else None

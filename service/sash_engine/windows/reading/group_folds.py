@@ -27,6 +27,7 @@ from sash_engine.forest.series import reduce_steps
 from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.pages import Numbers
+from sash_engine.windows.keys.ragged import spans_of_lengths
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.keys.totals import KeyTotals, Totals
 
@@ -96,11 +97,7 @@ def fold_groups(
 
 def _cuts(counts: Numbers) -> Numbers:
     """Where to cut keys of so many rows into runs of at most `_ROWS`, or of one key: from 0 to their number."""
-    ends, cuts = np.cumsum(counts), [0]
-    while cuts[-1] < len(ends):
-        before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
-        cuts.append(max(int(ends.searchsorted(before + _ROWS, "right")), cuts[-1] + 1))
-    return np.array(cuts)
+    return np.array([0, *(stop for _, stop in spans_of_lengths(counts, _ROWS))])
 
 
 def _whole(
@@ -128,22 +125,15 @@ def _fold_kept(
     stale = np.flatnonzero(~kept.fresh[numbers])
     layout = totals.layout if kept.slots == list(picked) else keys.layout_of(kept.slots)
     wanted = sorted({i for reads in layout.reads for i in reads})
-    ends, at = np.cumsum(counts[stale]), 0
-    while at < len(stale):
-        before = int(ends[at - 1]) if at else 0
-        stop = max(int(ends.searchsorted(before + _ROWS, "right")), at + 1)
-        some = stale[at:stop]
+    for a, b in spans_of_lengths(counts[stale], _ROWS):
+        some = stale[a:b]
         _, columns = keys.rows_each(numbers[some], counts[some], wanted, None, None)
         rows = np.cumsum(counts[some]) - counts[some]
         found = yield from reduce_steps(layout, columns, rows)
         changed = numbers[some]
         kept.put(changed, keys.oldest_each(changed), keys.newest_each(changed), found)
         yield
-        at = stop
-    if (of[1:] < of[:-1]).any():
-        first = int(of.min())
-        order = np.argsort((of - first).astype(np.min_scalar_type(int(of.max()) - first)), kind="stable")
-        numbers, of, counts = numbers[order], of[order], counts[order]
+    numbers, of, counts = _by_group(numbers, of, counts)
     firsts, panes = starts_of_runs(of), kept.layout(picked)
     columns = kept.columns(picked, numbers)
     if len(firsts) == len(of):
@@ -164,10 +154,7 @@ def _fold_some(
     bounds: Bounds | None,
 ) -> Steps[None]:
     """Fold the rows of keys that share pages."""
-    if (of[1:] < of[:-1]).any():
-        first = int(of.min())
-        order = np.argsort((of - first).astype(np.min_scalar_type(int(of.max()) - first)), kind="stable")
-        numbers, of, counts = numbers[order], of[order], counts[order]
+    numbers, of, counts = _by_group(numbers, of, counts)
     start, end = (None, None) if bounds is None else (bounds[0][of], bounds[1][of])
     counts, columns = keys.rows_each(numbers, counts, wanted, start, end)
     filled = counts > 0
@@ -182,6 +169,15 @@ def _fold_some(
     length: npt.NDArray[Any] = np.diff(np.append(rows, ends[-1]))
     yield from totals.add(of[firsts], length, (yield from reduce_steps(totals.layout, columns, rows)))
     yield
+
+
+def _by_group(numbers: Numbers, of: Numbers, counts: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Keys, their groups and how many rows they have, sorted by group."""
+    if not (of[1:] < of[:-1]).any():
+        return numbers, of, counts
+    first = int(of.min())
+    order = np.argsort((of - first).astype(np.min_scalar_type(int(of.max()) - first)), kind="stable")
+    return numbers[order], of[order], counts[order]
 
 
 class _Stores:

@@ -370,8 +370,7 @@ class GroupReader:
 
     def queries(self, question: Query, spans: Sequence[Span]) -> Steps[Page[Answer]]:
         """The answers of a query: those of a group one after the other, one for each lookback."""
-        first = spans[0] if spans else None
-        found = yield from self.choose(question, len(spans), lambda found: self._over(found, question, first))
+        found = yield from self.keys(question, spans)
         return found.page((yield from self.over_each(found, question, spans)))
 
     def over_each(self, found: Chosen, question: Query, spans: Sequence[Span]) -> Steps[list[Answer]]:

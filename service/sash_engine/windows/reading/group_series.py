@@ -26,7 +26,7 @@ from sash_engine.monoids import Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.allocator import Numbers
-from sash_engine.windows.keys.ragged import ragged
+from sash_engine.windows.keys.ragged import ragged, spans_of_lengths
 from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.keys.totals import Totals, rows_of
 
@@ -142,15 +142,12 @@ class PaneFolds:
                 columns[i][into] = column
             places[some] += lengths
             yield
-        stops = behind[panes]
-        at = before = 0
-        while at < len(panes):
-            stop = max(int(stops.searchsorted(before + _ROWS, "right")), at + 1)
-            here, end = panes[at:stop], int(stops[stop - 1])
-            firsts = stops[at:stop] - self._rows[here] - before
-            folds = yield from reduce_steps(self._layout, [column[before:end] for column in columns], firsts)
+        for a, b in spans_of_lengths(self._rows[panes], _ROWS):
+            here = panes[a:b]
+            firsts, end = behind[here] - self._rows[here], int(behind[here[-1]])
+            mine = [column[firsts[0] : end] for column in columns]
+            folds = yield from reduce_steps(self._layout, mine, firsts - firsts[0])
             yield from self.totals.add(here, self._rows[here], folds)
-            at, before = stop, end
 
     def answers(self, begin: Numbers, end: Numbers) -> Steps[tuple[Array, list[Array], list[Partials]]]:
         """The entries, answers and partials over panes begin..end, of each of k ranges."""

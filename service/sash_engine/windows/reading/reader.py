@@ -455,7 +455,7 @@ class Reader:
                 if len(numbers):
                     numbers, start = known.removed_from(numbers.item(), start)
         limit, reverse = question.limit, question.reverse
-        return (yield from Entries.steps(spec, of, numbers, start, last, cold, rows, limit, reverse))
+        return (yield from Entries(spec, of, numbers, start, last, cold, rows, limit, reverse).captured())
 
     def key_names_steps(
         self, prefix: str, limit: int, position: int, where: Sequence[Where]

@@ -8,16 +8,14 @@ O(n) for the n entries of the range, whose times are read block by block; then a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 
-from sash_engine.forest import Cold, Layout, RowSlice
+from sash_engine.forest import Cold, Layout
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Series, parts_of
 from sash_engine.windows.keys.allocator import Numbers
-from sash_engine.windows.keys.store import ReadableStore
+from sash_engine.windows.keys.store import ReadableStore, rows_of_slices
 from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.reading.bounds import bounds_of
 from sash_engine.windows.reading.costs import Costs
@@ -42,7 +40,7 @@ def sessions_steps(
         InvalidArgument: start >= end, or there are more sessions than buckets are allowed.
     """
     assert question.gap is not None, "the question is about sessions"
-    start, end = bounds_of(question, spec)
+    start, end = bounds_of(question)
     gap = parse_duration(question.gap, spec.time_unit, "gap")
     first, last = yield from _sessions_of(store, cold, start, end, gap, costs)
     costs.need_buckets(len(first))
@@ -62,7 +60,7 @@ def _sessions_of(
     last, count = None, 0
     slices = store.capture(start, end - 1)
     for a, b in spans_of(len(slices), _SLICES):
-        times = np.concatenate(list(_times(slices[a:b], cold)))
+        times = np.concatenate([columns[0] for columns in rows_of_slices(slices[a:b], cold)])
         before = times[:1] if last is None else np.array([last])
         breaks = wider(np.concatenate((before, times[:-1])), times, gap)
         if last is None:
@@ -78,12 +76,3 @@ def _sessions_of(
     if last is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     return np.concatenate(firsts), np.concatenate([*lasts, np.array([last])])
-
-
-def _times(slices: Sequence[RowSlice], cold: Cold | None) -> Iterator[Array]:
-    """The times of some row slices; all stored blocks come in one round trip."""
-    numbers = [rows.block_id for rows in slices if rows.columns is None]
-    stored = iter(cold.columns(numbers) if cold is not None and numbers else ())
-    for rows in slices:
-        columns = next(stored) if rows.columns is None else rows.columns
-        yield columns[0][rows.first : rows.stop]

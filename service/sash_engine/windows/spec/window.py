@@ -191,7 +191,7 @@ class WindowSpec(Document):
         except ValidationError as error:
             cause = error.errors(include_url=False)[0].get("ctx", {}).get("error")
             if isinstance(cause, _Refused):
-                raise cause.error from None
+                raise cause.args[0] from None
             path, wrong = first_wrong(error, cls)
             raise InvalidArgument(f"{path or 'spec'} {wrong}", field=path or "spec") from None
         except UnicodeError:  # pydantic reports it of a value, and fails over a name
@@ -393,10 +393,6 @@ class WindowSpec(Document):
 
 class _Refused(ValueError):
     """Carries an `InvalidArgument` through pydantic, which keeps only ValueErrors."""
-
-    def __init__(self, error: InvalidArgument) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 def check_name(name: str, path: str) -> None:

@@ -47,6 +47,7 @@ from sash_engine.windows.batches.panes import Panes
 from sash_engine.windows.derived.derived import Derived
 from sash_engine.windows.keys.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.keys.pages import Numbers
+from sash_engine.windows.keys.store import rows_of_slices
 from sash_engine.windows.questions import Limit, Where
 from sash_engine.windows.reading.choosing import COMPARISONS, check_compared
 from sash_engine.windows.reading.group_folds import fold_groups
@@ -190,12 +191,9 @@ class _Scope:
             found.append(rows[0][(rows[0] >= start) & (rows[0] <= end)])
         for _, store in self._keys.with_own_stores(self._numbers):
             left = most
-            for each in store.capture(start, end):
-                columns = each.columns
-                if columns is None:
-                    assert self._cold is not None, "without a tier all blocks are in memory"
-                    (columns,) = self._cold.columns([each.block_id])
-                some = columns[0][each.first : min(each.stop, each.first + left)]
+            for block in store.capture(start, end):
+                ((some, *_),) = rows_of_slices([block], self._cold)
+                some = some[:left]
                 found.append(some)
                 left -= len(some)
                 if not left:
@@ -587,16 +585,14 @@ class Admitting:
 
     def _dropped(self, times: Array, codes: Array, numbers: Numbers) -> Array | None:
         """The rows that the order policy drops, as in an insert; None where it drops none."""
-        order, keys, slide = self._order, self._keys, self._slide
+        order = self._order
         ahead = None
         if order.guards:
             ahead = np.array([order.is_ahead(time) for time in times.tolist()])
         if order.in_order_only:
             some = slice(None) if ahead is None else ~ahead
             order.check_arrival(codes[some], times[some], numbers)
-        floor, known = slide.refused_through(), numbers >= 0
-        through = np.full(len(numbers), floor)
-        through[known] = np.maximum(keys.late_through[numbers[known]], floor)
+        through = order.late_through_each(numbers, self._slide.refused_through())
         late = times <= through[codes]
         if ahead is not None:
             late &= ~ahead

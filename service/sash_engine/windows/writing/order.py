@@ -66,10 +66,10 @@ class Order:
 
     def is_ahead(self, time: int) -> bool:
         """Whether an entry is too far ahead, and dropped; raises FailedPrecondition where the policy rejects it."""
-        through = self._through()
-        if time > through:
+        ahead = time > self._through()
+        if ahead:
             self._refuse_ahead(1, time)
-        return time > through
+        return ahead
 
     def drop_ahead(
         self, columns: list[Array], keys: Coded | None, weighted: bool
@@ -176,11 +176,15 @@ class Order:
         if len(wrong):
             self._refuse_disorder(len(wrong), least.item(wrong[0]))
 
+    def late_through_each(self, numbers: Numbers, floor: int) -> Numbers:
+        """The newest times that are late for k keys, -1 for new ones: `floor` and older are late for every key."""
+        known, through = numbers >= 0, np.full(len(numbers), floor)
+        through[known] = np.maximum(self._keys.late_through[numbers[known]], floor)
+        return through
+
     def drop_late(self, rows: Rows, floor: int) -> None:
         """Drop the rows that come too late; those of time `floor` and older do for every key."""
-        known = rows.numbers >= 0
-        late_through = np.full(len(rows.numbers), floor)
-        late_through[known] = np.maximum(self._keys.late_through[rows.numbers[known]], floor)
+        late_through = self.late_through_each(rows.numbers, floor)
         if late_through.max(initial=NEVER) == NEVER:
             return
         bounds = np.repeat(late_through, rows.lengths)

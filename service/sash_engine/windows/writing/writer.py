@@ -124,7 +124,7 @@ class Writer:
             keys.insert(number, time, values if self._known is None else (*values, self._known.number + 1))
             return WriteResult(1, 0, self._slide.after(number, ended=ended), history=behind)
         if replaces:
-            keys.replace(number, np.array([time]), [_column(value) for value in values])
+            keys.store(number).replace(np.array([time]), [_column(value) for value in values])
         return WriteResult(duplicates=1, evicted=self._slide.after(number) if replaces else 0)
 
     def bulk_insert_steps(self, batch: AnyBatch) -> Steps[WriteResult]:
@@ -370,8 +370,7 @@ class Writer:
             yield
         if len(seen) < len(names):
             raise InvalidArgument("the dictionary of column 'key' repeats a key", field="key")
-        late, known, sent = np.full(len(names), floor), numbers >= 0, np.zeros(len(names), np.int64)
-        late[known] = np.maximum(keys.late_through[numbers[known]], floor)
+        late, sent = self.order.late_through_each(numbers, floor), np.zeros(len(names), np.int64)
         any_late = late.max(initial=NEVER) > NEVER
         for times, codes, *_ in stages:
             sent += np.bincount(codes[times > late[codes]] if any_late else codes, minlength=len(names))
@@ -465,7 +464,7 @@ class Writer:
         if entries:
             yield from derived.insert_steps(rows)
         for number, (times, *columns) in rows.replaced:
-            keys.replace(number, times, columns)
+            keys.store(number).replace(times, columns)
         written, sessions = rows.numbers, self._slide.sessions
         if sessions is not None:
             ended = sessions.ends_of_rows(rows.numbers, rows.lengths, rows.columns[0])
