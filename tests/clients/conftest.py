@@ -6,13 +6,6 @@ from tests.support.clients import client_of
 from tests.support.connect_server import address_of
 from tests.support.driven import SPEC, driven
 from tests.support.producer_calls import FOREVER_S
-from tests.support.servers import running_service
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.fixture
