@@ -186,7 +186,7 @@ def test_what_is_reserved_and_used_counts_once(machine):
     """Nobody tells how much of an answer is in memory. Small writes of others are not refused for both."""
     machine.used = 100
     budget = machine.budget()
-    mine = take_apart(budget, "ann", 370)
+    take_apart(budget, "ann", 370)
     for machine.now_s, machine.used in ((1.0, 100), (2.0, 300), (3.0, 470)):
         refused(budget.check, 431, error=OutOfRoom)
     budget.check(430)
@@ -311,9 +311,9 @@ def test_the_cache_and_pending_writes_stay_and_answers_do_not(machine):
     for part in sizes:
         budget.watch(part, lambda part=part: sizes[part])
     machine.used = 1200
-    for part, refused in (("cache", True), ("writes", True), ("answers", False)):
+    for part, stays in (("cache", True), ("writes", True), ("answers", False)):
         sizes[part], machine.now_s = 900, machine.now_s + 300
-        assert (budget.problem() is not None) is refused, part
+        assert (budget.problem() is not None) is stays, part
         sizes[part] = 0
 
 
