@@ -1,6 +1,5 @@
 """`top` and `having` keep of the answers that are shown those for which they hold, exactly, and break ties by name."""
 
-import asyncio
 import operator
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.records.commands import BulkInsert
-from sash_engine.clock import ManualClock
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, RangeQuery, SeriesQuery, Top
@@ -21,8 +18,6 @@ from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.asking import answers_of, question_of
 from tests.support.refused import refusal
-from tests.support.sharded import in_process, single
-from tests.support.twins import a_share_of_examples
 
 COMPARE = {
     "=": operator.eq,
@@ -137,37 +132,6 @@ def test_they_keep_what_the_answers_that_are_shown_say(entries, by, lookback, as
         assert [str(answer) for answer in again] == [str(answer) for answer in firsts(kept(ranges, having), top, by)]
         series = answers_of(window.reader, SeriesQuery(3, 6, 1, selection=Grouped(by=by, having=having, top=top)))
         assert [each.parts for each in series] == [each.parts for each in again]
-
-
-@a_share_of_examples(3)
-@given(
-    entries=entries_of,
-    by=st.sampled_from([None, [], ["a"], ["b", "a"]]),
-    lookback=st.sampled_from([None, 2]),
-    having=st.lists(st.builds(Having, st.sampled_from(NAMES), st.sampled_from(list(COMPARE)), values_of), max_size=1),
-    top=st.builds(Top, st.sampled_from(NAMES), st.integers(1, 4), st.sampled_from(["asc", "desc"])),
-    granularity=st.sampled_from([None, "2"]),
-)
-def test_shards_keep_the_same(entries, by, lookback, having, top, granularity):
-    spec = spec_of(**({"granularity": granularity} if granularity else {}))
-    which = {"by": by} if by is not None else {"keys": ALL_KEYS}
-    asked = {**which, "lookbacks": [] if lookback is None else [lookback]}
-
-    async def ask(plane):
-        await plane.create(spec)
-        if entries:
-            await plane.write("w", BulkInsert(batch_of(spec, entries)))
-        found = [await plane.ask("w", question_of(Query, having=having, top=top, **asked))]
-        if by is not None:
-            found.append(await plane.ask("w", question_of(Query, **asked)))
-            found.append(await plane.ask("w", RangeQuery(3, 5, selection=Grouped(by=by, having=having, top=top))))
-        return [[str(answer) for answer in answers] for answers in found]
-
-    async def both():
-        clock = ManualClock(0)
-        assert await ask(in_process(3, clock)) == await ask(single(clock))
-
-    asyncio.run(both())
 
 
 def test_groups_without_entries_are_compared_as_they_are_shown():

@@ -27,6 +27,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 from tests.support.refused import refused
+from tests.support.twins import alike
 
 PARTS = ("airport", "carrier", "kind")
 AIRPORTS, CARRIERS, KINDS = ("JFK", "LGA", "J|K", ""), ("AA", "B6", "\\", "ä\n"), ("x", "y")
@@ -151,9 +152,16 @@ questions = {
 }
 
 
-@given(entries=entries_of, lookback=st.sampled_from([None, 5, 40]), as_of=st.sampled_from([None, 30]), **questions)
-def test_groups_are_the_fold_of_their_entries(entries, where, by, lookback, as_of):
-    window = window_of(entries)
+@given(
+    entries=entries_of,
+    lookback=st.sampled_from([None, 5, 40]),
+    as_of=st.sampled_from([None, 30]),
+    granule=st.sampled_from([None, 3]),
+    **questions,
+)
+def test_groups_are_the_fold_of_their_entries(entries, where, by, lookback, as_of, granule):
+    window = window_of(entries, granularity=granule)
+    entries = [(key, time - time % (granule or 1), value) for key, time, value in entries]
     asked = Query(lookbacks=[] if lookback is None else [lookback], as_of=as_of, selection=Grouped(where=where, by=by))
     found = window.reader.query(asked)
     expected = groups_by_hand(entries, where, by)
@@ -169,7 +177,7 @@ def test_groups_are_the_fold_of_their_entries(entries, where, by, lookback, as_o
         elif lookback is not None:
             assert (answer.start, answer.end) == (now - lookback + 1, now)
         assert answer.key == (join([answer.parts[name] for name in PARTS]) if set(by) == set(PARTS) else None)
-    window.check_invariants()
+    window.check_invariants(alike)
 
 
 @given(entries=entries_of, where=questions["where"])
@@ -287,7 +295,7 @@ def test_labels_of_forgotten_keys_are_forgotten():
         window.bulk_insert(Batch.of(window.spec, [step] * 1000, {"v": [1] * 1000}, keys))
         (answer,) = window.reader.query(Query(selection=Grouped(by=["carrier"])))
         assert answer.entries == 1000
-        window.check_invariants()
+        window.check_invariants(alike)
         clock.advance(2 * 10**9)
         window.tidy()
     assert len(window.labels._table.labels[0].values) < 4000
