@@ -185,24 +185,6 @@ def test_a_replay_finds_ahead_what_the_write_found_ahead(history, policy, checkp
     asyncio.run(follow(history, policy, checkpoint_bytes))
 
 
-async def test_a_commit_decides_at_its_own_time():
-    for waited, done in ((0, (1, 1)), (10, (2, 0))):
-        server = StorageServer()
-        server.clock.advance(START * S)
-        storage = await server.start()
-        await storage.create(spec(order={"ahead": "5s"}))
-        staged = await storage.write("w", StageBatch(bulk([("a", START), ("a", START + 12)], 0), "q", 0))
-        assert staged.entries == 2
-        server.clock.advance(waited * S)
-        result = await storage.write("w", Commit("q", 0, [staged.stage]))
-        assert (result.inserted, result.ahead) == done
-        server.clock.advance(100 * S)
-        storage = await server.crash()
-        counts = storage.find("w").counts
-        assert (counts.inserted, counts.ahead) == done
-        await storage.stop()
-
-
 async def test_a_rejected_stage_may_be_sent_again():
     server = StorageServer()
     server.clock.advance(START * S)

@@ -21,16 +21,11 @@ from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
 from tests.support.refused import refusal, refused
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
+from tests.support.windows import functions
 
-SOME = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "spread": {"function": "stddev", "field": "v"},
-    "most": {"function": "max", "field": "v"},
-    "users": {"function": "distinct_count", "field": "i"},
-    "all": {"function": "collect", "field": "v"},
-    "last": {"function": "last", "field": "s"},
-}
+SOME = functions(
+    n="count", sum="sum v", spread="stddev v", most="max v", users="distinct_count i", all="collect v", last="last s"
+)
 KINDS = {
     "keys": {"keyed": True},
     "parts": {"keys": ["part", "other"]},
@@ -257,12 +252,9 @@ def test_a_hot_key_of_many_blocks():
     check(window, [(0, int(time)) for time in random.integers(2900, 3300, 50)], [3, 100, 400])
 
 
-DISTINCT = {
-    "few": {"function": "distinct_count", "field": "i", "lg_k": 4},
-    "users": {"function": "distinct_count", "field": "s"},
-    "sum": {"function": "sum", "field": "i"},
-    "most": {"function": "max", "field": "v"},
-}
+DISTINCT = functions(
+    few={"function": "distinct_count", "field": "i", "lg_k": 4}, users="distinct_count s", sum="sum i", most="max v"
+)
 
 
 @pytest.fixture

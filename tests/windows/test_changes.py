@@ -14,6 +14,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import changes
 from tests.support.refused import refusal, refused
+from tests.support.windows import functions
 
 KEYS = ["a", "b"]
 SPEC = {
@@ -21,11 +22,7 @@ SPEC = {
     "keyed": True,
     "time_unit": "none",
     "fields": {"id": "string", "value": "int64"},
-    "aggregates": {
-        "n": {"function": "count"},
-        "all": {"function": "collect", "field": "value"},
-        "min": {"function": "min", "field": "value"},
-    },
+    "aggregates": functions(n="count", all="collect value", min="min value"),
     "identity": "id",
 }
 
@@ -228,32 +225,6 @@ def test_a_change_without_times_that_would_read_too_much_is_refused(monkeypatch)
     assert w.retract(rows([("a", 9, "x")])).retracted == 1
 
 
-def test_the_identity_may_be_any_field():
-    """Only the first field was looked at: one of another type was missing, or another entry was taken for it."""
-    w = window(fields={"value": "int64", "order": "int64", "id": "string"}, identity="order")
-    columns = {"value": np.array([7, 8]), "order": np.array([8, 7]), "id": Coded.of(["x", "y"])}
-    w.bulk_insert(Batch(np.array([1, 1]), columns, Coded.of(["a", "a"])))
-    assert w.retract(Batch(np.array([1]), {"order": np.array([8])}, Coded.of(["a"]))).retracted == 1
-    assert w.query("a")[0].aggregates["all"] == [8]
-
-
-@pytest.mark.parametrize("step", ["retract", "update"])
-def test_the_second_time_changes_nothing_more(step):
-    w, names = window(), [("a", time, "x") for time in range(20)]
-    w.bulk_insert(rows(names, range(20)))
-    change = (
-        (lambda: w.retract(rows(names[5:9]))) if step == "retract" else (lambda: w.update(rows(names[5:9], [0] * 4)))
-    )
-    first = change()
-    before = w.query("a")
-    second = change()
-    assert w.query("a") == before
-    if step == "retract":
-        assert (first.retracted, second.retracted, second.missing) == (4, 0, 4)
-    else:
-        assert (first.corrected, second.corrected, second.missing) == (4, 4, 0)
-
-
 def test_a_predicate_looks_again_at_what_was_corrected():
     aggregates = {"sum": {"function": "sum", "field": "value"}}
     w = window(aggregates=aggregates, slide={"when": "total.sum - old.sum >= 10"})
@@ -279,14 +250,6 @@ def test_wall_time_evicts_first_and_the_key_is_not_idle():
     clock.advance(10 * 10**9)
     w.tidy()
     assert len(w.keys) == 0
-
-
-def test_integers_tell_entries_apart_and_a_window_needs_no_keys():
-    w = Window(WindowSpec.parse({**SPEC, "keyed": False, "fields": {"value": "int64"}, "identity": "value"}), block=2)
-    w.bulk_insert(Batch(np.array([1, 1, 1, 2]), {"value": np.array([5, 6, 7, 5])}))
-    assert w.retract(Batch(np.array([1, 3]), {"value": np.array([6, 5])})).retracted == 1
-    assert w.query()[0].aggregates["all"] == [5, 7, 5]
-    assert w.retract(Batch(np.array([], np.int64), {"value": np.array([], np.int64)})).missing == 0
 
 
 WRONG = {

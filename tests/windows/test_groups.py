@@ -28,18 +28,19 @@ from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 from tests.support.refused import refused
 from tests.support.twins import alike
+from tests.support.windows import functions
 
 PARTS = ("airport", "carrier", "kind")
 AIRPORTS, CARRIERS, KINDS = ("JFK", "LGA", "J|K", ""), ("AA", "B6", "\\", "ä\n"), ("x", "y")
-AGGREGATES = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "low": {"function": "min", "field": "v"},
-    "mean": {"function": "mean", "field": "v"},
-    "users": {"function": "distinct_count", "field": "v"},
-    "hist": {"function": "histogram", "field": "v", "bounds": [-3, 3]},
-    "tops": {"function": "max_count", "field": "v"},
-}
+AGGREGATES = functions(
+    n="count",
+    sum="sum v",
+    low="min v",
+    mean="mean v",
+    users="distinct_count v",
+    hist={"function": "histogram", "field": "v", "bounds": [-3, 3]},
+    tops="max_count v",
+)
 keys_of = st.tuples(st.sampled_from(AIRPORTS), st.sampled_from(CARRIERS), st.sampled_from(KINDS))
 entries_of = st.lists(st.tuples(keys_of, st.integers(0, 60), st.integers(-9, 9)), max_size=60)
 operators = st.sampled_from(["=", "!=", "in", "not in", "=~", "!~"])
@@ -258,32 +259,6 @@ def test_a_long_regular_expression_is_asked_about_one_value_in_a_step():
     values = ["ab" * 250] * 40
     assert finding.pattern("(?:[ab]?){800}c").programsize > 1_000
     assert sum(1 for _ in finding._fitting("(?:[ab]?){800}c", values)) >= len(values) - 1
-
-
-def test_a_regular_expression_is_asked_about_new_values_only(monkeypatch):
-    asked = []
-    compiled = finding.pattern
-
-    class Counted:
-        def __init__(self, text):
-            self._found, self.programsize = compiled(text), 1
-
-        def fullmatch(self, value):
-            asked.append(value)
-            return self._found.fullmatch(value)
-
-    monkeypatch.setattr(finding, "pattern", Counted)
-    window = filled(["a|x|y", "b|x|y"])
-    question = Query(selection=Grouped(where=[Where("airport", "=~", ["a.*"])]))
-    assert [answer.key for answer in window.reader.query(question)] == ["a|x|y"]
-    window.bulk_insert(Batch.of(window.spec, [9, 9], {"v": [1, 1]}, ["ab|x|y", "b|z|z"]))
-    assert [answer.key for answer in window.reader.query(question)] == ["a|x|y", "ab|x|y"]
-    assert sorted(asked) == ["a", "ab", "b"]
-    for i in range(9):
-        window.reader.query(Query(selection=Grouped(where=[Where("airport", "!~", [f"x{i}"])])))
-    asked.clear()
-    window.reader.query(question)
-    assert len(asked) == 3, "only the last expressions are remembered"
 
 
 def test_labels_of_forgotten_keys_are_forgotten():

@@ -16,14 +16,9 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.known_model import NEVER_REMOVED, KnownModel, write
 from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
+from tests.support.windows import functions
 
-AGGREGATES = {
-    "n": {"function": "count"},
-    "total": {"function": "sum", "field": "value"},
-    "most": {"function": "max", "field": "value"},
-    "first": {"function": "first", "field": "value"},
-    "last": {"function": "last", "field": "value"},
-}
+AGGREGATES = functions(n="count", total="sum value", most="max value", first="first value", last="last value")
 DOCUMENT: dict[str, Any] = {
     "name": "w",
     "time_unit": "none",

@@ -68,6 +68,7 @@ def other(limit):
 
 NO_NAME = InvalidArgument, "producer", "1 to 200 bytes"
 NO_NUMBER = InvalidArgument, "sequence", "1 to 2^63 - 1"
+NO_AFTER = InvalidArgument, "after", "0 to sequence - 1"
 NO_EPOCH = InvalidArgument, "epoch", "0 to 2^63 - 1"
 FENCED = ProducerFenced, "epoch", "3"
 OVERLAP = FailedPrecondition, "after", "151"
@@ -88,10 +89,7 @@ HISTORIES = {
         [],
         [(plain(number), NO_NUMBER) for number in (0, -1, 2**63)]
         + [(plain(1, epoch), NO_EPOCH) for epoch in (-1, 2**63)]
-        + [
-            (behind(after, number), (InvalidArgument, "after", "0 to sequence - 1"))
-            for after, number in ((-1, 1), (1, 1), (5, 4))
-        ],
+        + [(behind(after, number), NO_AFTER) for after, number in ((-1, 1), (1, 1), (5, 4))],
     ),
     "a used number with other data is refused": (
         [*THREE],

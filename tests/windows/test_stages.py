@@ -23,16 +23,12 @@ from sash_engine.windows.writing import writer
 from sash_engine.windows.writing.writer import Writer
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
+from tests.support.windows import functions
 
 SECOND = 10**9
 KEYS = ["a", "b", "c", "d", "é"]
 FIELDS = {"n": "int64", "word": "string"}
-AGGREGATES = {
-    "all": {"function": "collect", "field": "n"},
-    "words": {"function": "collect", "field": "word"},
-    "sum": {"function": "sum", "field": "n"},
-    "last": {"function": "last", "field": "word"},
-}
+AGGREGATES = functions(all="collect n", words="collect word", sum="sum n", last="last word")
 SLICED: dict[str, dict[str, Any]] = {
     "plain": {},
     "max_age": {"slide": {"max_age": 12}},
