@@ -51,7 +51,7 @@ def test_a_stored_window_has_the_same_history_after_restarts(kind, writes):
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_many_entries_of_each_kind(kind):
     historic = Historic(kind)
-    for step in range(40):
+    for step in range(20):
         historic.step(
             "bulk", [(f"{'xq'[i % 2]}|{'yz'[i % 3 > 1]}", 12 + step + (7 * i) % 5 - i % 3, i) for i in range(9)]
         )
