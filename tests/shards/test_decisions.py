@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Any
 
@@ -44,32 +43,29 @@ writes = st.lists(st.tuples(st.booleans(), entries), min_size=1, max_size=8)
 
 @settings(deadline=None)
 @given(writes, st.lists(st.integers(1, 5), min_size=2, max_size=4))
-def test_every_number_has_the_same_decision_after_exports(history: Any, counts: list[int]) -> None:
-    async def run() -> None:
-        plane = made(counts[0])
-        await plane.create(spec())
-        decided = {}
-        for number, (decides, rows) in enumerate(history, 1):
-            if decides:
-                decided[number] = rows, (await admit(plane, rows, number)).admitted
-            else:
-                await plane.write("w", BulkInsert(bulk(rows)), Origin("p", number))
-        for count in counts[1:]:
-            plane = await moved(plane, count)
-            entries = (await plane.window("w")).entries
-            for number, (rows, admitted) in decided.items():
-                again = await admit(plane, rows, number)
-                assert (again.already_applied, again.admitted) == (True, admitted)
-                if rows:
-                    with pytest.raises(SequenceReused):
-                        await admit(plane, rows[1:], number)
-            assert (await plane.window("w")).entries == entries
-            # What is decided after an export goes with the next one, too.
-            number = len(history) + 1 + len([n for n in decided if n > len(history)])
-            rows = [(key, time, 1) for time, key in enumerate(KEYS * 3)]
+async def test_every_number_has_the_same_decision_after_exports(history: Any, counts: list[int]) -> None:
+    plane = made(counts[0])
+    await plane.create(spec())
+    decided = {}
+    for number, (decides, rows) in enumerate(history, 1):
+        if decides:
             decided[number] = rows, (await admit(plane, rows, number)).admitted
-
-    asyncio.run(run())
+        else:
+            await plane.write("w", BulkInsert(bulk(rows)), Origin("p", number))
+    for count in counts[1:]:
+        plane = await moved(plane, count)
+        entries = (await plane.window("w")).entries
+        for number, (rows, admitted) in decided.items():
+            again = await admit(plane, rows, number)
+            assert (again.already_applied, again.admitted) == (True, admitted)
+            if rows:
+                with pytest.raises(SequenceReused):
+                    await admit(plane, rows[1:], number)
+        assert (await plane.window("w")).entries == entries
+        # What is decided after an export goes with the next one, too.
+        number = len(history) + 1 + len([n for n in decided if n > len(history)])
+        rows = [(key, time, 1) for time, key in enumerate(KEYS * 3)]
+        decided[number] = rows, (await admit(plane, rows, number)).admitted
 
 
 async def test_over_processes_as_in_one() -> None:
@@ -88,23 +84,21 @@ async def test_over_processes_as_in_one() -> None:
 
 
 @given(st.lists(entries.filter(len), min_size=2, max_size=12), st.integers(2, 4), st.integers(1, 4))
-def test_what_some_shards_have_forgotten_is_refused_and_not_made_up(history: Any, source: int, target: int) -> None:
+async def test_what_some_shards_have_forgotten_is_refused_and_not_made_up(
+    history: Any, source: int, target: int
+) -> None:
     """Rows of each write are on few shards, so each shard has its own numbers to remember."""
-
-    async def run() -> None:
-        with pytest.MonkeyPatch.context() as small:
-            small.setattr(ledger, "DECIDED_BYTES", 4)
-            plane = made(source)
-            await plane.create(spec())
-            decided = [(await admit(plane, rows, number)).admitted for number, rows in enumerate(history, 1)]
-            plane = await moved(plane, target)
-            for number, (rows, admitted) in enumerate(zip(history, decided, strict=True), 1):
-                with contextlib.suppress(FailedPrecondition):
-                    assert (await admit(plane, rows, number)).admitted == admitted
-                    continue
-                assert number < len(history), "the last decision is remembered"
-
-    asyncio.run(run())
+    with pytest.MonkeyPatch.context() as small:
+        small.setattr(ledger, "DECIDED_BYTES", 4)
+        plane = made(source)
+        await plane.create(spec())
+        decided = [(await admit(plane, rows, number)).admitted for number, rows in enumerate(history, 1)]
+        plane = await moved(plane, target)
+        for number, (rows, admitted) in enumerate(zip(history, decided, strict=True), 1):
+            with contextlib.suppress(FailedPrecondition):
+                assert (await admit(plane, rows, number)).admitted == admitted
+                continue
+            assert number < len(history), "the last decision is remembered"
 
 
 async def test_what_one_shard_has_forgotten_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

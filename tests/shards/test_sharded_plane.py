@@ -277,29 +277,20 @@ def test_same_as_a_single_store(shards: int, slide: dict[str, Any], steps: list[
 
 @settings(max_examples=25)
 @given(st.integers(2, 5), st.sampled_from(SLIDES), operations)
-def test_same_over_two_processes(shards: int, slide: dict[str, Any], steps: list[Any]) -> None:
-    async def run() -> None:
-        clock = ManualClock()
-        async with hosts(shards, 2, clock) as made:
-            await Pair(clock, Turns([host.plane for host in made]), spec(**slide)).history(steps)
-
-    asyncio.run(run())
+async def test_same_over_two_processes(shards: int, slide: dict[str, Any], steps: list[Any]) -> None:
+    clock = ManualClock()
+    async with hosts(shards, 2, clock) as made:
+        await Pair(clock, Turns([host.plane for host in made]), spec(**slide)).history(steps)
 
 
-def test_a_limit_about_keys_of_several_shards_is_refused():
-    async def run() -> None:
-        plane = in_process(4)
-        await plane.create(spec(keys=["tenant", "user"]))
-        row = Batch(np.array([1]), {"v": np.array([1])}, Coded.of(["a|x"]))
-        for by in ((), ("tenant",)):
-            with pytest.raises(Unsupported, match="4 shards") as told:
-                await plane.write("w", Admit(row, (Limit("n", 10, "<=", 3, by),)))
-            assert told.value.field == "limits.by"
-        whole = Limit("n", 10, "<=", 3, ("user", "tenant"))
-        assert (await plane.write("w", Admit(row, (whole,)))).admitted == [True]
-        assert await each_entry(plane) == 1
-
-    async def each_entry(plane: Any) -> int:
-        return int((await plane.window("w")).entries)
-
-    asyncio.run(run())
+async def test_a_limit_about_keys_of_several_shards_is_refused():
+    plane = in_process(4)
+    await plane.create(spec(keys=["tenant", "user"]))
+    row = Batch(np.array([1]), {"v": np.array([1])}, Coded.of(["a|x"]))
+    for by in ((), ("tenant",)):
+        with pytest.raises(Unsupported, match="4 shards") as told:
+            await plane.write("w", Admit(row, (Limit("n", 10, "<=", 3, by),)))
+        assert told.value.field == "limits.by"
+    whole = Limit("n", 10, "<=", 3, ("user", "tenant"))
+    assert (await plane.write("w", Admit(row, (whole,)))).admitted == [True]
+    assert (await plane.window("w")).entries == 1

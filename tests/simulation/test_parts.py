@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +17,10 @@ import grpc
 import pytest
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
 
+from sash.durability.storage import Storage
 from sash.tiers.redis_scripts import ACQUIRE, COMMIT
 from sash_engine.errors import FailedPrecondition, OutOfRoom, Unavailable
-from tests.simulation import ending
+from tests.simulation import ending, single
 from tests.simulation.callers import compared, folded
 from tests.simulation.disk import Disk, DiskTier
 from tests.simulation.history import Contradiction, TooMany
@@ -144,64 +146,70 @@ def simulated(main, shuffled=False, seed=1):
             task.get_coro().close()
 
 
-def test_who_stands_still_runs_nothing_and_then_all_of_it():
-    async def main(loop):
-        said = []
+def on(run, **options):
+    """Make a test of a coroutine, which `run` runs."""
 
-        async def works():
-            for _ in range(3):
-                await asyncio.sleep(1.0)
-                said.append(loop.time())
+    def made(main):
+        def test():
+            run(main, **options)
 
-        process = Process(loop, 1)
-        process.spawn(works())
-        await asyncio.sleep(1.5)
-        loop.stop_process(process, 100.0)
-        await asyncio.sleep(50.0)
-        assert said == [1.0]
-        await asyncio.sleep(100.0)
-        assert said == [1.0, 101.5, 102.5]
+        return test
 
-    simulated(main)
+    return made
 
 
-def test_what_was_ready_when_its_process_died_does_not_run():
-    async def main(loop):
-        said, process = [], Process(loop, 1)
+@on(simulated)
+async def test_who_stands_still_runs_nothing_and_then_all_of_it(loop):
+    said = []
 
-        async def works():
-            for word in ("one", "other"):
-                asyncio.get_running_loop().call_soon(said.append, word)
-            asyncio.get_running_loop().call_soon(process.kill)
-            asyncio.get_running_loop().call_soon(said.append, "after")
-
-        process.spawn(works())
-        await asyncio.sleep(1.0)
-        assert said == ["one", "other"]
-
-    simulated(main)
-
-
-def test_what_blocks_a_loop_keeps_its_callbacks_and_no_other_ones():
-    async def main(loop):
-        said = []
-
-        async def blocks(process):
+    async def works():
+        for _ in range(3):
             await asyncio.sleep(1.0)
-            process.blocked_s = 5.0
+            said.append(loop.time())
 
-        async def works(who):
-            await asyncio.sleep(2.0)
-            said.append((who, loop.time()))
+    process = Process(loop, 1)
+    process.spawn(works())
+    await asyncio.sleep(1.5)
+    loop.stop_process(process, 100.0)
+    await asyncio.sleep(50.0)
+    assert said == [1.0]
+    await asyncio.sleep(100.0)
+    assert said == [1.0, 101.5, 102.5]
 
-        one, other = Process(loop, 1), Process(loop, 2)
-        one.spawn(blocks(one))
-        one.spawn(works("one"))
-        other.spawn(works("other"))
-        await asyncio.sleep(20.0)
-        assert said == [("other", 2.0), ("one", 6.0)]
 
-    simulated(main)
+@on(simulated)
+async def test_what_was_ready_when_its_process_died_does_not_run(loop):
+    said, process = [], Process(loop, 1)
+
+    async def works():
+        for word in ("one", "other"):
+            asyncio.get_running_loop().call_soon(said.append, word)
+        asyncio.get_running_loop().call_soon(process.kill)
+        asyncio.get_running_loop().call_soon(said.append, "after")
+
+    process.spawn(works())
+    await asyncio.sleep(1.0)
+    assert said == ["one", "other"]
+
+
+@on(simulated)
+async def test_what_blocks_a_loop_keeps_its_callbacks_and_no_other_ones(loop):
+    said = []
+
+    async def blocks(process):
+        await asyncio.sleep(1.0)
+        process.blocked_s = 5.0
+
+    async def works(who):
+        await asyncio.sleep(2.0)
+        said.append((who, loop.time()))
+
+    one, other = Process(loop, 1), Process(loop, 2)
+    one.spawn(blocks(one))
+    one.spawn(works("one"))
+    other.spawn(works("other"))
+    await asyncio.sleep(20.0)
+    assert said == [("other", 2.0), ("one", 6.0)]
 
 
 def test_the_order_of_what_is_ready_is_drawn():
@@ -220,39 +228,35 @@ def test_the_order_of_what_is_ready_is_drawn():
     assert len({tuple(order(True, seed)) for seed in range(20)}) > 10
 
 
-def test_timers_come_in_their_order_and_not_if_they_are_cancelled():
-    async def main(loop):
-        said = []
-        for at in (3.0, 1.0, 2.0):
-            loop.call_later(at, lambda at=at: said.append((at, loop.time())))
-        loop.call_later(1.5, said.append, "cancelled").cancel()
-        loop.call_soon(said.append, "cancelled").cancel()
-        await asyncio.sleep(5.0)
-        assert said == [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]
-
-    simulated(main)
+@on(simulated)
+async def test_timers_come_in_their_order_and_not_if_they_are_cancelled(loop):
+    said = []
+    for at in (3.0, 1.0, 2.0):
+        loop.call_later(at, lambda at=at: said.append((at, loop.time())))
+    loop.call_later(1.5, said.append, "cancelled").cancel()
+    loop.call_soon(said.append, "cancelled").cancel()
+    await asyncio.sleep(5.0)
+    assert said == [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]
 
 
-def test_a_process_may_die_between_a_call_in_a_thread_and_its_answer():
-    async def main(loop):
-        said = []
-        loop.call_s = lambda: 2.0
+@on(simulated)
+async def test_a_process_may_die_between_a_call_in_a_thread_and_its_answer(loop):
+    said = []
+    loop.call_s = lambda: 2.0
 
-        async def works():
-            await asyncio.to_thread(said.append, "done")
-            said.append("told")
+    async def works():
+        await asyncio.to_thread(said.append, "done")
+        said.append("told")
 
-        for dies_s, left in ((0.5, []), (1.5, ["done"]), (2.5, ["done", "told"])):
-            said.clear()
-            process = Process(loop, 1)
-            process.spawn(works())
-            await asyncio.sleep(dies_s)
-            process.kill()
-            await asyncio.sleep(10.0)
-            # What a thread has handed to the system happens; its process hears nothing.
-            assert said == (left if dies_s > 1 else [])
-
-    simulated(main)
+    for dies_s, left in ((0.5, []), (1.5, ["done"]), (2.5, ["done", "told"])):
+        said.clear()
+        process = Process(loop, 1)
+        process.spawn(works())
+        await asyncio.sleep(dies_s)
+        process.kill()
+        await asyncio.sleep(10.0)
+        # What a thread has handed to the system happens; its process hears nothing.
+        assert said == (left if dies_s > 1 else [])
 
 
 # ---------------------------------------------------------------- Redis, and its threads
@@ -308,79 +312,74 @@ def stored(main, **options):
     return simulated(whole)
 
 
-def test_a_row_goes_when_its_time_is_over_by_the_clock_of_redis():
-    async def main(store):
-        server = store.server
-        server.execute(["SET", "a", "1", "PX", 5000])
-        assert server.execute(["GET", "a"]) == b"1"
-        assert 4900 <= server.execute(["PTTL", "a"]) <= 5000
-        await asyncio.sleep(4.9)
-        assert server.execute(["GET", "a"]) == b"1"
-        await asyncio.sleep(0.2)
-        assert server.execute(["GET", "a"]) is None
-        assert server.execute(["PTTL", "a"]) == -2
-        server.execute(["SET", "b", "1", "PX", 5000])
-        server.ahead_ns = 10 * 10**9
-        assert server.stored() == set()
-
-    stored(main)
+@on(stored)
+async def test_a_row_goes_when_its_time_is_over_by_the_clock_of_redis(store):
+    server = store.server
+    server.execute(["SET", "a", "1", "PX", 5000])
+    assert server.execute(["GET", "a"]) == b"1"
+    assert 4900 <= server.execute(["PTTL", "a"]) <= 5000
+    await asyncio.sleep(4.9)
+    assert server.execute(["GET", "a"]) == b"1"
+    await asyncio.sleep(0.2)
+    assert server.execute(["GET", "a"]) is None
+    assert server.execute(["PTTL", "a"]) == -2
+    server.execute(["SET", "b", "1", "PX", 5000])
+    server.ahead_ns = 10 * 10**9
+    assert server.stored() == set()
 
 
-def test_a_slot_moves_key_by_key_and_nodes_answer_as_those_of_a_redis_cluster():
+@on(stored, nodes=3)
+async def test_a_slot_moves_key_by_key_and_nodes_answer_as_those_of_a_redis_cluster(store):
     """Those of Valkey answer so, in all but the moment when only the new node has heard."""
+    server = store.server
+    server.draw = SimpleNamespace(choice=lambda some: some[-1])  # it takes 15 s, and goes to the last node
+    server.execute(["SET", "{t}a", "1"], "redis3")
+    server.execute(["SET", "{t}b", "2"], "redis3")
 
-    async def main(store):
-        server = store.server
-        server.draw = SimpleNamespace(choice=lambda some: some[-1])  # it takes 15 s, and goes to the last node
-        server.execute(["SET", "{t}a", "1"], "redis3")
-        server.execute(["SET", "{t}b", "2"], "redis3")
+    def answers(host):
+        commands = [["GET", "{t}a"], ["GET", "{t}b"], ["MGET", "{t}a", "{t}b"], ["MGET", "{t}b", "{t}x"]]
+        commands += [["MGET", "{t}x", "{t}y"], ["EVAL", "return 1", 2, "{t}a", "{t}b"]]
+        return [f"{each}" if isinstance(each, ResponseError) else each for each in map(said(host), commands)]
 
-        def answers(host):
-            commands = [["GET", "{t}a"], ["GET", "{t}b"], ["MGET", "{t}a", "{t}b"], ["MGET", "{t}b", "{t}x"]]
-            commands += [["MGET", "{t}x", "{t}y"], ["EVAL", "return 1", 2, "{t}a", "{t}b"]]
-            return [f"{each}" if isinstance(each, ResponseError) else each for each in map(said(host), commands)]
+    def said(host):
+        return lambda command: server.execute(command, host)
 
-        def said(host):
-            return lambda command: server.execute(command, host)
+    def shown(host):
+        first = server.execute(["CLUSTER", "SLOTS"], host)
+        assert [each[0] for each in first[1:]] == [each[1] + 1 for each in first[:-1]]  # no gaps
+        assert (first[0][0], first[-1][1]) == (0, 16_383)
+        return [owner for low, high, owner in first if low <= 15_891 <= high]
 
-        def shown(host):
-            first = server.execute(["CLUSTER", "SLOTS"], host)
-            assert [each[0] for each in first[1:]] == [each[1] + 1 for each in first[:-1]]  # no gaps
-            assert (first[0][0], first[-1][1]) == (0, 16_383)
-            return [owner for low, high, owner in first if low <= 15_891 <= high]
-
-        there = [b"1", b"2", [b"1", b"2"], [b"2", None], [None, None], 1]
-        ask, moved, again = "15891 redis2:6379", "15891 {}:6379", "Multiple keys request during rehashing of slot"
-        assert answers("redis3") == there
-        assert answers("redis2") == answers("redis") == [moved.format("redis3")] * 6
-        server.move_slot()
-        server.move_slot()  # no other slot has keys
-        await asyncio.sleep(1.0)
-        assert answers("redis3") == [b"1", b"2", [b"1", b"2"], again, ask, 1]
-        await asyncio.sleep(3.0)  # a has gone
-        assert answers("redis3") == [ask, b"2", again, again, ask, again]
-        assert type(server.execute(["GET", "{t}a"], "redis3")) is AskError
-        await asyncio.sleep(6.0)  # b, too
-        assert answers("redis3") == [ask] * 6
-        assert answers("redis2") == answers("redis") == [moved.format("redis3")] * 6
-        await asyncio.sleep(5.5)
-        assert answers("redis3") == [ask] * 6
-        assert answers("redis2") == there
-        assert shown("redis2") == [[b"redis2", 6379]]
-        assert shown("redis") == shown("redis3") == [[b"redis3", 6379]]
-        await asyncio.sleep(1.5)
-        assert answers("redis3") == answers("redis") == [moved.format("redis2")] * 6
-        assert type(server.execute(["GET", "{t}a"], "redis3")) is MovedError
-        assert answers("redis2") == there
-        assert shown("redis") == shown("redis3") == [[b"redis2", 6379]]
-        server.move_slot()  # it may move again
-        assert answers("redis2")[3:5] == [again, "15891 redis3:6379"]
-        assert {what for what in server.met if "Error" in what} >= {
-            "redis: MovedError | {t}a",
-            "redis: AskError | {t}a",
-        }
-
-    stored(main, nodes=3)
+    there = [b"1", b"2", [b"1", b"2"], [b"2", None], [None, None], 1]
+    ask, moved, again = "15891 redis2:6379", "15891 {}:6379", "Multiple keys request during rehashing of slot"
+    assert answers("redis3") == there
+    assert answers("redis2") == answers("redis") == [moved.format("redis3")] * 6
+    server.move_slot()
+    server.move_slot()  # no other slot has keys
+    await asyncio.sleep(1.0)
+    assert answers("redis3") == [b"1", b"2", [b"1", b"2"], again, ask, 1]
+    await asyncio.sleep(3.0)  # a has gone
+    assert answers("redis3") == [ask, b"2", again, again, ask, again]
+    assert type(server.execute(["GET", "{t}a"], "redis3")) is AskError
+    await asyncio.sleep(6.0)  # b, too
+    assert answers("redis3") == [ask] * 6
+    assert answers("redis2") == answers("redis") == [moved.format("redis3")] * 6
+    await asyncio.sleep(5.5)
+    assert answers("redis3") == [ask] * 6
+    assert answers("redis2") == there
+    assert shown("redis2") == [[b"redis2", 6379]]
+    assert shown("redis") == shown("redis3") == [[b"redis3", 6379]]
+    await asyncio.sleep(1.5)
+    assert answers("redis3") == answers("redis") == [moved.format("redis2")] * 6
+    assert type(server.execute(["GET", "{t}a"], "redis3")) is MovedError
+    assert answers("redis2") == there
+    assert shown("redis") == shown("redis3") == [[b"redis2", 6379]]
+    server.move_slot()  # it may move again
+    assert answers("redis2")[3:5] == [again, "15891 redis3:6379"]
+    assert {what for what in server.met if "Error" in what} >= {
+        "redis: MovedError | {t}a",
+        "redis: AskError | {t}a",
+    }
 
 
 FENCE, OWNER, TABLE = b"{s/1}:fence", b"{s/1}:owner", b"{s}:table"
@@ -395,247 +394,221 @@ def committed(server, who, number, value):
     return server.execute(["EVAL", COMMIT, 2, FENCE, b"{s/1}:k:a", who * 4, number - 1, number, value])
 
 
-def test_who_takes_a_prefix_is_told_and_nobody_else_writes_there():
-    async def main(store):
-        server = store.server
-        assert acquired(server, b"a") == 0
-        assert committed(server, b"a", 1, b"1") == b"DONE"
-        assert acquired(server, b"b")[0] == b'{"id":"a"}'
-        await asyncio.sleep(6.0)
-        assert acquired(server, b"b") == 1
-        assert store.taken == [FENCE, FENCE]
-        assert committed(server, b"a", 2, b"2") == b"TAKEN"
-        assert store.failures == []
-        server.rows[FENCE] = b"aaaa 1", None  # as if the fence were not there
-        assert committed(server, b"a", 2, b"2") == b"DONE"
-        assert "another process has taken" in str(store.failures[0])
-
-    stored(main)
+@on(stored)
+async def test_who_takes_a_prefix_is_told_and_nobody_else_writes_there(store):
+    server = store.server
+    assert acquired(server, b"a") == 0
+    assert committed(server, b"a", 1, b"1") == b"DONE"
+    assert acquired(server, b"b")[0] == b'{"id":"a"}'
+    await asyncio.sleep(6.0)
+    assert acquired(server, b"b") == 1
+    assert store.taken == [FENCE, FENCE]
+    assert committed(server, b"a", 2, b"2") == b"TAKEN"
+    assert store.failures == []
+    server.rows[FENCE] = b"aaaa 1", None  # as if the fence were not there
+    assert committed(server, b"a", 2, b"2") == b"DONE"
+    assert "another process has taken" in str(store.failures[0])
 
 
-def test_a_shard_that_the_table_gives_away_is_told():
-    async def main(store):
-        script = b"redis.call('HSET', KEYS[1], 's:1', ARGV[1]) return {'s:1'}"
-        for who in ("a", "a", "b"):
-            store.server.execute(["EVAL", script, 1, TABLE, who])
-        assert store.moved == [(1, "", "a"), (1, "a", "b")]
-
-    stored(main)
+@on(stored)
+async def test_a_shard_that_the_table_gives_away_is_told(store):
+    script = b"redis.call('HSET', KEYS[1], 's:1', ARGV[1]) return {'s:1'}"
+    for who in ("a", "a", "b"):
+        store.server.execute(["EVAL", script, 1, TABLE, who])
+    assert store.moved == [(1, "", "a"), (1, "a", "b")]
 
 
-def test_the_answer_of_a_command_is_that_of_its_script():
-    async def main(store):
-        script = b"redis.call('HSET', KEYS[1], 'a', ARGV[1], 'b', 2) redis.call('HDEL', KEYS[1], 'b') " + (
-            b"return {redis.call('HGETALL', KEYS[1]), redis.call('HGET', KEYS[1], 'c'), 7, redis.pcall('CLUSTER').err}"
-        )
-        found = store.server.execute(["EVAL", script, 1, "t", "x"])
-        assert found[:3] == [[b"a", b"x"], None, 7]
-        assert b"cluster support disabled" in found[3]
-        assert store.server.execute(["UNLINK", "t", "u"]) == 1
-
-    stored(main)
+@on(stored)
+async def test_the_answer_of_a_command_is_that_of_its_script(store):
+    script = b"redis.call('HSET', KEYS[1], 'a', ARGV[1], 'b', 2) redis.call('HDEL', KEYS[1], 'b') " + (
+        b"return {redis.call('HGETALL', KEYS[1]), redis.call('HGET', KEYS[1], 'c'), 7, redis.pcall('CLUSTER').err}"
+    )
+    found = store.server.execute(["EVAL", script, 1, "t", "x"])
+    assert found[:3] == [[b"a", b"x"], None, 7]
+    assert b"cluster support disabled" in found[3]
+    assert store.server.execute(["UNLINK", "t", "u"]) == 1
 
 
-def test_commands_that_fail_have_been_executed_or_not():
-    async def main(store):
-        one = Process(store.loop, 1)
-        for at, (fault, heard, there) in enumerate(
-            [
-                ("request lost", TimeoutError, None),
-                ("answer lost", TimeoutError, b"v"),
-                ("restarts", ConnectionError, None),
-                ("answer late", "OK", b"v"),
-                ("late", "OK", b"v"),
-            ]
-        ):
-            store.server.faults = {store.server.commands + 1: fault}
-            began_s = store.loop.time()
-            assert await store.by(one, ("SET", f"k{at}", "v")) == [heard], fault
-            assert store.server.execute(["GET", f"k{at}"]) == there, fault
-            if "late" in fault:
-                assert store.loop.time() - began_s >= 0.2
-            await asyncio.sleep(20.0)
-        assert store.server.met["redis: late | SET"] == 1
-        assert sum("Redis, at command" in each for each in store.told) == 5
-
-    stored(main)
-
-
-def test_a_late_command_is_executed_after_its_sender_gave_up():
-    async def main(store):
-        store.server.faults = {1: "late"}
-        assert await store.by(Process(store.loop, 1), ("SET", "a", "v"), timeout_s=0.1) == [TimeoutError]
-        assert store.server.execute(["GET", "a"]) is None
-        await asyncio.sleep(50.0)
-        assert store.server.execute(["GET", "a"]) == b"v"
-
-    stored(main)
-
-
-def test_a_machine_that_is_cut_off_reaches_nothing_and_another_one_does():
-    async def main(store):
-        one, other = Process(store.loop, 1, machine=1), Process(store.loop, 2, machine=2)
-        store.server.cut = {1: store.loop.time() + 60.0}
-        assert await store.by(one, ("GET", "a")) == [TimeoutError]
-        assert await store.by(other, ("GET", "a")) == [None]
-        store.server.heal()
-        assert await store.by(one, ("GET", "a")) == [None]
-
-    stored(main)
-
-
-def test_a_machine_that_fades_hears_late_and_then_sends_into_nothing():
-    async def main(store):
-        one = Process(store.loop, 1, machine=1)
-        store.server.faults = {1: "fades"}
+@on(stored)
+async def test_commands_that_fail_have_been_executed_or_not(store):
+    one = Process(store.loop, 1)
+    for at, (fault, heard, there) in enumerate(
+        [
+            ("request lost", TimeoutError, None),
+            ("answer lost", TimeoutError, b"v"),
+            ("restarts", ConnectionError, None),
+            ("answer late", "OK", b"v"),
+            ("late", "OK", b"v"),
+        ]
+    ):
+        store.server.faults = {store.server.commands + 1: fault}
         began_s = store.loop.time()
-        assert await store.by(one, ("SET", "a", "1")) == ["OK"]
-        assert store.loop.time() - began_s > 1.4
-        await asyncio.sleep(8.0)
-        assert await store.by(one, ("SET", "a", "2"), timeout_s=1.0) == [TimeoutError]
-        assert store.server.execute(["GET", "a"]) == b"1"
-
-    stored(main)
-
-
-def test_a_server_that_restarts_ends_connections_and_is_away_for_a_while():
-    async def main(store):
-        one, server = Process(store.loop, 1), store.server
-        server.restart()
-        assert server.up_s > store.loop.time()
-        assert await store.by(one, ("GET", "a")) == [ConnectionError]
-        await asyncio.sleep(15.0)
-        assert await store.by(one, ("GET", "a")) == [None]
-        server.faults = {server.commands + 2: "restarts"}
-        assert (await store.by(one, ("GET", "a"), ("GET", "a"), timeout_s=2.0))[1] is ConnectionError
-
-    stored(main)
+        assert await store.by(one, ("SET", f"k{at}", "v")) == [heard], fault
+        assert store.server.execute(["GET", f"k{at}"]) == there, fault
+        if "late" in fault:
+            assert store.loop.time() - began_s >= 0.2
+        await asyncio.sleep(20.0)
+    assert store.server.met["redis: late | SET"] == 1
+    assert sum("Redis, at command" in each for each in store.told) == 5
 
 
-def test_a_replica_that_takes_over_has_what_was_waited_for_and_perhaps_no_more():
-    async def main(store):
-        server = store.server
-        acquired(server, b"a")
-        server.execute(["SET", "a", "1"])
-        assert server.execute(["WAITAOF", 1, 1, 100]) == [1, 1]
-        server.lags_until_s = store.loop.time() + 10.0
-        server.execute(["SET", "a", "2"])
-        assert server.execute(["WAITAOF", 1, 1, 100]) == [1, 0]
-        store.taken.clear()
-        server.fail_over()
-        assert server.execute(["GET", "a"]) == b"1"
-        assert server.went_back
-        assert store.taken == [FENCE], "who had it in memory is told that it is lost"
-        server.execute(["SET", "a", "3"])
-        assert server.execute(["WAITAOF", 1, 1, 100]) == [1, 1]
-        server.fail_over()
-        assert server.execute(["GET", "a"]) == b"3"
-
-    stored(main, replicas=1)
+@on(stored)
+async def test_a_late_command_is_executed_after_its_sender_gave_up(store):
+    store.server.faults = {1: "late"}
+    assert await store.by(Process(store.loop, 1), ("SET", "a", "v"), timeout_s=0.1) == [TimeoutError]
+    assert store.server.execute(["GET", "a"]) is None
+    await asyncio.sleep(50.0)
+    assert store.server.execute(["GET", "a"]) == b"v"
 
 
-def test_a_redis_that_syncs_each_second_may_lose_two_seconds_and_no_more():
-    async def main(store):
-        server, lost = store.server, []
-        server.everysec, server.lost = True, lost.append
-        server.marks = lambda: server.rows.get(b"a", (b"0", None))[0]
-        found = set()
-        for _ in range(30):
-            for number in range(8):
-                server.execute(["SET", "a", number])
-                await asyncio.sleep(0.5)
-            server.lose()
-            found.add(int(server.execute(["GET", "a"])))
-            assert int(lost[-1]) == int(server.execute(["GET", "a"])), "what is noted is of the same moment"
-        assert min(found) >= 2
-        assert len(found) > 2
-
-    stored(main)
+@on(stored)
+async def test_a_machine_that_is_cut_off_reaches_nothing_and_another_one_does(store):
+    one, other = Process(store.loop, 1, machine=1), Process(store.loop, 2, machine=2)
+    store.server.cut = {1: store.loop.time() + 60.0}
+    assert await store.by(one, ("GET", "a")) == [TimeoutError]
+    assert await store.by(other, ("GET", "a")) == [None]
+    store.server.heal()
+    assert await store.by(one, ("GET", "a")) == [None]
 
 
-def test_a_wait_that_is_shorter_than_a_clock_can_say_ends():
-    async def main(store):
-        machine, waits = store.machine, 0
+@on(stored)
+async def test_a_machine_that_fades_hears_late_and_then_sends_into_nothing(store):
+    one = Process(store.loop, 1, machine=1)
+    store.server.faults = {1: "fades"}
+    began_s = store.loop.time()
+    assert await store.by(one, ("SET", "a", "1")) == ["OK"]
+    assert store.loop.time() - began_s > 1.4
+    await asyncio.sleep(8.0)
+    assert await store.by(one, ("SET", "a", "2"), timeout_s=1.0) == [TimeoutError]
+    assert store.server.execute(["GET", "a"]) == b"1"
 
-        def work():
-            nonlocal waits
-            end_s = machine.now_s() + 1e-14
-            while machine.now_s() < end_s and waits < 10:
-                machine.threading.Event().wait(end_s - machine.now_s())
-                waits += 1
 
-        async def begin():
+@on(stored)
+async def test_a_server_that_restarts_ends_connections_and_is_away_for_a_while(store):
+    one, server = Process(store.loop, 1), store.server
+    server.restart()
+    assert server.up_s > store.loop.time()
+    assert await store.by(one, ("GET", "a")) == [ConnectionError]
+    await asyncio.sleep(15.0)
+    assert await store.by(one, ("GET", "a")) == [None]
+    server.faults = {server.commands + 2: "restarts"}
+    assert (await store.by(one, ("GET", "a"), ("GET", "a"), timeout_s=2.0))[1] is ConnectionError
+
+
+@on(stored, replicas=1)
+async def test_a_replica_that_takes_over_has_what_was_waited_for_and_perhaps_no_more(store):
+    server = store.server
+    acquired(server, b"a")
+    server.execute(["SET", "a", "1"])
+    assert server.execute(["WAITAOF", 1, 1, 100]) == [1, 1]
+    server.lags_until_s = store.loop.time() + 10.0
+    server.execute(["SET", "a", "2"])
+    assert server.execute(["WAITAOF", 1, 1, 100]) == [1, 0]
+    store.taken.clear()
+    server.fail_over()
+    assert server.execute(["GET", "a"]) == b"1"
+    assert server.went_back
+    assert store.taken == [FENCE], "who had it in memory is told that it is lost"
+    server.execute(["SET", "a", "3"])
+    assert server.execute(["WAITAOF", 1, 1, 100]) == [1, 1]
+    server.fail_over()
+    assert server.execute(["GET", "a"]) == b"3"
+
+
+@on(stored)
+async def test_a_redis_that_syncs_each_second_may_lose_two_seconds_and_no_more(store):
+    server, lost = store.server, []
+    server.everysec, server.lost = True, lost.append
+    server.marks = lambda: server.rows.get(b"a", (b"0", None))[0]
+    found = set()
+    for _ in range(30):
+        for number in range(8):
+            server.execute(["SET", "a", number])
+            await asyncio.sleep(0.5)
+        server.lose()
+        found.add(int(server.execute(["GET", "a"])))
+        assert int(lost[-1]) == int(server.execute(["GET", "a"])), "what is noted is of the same moment"
+    assert min(found) >= 2
+    assert len(found) > 2
+
+
+@on(stored)
+async def test_a_wait_that_is_shorter_than_a_clock_can_say_ends(store):
+    machine, waits = store.machine, 0
+
+    def work():
+        nonlocal waits
+        end_s = machine.now_s() + 1e-14
+        while machine.now_s() < end_s and waits < 10:
+            machine.threading.Event().wait(end_s - machine.now_s())
+            waits += 1
+
+    async def begin():
+        machine.run(work)
+
+    process = Process(store.loop, 1)
+    process.slept_s = 3990.0
+    await asyncio.sleep(4000.0)
+    process.spawn(begin())
+    await asyncio.sleep(1.0)
+    assert waits == 1
+
+
+@on(stored)
+async def test_threads_wait_for_each_other_and_no_longer_than_they_say(store):
+    machine, said = store.machine, []
+    event, lock = machine.threading.Event(), machine.threading.Lock()
+
+    def waits():
+        with lock:
+            said.append(("timed out", event.wait(2.0), machine.now_s()))
+            said.append(("woken", event.wait(100.0), machine.now_s()))
+
+    def sets():
+        machine.sleep(5.0)
+        event.set()
+
+    def after():
+        machine.sleep(1.0)
+        said.append(("not had", lock.acquire(timeout=0.5), machine.now_s()))
+        with lock:
+            said.append(("had", True, machine.now_s()))
+
+    async def begin():
+        for work in (waits, sets, after):
             machine.run(work)
 
-        process = Process(store.loop, 1)
-        process.slept_s = 3990.0
-        await asyncio.sleep(4000.0)
-        process.spawn(begin())
-        await asyncio.sleep(1.0)
-        assert waits == 1
+    Process(store.loop, 1).spawn(begin())
+    await asyncio.sleep(10.0)
+    assert said == [
+        ("not had", False, 1.5),
+        ("timed out", False, 2.0),
+        ("woken", True, 5.0),
+        ("had", True, 5.0),
+    ]
 
-    stored(main)
 
+@on(stored)
+async def test_a_thread_dies_with_its_process_and_a_machine_that_sleeps_has_not_seen_time_pass(store):
+    machine, said = store.machine, []
 
-def test_threads_wait_for_each_other_and_no_longer_than_they_say():
-    async def main(store):
-        machine, said = store.machine, []
-        event, lock = machine.threading.Event(), machine.threading.Lock()
-
-        def waits():
-            with lock:
-                said.append(("timed out", event.wait(2.0), machine.now_s()))
-                said.append(("woken", event.wait(100.0), machine.now_s()))
-
-        def sets():
-            machine.sleep(5.0)
-            event.set()
-
-        def after():
+    def works():
+        for _ in range(4):
             machine.sleep(1.0)
-            said.append(("not had", lock.acquire(timeout=0.5), machine.now_s()))
-            with lock:
-                said.append(("had", True, machine.now_s()))
+            said.append(round(machine.now_s(), 3))
 
-        async def begin():
-            for work in (waits, sets, after):
-                machine.run(work)
+    async def begin():
+        machine.run(works)
 
-        Process(store.loop, 1).spawn(begin())
-        await asyncio.sleep(10.0)
-        assert said == [
-            ("not had", False, 1.5),
-            ("timed out", False, 2.0),
-            ("woken", True, 5.0),
-            ("had", True, 5.0),
-        ]
-
-    stored(main)
-
-
-def test_a_thread_dies_with_its_process_and_a_machine_that_sleeps_has_not_seen_time_pass():
-    async def main(store):
-        machine, said = store.machine, []
-
-        def works():
-            for _ in range(4):
-                machine.sleep(1.0)
-                said.append(round(machine.now_s(), 3))
-
-        async def begin():
-            machine.run(works)
-
-        one = Process(store.loop, 1)
-        one.spawn(begin())
-        await asyncio.sleep(1.5)
-        store.loop.stop_process(one, 100.0, sleeps=True)
-        await asyncio.sleep(101.0)
-        assert said == [1.0, 1.5, 2.5]
-        one.kill()
-        await asyncio.sleep(10.0)
-        assert said == [1.0, 1.5, 2.5]
-
-    stored(main)
+    one = Process(store.loop, 1)
+    one.spawn(begin())
+    await asyncio.sleep(1.5)
+    store.loop.stop_process(one, 100.0, sleeps=True)
+    await asyncio.sleep(101.0)
+    assert said == [1.0, 1.5, 2.5]
+    one.kill()
+    await asyncio.sleep(10.0)
+    assert said == [1.0, 1.5, 2.5]
 
 
 # ---------------------------------------------------------------- the network between processes
@@ -692,16 +665,14 @@ def between(main):
     simulated(whole)
 
 
-def test_messages_arrive_in_order_also_where_one_is_late():
-    async def main(peers):
-        peers.network.faults = {3: "late"}
-        peers.says(*[b"%d" % number for number in range(20)])
-        await asyncio.sleep(0.4)
-        assert len(peers.got) < 5
-        await asyncio.sleep(60.0)
-        assert peers.got == peers.heard == [b"%d" % number for number in range(20)]
-
-    between(main)
+@on(between)
+async def test_messages_arrive_in_order_also_where_one_is_late(peers):
+    peers.network.faults = {3: "late"}
+    peers.says(*[b"%d" % number for number in range(20)])
+    await asyncio.sleep(0.4)
+    assert len(peers.got) < 5
+    await asyncio.sleep(60.0)
+    assert peers.got == peers.heard == [b"%d" % number for number in range(20)]
 
 
 def test_a_stream_that_is_cut_breaks_for_both_and_a_message_may_have_arrived():
@@ -721,60 +692,52 @@ def test_a_stream_that_is_cut_breaks_for_both_and_a_message_may_have_arrived():
     assert set(arrived) == {0, 1}
 
 
-def test_two_machines_that_are_apart_find_out_after_keepalive_and_others_reach_each_other():
-    async def main(peers):
-        peers.network.cut[frozenset((1, 2))] = peers.loop.time() + 90.0
-        peers.says(b"word")
-        await asyncio.sleep(200.0)
-        assert peers.got == []
-        assert peers.heard[-1][0] is grpc.StatusCode.UNAVAILABLE
-        peers.network.cut = {frozenset((1, 3)): peers.loop.time() + 90.0}
-        peers.says(b"word")
-        await asyncio.sleep(5.0)
-        assert peers.got == [b"word"]
-
-    between(main)
+@on(between)
+async def test_two_machines_that_are_apart_find_out_after_keepalive_and_others_reach_each_other(peers):
+    peers.network.cut[frozenset((1, 2))] = peers.loop.time() + 90.0
+    peers.says(b"word")
+    await asyncio.sleep(200.0)
+    assert peers.got == []
+    assert peers.heard[-1][0] is grpc.StatusCode.UNAVAILABLE
+    peers.network.cut = {frozenset((1, 3)): peers.loop.time() + 90.0}
+    peers.says(b"word")
+    await asyncio.sleep(5.0)
+    assert peers.got == [b"word"]
 
 
-def test_a_short_partition_holds_messages_back():
-    async def main(peers):
-        peers.network.cut[frozenset((1, 2))] = peers.loop.time() + 8.0
-        peers.says(b"word")
-        await asyncio.sleep(7.0)
-        assert peers.got == []
-        await asyncio.sleep(5.0)
-        assert peers.heard == [b"word"]
-
-    between(main)
+@on(between)
+async def test_a_short_partition_holds_messages_back(peers):
+    peers.network.cut[frozenset((1, 2))] = peers.loop.time() + 8.0
+    peers.says(b"word")
+    await asyncio.sleep(7.0)
+    assert peers.got == []
+    await asyncio.sleep(5.0)
+    assert peers.heard == [b"word"]
 
 
-def test_streams_of_a_process_that_dies_break_and_nobody_reaches_it():
-    async def main(peers):
-        peers.says(b"word")
-        await asyncio.sleep(1.0)
-        peers.other.kill()
-        peers.network.died(peers.other)
-        await asyncio.sleep(1.0)
-        assert peers.heard[0] == b"word"
-        assert peers.heard[-1][0] is grpc.StatusCode.UNAVAILABLE
-        peers.says(b"again")
-        await asyncio.sleep(1.0)
-        assert peers.got == [b"word"]
-        assert len(peers.heard) == 3
-
-    between(main)
+@on(between)
+async def test_streams_of_a_process_that_dies_break_and_nobody_reaches_it(peers):
+    peers.says(b"word")
+    await asyncio.sleep(1.0)
+    peers.other.kill()
+    peers.network.died(peers.other)
+    await asyncio.sleep(1.0)
+    assert peers.heard[0] == b"word"
+    assert peers.heard[-1][0] is grpc.StatusCode.UNAVAILABLE
+    peers.says(b"again")
+    await asyncio.sleep(1.0)
+    assert peers.got == [b"word"]
+    assert len(peers.heard) == 3
 
 
-def test_messages_that_write_have_faults_of_their_own():
-    async def main(peers):
-        peers.network.faults_of = {("write", 2): "dies: receiver", ("write", 1): "stands still: sender"}
-        peers.says(b"other", b"\xa5write 1", b"other", b"\xa5write 2")
-        await asyncio.sleep(5.0)
-        # The echo counts, too: what is written, and what is answered to that.
-        assert peers.struck[0] == (1, "stands still")
-        assert peers.struck[1][1] == "dies"
-
-    between(main)
+@on(between)
+async def test_messages_that_write_have_faults_of_their_own(peers):
+    peers.network.faults_of = {("write", 2): "dies: receiver", ("write", 1): "stands still: sender"}
+    peers.says(b"other", b"\xa5write 1", b"other", b"\xa5write 2")
+    await asyncio.sleep(5.0)
+    # The echo counts, too: what is written, and what is answered to that.
+    assert peers.struck[0] == (1, "stands still")
+    assert peers.struck[1][1] == "dies"
 
 
 # ---------------------------------------------------------------- the world
@@ -830,59 +793,42 @@ def test_folds_are_by_time_and_of_all_that_they_say():
 NONE = {"faults": (), "steps": 10, "callers": (0, 1)}
 
 
-def test_entries_that_are_lost_behind_everybodys_back_are_found_at_the_end(monkeypatch):
-    """Each of the last checks fails by itself."""
-    from tests.simulation import single
-
-    async def loses(world, what, name="kept"):
-        await compared(world, what)
-        window = (await world.serving()).storage.find(name)
-        window.bulk_evict(10**12)
-
-    monkeypatch.setattr(single, "compared", loses)
-    outcome = run(scenario_of(41, **NONE))
-    assert outcome.failure is not None
-
-
 def scenario_of(seed, **changes):
-    from dataclasses import replace
-
     return replace(of_seed(seed), **changes)
 
 
-def test_what_is_left_in_the_store_is_found(monkeypatch):
-    from tests.simulation import single
+async def loses(world, what, name="kept"):
+    await compared(world, what)
+    (await world.serving()).storage.find(name).bulk_evict(10**12)
 
-    async def leaves(world, what):
-        world.disk.values[b"block/99/1"] = b"left"
 
-    monkeypatch.setattr(single, "all_forms", leaves)
+async def leaves_in_the_store(world, what):
+    world.disk.values[b"block/99/1"] = b"left"
+
+
+async def leaves_in_memory(world, what):
+    (await world.serving()).storage.store.session._unstored_bytes += 7
+
+
+async def waits(storage):
+    await asyncio.sleep(10**9)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "does", "told"),
+    [
+        (single, "compared", loses, ""),
+        (single, "all_forms", leaves_in_the_store, "the store has still [b'block/99/1']"),
+        (single, "all_forms", leaves_in_memory, "memory has still {'bytes that are not stored': 7}"),
+        (Storage, "start", waits, "recovery does not end"),
+    ],
+)
+def test_what_is_wrong_behind_everybodys_back_is_found_at_the_end(monkeypatch, where, name, does, told):
+    """Each of the last checks fails by itself."""
+    monkeypatch.setattr(where, name, does)
     outcome = run(scenario_of(41, **NONE))
     assert outcome.failure is not None
-    assert "the store has still [b'block/99/1']" in outcome.failure
-
-
-def test_what_is_left_in_memory_is_found(monkeypatch):
-    from tests.simulation import single
-
-    async def leaves(world, what):
-        (await world.serving()).storage.store.session._unstored_bytes += 7
-
-    monkeypatch.setattr(single, "all_forms", leaves)
-    outcome = run(scenario_of(41, **NONE))
-    assert "memory has still {'bytes that are not stored': 7}" in outcome.failure
-
-
-def test_a_recovery_that_does_not_end_is_found(monkeypatch):
-    from sash.durability.storage import Storage
-
-    async def waits(self):
-        await asyncio.sleep(10**9)
-
-    monkeypatch.setattr(Storage, "start", waits)
-    outcome = run(scenario_of(41, **NONE))
-    assert outcome.failure is not None
-    assert "recovery does not end" in outcome.failure
+    assert told in outcome.failure
 
 
 def test_a_call_that_is_lost_delayed_or_late_ends_as_its_caller_hears():

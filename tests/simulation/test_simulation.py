@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import itertools
@@ -14,7 +15,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 
 import pytest
@@ -121,18 +121,157 @@ def test_a_smaller_scenario_draws_what_the_larger_one_draws():
 # ---------------------------------------------------------------- the checker
 
 
-ONE, TWO, THREE = ("a", 1, 11), ("a", 2, 12), ("a", 3, 13)
+ONE, TWO, THREE, LATE = ENTRIES = ("a", 1, 11), ("a", 2, 12), ("a", 3, 13), ("a", 20, 14)
+HISTORIES = {
+    "what is acknowledged is there": ["a: insert 1; a = 1; ! sees"],
+    "what is refused is absent": ["a: insert 1; a refused; ! sees 1"],
+    "what was seen cannot be refused": ["a: insert 1; sees 1; ! a refused"],
+    "perhaps is one of the two, and stays so": [
+        "a: insert 1; a lost; died; sees; ! sees 1",
+        "a: insert 1; a lost; died; sees 1; ! sees",
+    ],
+    "what is lost may take effect later, until its process dies": [
+        "a: insert 1; a lost; sees; sees 1; b: evict 0; b = 1; ! sees 1",
+    ],
+    "what is fenced may have come after a call that still goes on": [
+        "a: insert 1; b: evict 0; a lost; a fenced; b = 0; sees 1",
+    ],
+    "what is fenced takes no effect later": ["a: insert 1; a lost; a fenced; sees; ! sees 1"],
+    "what is served and not confirmed may be lost with memory, and takes no effect later": [
+        "a: insert 1; a lost; sees 1; a served; sees 1; died; sees; ! sees 1",
+        "a: insert 1; a lost; sees 1; a served; sees 1; b: evict 5; b = 0; died; sees 1",
+        "a: insert 1; a lost; sees; a served; sees; ! sees 1",
+    ],
+    "what a reader saw before it was durable may be lost with memory, and come again": [
+        "a: insert 1; sees 1; forgot; sees; a lost; died; sees",
+        "a: insert 1; sees 1; forgot; sees; a = 1; sees 1",
+    ],
+    "what is acknowledged is never lost with memory, nor what came before it": [
+        # The one that is not acknowledged may have come after it.
+        "a: insert 1; b: insert 2; a lost; r: read 1; r sees 1; b = 1; forgot; sees 2",
+        "a: insert 1; a lost; sees 1; b: insert 2; b = 1; forgot; ! sees 2",
+    ],
+    "what came before an acknowledged write survives, whatever comes after it": [
+        "a: insert 1; a lost; sees 1; b: insert 2; b = 1; c: insert 3; c lost; sees 1 2 3; died; sees 1 2; ! sees 2",
+        "a: insert 1; a lost; sees 1; b: insert 2; b = 1; c: insert 3; c lost; sees 1 2 3; died; sees 1 2 3; ! sees 2",
+    ],
+    "what was evicted for good does not come again": [
+        # So the entry was there, and that is durable, too.
+        "a: insert 1; a lost; b: evict 0; b = 1; forgot; ! sees 1",
+    ],
+    "cases that differ in what was evicted since are kept": [
+        # b has come by now, or never does; if it has, the answer to a makes it durable.
+        "b: insert 2; b lost; b served; a: insert 1; a = 1; c: evict 0; c lost; c served; sees; died; sees 1 2",
+    ],
+    "what is answered before it is durable is lost with memory from some call on": [
+        "a: insert 1; b: insert 2; a soon; a = 1; b soon; b = 1; sees 1 2; died; sees; ! sees 1 2",
+        "a: insert 1; b: insert 2; a soon; a = 1; b soon; b = 1; sees 1 2; a stored; died; ! sees; sees 1; ! sees 1 2",
+        "a: insert 1; b: insert 2; a soon; a = 1; b soon; b = 1; sees 1 2; a stored; b stored; died; ! sees; ! sees 1",
+        "a: insert 1; b: insert 2; a soon; a = 1; b soon; b = 1; sees 1 2; a stored; b stored; died; sees 1 2; ! sees",
+    ],
+    "what is answered before it is durable is there at once": [
+        "a: insert 1; a soon; a = 1; ! sees",
+        "a: insert 1; a soon; a = any; ! sees",
+        "a: insert 1; a soon; a = 1; sees 1; settled; died; ! sees",
+    ],
+    "who found a window gone may be told so after its deletion is lost with memory": [
+        "a: insert 1; a = 1; b: delete; c: insert 2; b lost; died; c = gone; sees 1",
+    ],
+    # Seed 3758. One that is numbered writes its number, and waits.
+    "a write that limits refuse whole may be answered before what it saw is durable": [
+        "a: insert 1; a lost; b: admit 2; b = [False]; sees 1; died; sees",
+        "a: insert 1; a lost; b: admit_numbered 2; b = [False]; sees 1; died; ! sees",
+    ],
+    "a write of which limits refuse a part is durable, and so is what it saw": [
+        "a: insert 1; a lost; b: admit 4 2; b = [True, False]; died; sees 1; ! sees",
+    ],
+    "a store that goes back has what it had then, and perhaps what was on its way": [
+        "a: insert 1; a = 1; b: insert 2; mark; b = 1; c: insert 3; c = 1; went_back; sees 1; ! sees 1 2",
+        "a: insert 1; a = 1; b: insert 2; mark; b = 1; c: insert 3; c = 1; went_back; sees 1 2; ! sees 1",
+        "a: insert 1; a = 1; mark; went_back; ! sees",
+    ],
+    "an answer that was on its way when the store went back says nothing": [
+        "mark; a: insert 1; r: read 9; went_back; a = 1; r sees 1; sees",
+    ],
+    "memory loses what came last": [
+        "a: insert 1; b: insert 2; a lost; sees 1; b lost; sees 1 2; died; sees 1",
+        "a: insert 1; b: insert 2; a lost; b lost; sees 1 2; died; sees 2",
+        "a: insert 1; b: insert 2; a lost; b lost; sees 1; sees 1 2; died; ! sees 2",
+    ],
+    "what is settled is durable": ["a: insert 1; a lost; sees 1; settled; forgot; ! sees"],
+    "calls at the same time may have either order, and no other": [
+        "a: insert 1; b: evict 0; b = 0; a = 1; sees 1",
+        "a: insert 1; b: evict 0; a = 1; ! b = 2",
+    ],
+    "one window after the other of the same name": [
+        "a: insert 1 2; b: delete; b = 2; a = 2; c: create; c = true; sees",
+    ],
+}
+"""What may happen to a window, and what the checker takes for wrong, `!`.
+
+a: insert 1 2       a call begins, with entries by their numbers; evicts from a time on; reads until a time
+a = 1               it is answered
+a lost              what the world says of it
+sees 1              a question begins, and finds these entries; `r sees 1` is the answer to one that has begun
+died                what happens to the service
+"""
+
+RESULTS = {"any": ANY, "gone": GONE, "true": True, "[False]": "[False]", "[True, False]": "[True, False]"}
 
 
-def began(history, *ops):
-    for op in ops:
-        history.begin(op)
-    return ops
+def entries(numbers):
+    return [ENTRIES[number - 1] for number in numbers]
+
+
+class Told:
+    """Tells a history what the steps of a line say."""
+
+    def __init__(self):
+        self.history, self.ops = window(), {}
+
+    def begin(self, name, verb, *numbers):
+        limit = Limit("n", 9, "<=", 1, None)
+        made = {
+            "insert": lambda: inserting(entries(numbers)),
+            "evict": lambda: evicting(numbers[0], 9, None),
+            "read": lambda: reading(0, numbers[0], ["a"]),
+            "admit": lambda: admitting(entries(numbers), limit),
+            "admit_numbered": lambda: admitting(entries(numbers), limit),
+            "create": creating,
+            "delete": deleting,
+        }
+        op = self.ops[name] = made[verb]()
+        if verb == "admit_numbered":
+            op.idle = frozenset((GONE,))
+        self.history.begin(op)
+
+    def step(self, step):
+        words = step.split()
+        if words[0].endswith(":"):
+            self.begin(words[0][:-1], words[1], *map(int, words[2:]))
+        elif "sees" in words:
+            at = words.index("sees")
+            if not at:
+                self.begin("r", "read", 9)
+            self.history.end(self.ops[words[0] if at else "r"], seen(*entries(map(int, words[at + 1 :]))))
+        elif len(words) > 2:
+            result = step.partition(" = ")[2]
+            self.history.end(self.ops[words[0]], RESULTS[result] if result in RESULTS else int(result))
+        elif words == ["mark"]:
+            self.mark = self.history.mark()
+        elif words == ["went_back"]:
+            self.history.went_back(self.mark)
+        elif len(words) == 1:
+            getattr(self.history, words[0])()
+        elif words[1] == "soon":
+            self.ops[words[0]].soon = True
+        else:
+            getattr(self.history, words[1])(self.ops[words[0]])
 
 
 def window():
-    history = History()
-    (create,) = began(history, creating())
+    history, create = History(), creating()
+    history.begin(create)
     history.end(create, ANY)
     return history
 
@@ -142,175 +281,21 @@ def seen(*entries):
     return len(values), values, max(values, default=None), sum(values)
 
 
-def test_what_is_acknowledged_must_be_there():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.end(insert, 1)
-    (read,) = began(history, reading(0, 9, ["a"]))
+@pytest.mark.parametrize("what", HISTORIES)
+def test_the_checker(what):
+    for line in HISTORIES[what]:
+        told = Told()
+        for step in line.split("; "):
+            with pytest.raises(Contradiction) if step[0] == "!" else contextlib.nullcontext():
+                told.step(step.removeprefix("! "))
+
+
+def test_the_checker_says_how_many_states_it_held():
+    told = Told()
+    told.step("a: insert 1")
+    told.step("a = 1")
     with pytest.raises(Contradiction, match="held one of 1 states"):
-        history.end(read, seen())
-
-
-def test_what_is_refused_must_be_absent():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.refused(insert)
-    (read,) = began(history, reading(0, 9, ["a"]))
-    with pytest.raises(Contradiction):
-        history.end(read, seen(ONE))
-
-
-def test_what_was_seen_cannot_be_refused():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    asked(history, seen(ONE))
-    with pytest.raises(Contradiction):
-        history.refused(insert)
-
-
-def test_perhaps_is_one_of_the_two_and_stays_so():
-    for there in (False, True):
-        history = window()
-        (insert,) = began(history, inserting([ONE]))
-        history.lost(insert)
-        history.died()
-        (read,) = began(history, reading(0, 9, ["a"]))
-        history.end(read, seen(*[ONE] * there))
-        (read,) = began(history, reading(0, 9, ["a"]))
-        with pytest.raises(Contradiction):
-            history.end(read, seen(*[ONE] * (not there)))
-
-
-def test_what_is_lost_may_take_effect_later_until_its_process_dies():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.lost(insert)
-    for answer in (seen(), seen(ONE)):
-        (read,) = began(history, reading(0, 9, ["a"]))
-        history.end(read, answer)
-    (evict,) = began(history, evicting(0, 9, None))
-    history.end(evict, 1)
-    (read,) = began(history, reading(0, 9, ["a"]))
-    with pytest.raises(Contradiction):
-        history.end(read, seen(ONE))
-
-
-def test_what_is_fenced_may_have_come_after_a_call_that_still_goes_on():
-    history = window()
-    insert, evict = began(history, inserting([ONE]), evicting(0, 9, None))
-    history.lost(insert)
-    history.fenced(insert)
-    history.end(evict, 0)
-    (read,) = began(history, reading(0, 9, ["a"]))
-    history.end(read, seen(ONE))
-
-
-def test_what_is_fenced_takes_no_effect_later():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.lost(insert)
-    history.fenced(insert)
-    asked(history, seen())
-    with pytest.raises(Contradiction):
-        asked(history, seen(ONE))
-
-
-def test_what_is_served_and_not_confirmed_may_be_lost_with_memory_and_takes_no_effect_later():
-    for durable in (False, True):
-        history = window()
-        (insert,) = began(history, inserting([ONE]))
-        history.lost(insert)
-        asked(history, seen(ONE))
-        history.served(insert)
-        asked(history, seen(ONE))
-        if durable:
-            (evict,) = began(history, evicting(5, 9, None))
-            history.end(evict, 0)
-        history.died()
-        if durable:
-            asked(history, seen(ONE))
-        else:
-            asked(history, seen())
-            with pytest.raises(Contradiction):
-                asked(history, seen(ONE))
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.lost(insert)
-    asked(history, seen())
-    history.served(insert)
-    asked(history, seen())
-    with pytest.raises(Contradiction):
-        asked(history, seen(ONE))
-
-
-def asked(history, result):
-    (read,) = began(history, reading(0, 9, ["a"]))
-    history.end(read, result)
-
-
-def test_what_a_reader_saw_before_it_was_durable_may_be_lost_with_memory_and_come_again():
-    for again in (False, True):
-        history = window()
-        (insert,) = began(history, inserting([ONE]))
-        asked(history, seen(ONE))
-        history.forgot()
-        asked(history, seen())
-        if again:
-            history.end(insert, 1)
-        else:
-            history.lost(insert)
-            history.died()
-        asked(history, seen(*[ONE] * again))
-
-
-def test_what_is_acknowledged_is_never_lost_with_memory_nor_what_came_before_it():
-    history = window()
-    lost, insert = began(history, inserting([ONE]), inserting([TWO]))
-    history.lost(lost)
-    (read,) = began(history, reading(0, 1, ["a"]))
-    history.end(read, seen(ONE))
-    history.end(insert, 1)
-    history.forgot()
-    asked(history, seen(TWO))  # the one that is not acknowledged may have come after it
-
-    history = window()
-    (lost,) = began(history, inserting([ONE]))
-    history.lost(lost)
-    asked(history, seen(ONE))
-    (insert,) = began(history, inserting([TWO]))
-    history.end(insert, 1)
-    history.forgot()
-    (read,) = began(history, reading(0, 9, ["a"]))
-    with pytest.raises(Contradiction):
-        history.end(read, seen(TWO))
-
-
-def test_what_came_before_an_acknowledged_write_survives_whatever_comes_after_it():
-    for left in ((ONE, TWO), (ONE, TWO, THREE)):
-        history = window()
-        (lost,) = began(history, inserting([ONE]))
-        history.lost(lost)
-        asked(history, seen(ONE))
-        (insert,) = began(history, inserting([TWO]))
-        history.end(insert, 1)
-        (later,) = began(history, inserting([THREE]))
-        history.lost(later)
-        asked(history, seen(ONE, TWO, THREE))
-        history.died()
-        asked(history, seen(*left))
-        with pytest.raises(Contradiction):
-            asked(history, seen(TWO))
-
-
-def test_what_was_evicted_for_good_does_not_come_again():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.lost(insert)
-    (evict,) = began(history, evicting(0, 9, None))
-    history.end(evict, 1)  # so the entry was there, and that is durable, too
-    history.forgot()
-    with pytest.raises(Contradiction):
-        asked(history, seen(ONE))
+        told.step("sees")
 
 
 def futures(chain):
@@ -347,200 +332,14 @@ def test_a_case_is_left_out_only_if_another_one_allows_all_of_it():
     assert len(every) == 26
     assert left_out > 50
     history = window()
-    one, two = (each.number for each in began(history, inserting([ONE]), inserting([TWO])))
+    ops = inserting([ONE]), inserting([TWO])
+    for op in ops:
+        history.begin(op)
+    one, two = (op.number for op in ops)
     has_one, wide = history.entries.bits([ONE]), (0, ((one, two), ()))
     some = {(0, ((one,), (two,), ())), wide, (has_one, ((two,), ())), (0, ((two,), (one,), ()))}
     assert history._widest(some) == [wide]
     assert history._widest({wide, (0, ((two,), ()))}) == [wide, (0, ((two,), ()))]  # there, the first is not durable
-
-
-def test_cases_that_differ_in_what_was_evicted_since_are_kept():
-    history = window()
-    (lost,) = began(history, inserting([TWO]))
-    history.lost(lost)
-    history.served(lost)  # it has come by now, or never does
-    (insert,) = began(history, inserting([ONE]))
-    history.end(insert, 1)  # if the other one has come, it is durable
-    (evict,) = began(history, evicting(0, 9, None))
-    history.lost(evict)
-    history.served(evict)
-    asked(history, seen())
-    history.died()
-    asked(history, seen(ONE, TWO))
-
-
-def test_what_is_answered_before_it_is_durable_is_lost_with_memory_from_some_call_on():
-    for stored in (0, 1, 2):
-        history = window()
-        ops = began(history, inserting([ONE]), inserting([TWO]))
-        for op, result in zip(ops, (1, 1), strict=True):
-            op.soon = True
-            history.end(op, result)
-        asked(history, seen(ONE, TWO))
-        for op in ops[:stored]:
-            history.stored(op)
-        history.died()
-        left = [(), (ONE,), (ONE, TWO)]
-        for held in left[:stored]:
-            with pytest.raises(Contradiction):
-                asked(history, seen(*held))
-        asked(history, seen(*left[stored]))
-        with pytest.raises(Contradiction):
-            asked(history, seen(ONE, TWO) if stored < 2 else seen())
-
-
-def test_what_is_answered_before_it_is_durable_is_there_at_once():
-    for result in (1, ANY):
-        history = window()
-        (insert,) = began(history, inserting([ONE]))
-        insert.soon = True
-        history.end(insert, result)
-        with pytest.raises(Contradiction):
-            asked(history, seen())
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    insert.soon = True
-    history.end(insert, 1)
-    asked(history, seen(ONE))
-    history.settled()
-    history.died()
-    with pytest.raises(Contradiction):
-        asked(history, seen())
-
-
-def test_who_found_a_window_gone_may_be_told_so_after_its_deletion_is_lost_with_memory():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.end(insert, 1)
-    delete, late = began(history, deleting(), inserting([TWO]))
-    history.lost(delete)
-    history.died()
-    history.end(late, GONE)
-    asked(history, seen(ONE))
-
-
-def test_a_write_that_limits_refuse_whole_may_be_answered_before_what_it_saw_is_durable():
-    """Seed 3758. One that is numbered writes its number, and waits."""
-    for numbered in (False, True):
-        history = window()
-        (insert,) = began(history, inserting([ONE]))
-        history.lost(insert)
-        admit = admitting([TWO], Limit("n", 9, "<=", 1, None))
-        if numbered:
-            admit.idle = frozenset((GONE,))
-        began(history, admit)
-        history.end(admit, "[False]")
-        asked(history, seen(ONE))
-        history.died()
-        if numbered:
-            with pytest.raises(Contradiction):
-                asked(history, seen())
-        else:
-            asked(history, seen())
-
-
-def test_a_write_of_which_limits_refuse_a_part_is_durable_and_so_is_what_it_saw():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.lost(insert)
-    (admit,) = began(history, admitting([("a", 20, 14), TWO], Limit("n", 9, "<=", 1, None)))
-    history.end(admit, "[True, False]")
-    history.died()
-    asked(history, seen(ONE))
-    with pytest.raises(Contradiction):
-        asked(history, seen())
-
-
-def test_a_store_that_goes_back_has_what_it_had_then_and_perhaps_what_was_on_its_way():
-    for there in (False, True):
-        history = window()
-        (first,) = began(history, inserting([ONE]))
-        history.end(first, 1)
-        (second,) = began(history, inserting([TWO]))
-        mark = history.mark()
-        history.end(second, 1)
-        (third,) = began(history, inserting([("a", 3, 13)]))
-        history.end(third, 1)
-        history.went_back(mark)
-        asked(history, seen(ONE, *[TWO] * there))
-        with pytest.raises(Contradiction):
-            asked(history, seen(ONE, *[TWO] * (not there)))
-    history = window()
-    (first,) = began(history, inserting([ONE]))
-    history.end(first, 1)
-    history.went_back(history.mark())
-    with pytest.raises(Contradiction):
-        asked(history, seen())
-
-
-def test_an_answer_that_was_on_its_way_when_the_store_went_back_says_nothing():
-    history = window()
-    mark = history.mark()
-    insert, read = began(history, inserting([ONE]), reading(0, 9, ["a"]))
-    history.went_back(mark)
-    history.end(insert, 1)
-    history.end(read, seen(ONE))
-    asked(history, seen())
-
-
-def test_memory_loses_what_came_last():
-    history = window()
-    for op, read in zip(began(history, inserting([ONE]), inserting([TWO])), [(ONE,), (ONE, TWO)], strict=True):
-        history.lost(op)
-        asked(history, seen(*read))
-    history.died()
-    asked(history, seen(ONE))
-    for between in (False, True):
-        history = window()
-        for op in began(history, inserting([ONE]), inserting([TWO])):
-            history.lost(op)
-        if between:
-            asked(history, seen(ONE))
-        asked(history, seen(ONE, TWO))
-        history.died()
-        (read,) = began(history, reading(0, 9, ["a"]))
-        if between:
-            with pytest.raises(Contradiction):
-                history.end(read, seen(TWO))
-        else:
-            history.end(read, seen(TWO))
-
-
-def test_what_is_settled_is_durable():
-    history = window()
-    (insert,) = began(history, inserting([ONE]))
-    history.lost(insert)
-    asked(history, seen(ONE))
-    history.settled()
-    history.forgot()
-    (read,) = began(history, reading(0, 9, ["a"]))
-    with pytest.raises(Contradiction):
-        history.end(read, seen())
-
-
-def test_calls_at_the_same_time_may_have_either_order_and_no_other():
-    history = window()
-    insert, evict = began(history, inserting([ONE]), evicting(0, 9, None))
-    history.end(evict, 0)
-    history.end(insert, 1)
-    (read,) = began(history, reading(0, 9, ["a"]))
-    history.end(read, seen(ONE))
-    history = window()
-    insert, evict = began(history, inserting([ONE]), evicting(0, 9, None))
-    history.end(insert, 1)
-    with pytest.raises(Contradiction):
-        history.end(evict, 2)
-
-
-def test_one_window_after_the_other_of_the_same_name():
-    history = window()
-    insert, delete = began(history, inserting([ONE, TWO]), deleting())
-    history.end(delete, 2)
-    history.end(insert, 2)
-    (create,) = began(history, creating())
-    history.end(create, True)
-    (read,) = began(history, reading(0, 9, ["a"]))
-    history.end(read, seen())
 
 
 # ---------------------------------------------------------------- the loop
@@ -634,34 +433,3 @@ def test_garbage_of_runs_is_collected_now_and_then(monkeypatch):
     for _ in range(20):
         run(scenario)
     assert len(collected) == 1
-
-
-LEAKS = {"os": ["urandom"], "time": ["time", "time_ns", "sleep"], "secrets": ["token_bytes", "token_hex"]}
-
-
-def test_nothing_asks_the_machine_for_its_clock_or_for_chance(monkeypatch):
-    """What the seed does not determine would not replay."""
-    asked, mine = [], threading.get_ident()  # threads that other tests have left go on
-
-    def leak(name, real):
-        def asks(*args):
-            if threading.get_ident() == mine:
-                asked.append(name)
-            return real(*args)
-
-        return asks
-
-    for module, names in LEAKS.items():
-        for name in names:
-            monkeypatch.setattr(f"{module}.{name}", leak(name, getattr(sys.modules[module], name)))
-    for seed in range(200, 205):
-        run(of_seed(seed))
-    assert not asked
-
-
-def test_nothing_starts_a_thread():
-    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
-    for seed in range(210, 213):
-        run(of_seed(seed))
-    after = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
-    assert after == before

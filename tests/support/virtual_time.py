@@ -1,6 +1,7 @@
 """An event loop whose time is a number: it goes on only where nothing is ready, and then at once to the next timer.
 
 in_virtual_time(main())     runs a coroutine to its end; hours take milliseconds, and each run is the same
+@virtual                    runs a test so
 now_s()                     what time it is
 await passes(3600)          lets so many seconds pass, and all that is due in them happen
 
@@ -11,6 +12,7 @@ later what goes to another one. So nothing that runs there may wait for the loop
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -72,6 +74,16 @@ def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
     """Run it, on a loop of its own."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Have a test run in virtual time."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        in_virtual_time(test(*args, **fixtures))
+
+    return run
 
 
 def now_s() -> float:
