@@ -1,5 +1,7 @@
 """Fixtures of the tests of storage."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from sash.durability import tier_storage, write_path
@@ -7,15 +9,32 @@ from sash.durability.images import export as exports
 from sash.durability.journal import journal
 from sash.durability.recovery import recoverer
 from sash_engine.windows.batches.batch import Origin
+from tests.support.tiers import KINDS
 from tests.support.twins import Twins, spec
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Try again at once what failed."""
+    """Try again at once what failed, and do not wait long at the end for a tier that fails."""
     monkeypatch.setattr(journal, "_RETRY_FIRST_S", 0.002)
+    monkeypatch.setattr(journal, "_PATIENCE_WHILE_DOWN_S", 0.05)
     for module in (recoverer, tier_storage, write_path):
         monkeypatch.setattr(module, "_RETRY_S", 0.01)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(kind, marks=() if kind in ("lmdb", "redis") else pytest.mark.soak, id=kind.replace(" ", "-"))
+        for kind in KINDS
+    ]
+)
+def place(request, tmp_path):
+    """What a tier of each kind keeps: `open` opens one on it. All are closed after the test."""
+    opened = []
+    with KINDS[request.param](tmp_path) as stored:
+        yield SimpleNamespace(open=lambda: opened.append(stored.open()) or opened[-1])
+        for tier in opened:
+            tier.close()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Cascades of stored windows: in the same commit as their source, also after restarts and crashes on each tier."""
 
-import asyncio
-
 import numpy as np
 import pytest
 
@@ -14,9 +12,7 @@ from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import imported
-from tests.support.salvaged import Salvaged
-from tests.support.stored import StorageServer
-from tests.support.tiers import KINDS
+from tests.support.stored import running
 from tests.windows.test_cascades import same_answers
 
 AGGREGATES = {
@@ -68,37 +64,31 @@ def compare(storage, expected):
     storage.find("requests").check_invariants(lambda monoid, a, b: monoid.lower(a) == monoid.lower(b))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_cascades_survive_restarts_and_crashes_on_each_tier(kind, tmp_path):
+async def test_cascades_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(11)
-    with KINDS[kind](tmp_path) as stored:
-        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
-        server.open = stored.open
-        storage = await server.start()
-        await create_all(storage)
-        expected = models()
-        for step in range(9):
-            batch = bulk(random, step)
-            await storage.write("requests", BulkInsert(batch))
+    server, storage = await running(place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+    await create_all(storage)
+    expected = models()
+    for step in range(9):
+        batch = bulk(random, step)
+        await storage.write("requests", BulkInsert(batch))
+        for model in expected.values():
+            model.bulk_insert(batch)
+        if step == 4:
+            await storage.write("requests", BulkEvict(70, None))
+            expected["requests"].bulk_evict(70)
+            await storage.write("requests", Insert(90, {"v": 5, "user": "ü"}, "k1"))
             for model in expected.values():
-                model.bulk_insert(batch)
-            if step == 4:
-                await storage.write("requests", BulkEvict(70, None))
-                expected["requests"].bulk_evict(70)
-                await storage.write("requests", Insert(90, {"v": 5, "user": "ü"}, "k1"))
-                for model in expected.values():
-                    model.insert(90, {"v": 5, "user": "ü"}, "k1")
-            await server.settled()
-            storage.trim()
-            if step % 3 == 2:
-                storage = await (server.restart() if step % 2 else server.crash())
-            compare(storage, expected)
-        await server.storage.stop(5)
+                model.insert(90, {"v": 5, "user": "ü"}, "k1")
+        await server.settled()
+        storage.trim()
+        if step % 3 == 2:
+            storage = await (server.restart() if step % 2 else server.crash())
+        compare(storage, expected)
 
 
 async def test_a_write_that_is_sent_again_reaches_all_windows_once():
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     await create_all(storage)
     batch = bulk(np.random.default_rng(1), 3)
     await storage.write("requests", BulkInsert(batch), Origin("p", 1))
@@ -108,25 +98,11 @@ async def test_a_write_that_is_sent_again_reaches_all_windows_once():
         assert (await storage.write("requests", BulkInsert(batch), Origin("p", 1))).already_applied
         assert {name: storage.find(name).counts.document() for name in counts} == counts
     assert counts["hours"]["inserted"] == 60
-    await storage.stop()
-
-
-async def test_a_commit_reaches_all_windows():
-    server = StorageServer()
-    storage = await server.start()
-    await create_all(storage)
-    random = np.random.default_rng(2)
-    staged = [await storage.write("requests", StageBatch(bulk(random, 3, 10), "q", 1)) for _ in range(2)]
-    await storage.write("requests", Commit("q", 1, [each.stage for each in staged]))
-    storage = await server.crash()
-    assert storage.find("hours").counts.inserted == 20
-    await storage.stop()
 
 
 @pytest.mark.parametrize("tier", [True, False])
 async def test_only_the_source_is_written_to(tier):
-    server = StorageServer()
-    storage = await server.start()
+    _, storage = await running()
     if not tier:
         memory = {"durability": "memory"}
         await storage.create(WindowSpec.parse({**SOURCE.document(), **memory}))
@@ -150,12 +126,10 @@ async def test_only_the_source_is_written_to(tier):
     async with storage.shared("hours") as window:
         assert window is storage.find("hours")
     storage.tidy()
-    await storage.stop()
 
 
 async def test_windows_go_in_the_order_of_what_they_feed():
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     await create_all(storage)
     await storage.write("requests", BulkInsert(bulk(np.random.default_rng(4), 3)))
     for name in ("requests", "minutes"):
@@ -175,12 +149,10 @@ async def test_windows_go_in_the_order_of_what_they_feed():
     await storage.delete("requests")
     storage = await server.restart()
     assert storage.all() == []
-    await storage.stop()
 
 
 async def test_a_cascade_of_nothing_is_refused():
-    server = StorageServer()
-    storage = await server.start()
+    server, storage = await running()
     with pytest.raises(NotFound, match="'requests'"):
         await storage.create(MINUTES)
     await storage.create(SOURCE)
@@ -188,15 +160,13 @@ async def test_a_cascade_of_nothing_is_refused():
         await storage.create(WindowSpec.parse({**MINUTES.document(), "time_unit": "s"}))
     storage = await server.restart()
     assert [info.spec.name for info in storage.all()] == ["requests"]
-    await storage.stop()
 
 
 async def test_what_wall_time_brings_to_a_cascade_is_journalled():
     """A key that a cascade forgets is forgotten after a crash, too."""
-    server = StorageServer(checkpoint_bytes=10**9)
-    storage = await server.start()
-    await storage.create(SOURCE)
-    await storage.create(WindowSpec.parse({**MINUTES.document(), "idle_expiry": "10s"}))
+    server, storage = await running(
+        SOURCE, WindowSpec.parse({**MINUTES.document(), "idle_expiry": "10s"}), checkpoint_bytes=10**9
+    )
     await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 3)))
     server.clock.advance(11 * 10**9)
     storage.tidy()
@@ -205,7 +175,6 @@ async def test_what_wall_time_brings_to_a_cascade_is_journalled():
     server.clock.advance(-5 * 10**9)
     storage = await server.crash()
     assert len(storage.find("minutes").keys) == 0
-    await storage.stop()
 
 
 def test_an_export_of_a_cascade_is_a_window_of_its_own():
@@ -219,28 +188,11 @@ def test_an_export_of_a_cascade_is_a_window_of_its_own():
     assert (len(whole.derived.fed), whole.counts.present) == (0, window.counts.present)
 
 
-async def test_salvage_keeps_what_a_cascade_has():
-    server = StorageServer(checkpoint_bytes=3000, store_entries=4)
-    storage = await server.start()
-    await create_all(storage)
-    random = np.random.default_rng(8)
-    for step in range(4):
-        await storage.write("requests", BulkInsert(bulk(random, step)))
-        await server.settled()
-    expected = {name: str(storage.find(name).query(keys=["k1", "k2"])) for name in ("requests", "minutes", "hours")}
-    await storage.stop()
-    async with Salvaged(dict(server.store.values)) as salvaged:
-        assert salvaged.found.whole
-        found = {name: str(salvaged.storage.find(name).query(keys=["k1", "k2"])) for name in expected}
-    assert found == expected
-
-
 @pytest.mark.parametrize("staged", [False, True])
 async def test_a_write_without_room_for_what_the_cascades_make_of_it_changes_nothing(staged):
     """60 entries are few bytes, and up to 60 panes with a sketch in each cascade."""
     budget = MemoryBudget(100_000, {"staged": (10**6, "")}, used=lambda: 0, monotonic_s=lambda: 0.0)
-    server = StorageServer(memory=budget)
-    storage = await server.start()
+    _, storage = await running(memory=budget)
     await create_all(storage)
     batch = bulk(np.random.default_rng(3), 4)
 
@@ -258,21 +210,3 @@ async def test_a_write_without_room_for_what_the_cascades_make_of_it_changes_not
     budget.limit_bytes = 10**9
     budget._full_bytes = 10**9
     assert (await write()).inserted == 60
-    await storage.stop()
-
-
-async def test_a_cascade_that_is_created_again_is_there_after_a_crash():
-    """The second call is answered when the first one's record is durable, and not before."""
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SOURCE)
-    server.tier.open_gate.clear()
-    calls = [asyncio.create_task(storage.create(MINUTES)) for _ in range(2)]
-    await asyncio.to_thread(server.tier.arrived.wait)
-    assert "minutes" in server.catalogue
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not any(call.done() for call in calls)
-    server.tier.open_gate.set()
-    assert sorted([created for _, created in await asyncio.gather(*calls)]) == [False, True]
-    await storage.stop()

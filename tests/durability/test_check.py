@@ -19,7 +19,7 @@ from sash_engine.windows.batches.batch import Origin
 from tests.support.damage import SMALL, flipped, stored_of_all_kinds
 from tests.support.profile import THOROUGH
 from tests.support.salvaged import Salvaged, View, listed
-from tests.support.stored import StorageServer, batch, same, spec
+from tests.support.stored import StorageServer, batch, running, same, spec
 
 
 async def entries_of(stored):
@@ -61,9 +61,7 @@ async def test_a_whole_store_is_whole_and_salvaged_as_it_is(whole):
 
 
 async def test_what_was_salvaged_goes_on_with_its_producers():
-    server = StorageServer(checkpoint_bytes=10**6, store_entries=4)
-    storage = await server.start()
-    await storage.create(spec(durability="interval"))
+    server, storage = await running(spec(durability="interval"), checkpoint_bytes=10**6, store_entries=4)
     for number in range(1, 30):
         await storage.write("w", Insert(number, {"value": number}, "a"), Origin("p", number))
     await storage.stop()
@@ -200,9 +198,7 @@ def all_rows(stored, number):
 @pytest.mark.parametrize("document", [{}, {"granularity": 2}, {"slide": {"max_age": 70}}, {"slide": {"max_count": 40}}])
 async def test_windows_of_all_kinds_are_salvaged_without_their_damaged_blocks(document):
     """The blocks of a key, one after the other, and a stored partial; the first block may be evicted in part."""
-    server = StorageServer(checkpoint_bytes=10**6, store_entries=4, block=12)
-    storage = await server.start()
-    await storage.create(spec(**document))
+    server, storage = await running(spec(**document), checkpoint_bytes=10**6, store_entries=4, block=12)
     for start in range(0, 150, 50):
         await storage.write("w", BulkInsert(batch([("a", time) for time in range(start, start + 50)], start)))
     storage = await server.restart()
@@ -240,9 +236,7 @@ async def test_windows_of_all_kinds_are_salvaged_without_their_damaged_blocks(do
 
 
 async def test_where_nothing_is_left_of_a_key_it_is_there_without_entries():
-    server = StorageServer(checkpoint_bytes=10**6, store_entries=4, block=16)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**6, store_entries=4, block=16)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(80)], 0)))
     await storage.write("w", BulkInsert(batch([("b", time) for time in range(5)], 0)))
     await storage.stop()
@@ -274,9 +268,7 @@ async def test_what_all_windows_need_is_said_to_be_out_of_date(whole):
 
 
 async def test_a_window_that_is_only_in_a_damaged_list_is_said_to_be_unknown():
-    server = StorageServer(checkpoint_bytes=10**9)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9)
     await storage.write("w", Insert(1, {"value": 1}, "a"))
     await server.die()
     meta = values.meta_key()
@@ -287,8 +279,7 @@ async def test_a_window_that_is_only_in_a_damaged_list_is_said_to_be_unknown():
 
 
 async def test_a_window_that_is_being_deleted_is_not_salvaged():
-    server = StorageServer(checkpoint_bytes=10**6, store_entries=4)
-    storage = await server.start()
+    server, storage = await running(checkpoint_bytes=10**6, store_entries=4)
     for name in ("w", "v"):
         await storage.create(spec(name=name, aggregates=SMALL))
         await storage.write(name, BulkInsert(batch([("a", time) for time in range(100)], 0)))

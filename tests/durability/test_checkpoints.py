@@ -1,17 +1,20 @@
-"""Checkpoints step by step: the loop runs, readers read, writers wait; and nothing is lost whatever ends in between."""
+"""Checkpoints step by step, and their states: the loop runs, readers read, writers wait, and nothing is lost."""
 
 import asyncio
+import itertools
 
 import pytest
 
 from sash.durability.images import checkpoints, image
 from sash.durability.images.blocks import BlockStore
+from sash.durability.images.checkpoint import Checkpoint, Progress
 from sash.durability.images.checkpoints import Checkpoints
+from sash.durability.images.stored_window import State
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.errors import DataLoss, NotFound, OutOfRoom, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.window import ALL_KEYS
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, running, spec
 
 SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 QUIET = {"checkpoint_bytes": 10**9, "store_entries": 10**9, "cache_bytes": 0}
@@ -28,10 +31,7 @@ def bit_by_bit(monkeypatch):
 
 async def begun(**options):
     """A server of two windows, of whose first, with forty keys small and large, an image is being taken."""
-    server = StorageServer(**{**QUIET, **options})
-    storage = await server.start()
-    for name in ("w", "v"):
-        await storage.create(spec(name=name, aggregates=SMALL))
+    server, storage = await running(*[spec(name=name, aggregates=SMALL) for name in ("w", "v")], **{**QUIET, **options})
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(9) for key in NAMES], 0)))
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(100) for key in NAMES[:5]], 1000)))
     await server.settled()
@@ -67,7 +67,6 @@ async def test_while_an_image_is_taken_others_write_and_its_readers_read():
     storage = await server.crash()
     assert storage.find("w").query(None, [], None, ALL_KEYS) == before
     assert entries(storage, "v") == len(writes)
-    await storage.stop()
 
 
 async def test_its_writers_wait_and_go_on_in_the_order_in_which_they_came():
@@ -85,7 +84,6 @@ async def test_its_writers_wait_and_go_on_in_the_order_in_which_they_came():
     await server.settled()
     storage = await server.crash()
     assert entries(storage) == 1
-    await storage.stop()
 
 
 async def test_what_time_brings_waits_too_and_comes_later():
@@ -99,14 +97,13 @@ async def test_what_time_brings_waits_too_and_comes_later():
     storage.tidy()
     assert len(window.cold.released) == released
     assert entries(storage, "idle") == 0, "the others are tidied"
-    await storage.stop()
 
 
 @pytest.mark.parametrize("end", ["crash", "restart"])
 async def test_on_wall_time_a_question_evicts_nothing_while_an_image_is_taken(end):
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    await storage.create(spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL))
+    server, storage = await running(
+        spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL), **QUIET
+    )
     server.clock.advance(100 * 10**9)
     await storage.write("w", BulkInsert(batch([(key, time) for time in range(1, 100, 3) for key in NAMES], 0)))
     await server.settled()
@@ -127,7 +124,6 @@ async def test_on_wall_time_a_question_evicts_nothing_while_an_image_is_taken(en
     storage.find("w").check_invariants()
     assert entries(storage) == left
     storage.find("w").check_invariants()
-    await storage.stop()
 
 
 async def test_a_window_that_is_deleted_while_its_image_is_taken_is_gone():
@@ -145,7 +141,6 @@ async def test_a_window_that_is_deleted_while_its_image_is_taken_is_gone():
     await storage.delete("v")
     await server.settled()
     assert not {key for key in server.left if not key.startswith(b"journal/")}
-    await storage.stop()
 
 
 @pytest.mark.parametrize("end", ["stop", "crash"])
@@ -154,13 +149,10 @@ async def test_a_service_that_ends_while_an_image_is_taken_loses_nothing(end):
     storage = await (server.restart() if end == "stop" else server.crash())
     assert storage.status().journal_groups == (0 if end == "stop" else 2)
     assert entries(storage) == 860
-    await storage.stop()
 
 
 async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_again():
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=4, cache_bytes=0)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=4, cache_bytes=0)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(400)], 0)))
     await server.settled()
     storage.trim()
@@ -185,7 +177,6 @@ async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_
     for again in (server.crash, server.restart):
         storage = await again()
         assert entries(storage) == 400 + len(late) + 1
-    await storage.stop()
 
 
 # ---------------------------------------------------------------- when
@@ -198,10 +189,7 @@ def pauses(stored):
 async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
     """A window that was written to first, and another one; and those of which a checkpoint is begun."""
     names = ("idle", "busy")
-    server = StorageServer(**QUIET)
-    storage = await server.start()
-    for name in names:
-        await storage.create(spec(name=name, aggregates=SMALL))
+    server, storage = await running(*[spec(name=name, aggregates=SMALL) for name in names], **QUIET)
     for name, count in zip(names, (idle_rows, busy_rows), strict=True):
         for time in range(count):
             await storage.write(name, insert(time, "k"))  # a record of 106 bytes, in a group of its own
@@ -209,7 +197,7 @@ async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
     begun = []
     checkpoints = Checkpoints(storage.store.session, storage.store.windows, server.clock, checkpoint_bytes, 4)
     monkeypatch.setattr(checkpoints, "begin", lambda stored: begun.append(stored.name))
-    return server, storage, checkpoints, begun
+    return storage, checkpoints, begun
 
 
 @pytest.mark.parametrize(
@@ -228,28 +216,25 @@ async def beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes):
 async def test_a_long_journal_that_one_window_alone_needs_has_it_checkpointed(
     monkeypatch, idle_rows, busy_rows, checkpoint_bytes, expected
 ):
-    server, _, checkpoints, begun = await beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes)
+    _, checkpoints, begun = await beside(monkeypatch, idle_rows, busy_rows, checkpoint_bytes)
     checkpoints.shorten_journal()
     assert begun == expected
-    await server.die()
 
 
 async def test_no_checkpoint_is_begun_for_a_long_journal_while_the_tier_fails(monkeypatch):
-    server, storage, checkpoints, begun = await beside(monkeypatch, 1, 20, 500)
-    server.tier.fail_before = 10**9
+    storage, checkpoints, begun = await beside(monkeypatch, 1, 20, 500)
+    storage.store.session.tier.fail_before = 10**9
     with pytest.raises(Unavailable):
         await storage.write("busy", insert(99))
     checkpoints.shorten_journal()
     assert begun == []
-    await server.die()
 
 
 async def test_a_window_that_cannot_be_recovered_has_no_checkpoint_for_a_long_journal(monkeypatch):
-    server, storage, checkpoints, begun = await beside(monkeypatch, 1, 20, 500)
+    storage, checkpoints, begun = await beside(monkeypatch, 1, 20, 500)
     storage.store.windows["idle"].lose(DataLoss("as told"))
     checkpoints.shorten_journal()
     assert begun == [], "and the next one has all of it"
-    await server.die()
 
 
 async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
@@ -276,13 +261,10 @@ async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
     await server.settled()
     stored.backoff.fail(Unavailable("away"))
     assert pauses(stored) == (1, 1), "a checkpoint that counts begins anew, and a failure does not double it"
-    await storage.stop()
 
 
 async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_its_writer_go_on(caplog):
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=4)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=4)
     stored = storage.store.windows["w"]
 
     def full(size, reserve=0.0):
@@ -297,14 +279,13 @@ async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_i
         assert stored.backoff.pause == pause
     assert "cannot be stored now: as told" in caplog.text
     assert stored.window.cold.dirty_entries
-    await server.die()
 
 
 async def test_entries_for_stored_blocks_wait_for_up_to_four_times_as_many():
     """8,000 entries in 250 blocks of 32; each later bulk brings one entry to each of 40 blocks."""
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=100, cache_bytes=10**6, block=32)
-    storage = await server.start()
-    await storage.create(spec(aggregates=SMALL))
+    server, storage = await running(
+        spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=100, cache_bytes=10**6, block=32
+    )
     cold = storage.store.windows["w"].cold
     await storage.write("w", BulkInsert(batch([("a", 10 * time) for time in range(8000)], 0)))
     gathered, sent = [], 0
@@ -318,7 +299,6 @@ async def test_entries_for_stored_blocks_wait_for_up_to_four_times_as_many():
     assert entries(storage) == 8000 + sent
     storage = await server.crash()
     assert entries(storage) == 8000 + sent
-    await storage.stop()
 
 
 async def test_who_waits_for_a_checkpoint_waits_until_it_is_taken():
@@ -333,7 +313,6 @@ async def test_who_waits_for_a_checkpoint_waits_until_it_is_taken():
     assert stored.writable.is_set()
     assert stored.checkpointing, "it is yet to be written"
     await server.settled()
-    await storage.stop()
 
 
 async def test_after_an_eviction_a_window_that_rests_is_tried_again_at_once():
@@ -347,7 +326,6 @@ async def test_after_an_eviction_a_window_that_rests_is_tried_again_at_once():
     assert pauses(stored) == (16, 32)
     await storage.write("w", BulkEvict(3))
     assert pauses(stored) == (0, 1)
-    await storage.stop()
 
 
 async def test_no_image_is_taken_of_a_window_that_failed_or_whose_last_one_is_on_its_way():
@@ -364,7 +342,6 @@ async def test_no_image_is_taken_of_a_window_that_failed_or_whose_last_one_is_on
     stored.fail(Unavailable("as told"))
     storage.store.checkpoints.begin(stored)
     assert not stored.checkpointing
-    await server.die()
 
 
 async def test_at_the_end_only_windows_with_a_journal_are_checkpointed():
@@ -380,11 +357,10 @@ async def test_at_the_end_only_windows_with_a_journal_are_checkpointed():
     await server.settled()
     assert storage.status().checkpoints == 3
     assert storage.status().journal_groups == 0
-    await storage.stop()
 
 
 async def test_a_defect_in_taking_an_image_lets_the_window_rest_and_its_writers_go_on(monkeypatch, caplog):
-    server, storage = await begun()
+    _, storage = await begun()
     stored = storage.store.windows["w"]
 
     def fails(self):
@@ -396,4 +372,205 @@ async def test_a_defect_in_taking_an_image_lets_the_window_rest_and_its_writers_
     await asyncio.wait_for(write, 60)
     assert (stored.backoff.turns_left, stored.checkpointing) == (1, False)
     assert "ZeroDivisionError" in caplog.text
+
+
+LEGAL = {
+    (State.SERVING, State.SNAPSHOTTING),
+    (State.SERVING, State.WRITING),
+    (State.SERVING, State.RECOVERING),
+    (State.SERVING, State.LOST),
+    (State.SERVING, State.DELETED),
+    (State.SNAPSHOTTING, State.SERVING),
+    (State.SNAPSHOTTING, State.DELETED),
+    (State.WRITING, State.SERVING),
+    (State.WRITING, State.RECOVERING),
+    (State.WRITING, State.DELETED),
+    (State.RECOVERING, State.DELETED),
+    (State.LOST, State.DELETED),
+}
+MOVES = {
+    State.SERVING: lambda stored: stored.end_write() if stored.state is State.WRITING else stored.end_snapshot(),
+    State.SNAPSHOTTING: lambda stored: stored.begin_snapshot(),
+    State.WRITING: lambda stored: stored.begin_write(),
+    State.RECOVERING: lambda stored: stored.fail(Unavailable("as told")),
+    State.LOST: lambda stored: stored.lose(DataLoss("as told")),
+    State.DELETED: lambda stored: stored.close(),
+}
+
+
+@pytest.fixture
+async def server():
+    server, _ = await running(spec(), checkpoint_bytes=10**9, store_entries=10**9)
+    await server.settled()
+    yield server
     await server.die()
+
+
+def stored(server):
+    return server.storage.store.windows["w"]
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
+async def test_a_window_changes_its_state_as_is_legal_and_never_otherwise(server, before, after):
+    window = stored(server)
+    if before is not State.SERVING:
+        MOVES[before](window)
+    assert window.state is before
+    if (before, after) in LEGAL:
+        MOVES[after](window)
+        assert window.state is after
+    elif (before, after) == (State.DELETED, State.SERVING):  # a snapshot of a deleted window ends
+        MOVES[after](window)
+        assert window.state is before
+    else:
+        with pytest.raises(AssertionError, match=f"is {before.value} and cannot become {after.value}"):
+            MOVES[after](window)
+        assert window.state is before
+
+
+async def test_only_a_window_that_failed_or_is_lost_has_a_problem(server):
+    window = stored(server)
+    assert window.problem() is None
+    window.begin_snapshot()
+    assert window.problem() is None
+    window.end_snapshot()
+    window.end_checkpoint()
+    window.fail(Unavailable("as told"))
+    with pytest.raises(Unavailable, match="'w' is being recovered: as told"):
+        server.storage.find("w")
+    assert server.storage.all()[0].problem == "window 'w' is being recovered: as told"
+
+
+async def test_while_an_image_is_taken_time_stands_still_and_nobody_writes(server):
+    window = stored(server)
+    before = window.clock.now_ns()
+    window.begin_snapshot()
+    server.clock.advance(10**9)
+    assert window.clock.now_ns() == before
+    assert not window.writable.is_set()
+    window.end_snapshot()
+    assert window.clock.now_ns() == before + 10**9
+    assert window.writable.is_set()
+    assert window.checkpointing, "the image is still to be written"
+    window.end_checkpoint()
+    assert not window.checkpointing
+
+
+async def test_a_window_that_is_deleted_while_an_image_is_written_waits_for_the_end_of_that(server):
+    window, told = stored(server), []
+    window.begin_snapshot()
+    window.delete(lambda: told.append("deleted"))
+    assert not told
+    window.end_checkpoint()
+    assert told == ["deleted"]
+
+
+def checkpoint(server, ended):
+    return Checkpoint(server.storage.store.session, stored(server), ended.append)
+
+
+def taken(checkpoint):
+    while checkpoint.step():
+        pass
+    return checkpoint
+
+
+async def test_a_checkpoint_is_taken_then_written_then_stored(server):
+    ended = []
+    begun = checkpoint(server, ended)
+    assert begun.progress is Progress.TAKING
+    server.tier.open_gate.clear()
+    taken(begun)
+    assert (begun.progress, stored(server).state) == (Progress.WRITING, State.SERVING)
+    with pytest.raises(AssertionError, match="writing takes no step"):
+        begun.step()
+    with pytest.raises(AssertionError, match="writing cannot be cancelled"):
+        begun.cancel()
+    server.tier.open_gate.set()
+    await server.settled()
+    assert (begun.progress, begun.error, ended) == (Progress.STORED, None, [begun])
+    assert stored(server).manifest.image.version == 1
+
+
+async def test_a_checkpoint_that_the_tier_refuses_leaves_nothing(server):
+    ended = []
+    await server.storage.write("w", Insert(1, {"value": 1}, "a"))
+    before, logged = stored(server).manifest.image, stored(server).logged_bytes
+    assert logged
+
+    def full(size, reserve=0.0):
+        raise OutOfRoom("as told")
+
+    server.tier.check_room = full
+    begun = taken(checkpoint(server, ended))
+    await server.settled()
+    assert (begun.progress, begun.error.message, ended) == (Progress.REFUSED, "as told", [begun])
+    assert stored(server).manifest.image == before
+    assert stored(server).logged_bytes == logged, "the next one covers it"
+    assert not stored(server).checkpointing
+    assert not [key for key in server.left if key.startswith(b"image/")]
+    del server.tier.check_room
+    begun = taken(checkpoint(server, ended))
+    await server.settled()
+    assert begun.progress is Progress.STORED
+    assert not stored(server).logged_bytes
+    assert stored(server).manifest.image.version == 1, "the number of the refused one is used again"
+
+
+async def test_a_checkpoint_of_a_window_that_is_deleted_meanwhile_is_abandoned(server):
+    ended = []
+    window = stored(server)
+    begun = checkpoint(server, ended)
+    server.tier.open_gate.clear()
+    taken(begun)
+    remains = []
+    window.delete(lambda: remains.append(window.remains()))
+    server.tier.open_gate.set()
+    await server.settled()
+    assert (begun.progress, ended) == (Progress.ABANDONED, [])
+    [found] = remains
+    left = {key for key in server.left if not key.startswith(b"journal/")}
+    assert left <= set(found.all_keys(window.number)), "everything of it is listed"
+
+
+async def test_a_checkpoint_that_is_cancelled_has_failed_and_the_window_goes_on(server):
+    await server.storage.write("w", Insert(1, {"value": 1}, "a"))
+    for steps in (0, 1):
+        ended = []
+        begun = checkpoint(server, ended)
+        for _ in range(steps):
+            assert begun.step()
+            assert stored(server).state is State.SNAPSHOTTING
+        begun.cancel()
+        assert (begun.progress, ended) == (Progress.FAILED, [])
+        assert stored(server).state is State.SERVING
+        assert stored(server).writable.is_set()
+        assert not stored(server).checkpointing
+    await server.storage.write("w", Insert(2, {"value": 2}, "a"))
+    taken(checkpoint(server, []))
+    await server.settled()
+    assert stored(server).manifest.image.version == 1
+
+
+ENDS = {
+    "stored": lambda server: stored(server).store(),
+    "checkpointed": lambda server: taken(checkpoint(server, [])),
+    "lost": lambda server: stored(server).lose(DataLoss("as told")),
+    "replaced": lambda server: stored(server).close(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_bytes_of_the_journal_count_until_they_are_stored_or_never_will_be(server, end):
+    """New entries leave space for the blocks and images that earlier ones still need."""
+    pairs = [("a", time) for time in range(100)]
+    await server.storage.write("w", BulkInsert(batch(pairs, 0)))
+    await server.settled()
+    asked = []
+    server.tier.check_room = lambda size, reserve=0.0: asked.append(size)
+    server.storage.store.session.check_room(0)
+    assert asked.pop() > 8 * len(pairs)
+    ENDS[end](server)
+    await server.settled()
+    server.storage.store.session.check_room(0)
+    assert asked.pop() == 0

@@ -204,7 +204,6 @@ async def test_today_s_code_answers_as_the_earlier_version_did(directory):
     for again in (directory.server.restart, directory.server.crash):
         storage = await again()
         assert known(answers(storage), directory.answers) == directory.answers
-    await storage.stop()
 
 
 async def test_today_s_code_goes_on_deleting_what_was_being_deleted(directory):

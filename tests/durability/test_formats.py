@@ -134,7 +134,6 @@ async def test_what_format_1_wrote_without_an_end_is_read_up_to_its_last_group()
     for name in models:
         with pytest.raises(DataLoss, match=rf"'{groups[-1].decode()}' is missing"):
             storage.find(name)
-    await storage.stop()
 
 
 async def test_a_group_of_format_1_that_is_missing_stops_the_windows_without_a_later_image():
@@ -160,7 +159,6 @@ async def test_a_group_of_format_1_that_is_missing_stops_the_windows_without_a_l
     models = await expected()
     for name, model in models.items():
         same(storage.find(name), model)
-    await storage.stop()
 
 
 async def test_the_last_group_of_format_1_may_be_the_damaged_one():
@@ -183,7 +181,6 @@ async def test_the_last_group_of_format_1_may_be_the_damaged_one():
     storage = await server.start()
     for name, model in (await expected()).items():
         same(storage.find(name), model)
-    await storage.stop()
 
 
 async def test_an_old_value_is_refused_where_only_new_ones_are():
@@ -264,7 +261,6 @@ async def test_a_failed_window_of_format_1_is_recovered_from_what_it_has(impatie
         await storage.write("w", BulkEvict(-32))
     await until(lambda: storage.store.windows["w"].failure is None)
     same(storage.find("w"), models["w"])
-    await storage.stop()
 
 
 if __name__ == "__main__":  # on a checkout of the last version that writes format 1

@@ -1,4 +1,4 @@
-"""Groups of keys of a stored window are the fold of their entries: every condition with every grouping, on one tier,
+"""Groups of keys of a stored window are the fold of their entries: every condition with every grouping,
 with late entries, evictions, keys that are forgotten, restarts, crashes, and blocks that are only in the tier."""
 
 import itertools
@@ -15,8 +15,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 from tests.support.asking import question_of
-from tests.support.stored import StorageServer
-from tests.support.tiers import KINDS
+from tests.support.stored import running
 
 PARTS = ("airport", "carrier", "gate")
 VALUES = (("JFK", "LGA", "a|b"), ("AA", "", "B6", "\\"), tuple(f"g{i}" for i in range(9)))
@@ -122,37 +121,31 @@ class Asked:
         return finished(self.reader.series_groups(question_of(SeriesQuery, start, end, step, **asked)))
 
 
-@pytest.mark.parametrize(("turn", "kind"), list(enumerate(KINDS)))
-async def test_every_condition_and_grouping_on_a_tier(turn, kind, tmp_path):
+async def test_every_condition_and_grouping():
     random = np.random.default_rng(5)
-    with KINDS[kind](tmp_path) as stored:
-        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
-        server.open = stored.open
-        storage = await server.start()
-        await storage.create(SPEC)
-        clock = ManualClock()
-        model = Window(SPEC, block=4, clock=clock)
-        for step in range(10):
-            n = 120
-            names = [join([random.choice(values) for values in VALUES]) for _ in range(n)]
-            if step % 3 == 1:
-                names[: n // 2] = [names[0]] * (n // 2)  # one key has a forest
-            times = 25 * step + random.integers(-70, 25, n)
-            batch = Batch(times, {"v": random.integers(-50, 50, n)}, Coded.of(names))
-            await storage.write("w", BulkInsert(batch))
-            model.bulk_insert(batch)
-            if step == 5:
-                for at, key in ((90, None), (10**6, names[0])):
-                    await storage.write("w", BulkEvict(at, key))
-                    model.bulk_evict(at, key)
-            for each in (server.clock, clock):
-                each.advance(4 * 10**9)
-            storage.tidy()
-            model.tidy()
-            await server.settled()  # nobody waits for what time alone brings
-            if step % 3 == 2:
-                storage = await (server.restart() if step % 2 else server.crash())
-            if step in (5, 8):
-                asked = list(itertools.product(WHERES.values(), BYS))[turn :: len(KINDS)]
-                compare(Asked(storage.find("w")), model, asked)
-        await server.storage.stop(5)
+    server, storage = await running(SPEC, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+    clock = ManualClock()
+    model = Window(SPEC, block=4, clock=clock)
+    for step in range(10):
+        n = 120
+        names = [join([random.choice(values) for values in VALUES]) for _ in range(n)]
+        if step % 3 == 1:
+            names[: n // 2] = [names[0]] * (n // 2)  # one key has a forest
+        times = 25 * step + random.integers(-70, 25, n)
+        batch = Batch(times, {"v": random.integers(-50, 50, n)}, Coded.of(names))
+        await storage.write("w", BulkInsert(batch))
+        model.bulk_insert(batch)
+        if step == 5:
+            for at, key in ((90, None), (10**6, names[0])):
+                await storage.write("w", BulkEvict(at, key))
+                model.bulk_evict(at, key)
+        for each in (server.clock, clock):
+            each.advance(4 * 10**9)
+        storage.tidy()
+        model.tidy()
+        await server.settled()  # nobody waits for what time alone brings
+        if step % 3 == 2:
+            storage = await (server.restart() if step % 2 else server.crash())
+        if step in (5, 8):
+            asked = itertools.product(WHERES.values(), BYS)
+            compare(Asked(storage.find("w")), model, asked)

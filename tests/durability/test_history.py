@@ -24,8 +24,7 @@ from sash_engine.windows.window import Window
 from tests.support.exports import imported
 from tests.support.historic import same_answers
 from tests.support.salvaged import Salvaged
-from tests.support.stored import StorageServer
-from tests.support.tiers import KINDS
+from tests.support.stored import running
 from tests.support.twins import alike
 from tests.support.viewed import twin_spec
 
@@ -64,69 +63,62 @@ def compare(storage, shown, kept):
     window.check_invariants(alike)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_histories_survive_restarts_and_crashes_on_each_tier(kind, tmp_path):
+async def test_histories_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(11)
     shown, kept = twin(12), twin(200)
     view = completed(VIEW, SPEC)
     wide = Window(twin_spec(view), block=4, clock=ManualClock())
     kept_wide = twin(200, WindowSpec.parse(twin_spec(view).document()))
     twins = shown, kept, wide, kept_wide
-    with KINDS[kind](tmp_path) as stored:
-        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
-        server.open = stored.open
-        storage = await server.start()
-        await storage.create(SPEC)
-        await storage.create(VIEW)
-        for step in range(9):
-            batch = bulk(random, step)
-            done = await storage.write("requests", BulkInsert(batch))
-            late, _, *_ = [each.bulk_insert(batch).late for each in twins]
-            assert done.history == late - done.late, "late for the slide, and taken into the history"
-            if step == 4:
-                names = Batch(
-                    batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
-                )
-                changed = Batch(
-                    batch.times[10:19],
-                    {"v": batch.columns["v"][10:19], "w": Coded.of(["new"] * 9)},
-                    Coded(batch.keys.dictionary, batch.keys.codes[10:19]),
-                )
-                old = [
-                    await storage.write("requests", Retract(names)),
-                    await storage.write("requests", Update(changed)),
-                ]
-                assert (old[0].retracted, old[1].corrected) == (9, 9), "most are older than the slide"
-                await storage.write("requests", BulkEvict(-10, "x|y"))
-                await storage.write("requests", EvictRange(24, 27))
-                await storage.write("requests", Insert(-5, {"v": 5, "w": "ü"}, "x|y"))
-                for each in twins:
-                    each.retract(names)
-                    each.update(changed)
-                    each.bulk_evict(-10, "x|y")
-                    each.evict_range(24, 27)
-                    each.insert(-5, {"v": 5, "w": "ü"}, "x|y")
-            if step == 6:  # years that come in at once, older than what is there
-                stages = [bulk(random, step - 12), bulk(random, step - 9)]
-                tokens = [(await storage.write("requests", StageBatch(each, "q", 1))).stage for each in stages]
-                mark = storage.find("requests").mark
-                done = await storage.write("requests", Commit("q", 1, tokens))
-                assert done.inserted == done.history > 0, "none of them is in the slide"
-                assert storage.find("requests").mark == mark
-                for each in twins:
-                    for stage in stages:
-                        each.bulk_insert(stage)
-            await server.settled()
-            storage.trim()
-            if step % 2:
-                storage = await (server.restart() if step % 4 == 1 else server.crash())
-            if step in (3, 4, 6, 7):
-                compare(storage, shown, kept)
-                same_answers(storage.find("wide"), wide, kept_wide)
-        assert (await storage.create(SPEC))[1] is False
-        with pytest.raises(AlreadyExists):
-            await storage.create(WindowSpec.parse(SPEC.document() | {"history": 201}))
-        await server.storage.stop(5)
+    server, storage = await running(SPEC, VIEW, place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+    for step in range(9):
+        batch = bulk(random, step)
+        done = await storage.write("requests", BulkInsert(batch))
+        late, _, *_ = [each.bulk_insert(batch).late for each in twins]
+        assert done.history == late - done.late, "late for the slide, and taken into the history"
+        if step == 4:
+            names = Batch(
+                batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
+            )
+            changed = Batch(
+                batch.times[10:19],
+                {"v": batch.columns["v"][10:19], "w": Coded.of(["new"] * 9)},
+                Coded(batch.keys.dictionary, batch.keys.codes[10:19]),
+            )
+            old = [
+                await storage.write("requests", Retract(names)),
+                await storage.write("requests", Update(changed)),
+            ]
+            assert (old[0].retracted, old[1].corrected) == (9, 9), "most are older than the slide"
+            await storage.write("requests", BulkEvict(-10, "x|y"))
+            await storage.write("requests", EvictRange(24, 27))
+            await storage.write("requests", Insert(-5, {"v": 5, "w": "ü"}, "x|y"))
+            for each in twins:
+                each.retract(names)
+                each.update(changed)
+                each.bulk_evict(-10, "x|y")
+                each.evict_range(24, 27)
+                each.insert(-5, {"v": 5, "w": "ü"}, "x|y")
+        if step == 6:  # years that come in at once, older than what is there
+            stages = [bulk(random, step - 12), bulk(random, step - 9)]
+            tokens = [(await storage.write("requests", StageBatch(each, "q", 1))).stage for each in stages]
+            mark = storage.find("requests").mark
+            done = await storage.write("requests", Commit("q", 1, tokens))
+            assert done.inserted == done.history > 0, "none of them is in the slide"
+            assert storage.find("requests").mark == mark
+            for each in twins:
+                for stage in stages:
+                    each.bulk_insert(stage)
+        await server.settled()
+        storage.trim()
+        if step % 2:
+            storage = await (server.restart() if step % 4 == 1 else server.crash())
+        if step in (3, 4, 6, 7):
+            compare(storage, shown, kept)
+            same_answers(storage.find("wide"), wide, kept_wide)
+    assert (await storage.create(SPEC))[1] is False
+    with pytest.raises(AlreadyExists):
+        await storage.create(WindowSpec.parse(SPEC.document() | {"history": 201}))
 
 
 async def test_an_export_has_the_history():
@@ -150,9 +142,7 @@ async def test_an_export_has_the_history():
 
 
 async def test_a_salvaged_window_has_its_history(tmp_path):
-    server = StorageServer(store_entries=4)
-    storage = await server.start()
-    await storage.create(SPEC)
+    server, storage = await running(SPEC, store_entries=4)
     batch = bulk(np.random.default_rng(5), 3)
     await storage.write("requests", BulkInsert(batch))
     entries = storage.find("requests").info().entries
@@ -164,9 +154,7 @@ async def test_a_salvaged_window_has_its_history(tmp_path):
 
 
 async def test_long_questions_about_the_past_are_not_about_the_slide():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SPEC)
+    _, storage = await running(SPEC)
     await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 3)))
     (every,) = await storage.ask("requests", Query(as_of=100, selection=Grouped(by=[])))
     assert every.entries == 50
@@ -178,16 +166,13 @@ async def test_long_questions_about_the_past_are_not_about_the_slide():
         storage.find("requests")
         readers = {storage.find("requests").reader, storage.find("requests").past}
         assert all(reader._costs.need == storage.need for reader in readers), f"memory is bounded for {question}"
-    await storage.stop()
 
 
 async def test_a_window_that_is_not_stored_keeps_its_history_in_memory():
-    server = StorageServer()
-    storage = await server.start()
+    _, storage = await running()
     spec = WindowSpec.parse(SPEC.document() | {"durability": "memory"})
     await storage.create(spec)
     await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 3)))
     assert (await storage.ask("requests", Query(as_of=100, selection=Grouped(by=[]))))[0].entries == 50
     with pytest.raises(InvalidArgument, match="as_of"):
         await storage.ask("requests", Query("x|y", as_of=2**63 - 1))
-    await storage.stop()

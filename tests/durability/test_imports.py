@@ -1,5 +1,7 @@
 """Imports of what somebody made up: a checksum anybody can compute, so every value is checked before it is used."""
 
+import asyncio
+import contextlib
 import logging
 import random
 
@@ -15,7 +17,7 @@ from sash.rest import answers as rest
 from sash.rpc import bulks, translate
 from sash.runtime.clock import SystemClock
 from sash.runtime.metrics import Metrics
-from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.errors import DataLoss, InvalidArgument, Unavailable
 from sash_engine.monoids import laws
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Origin
@@ -23,9 +25,11 @@ from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Que
 from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support import twins
+from tests.support.failing import entries, exported, insert, parts_of, rows
 from tests.support.mutations import mutated, places
 from tests.support.profile import THOROUGH
-from tests.support.stored import StorageServer
+from tests.support.stored import StorageServer, running, spec
+from tests.support.waiting import surely, until
 
 MUTATIONS = 10_000 if THOROUGH else 999
 FEW = ("sum", "last_flag", "distinct")
@@ -46,7 +50,7 @@ KINDS = {
 }
 
 
-def spec(kind, name="w"):
+def spec_of(kind, name="w"):
     aggregates = twins.AGGREGATES | ROUNDED | MORE
     if kind != "panes":
         aggregates = {name: aggregates[name] for name in FEW}
@@ -56,7 +60,7 @@ def spec(kind, name="w"):
 
 async def fed(storage, kind, name="w"):
     """A window with small keys and a large one, where there are keys; with producers and batches that it remembers."""
-    await storage.create(spec(kind, name))
+    await storage.create(spec_of(kind, name))
     keyed = KINDS[kind].get("keyed", True)
     pairs = [("a", time) for time in range(50)] + [(f"key {i}", 20 + time) for i in range(5) for time in range(i)]
     pairs = pairs if keyed else pairs[:50]
@@ -84,11 +88,6 @@ def sealed(payloads):
     for payload in payloads:
         value = values.seal("export", payload)
         yield len(value).to_bytes(4, "little") + value
-
-
-async def given(frames):
-    for frame in frames:
-        yield frame
 
 
 def shown(plane, metrics):
@@ -170,21 +169,21 @@ def cases(payloads, count, chance):
 async def outcome(storage, payloads):
     """The window that an import makes, or why it was refused."""
     try:
-        return await storage.restore(given(sealed(payloads)), "other"), None
+        return await storage.restore(parts_of(sealed(payloads)), "other"), None
     except InvalidArgument as error:
         return None, error
 
 
 @pytest.mark.usefixtures("small_frames")
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (1, 2))])
 async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kind, seed):
     server = StorageServer(cache_bytes=10**6, checkpoint_bytes=10**6)
     storage, plane, metrics = await served(server)
     await fed(storage, kind)
     payloads = opened(storage.export("w"))
     assert {payload[1] for payload in payloads} >= {"header", "entries", "states", "end"}
-    await storage.restore(given(sealed(payloads)), "copy")
+    await storage.restore(parts_of(sealed(payloads)), "copy")
     sound = await used(plane, "w")
     assert (await used(plane, "copy"))[:2] == sound[:2]
     await storage.delete("copy")
@@ -285,10 +284,9 @@ async def test_an_image_may_count_more_than_an_export():
     counts["evicted"] += 2**62 + 1
     counts["inserted"] += 2**62 + 1
     server.store.values = with_image(stored, 1, version, payloads)
-    storage, plane, metrics = await served(server)
+    _, plane, metrics = await served(server)
     assert (await plane.window("w")).counts.inserted == counts["inserted"]
     shown(plane, metrics)
-    await storage.stop()
 
 
 async def is_lost(server, sound):
@@ -345,3 +343,65 @@ async def test_a_window_whose_image_is_wrong_is_lost_and_no_other(change):
     change(payloads)
     server.store.values = with_image(stored, 1, version, payloads)
     await is_lost(server, sound)
+
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+async def halting(parts, gate, halted):
+    """Parts of an import, the last of which comes when the gate opens; `halted` are those that wait there."""
+    for part in parts[:-1]:
+        yield part
+    halted.append(parts)
+    await gate.wait()
+    yield parts[-1]
+
+
+async def test_of_two_imports_of_one_name_one_takes_place_and_leaves_nothing_of_the_other():
+    parts = await exported()
+    server, storage = await running()
+    gate, halted = asyncio.Event(), []
+    imports = [asyncio.create_task(storage.restore(halting(parts, gate, halted), None)) for _ in range(2)]
+    await until(lambda: len(halted) == 2)
+    gate.set()
+    found = await asyncio.gather(*imports, return_exceptions=True)
+    assert sorted(type(result).__name__ for result in found) == ["AlreadyExists", "Window"]
+    assert (await storage.write("w", rows(0, 200), Origin("p", 1))).already_applied
+    storage = await server.crash()
+    assert entries(storage) == list(range(200))
+    await storage.delete("w")
+    await server.settled()
+    assert not server.left
+
+
+@pytest.mark.parametrize("end", ["crash", "cancel", "stop"])
+async def test_an_import_that_ends_half_way_leaves_nothing(end):
+    parts = await exported()
+    server, storage = await running()
+    task = asyncio.create_task(storage.restore(halting(parts, asyncio.Event(), []), None))
+    await until(lambda: any(key.startswith(b"block/") for key in server.left))
+    if end == "stop":
+        storage = await server.restart()
+    elif end == "crash":
+        storage = await server.crash()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.settled()
+    assert not server.left
+    await storage.create(spec())
+    await storage.write("w", insert(1))
+    storage = await server.crash()
+    assert entries(storage) == [1]
+
+
+async def test_an_import_that_the_tier_does_not_take_is_refused_and_can_be_repeated():
+    parts = await exported()
+    server, storage = await running()
+    await server.settled()
+    server.tier.fail_before = 1
+    with pytest.raises(Unavailable):
+        await storage.restore(parts_of(parts), None)
+    await surely(lambda: storage.restore(parts_of(parts), None))
+    storage = await server.crash()
+    assert entries(storage) == list(range(200))

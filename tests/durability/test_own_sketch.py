@@ -139,7 +139,6 @@ async def test_its_partials_are_stored_one_by_one_and_survive():
         check(await asked(plane.ask("w", RangeQuery(61, 333, "a"))), 61, 333)
     alone = [value for value in server.store.values.values() if value.count(MAGIC) == 1]
     assert len(alone) >= 2 * 350 // server.options["block"], "a value for each block and aggregate"
-    await server.storage.stop(5)
 
 
 async def test_panes_of_it_and_partials_out_and_in():
@@ -165,7 +164,6 @@ async def test_panes_of_it_and_partials_out_and_in():
         series = await asked(plane.ask(name, SeriesQuery(0, 400, 20, 50, "a")))
         expected = [smallest(VALUES[t : t + 50].tolist(), 8) for t in range(0, 400, 20)]
         assert series.aggregates["some"].tolist() == expected
-    await server.storage.stop(5)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +181,6 @@ async def test_partials_that_are_none_are_refused(blob, says):
         await plane.write("w", BulkInsert(batch))
     assert caught.value.field == "partials.wide"
     assert (await asked(plane.window("w"))).entries == 0
-    await server.storage.stop(5)
 
 
 @pytest.mark.parametrize("each", [1, None])
@@ -204,4 +201,3 @@ async def test_what_a_series_of_it_may_cost(monkeypatch, each):
             await asked(plane.ask("w", wide))
     else:
         assert len((await asked(plane.ask("w", wide))).times) == 10_000
-    await server.storage.stop(5)

@@ -1,9 +1,7 @@
-"""Producers against a slow model: numbers, epochs, retries, other data, restarts, on tiers that are real."""
+"""Producers against a slow model: numbers, epochs, retries, other data, restarts."""
 
 import asyncio
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,8 +22,8 @@ from sash_engine.windows.batches import ledger
 from sash_engine.windows.batches.batch import Batch, Origin
 from sash_engine.windows.batches.ledger import FORGET_AFTER_NS
 from sash_engine.windows.spec.window import WindowSpec
-from tests.support.stored import StorageServer
-from tests.support.tiers import KINDS
+from tests.support.failing import parts_of
+from tests.support.stored import running
 
 DAY_NS = 86_400 * 10**9
 WEEK_NS = FORGET_AFTER_NS
@@ -116,25 +114,9 @@ async def outcome(storage, name, epoch, sequence, write):
     return "again" if result.already_applied else "applied"
 
 
-class OnTier(StorageServer):
-    """A server on a tier of some kind."""
-
-    def __init__(self, stored, **options):
-        super().__init__(**options)
-        self.stored = stored
-
-    def open(self):
-        return self.stored.open()
-
-    async def die(self):
-        await super().die()
-        self.tier.close()
-
-
-async def follow(stored, history, checkpoint_bytes):
-    server, model = OnTier(stored, checkpoint_bytes=checkpoint_bytes), Model()
-    storage = await server.start()
-    await storage.create(SPEC)
+async def follow(history, checkpoint_bytes):
+    server, storage = await running(SPEC, checkpoint_bytes=checkpoint_bytes)
+    model = Model()
     before = []  # writes, as they were sent
     for step, *what in history:
         window = storage.find("w")
@@ -159,7 +141,7 @@ async def follow(stored, history, checkpoint_bytes):
         elif step == "import":
             exported = list(storage.export("w"))
             await storage.delete("w")
-            await storage.restore(parts(exported), "w")
+            await storage.restore(parts_of(exported), "w")
             assert storage.find("w").ledger.document() == remembered
         else:
             storage = await (server.restart() if step == "restart" else server.crash())
@@ -185,11 +167,6 @@ def check(found, model):
         assert not found.applied(Origin(name, last + 1, known.epoch))
 
 
-async def parts(exported):
-    for part in exported:
-        yield part
-
-
 # Few names, numbers and values, so that all that may become of a write is frequent.
 pairs = st.tuples(st.integers(0, 3), st.sampled_from([0.0, 1.0]))
 writes = st.tuples(
@@ -211,31 +188,22 @@ steps = st.one_of(
 )
 
 
-@pytest.mark.parametrize("kind", ["memory", "lmdb"])
 @given(st.lists(steps, max_size=25), st.sampled_from([300, 10**6]))
-def test_any_history_of_producers_equals_the_model(kind, history, checkpoint_bytes):
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+def test_any_history_of_producers_equals_the_model(history, checkpoint_bytes):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "DIGESTS_MAX", MOST)
         patch.setattr(ledger, "DIGESTS_MIN", FEWEST)
         patch.setattr(ledger, "DIGESTS_ALL", ALL)
         patch.setattr(ledger, "MAX_WRITERS", WRITERS)
-        with KINDS[kind](Path(folder)) as stored:
-            asyncio.run(follow(stored, history, checkpoint_bytes))
+        asyncio.run(follow(history, checkpoint_bytes))
 
 
 # ---------------------------------------------------------------- by hand
 
 
-async def started():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SPEC)
-    return server, storage
-
-
 async def test_a_second_client_of_the_same_name_is_refused_at_its_first_write():
     """However many the first one has sent: a window remembers the first digest, and the last ones."""
-    server, storage = await started()
+    server, storage = await running(SPEC)
     for sequence in range(1, 701):
         await storage.write("w", bulk((sequence, 1.0)), Origin("p", sequence))
     for sequence in (1, 700):
@@ -246,22 +214,20 @@ async def test_a_second_client_of_the_same_name_is_refused_at_its_first_write():
     with pytest.raises(SequenceReused):
         await storage.write("w", bulk((1, 2.0)), Origin("p", 1))
     assert storage.find("w").query(None, [], None)[0].entries == 700
-    await storage.stop()
 
 
 async def test_a_used_number_of_another_kind_of_write_is_refused():
-    _, storage = await started()
+    _, storage = await running(SPEC)
     await storage.write("w", Insert(1, {"value": 1.0}), Origin("p", 1))
     for other in (bulk((1, 1.0)), BulkEvict(1), Insert(1, {"value": 1.0}, "k")):
         with pytest.raises(SequenceReused):
             await storage.write("w", other, Origin("p", 1))
     again = Insert(1, {"value": 1}, answer=True)  # what it asks for beside is not what it writes
     assert (await storage.write("w", again, Origin("p", 1))).already_applied
-    await storage.stop()
 
 
 async def test_what_is_refused_leaves_the_producer_as_it_was():
-    server, storage = await started()
+    server, storage = await running(SPEC)
     await storage.write("w", bulk((1, 1.0)), Origin("p", 1))
     records_before, before = storage.status().records, storage.find("w").ledger.document()
     for origin, wrong in [
@@ -276,7 +242,6 @@ async def test_what_is_refused_leaves_the_producer_as_it_was():
     assert storage.find("w").ledger.document() == before
     assert storage.status().records == records_before
     assert not (await storage.write("w", bulk((2, 2.0)), Origin("p", 2))).already_applied
-    await storage.stop()
 
 
 def test_a_record_says_who_wrote_what():
@@ -298,7 +263,7 @@ def test_a_record_of_an_earlier_version_has_no_epoch_and_no_digest():
 
 async def test_a_journal_of_an_earlier_version_is_applied_as_it_was(monkeypatch):
     """Numbers without digests: what is sent again is taken for a retry, and later numbers are compared."""
-    server, storage = await started()
+    server, storage = await running(SPEC)
 
     def old(self):
         origin = (None, None) if self.origin is None else (self.origin.producer, self.origin.sequence)
@@ -316,12 +281,11 @@ async def test_a_journal_of_an_earlier_version_is_applied_as_it_was(monkeypatch)
     with pytest.raises(SequenceReused):
         await storage.write("w", bulk((9, 9.0)), Origin("p", 3))
     assert (await storage.write("w", bulk((9, 9.0)), Origin("p", 2))).already_applied
-    await storage.stop()
 
 
 async def test_a_commit_that_names_other_parts_of_a_committed_batch_is_answered_as_applied():
     """It is not told from a retry: a query that starts again stages its batch again, and its parts have other names."""
-    _, storage = await started()
+    _, storage = await running(SPEC)
     mine = await storage.write("w", StageBatch(bulk((1, 1.0)).batch, "q", 0))
     theirs = await storage.write("w", StageBatch(bulk((2, 2.0)).batch, "q", 0))
     assert (await storage.write("w", Commit("q", 0, [mine.stage]))).inserted == 1
@@ -329,4 +293,3 @@ async def test_a_commit_that_names_other_parts_of_a_committed_batch_is_answered_
     assert storage.find("w").query(None, [], None)[0].aggregates["all"] == [1.0]
     with pytest.raises(FailedPrecondition, match="committed already"):
         await storage.write("w", StageBatch(bulk((2, 2.0)).batch, "q", 0))
-    await storage.stop()

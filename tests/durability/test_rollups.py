@@ -13,8 +13,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.exports import imported
-from tests.support.stored import StorageServer
-from tests.support.tiers import KINDS
+from tests.support.stored import running
 from tests.windows.test_rollups import ask
 
 VALUES = (("JFK", "LGA", "a|b"), ("AA", "", "B6"), tuple(f"g{i}" for i in range(9)))
@@ -59,43 +58,35 @@ def compare(window, plain):
     check_invariants(window)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_rollups_survive_restarts_and_crashes_on_each_tier(kind, tmp_path):
+async def test_rollups_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(7)
-    with KINDS[kind](tmp_path) as stored:
-        server = StorageServer(cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
-        server.open = stored.open
-        storage = await server.start()
-        await storage.create(SPEC)
-        plain = Window(PLAIN, block=4, clock=ManualClock())
-        for step in range(10):
-            batch = bulk(random, step)
-            await storage.write("w", BulkInsert(batch))
-            plain.bulk_insert(batch)
-            if step == 4:
-                await storage.write("w", AddAggregates({"top": {"function": "max", "field": "v"}}))
-                plain.add_aggregates({"top": {"function": "max", "field": "v"}})
-            if step == 5:
-                key = batch.keys.dictionary[0]
-                for operation in (BulkEvict(90, None), BulkEvict(10**6, key), EvictRange(100, 110, None)):
-                    await storage.write("w", operation)
-                plain.bulk_evict(90)
-                plain.bulk_evict(10**6, key)
-                plain.evict_range(100, 110)
-                await storage.write("w", Insert(130, {"v": 9}, key))
-                plain.insert(130, {"v": 9}, key)
-            await server.settled()
-            storage.trim()
-            if step % 3 == 2:
-                storage = await (server.restart() if step % 2 else server.crash())
-            compare(storage.find("w"), plain)
-        await server.storage.stop(5)
+    server, storage = await running(SPEC, place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
+    plain = Window(PLAIN, block=4, clock=ManualClock())
+    for step in range(10):
+        batch = bulk(random, step)
+        await storage.write("w", BulkInsert(batch))
+        plain.bulk_insert(batch)
+        if step == 4:
+            await storage.write("w", AddAggregates({"top": {"function": "max", "field": "v"}}))
+            plain.add_aggregates({"top": {"function": "max", "field": "v"}})
+        if step == 5:
+            key = batch.keys.dictionary[0]
+            for operation in (BulkEvict(90, None), BulkEvict(10**6, key), EvictRange(100, 110, None)):
+                await storage.write("w", operation)
+            plain.bulk_evict(90)
+            plain.bulk_evict(10**6, key)
+            plain.evict_range(100, 110)
+            await storage.write("w", Insert(130, {"v": 9}, key))
+            plain.insert(130, {"v": 9}, key)
+        await server.settled()
+        storage.trim()
+        if step % 3 == 2:
+            storage = await (server.restart() if step % 2 else server.crash())
+        compare(storage.find("w"), plain)
 
 
 async def test_a_write_that_is_sent_again_reaches_the_rollups_once():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(SPEC)
+    server, storage = await running(SPEC)
     batch = bulk(np.random.default_rng(1), 3)
     await storage.write("w", BulkInsert(batch), Origin("p", 1))
     storage = await server.crash()
@@ -105,7 +96,6 @@ async def test_a_write_that_is_sent_again_reaches_the_rollups_once():
     (answer,) = storage.find("w").reader.query(Query(selection=Grouped(by=[])))
     assert (again.already_applied, answer.entries) == (True, storage.find("w").counts.present)
     check_invariants(storage.find("w"))
-    await storage.stop()
 
 
 @pytest.mark.parametrize("granularity", [None, 10])

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sash.durability import formats as values
 from sash.durability.images import checkpoints, image
 from sash.durability.records.commands import (
-    AddAggregates,
     BulkEvict,
     BulkInsert,
     Commit,
@@ -22,11 +21,11 @@ from sash.durability.records.commands import (
     StageBatch,
     Update,
 )
-from sash_engine.errors import DataLoss, SashError, Unavailable
+from sash_engine.errors import DataLoss, SashError
 from sash_engine.windows.batches.batch import Batch, Origin, untimed
+from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
-from tests.support.stored import AGGREGATES, KEYS, StorageServer, batch, same, spec
-from tests.support.waiting import surely, until
+from tests.support.stored import AGGREGATES, KEYS, batch, running, same, spec
 
 EXACT = 4096
 SKETCHES = {
@@ -66,8 +65,7 @@ async def read_on(server):
 
 
 async def follow(history, slide, options, watched=False):
-    server = StorageServer(**options)
-    storage = await server.start()
+    server, storage = await running(**options)
     reader = asyncio.create_task(read_on(server)) if watched else None
     document = spec(slide=slide, idle_expiry="10s", aggregates=AGGREGATES | SKETCHES, identity="value")
     await storage.create(document)
@@ -176,78 +174,8 @@ def test_images_taken_bit_by_bit_while_others_read_change_nothing(history, slide
         asyncio.run(follow(history, slide, options, watched=True))
 
 
-async def test_a_write_without_an_answer_is_applied_once_when_it_is_sent_again():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
-    server.tier.fail_before = 1
-    with pytest.raises(Unavailable):
-        await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
-    result = await surely(lambda: storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1)))
-    assert result.already_applied
-    assert result.durability == "sync"
-    storage = await server.crash()
-    assert storage.find("w").query("a", [], None)[0].entries == 1
-    await storage.stop()
-
-
-async def test_a_commit_that_took_place_but_was_not_answered_is_not_applied_twice():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
-    server.tier.fail_after = 2
-    with pytest.raises(Unavailable):
-        await storage.write("w", Insert(1, {"value": 1}, "a"))
-    await until(lambda: storage.problem is None)
-    await storage.write("w", Insert(2, {"value": 2}, "a"))
-    storage = await server.crash()
-    assert storage.find("w").query("a", [], None)[0].aggregates["all"] == [1, 2]
-    await storage.stop()
-
-
-async def test_while_the_tier_is_down_writes_fail_fast_and_memory_answers():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
-    await storage.write("w", Insert(1, {"value": 1}, "a"))
-    server.tier.fail_before = 10**9
-    with pytest.raises(Unavailable):
-        await storage.write("w", Insert(2, {"value": 2}, "a"))
-    assert storage.problem is not None
-    with pytest.raises(Unavailable):
-        await storage.write("w", Insert(3, {"value": 3}, "a"))
-    assert storage.find("w").query("a", [], None)[0].aggregates["max"] == 2, "the third changed nothing"
-    with pytest.raises(Unavailable):
-        await storage.create(spec(name="other"))
-    server.tier.fail_before = 0
-    await until(lambda: storage.problem is None)
-    await storage.write("w", Insert(3, {"value": 3}, "a"))
-    await storage.stop()
-
-
-async def test_a_window_that_was_left_half_changed_recovers_by_itself():
-    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
-    storage = await server.start()
-    await storage.create(spec(aggregates={"first": {"function": "first"}, "n": {"function": "count"}}))
-    await storage.write("w", BulkInsert(batch([("a", 2 * time) for time in range(100)], 0)))
-    await server.settled()
-    storage.trim()
-    server.tier.fail_reads = 3
-    with pytest.raises(Unavailable):
-        await storage.write("w", Insert(11, {"value": 1000}, "a"))
-    with pytest.raises(Unavailable, match="recovered"):
-        storage.find("w")
-    await surely(lambda: storage.write("w", Insert(11, {"value": 1000}, "a")))
-    assert storage.find("w").range_query(10, 12, "a").entries == 3
-    assert storage.find("w").query("a", [], None)[0].entries == 101
-    storage = await server.restart()
-    assert storage.find("w").range_query(10, 12, "a").aggregates["first"] == 5
-    await storage.stop()
-
-
 async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
-    server = StorageServer(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
-    storage = await server.start()
+    server, storage = await running(cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     await storage.create(spec(keyed=False, aggregates={"n": {"function": "count"}}))  # so only blocks are numbered
     rows = Batch(np.arange(100), {"value": np.arange(100)})
     await storage.write("w", BulkInsert(rows))
@@ -262,37 +190,36 @@ async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
     assert window.query(None, [], None)[0].entries == 100
     assert storage.status().damaged == 1
     assert server.store.values[key].endswith(b"?"), "it is left as it is"
-    await storage.stop()
 
 
-async def test_a_damaged_image_takes_one_window_down_and_no_other():
-    server = StorageServer()
-    storage = await server.start()
-    for name in ("w", "v"):
-        await storage.create(spec(name=name))
-        await storage.write(name, Insert(1, {"value": 1}, "a"))
-    await storage.stop()
-    [damaged] = [key for key in server.store.values if key.startswith(b"image/00000001") and key.endswith(b"0")]
-    server.store.values[damaged] = b"nonsense"
-    storage = await server.start()
-    with pytest.raises(DataLoss):
-        storage.find("w")
-    with pytest.raises(DataLoss):
-        await storage.write("w", Insert(2, {"value": 2}, "a"))
-    assert storage.find("v").query("a", [], None)[0].entries == 1
-    await storage.delete("w")
-    await storage.create(spec())
-    await storage.stop()
+SPEC = WindowSpec.parse(
+    {
+        "name": "w",
+        "time_unit": "none",
+        "aggregates": {"mean": {"function": "mean"}},
+        "slide": {"adaptive": {"every": 4}},
+    }
+)
 
 
-async def test_added_aggregates_and_spec_survive():
-    server = StorageServer()
-    storage = await server.start()
-    await storage.create(spec())
-    await storage.write("w", BulkInsert(batch([("a", time) for time in range(10)], 0)))
-    await storage.write("w", AddAggregates({"min": {"function": "min"}}))
-    for again in (server.crash, server.restart, server.crash):
-        storage = await again()
-        assert storage.find("w").query("a", [], None)[0].aggregates["min"] == 0
-        assert storage.info(storage.find("w")).durability == "sync"
-    await storage.stop()
+async def history(again, **options):
+    """What every write evicted, and what was left; after some writes, the storage is started again."""
+    random, time, out = np.random.default_rng(9), 0, []
+    server, storage = await running(SPEC, **options)
+    for step in range(60):
+        mean = (step // 20) * 4.0
+        values = random.normal(mean, 1, 12)
+        result = await storage.write("w", BulkInsert(Batch(np.arange(time, time + 12), {"value": values})))
+        single = await storage.write("w", Insert(time + 12, {"value": mean}))
+        time += 13
+        (answer,) = storage.find("w").query(None, [], None)
+        out.append((result.evicted, single.evicted, answer.entries, round(answer.aggregates["mean"], 9)))
+        if again and step % 3 == 2:
+            storage = await (server.restart() if step % 2 else server.crash())
+    return out
+
+
+async def test_it_evicts_the_same_after_every_start(place):
+    expected = await history(again=False)
+    assert sum(bulk + single for bulk, single, *_ in expected) > 400, "it has found the changes"
+    assert await history(again=True, place=place) == expected

@@ -15,6 +15,7 @@ from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.derived.views import View
 from sash_engine.windows.questions import Query
 from sash_engine.windows.spec.window import WindowSpec
+from tests.support.failing import parts_of
 
 SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}
 COMMON = {"time_unit": "none", "keyed": True, "fields": {"v": "int64"}, "aggregates": SUMS}
@@ -70,10 +71,6 @@ async def file_of(name):
 
 @pytest.mark.parametrize("other", ["window", "view", "cascade", "import"])
 async def test_a_name_is_taken_while_its_view_is_computed(other):
-    async def parts(found):
-        for part in found:
-            yield part
-
     documents = {
         "window": COMMON,
         "view": {"of": "two", "aggregates": SUMS},
@@ -83,7 +80,7 @@ async def test_a_name_is_taken_while_its_view_is_computed(other):
     async with Busy() as busy:
         creating = await busy.under_way(busy.storage.create(VIEW))
         if other == "import":
-            second = busy.storage.restore(parts(found), None)
+            second = busy.storage.restore(parts_of(found), None)
         else:
             second = busy.storage.create(WindowSpec.parse({"name": "view", **documents[other]}))
         with pytest.raises(Unavailable, match="a view 'view' is being created") as refused:

@@ -1,6 +1,7 @@
 """One service for each module, and an HTTP client of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
@@ -72,3 +73,28 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(Connection, "_may_begin_at_once", noted)
     return found
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """The connections that are made, in order."""
+    found = list[Connection]()
+    make = Connection.connection_made
+
+    def noted(self: Connection, transport: Any) -> None:
+        make(self, transport)
+        found.append(self)
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    return found
+
+
+@contextmanager
+def held_by_a_write(running: Running) -> Iterator[Callable[[], None]]:
+    """A long write holds the window `w`; what is given ends it, as the end of the block does."""
+    plane: Any = running.plane
+    with ExitStack() as held:
+        running.on_loop(lambda: held.enter_context(plane._windows._storage.store.lock("w").exclusive()))
+        end = held.pop_all()
+        held.callback(lambda: running.on_loop(end.close))
+        yield lambda: running.on_loop(end.close)

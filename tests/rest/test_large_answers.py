@@ -1,12 +1,19 @@
-"""Large answers as JSON in steps: the same bytes as in one go, and a bounded number of values in each step."""
+"""Large answers as JSON in steps: the same bytes as in one go, and a bounded number of values in each step.
 
+Those that are made part by part are made in the task of their call, and no further than the client reads.
+"""
+
+import asyncio
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import orjson
 import pytest
 
 from sash.rest.answers import answer_document, answers_json, json_bytes, series_steps
+from sash.rest.connection import ANSWERS
+from sash.rest.routes.common import streamed
 from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
 
@@ -105,3 +112,42 @@ def written(found):
         except StopIteration as end:
             return b"".join(end.value), count
         count += 1
+
+
+# ---------------------------------------------------------------- part by part
+
+
+async def sent(gone_after=None):
+    """Which tasks made the parts, what was sent, and whether the parts were closed."""
+    made, bodies, closed = [], [], []
+    exchange = SimpleNamespace(gone=False)
+
+    async def parts():
+        try:
+            for number in range(5):
+                made.append(asyncio.current_task())
+                yield b"%d" % number
+        finally:
+            closed.append(True)
+
+    async def send(message):
+        if "body" in message:
+            bodies.append(message["body"])
+            exchange.gone = len(bodies) == gone_after
+
+    await streamed(parts(), "text/plain")({"type": "http", ANSWERS: exchange}, None, send)
+    return made, bodies, closed
+
+
+async def test_its_parts_are_made_in_the_task_of_the_call():
+    made, bodies, closed = await sent()
+    assert set(made) == {asyncio.current_task()}
+    assert bodies == [b"0", b"1", b"2", b"3", b"4", b""]
+    assert closed
+
+
+async def test_no_more_parts_are_made_for_a_client_that_has_gone():
+    made, bodies, closed = await sent(gone_after=2)
+    assert len(made) == 3
+    assert bodies == [b"0", b"1", b""]
+    assert closed == [True]

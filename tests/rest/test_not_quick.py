@@ -8,8 +8,8 @@ import pytest
 from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash.rest import connection
-from sash.rest.connection import Connection
 from sash_engine.errors import Unavailable
+from tests.rest.conftest import held_by_a_write
 from tests.rest.test_quick import INSERT, QUERY, SPEC, entry, post
 from tests.rest.test_whole import ask as ask_at_once
 from tests.rest.test_whole import request
@@ -23,20 +23,6 @@ def ask(running, data):
     """As `ask_at_once`; the service is done with the request, too. It notes more after it has answered."""
     found = ask_at_once(running, data)
     running.on_loop(lambda: None)
-    return found
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """The connections that are made."""
-    found = []
-    make = Connection.connection_made
-
-    def noted(self, transport):
-        make(self, transport)
-        found.append(self)
-
-    monkeypatch.setattr(Connection, "connection_made", noted)
     return found
 
 
@@ -60,39 +46,33 @@ def test_a_large_body_has_memory_set_aside(service, answered):
     assert True not in answered
 
 
-def test_who_reads_no_answers_gets_no_more_of_them(service, answered, made):
+def test_who_reads_no_answers_gets_no_more_of_them(service, answered, connections):
     with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
-        wait_until(lambda: made)
-        service.on_loop(made[0].pause_writing)  # as the transport does when its buffer is full
+        wait_until(lambda: connections)
+        service.on_loop(connections[0].pause_writing)  # as the transport does when its buffer is full
         client.sendall(QUESTION)
-        wait_until(lambda: made[0]._exchanges)
+        wait_until(lambda: connections[0]._exchanges)
         assert answered == [False]
-        service.on_loop(made[0].resume_writing)
+        service.on_loop(connections[0].resume_writing)
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
 
 
-def test_a_connection_that_waits_takes_nothing_more(service, made):
+def test_a_connection_that_waits_takes_nothing_more(service, connections):
     """A call that waits for its caller to go has it read on."""
-    held = service.on_loop(lambda: service.plane._windows._storage.store.lock("w").exclusive())
-    service.on_loop(held.__enter__)
-    try:
-        with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
-            client.sendall(QUESTION * 200)
-            wait_until(lambda: made and made[0]._waiting)
+    with held_by_a_write(service) as end, socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
+        client.sendall(QUESTION * 200)
+        wait_until(lambda: connections and connections[0]._waiting)
 
-            def received_more():
-                made[0].read_on()
-                made[0].data_received(QUESTION)
-                return made[0]._read_paused
+        def received_more():
+            connections[0].read_on()
+            connections[0].data_received(QUESTION)
+            return connections[0]._read_paused
 
-            assert service.on_loop(received_more)
-            service.on_loop(lambda: held.__exit__(None, None, None))
-            found = b""
-            while found.count(b"HTTP/1.1 200") < 201:
-                found += client.recv(65536)
-    finally:
-        if service.plane._windows._storage.store.lock("w").held_exclusively:
-            service.on_loop(lambda: held.__exit__(None, None, None))
+        assert service.on_loop(received_more)
+        end()
+        found = b""
+        while found.count(b"HTTP/1.1 200") < 201:
+            found += client.recv(65536)
 
 
 def test_a_connection_beyond_the_limit_is_for_monitors(answered):
@@ -138,15 +118,15 @@ def test_a_quick_question_corrects_what_its_caller_was_charged(service, answered
     assert (answered, asked) == ([True], ["127.0.0.1"])
 
 
-def test_quick_answers_have_the_date_of_their_second(service, answered, made, monkeypatch):
+def test_quick_answers_have_the_date_of_their_second(service, answered, connections, monkeypatch):
     monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
     with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
-        wait_until(lambda: made)
+        wait_until(lambda: connections)
         for date in (b"the first", b"the second"):
 
             def headers_are(date=date):
-                made[0].date = b"date: %b\r\n" % date
-                made[0].data_received(QUESTION)
+                connections[0].date = b"date: %b\r\n" % date
+                connections[0].data_received(QUESTION)
 
             answered.clear()
             service.on_loop(headers_are)

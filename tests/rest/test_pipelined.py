@@ -12,8 +12,9 @@ import orjson
 import pytest
 
 from sash import calls
-from sash.rest.connection import PIPELINED_MAX, Connection
+from sash.rest.connection import PIPELINED_MAX
 from sash.tiers.lmdb import LmdbTier
+from tests.rest.conftest import held_by_a_write
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
 
@@ -37,19 +38,6 @@ def connect_insert(i, more=KEEPS):
 QUERY = b"GET /v1/windows/w/query HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
-@pytest.fixture
-def made(monkeypatch):
-    """Connections, as they are made."""
-    begin, found = Connection.connection_made, []
-
-    def noted(self, transport):
-        begin(self, transport)
-        found.append(self)
-
-    monkeypatch.setattr(Connection, "connection_made", noted)
-    return found
-
-
 class Held:
     """A service whose tier commits nothing until it is let."""
 
@@ -62,7 +50,7 @@ class Held:
 
 
 @pytest.fixture
-def held(monkeypatch, tmp_path, made):
+def held(monkeypatch, tmp_path, connections):
     let, commits, commit = threading.Event(), [], LmdbTier.commit
     let.set()
 
@@ -75,7 +63,7 @@ def held(monkeypatch, tmp_path, made):
     with running_service(data=str(tmp_path)) as running:
         assert running.http().post("/v1/windows", json=SPEC).status_code == 201
         let.clear()
-        made.clear()
+        connections.clear()
         try:
             yield Held(running, let, commits)
         finally:
@@ -127,13 +115,18 @@ def test_answers_come_in_the_order_of_requests(held):
     assert [found[i][1]["answers"][0]["aggregates"]["all"] for i in (1, 4, 7)] == [[0.0], [0.0, 1.0], [0.0, 1.0, 2.0]]
 
 
-def test_what_follows_a_refused_request_waits_for_its_answer(held, made):
+def test_what_follows_a_refused_request_waits_for_its_answer(held, connections):
     """Refusals have no place among the calls in progress, and would be without number."""
     refused = QUERY.replace(b"localhost", b"example.org")
     with connected(held.running) as client:
         client.sendall(rest_insert(0) + refused + rest_insert(1) + rest_insert(2))
-        wait_until(lambda: made and len(made[0]._exchanges) == 4 and made[0]._exchanges[1].begun)
-        assert held.running.on_loop(lambda: [each.begun for each in made[0]._exchanges]) == [True, True, False, False]
+        wait_until(lambda: connections and len(connections[0]._exchanges) == 4 and connections[0]._exchanges[1].begun)
+        assert held.running.on_loop(lambda: [each.begun for each in connections[0]._exchanges]) == [
+            True,
+            True,
+            False,
+            False,
+        ]
         held.let.set()
         with client.makefile("rb") as answers:
             assert [next_of(answers)[0] for _ in range(4)] == [200, 421, 200, 200]
@@ -149,11 +142,11 @@ def test_nothing_is_answered_before_what_was_asked_first(held):
             client.recv(1)
 
 
-def test_so_many_are_begun_and_no_more(held, made):
+def test_so_many_are_begun_and_no_more(held, connections):
     with connected(held.running) as client:
         client.sendall(b"".join(map(rest_insert, range(3 * PIPELINED_MAX))))
-        wait_until(lambda: made and made[0]._read_paused and held.entries >= PIPELINED_MAX)
-        most = held.running.on_loop(lambda: len(made[0]._exchanges))
+        wait_until(lambda: connections and connections[0]._read_paused and held.entries >= PIPELINED_MAX)
+        most = held.running.on_loop(lambda: len(connections[0]._exchanges))
         assert PIPELINED_MAX <= held.entries <= most < PIPELINED_MAX + 50  # those of one part, of 4 KiB
         held.let.set()
         with client.makefile("rb") as answers:
@@ -165,7 +158,7 @@ OLD = rest_insert(1, b"connection: keep-alive\r\n").replace(b"HTTP/1.1", b"HTTP/
 
 
 @pytest.mark.parametrize("last", [rest_insert(1, CLOSES), OLD], ids=["close", "HTTP/1.0"])
-def test_what_follows_the_last_request_of_a_connection_does_not_begin(held, made, last):
+def test_what_follows_the_last_request_of_a_connection_does_not_begin(held, connections, last):
     with connected(held.running) as client:
         client.sendall(rest_insert(0) + last + rest_insert(2))
         wait_until(lambda: held.entries == 2)
@@ -176,13 +169,13 @@ def test_what_follows_the_last_request_of_a_connection_does_not_begin(held, made
     assert held.entries == 2
 
 
-def test_a_body_that_arrives_in_parts_is_waited_for(held, made):
+def test_a_body_that_arrives_in_parts_is_waited_for(held, connections):
     """Also where its head came behind a write that waits for the tier."""
     second = rest_insert(1)
     with connected(held.running) as client:
         client.sendall(rest_insert(0) + second[:-5])
-        wait_until(lambda: made and len(made[0]._exchanges) == 2)
-        assert not made[0]._exchanges[1].begun
+        wait_until(lambda: connections and len(connections[0]._exchanges) == 2)
+        assert not connections[0]._exchanges[1].begun
         assert held.entries == 1
         client.sendall(second[-5:] + rest_insert(2))
         wait_until(lambda: held.entries == 3)
@@ -191,39 +184,30 @@ def test_a_body_that_arrives_in_parts_is_waited_for(held, made):
             assert {next_of(answers)[0] for _ in range(3)} == {200}
 
 
-def test_a_request_that_waits_for_a_window_lets_none_overtake_it(held, made):
+def test_a_request_that_waits_for_a_window_lets_none_overtake_it(held, connections):
     """It is not applied yet, so what follows must not be, either."""
-    lock = held.running.on_loop(lambda: held.running.plane._windows._storage.store.lock("w").exclusive())
     held.let.set()
-    held.running.on_loop(lock.__enter__)
-    try:
-        with connected(held.running) as client:
-            client.sendall(b"".join(map(rest_insert, range(5))))
-            wait_until(lambda: made and len(made[0]._exchanges) == 5)
-            assert held.running.on_loop(lambda: [each.begun for each in made[0]._exchanges]) == [True] + 4 * [False]
-            held.running.on_loop(lambda: lock.__exit__(None, None, None))
-            with client.makefile("rb") as answers:
-                assert {next_of(answers)[0] for _ in range(5)} == {200}
-                client.sendall(QUERY)
-                assert next_of(answers)[1]["answers"][0]["aggregates"]["all"] == [0.0, 1.0, 2.0, 3.0, 4.0]
-    finally:
-        if held.running.plane._windows._storage.store.lock("w").held_exclusively:
-            held.running.on_loop(lambda: lock.__exit__(None, None, None))
+    with held_by_a_write(held.running) as end, connected(held.running) as client:
+        client.sendall(b"".join(map(rest_insert, range(5))))
+        wait_until(lambda: connections and len(connections[0]._exchanges) == 5)
+        assert held.running.on_loop(lambda: [each.begun for each in connections[0]._exchanges]) == [True] + 4 * [False]
+        end()
+        with client.makefile("rb") as answers:
+            assert {next_of(answers)[0] for _ in range(5)} == {200}
+            client.sendall(QUERY)
+            assert next_of(answers)[1]["answers"][0]["aggregates"]["all"] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_client_that_waits_to_be_told_to_continue_is_told_so_in_its_turn(held, made):
+def test_a_client_that_waits_to_be_told_to_continue_is_told_so_in_its_turn(held, connections):
     """Its request does not begin before: it would wait for a body that the client does not send."""
-    lock = held.running.on_loop(lambda: held.running.plane._windows._storage.store.lock("w").exclusive())
-    held.running.on_loop(lock.__enter__)
-    second = rest_insert(1, b"expect: 100-continue\r\n")
-    head, body = second.split(b"\r\n\r\n")
-    with connected(held.running) as client:
+    head, body = rest_insert(1, b"expect: 100-continue\r\n").split(b"\r\n\r\n")
+    with held_by_a_write(held.running) as end, connected(held.running) as client:
         client.sendall(rest_insert(0) + head + b"\r\n\r\n")
-        wait_until(lambda: made and len(made[0]._exchanges) == 2)
-        held.running.on_loop(lambda: lock.__exit__(None, None, None))
+        wait_until(lambda: connections and len(connections[0]._exchanges) == 2)
+        end()
         wait_until(lambda: held.entries == 1)
-        wait_until(lambda: made[0]._exchanges[0].may_be_followed)
-        assert not held.running.on_loop(lambda: made[0]._exchanges[1].begun)
+        wait_until(lambda: connections[0]._exchanges[0].may_be_followed)
+        assert not held.running.on_loop(lambda: connections[0]._exchanges[1].begun)
         held.let.set()
         with client.makefile("rb") as answers:
             assert next_of(answers)[0] == 200
@@ -232,12 +216,12 @@ def test_a_client_that_waits_to_be_told_to_continue_is_told_so_in_its_turn(held,
             assert next_of(answers)[0] == 200
 
 
-def test_writes_go_on_when_their_client_goes(held, made):
+def test_writes_go_on_when_their_client_goes(held, connections):
     with connected(held.running) as client:
         client.sendall(b"".join(map(rest_insert, range(10))))
         wait_until(lambda: held.entries == 10)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it is gone at once
-    wait_until(lambda: not made[0]._exchanges)
+    wait_until(lambda: not connections[0]._exchanges)
     assert held.running.on_loop(lambda: len(calls._running)) == 10
     held.let.set()
     wait_until(lambda: held.running.on_loop(lambda: not calls._running))

@@ -10,6 +10,7 @@ from sash.limits.turns import Turns
 from sash.rest.connection import Connection
 from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
+from tests.rest.conftest import held_by_a_write
 from tests.rest.test_whole import ask, request
 from tests.support.servers import WAIT_S, running_service
 from tests.support.tokens import write_tokens
@@ -219,13 +220,11 @@ def test_a_call_that_waits_goes_on_as_it_began(service, answered, case):
     """A long write holds the window when the call begins."""
     quickly(service, answered, QUICK["insert"])
     answered.clear()
-    held = service.on_loop(lambda: service.plane._windows._storage.store.lock("w").exclusive())
-    service.on_loop(held.__enter__)
-    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as connection:
-        connection.sendall(QUICK[case])
+    with held_by_a_write(service) as end, socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
+        client.sendall(QUICK[case])
         wait_until(lambda: answered)
-        service.on_loop(lambda: held.__exit__(None, None, None))
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        end()
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def test_quick_requests_are_answered_in_order_between_others(service):

@@ -1,4 +1,7 @@
-"""Writes of one iteration of the loop become one; nothing is lost, and the order stays."""
+"""A connection over a transport: writes of one iteration of the loop become one, and nothing is lost.
+
+What still arrives of a body that was refused is read in turns: nobody wants it, and others wait meanwhile.
+"""
 
 import gc
 import weakref
@@ -11,19 +14,29 @@ from sash.limits.connections import Connections
 from sash.limits.turns import Turns
 from sash.rest.connection import JOINED_BYTES_MAX, Connection, Port
 from sash.runtime.metrics import Metrics
-from tests.support.servers import WAIT_S, running_service
+from tests.support.servers import running_service
 from tests.support.waiting import turns
 
 
 class Transport:
+    """What uvloop says of a connection, and is told."""
+
     def __init__(self):
-        self.did = []
+        self.did, self.reads = [], True
 
     def get_extra_info(self, name):
-        return None
+        return ("127.0.0.1", 7) if name in ("peername", "sockname") else None
 
     def write(self, data):
         self.did.append(bytes(data))
+
+    def pause_reading(self):
+        assert self.reads
+        self.reads = False
+
+    def resume_reading(self):
+        assert not self.reads
+        self.reads = True
 
     def close(self):
         self.did.append("closed")
@@ -38,15 +51,17 @@ class Transport:
         return "closed" in self.did or "aborted" in self.did
 
 
-def metrics():
-    return Metrics(CollectorRegistry())
+def port_of(app=None, forwarded=None, most=1):
+    """What connections share that go to an app, and to another one where a proxy passes them on."""
+    places = Connections(most, most)
+    return Port(app, forwarded, lambda _: False, places, Turns(), 10, 10, Metrics(CollectorRegistry()))
 
 
-def over(under):
+def over(under, port=None):
     """A connection over a transport."""
-    places = Connections(1, 1)
-    made = Connection(Port(None, None, lambda _: False, places, Turns(), 10, 10, metrics()))
-    made.begin(under, places.admit("a"))
+    port = port or port_of()
+    made = Connection(port)
+    made.begin(under, port.places.admit("a"))
     return made
 
 
@@ -136,8 +151,8 @@ async def test_many_bytes_are_written_at_once_behind_what_waits():
 async def test_who_is_beyond_all_limits_is_told_when_to_come_again():
     """The refusal is no answer to the request that was read last: it has an id of its own."""
     CALL.set(CallContext(lambda: [("x-request-id", "another")]))
-    port = Port(None, None, lambda _: False, Connections(0, 0), Turns(), 10, 10, metrics())
-    while port.places.admit("") is not None:
+    port = port_of(most=0)
+    while port.places.admit("127.0.0.1") is not None:
         pass
     under = Transport()
     Connection(port).connection_made(under)
@@ -161,18 +176,10 @@ async def test_requests_that_a_proxy_passes_on_go_to_their_own_app(header, name)
 
         return app
 
-    port = Port(noting("app"), noting("forwarded"), lambda _: False, Connections(1, 1), Turns(), 10, 10, metrics())
-    connection = Connection(port)
-    connection.begin(Transport(), port.places.admit("a"))
+    connection = over(Transport(), port_of(noting("app"), noting("forwarded")))
     connection.data_received(b"GET / HTTP/1.1\r\n%b\r\n\r\n" % header)
     await turns(1)
     assert called == [name]
-
-
-def test_an_idle_connection_does_not_hold_the_service_up():
-    with running_service(shutdown_grace_s=2 * WAIT_S, idle_timeout_s=2 * WAIT_S) as running:
-        assert running.http().get("/healthz").status_code == 200
-        running.stop()  # asserts that it ends within WAIT_S
 
 
 def test_an_answer_is_one_write_without_tls_too(monkeypatch):
@@ -190,3 +197,72 @@ def _noted(flush, writes):
         flush(self)
 
     return noted
+
+
+# ---------------------------------------------------------------- the rest of a refused body
+
+PART = b"x" * 4096
+HEAD = b"POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+
+
+async def refusing(scope, receive, send):
+    await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.fixture
+async def port():
+    return port_of(refusing, refusing, 100)
+
+
+async def refused(port, parts):
+    """A connection whose request was answered by its head."""
+    transport = Transport()
+    connection = over(transport, port)
+    connection.data_received(HEAD % (parts * len(PART)))
+    await turns(5)
+    assert b" 403 " in transport.did.pop()
+    return connection, transport
+
+
+async def test_the_rest_of_a_refused_body_is_read_on_where_nobody_waits(port):
+    connection, transport = await refused(port, 20)
+    for _ in range(20):
+        connection.data_received(PART)
+        assert transport.reads
+        await turns(1)
+    connection.data_received(HEAD % 0)
+    await turns(5)
+    assert b" 403 " in transport.did.pop(), "the next request is answered"
+
+
+async def test_of_many_refused_bodies_few_are_read_in_an_iteration_of_the_loop(port):
+    """Thirty clients send as fast as they may."""
+    clients = [await refused(port, 50) for _ in range(30)]
+    left = {id(transport): 50 for _, transport in clients}
+    most = rounds = 0
+    while any(left.values()):
+        read = 0
+        for connection, transport in clients:
+            if transport.reads and left[id(transport)]:
+                connection.data_received(PART)
+                left[id(transport)] -= 1
+                read += 1
+        most, rounds = max(most, read if rounds else 0), rounds + 1
+        await turns(1)
+    assert most <= 3
+    assert rounds > 30 * 50 / 3
+
+
+async def test_a_client_that_goes_while_it_waits_is_forgotten(port):
+    clients = [await refused(port, 50) for _ in range(10)]
+    for connection, _ in clients:
+        connection.data_received(PART)
+    waiting = [(connection, transport) for connection, transport in clients if not transport.reads]
+    assert waiting
+    for connection, transport in waiting:
+        transport.close()
+        connection.connection_lost(None)
+    await turns(200)
+    assert not any(transport.reads for _, transport in waiting)
+    assert port.turns.waiting == 0

@@ -8,7 +8,6 @@ import pytest
 from sash.limits.watches import Watches
 from sash.rest import watch
 from tests.rest.conftest import made
-from tests.support.servers import WAIT_S, running_service
 
 PATH = "/v1/windows/watched"
 
@@ -56,18 +55,6 @@ def test_changes_and_nothing_else(http, watched):
         assert document.pop("request_id") == "watching"
         assert (kind, document) == ("problem", problem)
         assert next(stream, None) is None
-
-
-def test_a_watcher_does_not_hold_the_service_up():
-    with running_service(shutdown_grace_s=WAIT_S * 2) as service:
-        http = service.http()
-        for name in made(http, name="w"):
-            with http.stream("GET", f"/v1/windows/{name}/watch?interval=3600000") as response:
-                stream = events(response)
-                assert next(stream)[1]["answers"][0]["entries"] == 0
-                service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
-                assert next(stream, None) is None
-                break
 
 
 async def _same():

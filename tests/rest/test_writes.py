@@ -1,4 +1,4 @@
-"""Writes over REST: applied once, in batches, of at most so many entries, and cancelled."""
+"""Writes over REST: forms of bodies, applied once, decided, in batches, of at most so many entries, cancelled."""
 
 import itertools
 import socket
@@ -64,6 +64,76 @@ def test_fields_called_producer_sequence_and_epoch(http):
         assert http.post(f"{path}/insert", json=nested).json()["already_applied"]
         answer = http.get(f"{path}/query").json()["answers"][0]
         assert answer["aggregates"] == {"who": ["beside", "nested"]}
+
+
+# ---------------------------------------------------------------- forms of bodies
+
+
+def test_a_window_is_created_once(http):
+    spec = {"name": "once", "aggregates": {"n": {"function": "count"}}}
+    assert [http.post("/v1/windows", json=spec).status_code for _ in range(2)] == [201, 200]
+    assert http.post("/v1/windows", json={**spec, "keyed": True}).status_code == 409
+    assert http.delete("/v1/windows/once").json() == {"entries": 0}
+    assert http.get("/v1/windows/once").status_code == 404
+
+
+@pytest.mark.parametrize("media_type", ["application/yaml", "application/yaml; charset=utf-8", "text/yaml"])
+def test_a_window_is_created_from_yaml(http, media_type):
+    text = "name: from_yaml\naggregates: {n: {function: count}}\nslide: {max_age: 6h}\n"
+    response = http.post("/v1/windows", content=text, headers={"content-type": media_type})
+    assert response.status_code == 201
+    assert response.json()["spec"]["slide"] == {"max_age": "6h", "clock": "event"}
+    http.delete("/v1/windows/from_yaml")
+
+
+def test_columns_stand_beside_the_time_or_in_fields(http, typed):
+    rows = {"f": [0.5, -0.0], "i": [2**63 - 1, 0], "s": ["", "x"], "b": [False, True]}
+    for time, columns in ((1, rows), (2, {"fields": rows})):
+        bulk = {"time": [time] * 2, "key": ["k", "j"], **columns}
+        assert http.post(f"/v1/windows/{typed}/bulk-insert", json=bulk).json()["inserted"] == 2
+    (answer,) = http.get(f"/v1/windows/{typed}/query?key=k").json()["answers"]
+    assert answer["aggregates"] == {"n": 2} | {name: [values[0]] * 2 for name, values in rows.items()}
+
+
+def test_one_field_is_called_value_whatever_its_name(http):
+    spec = {"name": "renamed", "fields": {"delay": "int64"}, "aggregates": {"all": {"function": "collect"}}}
+    http.post("/v1/windows", json=spec)
+    for document in ({"value": 1}, {"delay": 2}, {"fields": {"delay": 3}}):
+        assert http.post("/v1/windows/renamed/insert", json={"time": 1, **document}).status_code == 200
+    for document in ({"value": [4]}, {"delay": [5]}, {"fields": {"delay": [6]}}):
+        assert http.post("/v1/windows/renamed/bulk-insert", json={"time": [2], **document}).status_code == 200
+    (answer,) = http.get("/v1/windows/renamed/query").json()["answers"]
+    assert answer["aggregates"] == {"all": [1, 2, 3, 4, 5, 6]}
+    http.delete("/v1/windows/renamed")
+
+
+# ---------------------------------------------------------------- decided
+
+
+def test_refused_entries_are_counted(http):
+    aggregates = {"n": {"function": "count"}}
+    for name in made(http, name="limited", time_unit="none", keyed=True, aggregates=aggregates):
+
+        def counted(name=name):
+            lines = http.get("/metrics").text.splitlines()
+            return [line.split()[1] for line in lines if f'outcome="refused",window="{name}"' in line]
+
+        assert counted() == ["0.0"]
+        rows = {"time": [1, 2, 3], "key": ["a"] * 3, "value": [1] * 3, "producer": "p"}
+        for sequence in (1, 1, 2, 2, 3):
+            limits = [{"aggregate": "n", "lookback": 10, "value": 2}]
+            sent = rows | {"limits": limits, "sequence": sequence}
+            http.post(f"/v1/windows/{name}/admit", json=sent).raise_for_status()
+        assert counted() == ["7.0"]
+
+
+def test_a_field_called_limits(http):
+    spec = {"name": "fielded", "fields": {"limits": "float64"}, "aggregates": {"sum": {"function": "sum"}}}
+    http.post("/v1/windows", json=spec)
+    body = {"time": 1, "fields": {"limits": 4}, "limits": [{"aggregate": "sum", "lookback": "1s", "value": 5}]}
+    path = "/v1/windows/fielded/admit"
+    assert [http.post(path, json=body).json()["admitted"] for _ in range(2)] == [[True], [False]]
+    http.delete("/v1/windows/fielded")
 
 
 # ---------------------------------------------------------------- batches

@@ -1,22 +1,15 @@
 """Pairs in a stream, and in the forms that only REST has; tests/edges has what all edges answer."""
 
-import asyncio
-import threading
-from typing import Any
-
 import grpc
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from sash.rpc.pipeline import until_closed
-from sash_engine.errors import InvalidArgument, Unavailable
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.arrow import ARROW, batch, stream
 from tests.support.edges import coded
-from tests.support.servers import WAIT_S, running_service
+from tests.support.servers import running_service
 from tests.support.shown import answers_at
-from tests.support.waiting import turns
 
 SPEC = {
     "name": "w",
@@ -63,100 +56,6 @@ def test_a_stream_of_bulks(service):
         with pytest.raises(grpc.RpcError) as refused:
             list(service.stub().AnswersAtStream(iter([first, request_of(**option)])))
         assert "only the first request" in refused.value.details()
-
-
-def test_an_idle_stream_does_not_hold_the_service_up():
-    """Its caller is told; so is one that has sent nothing yet."""
-    more = threading.Event()
-    with running_service(shutdown_grace_s=WAIT_S * 2) as running:
-        assert running.http().post("/v1/windows", json=SPEC).status_code < 300
-        first = request_of(window="w", lookbacks=["10"])
-
-        def requests(some):
-            yield from some
-            more.wait(WAIT_S)
-
-        answers, silent = (running.stub().AnswersAtStream(requests(some)) for some in ([first], []))
-        assert len(next(answers).answers) == 1
-        running.stub().AnswersAt(first)  # behind this call, the service knows of the silent one
-        running.stop()  # asserts that it ends within WAIT_S, which is less than the grace
-        for stream in (answers, silent):
-            with pytest.raises(grpc.RpcError) as ended:
-                next(stream)
-            assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-        more.set()
-
-
-async def test_requests_end_when_the_service_closes():
-    closing, more = asyncio.Event(), asyncio.Queue()
-
-    async def requests():
-        while (found := await more.get()) is not None:
-            yield found
-
-    open_ = until_closed(requests(), closing)
-    more.put_nowait(1)
-    assert await anext(open_) == 1
-    waits = asyncio.create_task(anext(open_))
-    await turns(1)
-    more.put_nowait(2)
-    assert await waits == 2  # the same task waits again
-    closing.set()
-    more.put_nowait(3)
-    with pytest.raises(Unavailable):
-        await anext(open_)  # what comes later is not begun
-
-
-async def test_requests_end_while_none_comes():
-    closing, task = asyncio.Event(), asyncio.current_task()
-
-    async def requests():
-        yield 1
-        await asyncio.Event().wait()
-
-    open_ = until_closed(requests(), closing)
-    assert await anext(open_) == 1
-    asyncio.get_running_loop().call_soon(closing.set)
-    with pytest.raises(Unavailable) as ended:
-        await anext(open_)
-    assert ended.value.retry_after_s == 1.0
-    assert task.cancelling() == 0
-
-
-async def test_a_request_that_is_served_when_the_service_closes_is_served():
-    closing, served = asyncio.Event(), []
-
-    async def requests():
-        yield 1
-        yield 2
-
-    watching = set[asyncio.Task[Any]]()
-
-    async def serve():
-        async for request in until_closed(requests(), closing):
-            watching.update(asyncio.all_tasks() - {asyncio.current_task()})
-            closing.set()
-            await turns(5)
-            served.append(request)
-
-    with pytest.raises(Unavailable):
-        await serve()
-    assert served == [1]
-    assert [task.exception() for task in watching] == [None]
-
-
-async def test_requests_end_with_their_own_end_and_errors():
-    async def requests(error=None):
-        yield 1
-        if error is not None:
-            raise error
-
-    assert [found async for found in until_closed(requests(), asyncio.Event())] == [1]
-    for error in (TimeoutError("theirs"), InvalidArgument("no")):
-        with pytest.raises(type(error)):
-            assert [found async for found in until_closed(requests(error), asyncio.Event())] == []
-    await turns(1)
-    assert asyncio.all_tasks() == {asyncio.current_task()}  # none waits for a close any more
 
 
 PATH, LOOKBACKS = "/v1/windows/w/answers-at", {"lookback": ["10", "40"]}

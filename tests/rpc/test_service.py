@@ -14,7 +14,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from sash_engine.errors import InvalidArgument
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.messages import bulk
+from tests.support.messages import COUNT, answered, bulk, int64
+from tests.support.rpc_errors import ended_with
 from tests.support.servers import PLAIN, WAIT_S, json_head, running_service
 from tests.support.waiting import until, wait_until
 
@@ -90,21 +91,42 @@ def test_it_says_goodbye_before_it_goes(monkeypatch):
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-def test_streams_of_health_and_reflection_do_not_hold_the_service_up():
+def test_open_streams_do_not_hold_the_service_up():
+    """Their callers are told, and so is one that has sent nothing yet; what was answered of inserts is applied."""
     more = threading.Event()
 
-    def questions():
-        yield reflection_pb2.ServerReflectionRequest(list_services="")
+    def sends(*some):
+        yield from some
         more.wait(WAIT_S)
 
-    with running_service(shutdown_grace_s=WAIT_S * 2) as service:
-        watched = health_pb2_grpc.HealthStub(service.channel()).Watch(health_pb2.HealthCheckRequest())
-        assert next(watched).status == SERVING
-        reflected = reflection_pb2_grpc.ServerReflectionStub(service.channel()).ServerReflectionInfo(questions())
+    with running_service(shutdown_grace_s=WAIT_S * 2, idle_timeout_s=WAIT_S * 2) as service:
+        stub, http, channel = service.stub(), service.http(), service.channel()
+        stub.CreateWindow(pb.CreateWindowRequest(spec=pb.WindowSpec(name="w", aggregates={"n": COUNT})))
+        inserts = stub.InsertStream(sends(bulk("w", [1], [1])))
+        assert next(inserts).inserted == 1
+        watched = stub.Watch(pb.WatchRequest(query=pb.QueryRequest(window="w"), interval_ms=3_600_000))
+        assert next(watched).answers[0].entries == 1
+        pairs = pb.AnswersAtRequest(window="w", time=int64(5))
+        answers, silent = (stub.AnswersAtStream(sends(*some)) for some in ([pairs], []))
+        assert len(next(answers).answers) == 1
+        healthy = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert next(healthy).status == SERVING
+        listed = reflection_pb2.ServerReflectionRequest(list_services="")
+        reflected = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(sends(listed))
         assert next(reflected).HasField("list_services_response")
-        service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
+        with http.stream("GET", "/v1/windows/w/watch?interval=3600000") as events:
+            lines = events.iter_lines()
+            assert '"entries":1' in next(lines)
+            assert http.get("/healthz").status_code == 200  # on a connection that is idle then
+            stub.AnswersAt(pairs)  # behind this call, the service knows of the silent one
+            service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
+            assert not [line for line in lines if line.startswith("data")]
+        for stream, applied in ((inserts, "1"), (watched, None), (answers, "1"), (silent, "0")):
+            found, error = answered(stream)
+            assert (found, error.code()) == ([], grpc.StatusCode.UNAVAILABLE)
+            assert ended_with(error).get("applied") == applied
         more.set()
-        assert [each.status for each in watched] in ([], [NOT_SERVING])
+        assert [each.status for each in healthy] in ([], [NOT_SERVING])
         assert list(reflected) == []
 
 

@@ -1,4 +1,4 @@
-"""Streams of entries, changes, exports and imports; and writes whose client cancels."""
+"""Streams of inserts, entries, changes, exports and imports; and writes whose client cancels."""
 
 import asyncio
 import threading
@@ -12,9 +12,9 @@ from sash_engine.errors import Unavailable
 from sash_engine.windows.answers import WriteResult
 from sash_engine.windows.batches.batch import Batch
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.messages import COUNT, aggregates, answered, bulk
-from tests.support.rpc_errors import refuse
-from tests.support.servers import WAIT_S, running_service
+from tests.support.messages import COUNT, aggregates, answered, bulk, int64
+from tests.support.rpc_errors import ended_with, refuse
+from tests.support.servers import WAIT_S
 from tests.support.waiting import awaited, until
 
 # ---------------------------------------------------------------- calls that are called off
@@ -71,6 +71,56 @@ def test_nothing_is_answered_before_the_tier_has_it(stub, window, gate):
     assert call.result(WAIT_S).inserted == 1
 
 
+# ---------------------------------------------------------------- inserts in a row
+
+
+def test_a_stream_of_inserts_is_answered_in_order(stub, window):
+    requests = [bulk(window, range(100 * i, 100 * i + i), range(i)) for i in range(200)]
+    found, error = answered(stub.InsertStream(iter(requests), timeout=WAIT_S))
+    assert error is None
+    assert [each.inserted for each in found] == list(range(200))
+    (answer,) = stub.Query(pb.QueryRequest(window=window)).answers
+    assert answer.entries == sum(range(200))
+
+
+def test_a_stream_of_no_inserts(stub):
+    assert answered(stub.InsertStream(iter([]), timeout=WAIT_S)) == ([], None)
+
+
+def test_an_answer_does_not_wait_for_the_next_request(stub, window):
+    """The client asks on only after it was answered: nobody waits for a full pipeline."""
+    turn = threading.Semaphore(0)
+
+    def requests():
+        for i in range(3):
+            yield bulk(window, [i], [i])
+            assert turn.acquire(timeout=WAIT_S)
+
+    for response in stub.InsertStream(requests(), timeout=WAIT_S):
+        assert response.inserted == 1
+        turn.release()
+
+
+def test_the_first_error_ends_the_stream_and_nothing_after_it_is_applied(stub, window):
+    good = [bulk(window, [i], [i]) for i in range(5)]
+    wrong = pb.BulkInsertRequest(window=window, time=int64(7), fields={})
+    found, error = answered(stub.InsertStream(iter([*good[:2], wrong, *good[2:]]), timeout=WAIT_S))
+    assert [each.inserted for each in found] == [1, 1]
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert ended_with(error)["applied"] == "2"
+    assert stub.GetWindow(pb.GetWindowRequest(name=window)).entries == 2
+
+
+def test_bytes_in_a_stream_that_are_no_message(service, stub, window):
+    path = "/sash.v1.Windows/InsertStream"
+    call = service.channel().stream_stream(path, _registered_method=False)
+    requests = [bulk(window, [1], [1]).SerializeToString(), b"\xff\xff", bulk(window, [2], [2]).SerializeToString()]
+    found, error = answered(call(iter(requests), timeout=WAIT_S))
+    assert len(found) == 1
+    assert (error.code(), ended_with(error)["applied"]) == (grpc.StatusCode.INVALID_ARGUMENT, "1")
+    assert stub.GetWindow(pb.GetWindowRequest(name=window)).entries == 1
+
+
 # ---------------------------------------------------------------- watching
 
 
@@ -92,18 +142,6 @@ def test_changes_and_nothing_else(stub, window):
 def test_an_interval_at_which_nobody_may_watch(stub, window, interval_ms):
     request = pb.WatchRequest(query=pb.QueryRequest(window=window), interval_ms=interval_ms)
     refuse(lambda sent: next(stub.Watch(sent, timeout=WAIT_S)), request, "INVALID_ARGUMENT", "interval_ms")
-
-
-def test_a_watcher_does_not_hold_the_service_up():
-    with running_service(shutdown_grace_s=WAIT_S * 2) as service:
-        stub = service.stub()
-        stub.CreateWindow(pb.CreateWindowRequest(spec=pb.WindowSpec(name="w", aggregates={"n": COUNT})))
-        stream = stub.Watch(pb.WatchRequest(query=pb.QueryRequest(window="w"), interval_ms=3_600_000))
-        assert next(stream).answers[0].entries == 0
-        service.stop()  # asserts that it ends within WAIT_S, which is less than the grace
-        with pytest.raises(grpc.RpcError) as caught:
-            next(stream)
-        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 # ---------------------------------------------------------------- entries

@@ -30,3 +30,10 @@ def refuse(call, request, code, field=None, limit=None, reason=None):
     if limit is not None:
         assert limit in info.metadata["limit"]
     return error
+
+
+def ended_with(error):
+    """What the error that ended a stream says to programs."""
+    info = error_details_pb2.ErrorInfo()
+    assert any(detail.Unpack(info) for detail in rpc_status.from_call(error).details)
+    return info.metadata

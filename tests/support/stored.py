@@ -1,6 +1,6 @@
 """Storages on values that outlive them: restarted, killed, and on a tier that fails at a chosen commit.
 
-server = StorageServer()     storage = await server.start()
+server, storage = await running(spec(), …)      a server, and its storage with these windows
 await server.restart()       stop the service, and start the next one
 await server.crash()         kill it: what was not committed is lost, and calls in progress have no effect
 server.tier                  a `Choosy` tier, which fails as it is told to
@@ -131,6 +131,22 @@ class StorageServer:
     def left(self) -> set[bytes]:
         """Keys of the values of windows, and of the journal's groups."""
         return set(self.store.values) - ALWAYS
+
+
+async def running(*specs: WindowSpec, place: Any = None, **options: Any) -> tuple[StorageServer, Storage]:
+    """A server that was started, and its storage with some windows. It ends with the event loop of the test.
+
+    Args:
+        place: has the stored values; by default this process.
+        options: of the storage.
+    """
+    server = StorageServer(**options)
+    if place is not None:
+        server.open = place.open
+    storage = await server.start()
+    for each in specs:
+        await storage.create(each)
+    return server, storage
 
 
 def spec(**parts: Any) -> WindowSpec:

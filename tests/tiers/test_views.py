@@ -8,7 +8,7 @@ import shutil
 import lmdb
 import pytest
 
-from sash.tiers import open_tier
+from sash import tiers
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier
 from sash.tiers.redis_view import RedisView
@@ -46,9 +46,8 @@ def test_a_view_of_a_directory_has_all_values_and_changes_nothing(directory):
     assert files(directory) == before
 
 
-def test_a_directory_that_a_server_has_is_not_looked_at_and_no_server_starts_while_one_looks(directory):
-    tier = LmdbTier(directory)
-    tier.acquire()
+def test_a_directory_that_a_server_has_is_not_looked_at_and_no_server_starts_while_one_looks(open_tier, directory):
+    tier = open_tier(directory)
     with pytest.raises(FailedPrecondition, match=f"A server has the data directory.*process {os.getpid()} ") as caught:
         LmdbView(directory)
     assert caught.value.field == "data"
@@ -57,9 +56,7 @@ def test_a_directory_that_a_server_has_is_not_looked_at_and_no_server_starts_whi
     with pytest.raises(FailedPrecondition, match="Another server has"):
         LmdbTier(directory).acquire()
     one.close()
-    tier = LmdbTier(directory)
-    tier.acquire()
-    tier.close()
+    open_tier(directory)
     assert other is None
 
 
@@ -90,9 +87,8 @@ def test_what_is_no_data_directory_is_refused_and_let_go(directory, tmp_path):
         LmdbView(tmp_path / "other")
 
 
-def test_a_file_that_is_cut_short_is_looked_at_as_far_as_it_goes(directory):
-    tier = LmdbTier(directory)
-    tier.acquire()
+def test_a_file_that_is_cut_short_is_looked_at_as_far_as_it_goes(open_tier, directory):
+    tier = open_tier(directory)
     for number in range(6):
         tier.commit({b"short": b"%d" % number})  # leaves pages that are free
     tier.commit({b"long": b"l" * 400_000})
@@ -133,10 +129,9 @@ def test_a_tree_of_which_a_page_is_damaged_is_read_as_far_as_it_goes(directory):
 # ---------------------------------------------------------------- writes that the disk lost
 
 
-def test_an_older_page_is_noticed_wherever_the_journal_ends(directory):
+def test_an_older_page_is_noticed_wherever_the_journal_ends(open_tier, directory):
     """Of every page that two commits changed, the older one is put back."""
-    tier = LmdbTier(directory)
-    tier.acquire()
+    tier = open_tier(directory)
     states = []
     for number in range(6):
         group, block = b"journal/%016x" % number, b"block/%d" % number
@@ -164,10 +159,9 @@ def test_an_older_page_is_noticed_wherever_the_journal_ends(directory):
     assert noticed
 
 
-def test_a_directory_that_lost_a_write_is_refused_and_looked_at(directory, tmp_path):
+def test_a_directory_that_lost_a_write_is_refused_and_looked_at(open_tier, directory, tmp_path):
     shutil.copytree(directory, tmp_path / "older")
-    tier = LmdbTier(directory)
-    tier.acquire()
+    tier = open_tier(directory)
     tier.commit({b"journal/last": b"y"})
     tier.close()
     with lmdb.open(str(directory), max_dbs=1) as env, env.begin(write=True) as change:
@@ -181,9 +175,7 @@ def test_a_directory_that_lost_a_write_is_refused_and_looked_at(directory, tmp_p
     assert "lost a write" in view.problems()[0]
     assert view.get_many([b"journal/last"]) == [b"y"]
     view.close()
-    tier = LmdbTier(tmp_path / "older")
-    tier.acquire()
-    tier.close()
+    open_tier(tmp_path / "older")
 
 
 @pytest.mark.parametrize("stamp", [None, b"1"])
@@ -306,5 +298,5 @@ def test_a_server_that_is_gone_without_a_word_is_no_server(server, monkeypatch):
 
 
 def test_a_view_and_a_tier_are_of_one_place(directory):
-    tier = open_tier(str(directory))
+    tier = tiers.open_tier(str(directory))
     assert isinstance(tier, LmdbTier)

@@ -19,7 +19,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from types import CoroutineType
 from typing import Any, TypeVar
 
 import orjson
@@ -125,9 +124,8 @@ class ConnectApp:
                 packed = is_packed(headers, b"content-encoding")
                 data = await self._body(scope, headers, receive)
             codec = _UNARY[kind]
-            response = method.call(await self._read(codec, method, data, packed))
-            if type(response) is CoroutineType:
-                response = await _within(timeout_s, response if method.reads_only else unbroken(response))
+            work = method.call(await self._read(codec, method, data, packed))
+            response = await _within(timeout_s, work if method.reads_only else unbroken(work))
             if isinstance(response, Parts):
                 body = await _within(timeout_s, response.written(codec))
             else:

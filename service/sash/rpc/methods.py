@@ -23,7 +23,7 @@ class Method:
     """One method of the service.
 
     Attributes:
-        call: takes a request or an iterator of them; returns a response, a coroutine of one, or an iterator of them.
+        call: takes a request or an iterator of them; returns a coroutine of a response, or an iterator of responses.
         reads_only: it changes nothing, so a request may be repeated, or cached.
         service: it is a method of.
         bytes_max: a longer message is refused; None: only the server's limit holds.

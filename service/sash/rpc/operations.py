@@ -1,6 +1,5 @@
 """The service's methods as plain functions: a request message in, a response message out, errors raised.
 
-    def         answers at once                      async def     answers when the tier has what was written
     request     or an iterator of requests           response      or an iterator of responses, as the proto says
 
 They know nothing of contexts and statuses: `server` binds them to gRPC, the benchmark to more than one kind of server.

@@ -14,11 +14,11 @@ dearer in bulk, and every open stream would hold one of them.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -277,16 +277,11 @@ class _UnaryCall(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in
     unary_stream = stream_unary = stream_stream = None
 
     def __init__(self, guarded: _Guarded, slot: Slot) -> None:
-        self._guarded = guarded
-        self._slot = slot
+        self.unary_unary: Any = partial(guarded.unary, slot=slot)
 
     @staticmethod
     def response_serializer(message: Message | bytes) -> bytes:
         return _serialize(message)
-
-    async def unary_unary(self, data: bytes, context: Context) -> Any:  # type: ignore[override]  # the stubs': not aio's
-        self._slot.end()
-        return await self._guarded.unary(data, context)
 
 
 def _shard_of(context: Context) -> int | None:
@@ -321,9 +316,11 @@ class _Guarded:
         self._method = method
         self._metrics = metrics
         self._limits = limits
-        self._waits = inspect.iscoroutinefunction(method.call)
 
-    async def unary(self, data: Any, context: Context) -> Any:
+    async def unary(self, data: Any, context: Context, slot: Slot | None = None) -> Any:
+        """Answer one message; `slot`: what it held until it was there."""
+        if slot is not None:
+            slot.end()
         note_peer(context)
         lease = None
         try:
@@ -358,7 +355,7 @@ class _Guarded:
             _close(lease, context)
 
     async def _called(self, request: Any) -> Any:
-        response = await self._method.call(request) if self._waits else self._method.call(request)
+        response = await self._method.call(request)
         return await response.written(PROTO) if isinstance(response, Parts) else response
 
     def _lease(self, context: Context) -> Lease:
@@ -424,9 +421,9 @@ def _close(lease: Lease | None, context: Context) -> None:
 class _Traced(_Guarded):
     """A method whose calls have spans."""
 
-    async def unary(self, data: Any, context: Context) -> Any:
+    async def unary(self, data: Any, context: Context, slot: Slot | None = None) -> Any:
         with self._span(context):
-            return await super().unary(data, context)
+            return await super().unary(data, context, slot)
 
     async def stream(self, stream: Any, context: Context) -> AsyncGenerator[Any, None]:
         with self._span(context):
