@@ -20,7 +20,7 @@ import xxhash
 
 from sash.durability import formats as values
 from sash.durability.check.check import check
-from sash.durability.journal.roots import Meta
+from sash.durability.journal.roots import End, Meta, Start, check_covered, check_together
 from sash.durability.records.commands import BulkInsert, Insert
 from sash.tiers.memory import MemoryStore
 from sash_engine.clock import ManualClock
@@ -534,3 +534,39 @@ async def test_the_list_of_windows_is_never_written_twice_as_the_same_record():
     listed = [Meta.of(values.unseal("meta", value, key)).record for value in ever_in(server.store)[key]]
     assert len(listed) > 4
     assert listed == sorted(set(listed))
+
+
+# ---------------------------------------------------------------- what each root says of the others
+
+
+@pytest.mark.parametrize(
+    ("meta", "start", "end", "said"),
+    [
+        (5, {"number": 2, "listing": 5}, {"listing": 5, "start": 2}, None),
+        (4, {"number": 2, "listing": 4}, {"listing": 5, "start": 2}, "'meta' is out of date"),
+        (6, {"number": 2}, {"listing": 5, "start": 2}, "'journal/last' is out of date"),
+        (5, {"number": 3}, {"listing": 5, "start": 2}, "'journal/last' is out of date"),
+        (5, {"number": 1}, {"listing": 5, "start": 2}, "'journal' is out of date"),
+        (5, {"number": 2, "listing": 6}, {"listing": 5, "start": 2}, "'meta' and 'journal/last' are out of date"),
+        (5, {"listing": 6}, {"listing": 5}, None),  # before format 3, `journal` did not say it
+        (5, {"first": 8}, {"listing": 5, "group": 7}, None),
+        (5, {"first": 9}, {"listing": 5, "group": 7}, "'journal/last' is out of date"),
+    ],
+)
+def test_the_older_one_of_the_roots_is_named(meta, start, end, said):
+    def check():
+        check_together(Meta([], 1, [], meta), Start(**start), End(**end))
+
+    if said is None:
+        check()
+    else:
+        with pytest.raises(DataLoss, match=said):
+            check()
+
+
+def test_an_image_covers_nothing_behind_the_last_record_and_the_last_listing():
+    for image, end in ((7, End(1, 5, 7)), (7, End(1, 7, 5)), (99, End(1, None))):
+        check_covered(end, image, "w")
+        if end.record is not None:
+            with pytest.raises(DataLoss, match="the image of window 'w' covers later writes"):
+                check_covered(end, image + 1, "w")

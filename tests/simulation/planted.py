@@ -86,8 +86,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "entries of a part are not in the tier when it is answered": (
         "sash.durability.write_path",
-        "        return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1]",
-        "        return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1] - 1",
+        "        return self.apply(operation, None, puts, size_of(batch))[1]",
+        "        return self.apply(operation, None, puts, size_of(batch))[1] - 1",
     ),
     "the image before is deleted before the pointer is written": (
         "sash.durability.images.checkpoint",
@@ -131,8 +131,8 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     ),
     "a write of durability `interval` is never stored": (
         "sash.durability.write_path",
-        'number = self._append(stored, write, stored.durability == "sync", puts, size)',
-        'number = 0 if stored.durability != "sync" else self._append(stored, write, True, puts, size)',
+        'number = self._append(write, stored.durability == "sync", puts, size)',
+        'number = 0 if stored.durability != "sync" else self._append(write, True, puts, size)',
     ),
     "a write that may be applied counts as unchanged": (
         "sash.durability.write_path",

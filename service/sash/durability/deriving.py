@@ -29,8 +29,10 @@ Apply = Callable[[HostedWindow, Derive], Awaitable[tuple[WriteResult, int]]]
 """Applies a write, in slices where it is long, or refuses it where there is no memory for it."""
 
 
-def check_writable(window: Window | View) -> None:
+def check_writable(window: Window | View | None) -> None:
     """Refuse a direct write to a window that is derived."""
+    if window is None:
+        return
     spec = window.spec
     if spec.of is not None:
         raise Unsupported(

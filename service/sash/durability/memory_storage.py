@@ -147,9 +147,6 @@ class MemoryStorage:
         pass
 
     def host(self, name: str) -> MemoryWindow:
-        return self._host(name)
-
-    def _host(self, name: str) -> MemoryWindow:
         window, hosted = self._catalogue.window(name), self._hosts.get(name)
         if hosted is None or hosted.window is not window:
             hosted = MemoryWindow(window, self._clock, self.lock(name))
@@ -161,10 +158,10 @@ class MemoryStorage:
         return self._locks[self._catalogue.window(self._catalogue.home(name))]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:
-        hosted = self._host(name)
+        hosted = self.host(name)
         while hosted.lock.contended:
             await hosted.lock.wait_to_write()
-            waited, hosted = hosted, self._host(name)
+            waited, hosted = hosted, self.host(name)
             if hosted.lock is waited.lock:  # else the window was replaced meanwhile
                 break
         return hosted

@@ -229,10 +229,6 @@ class Storage:
         """Return all windows as `list` shows them."""
         return [self.info(window) for window in self._catalogue.all()]
 
-    def is_view(self, name: str) -> bool:
-        """Whether there is a view of that name."""
-        return self._catalogue.view(name) is not None
-
     async def described(self, name: str) -> WindowInfo:
         """As `info`, in slices for a view: its entries are counted. Raises as `find`."""
         async with self.shared(name) as view:
@@ -251,7 +247,7 @@ class Storage:
                 with contextlib.suppress(SashError):  # it answers nothing, or it is gone
                     found.append(await self.described(name))
                     continue
-            if name in self._catalogue and self._catalogue.find(name) is window:
+            if self._catalogue.get(name) is window:
                 found.append(self.info(window))
         return found
 
@@ -305,11 +301,6 @@ class Storage:
         """Wait until no long write to a window is under way, so that a short question sees all of it or nothing."""
         while (lock := self.store.lock(name)).held_exclusively:
             await lock.wait_for_long_write()
-
-    def _is_served(self, window: Window) -> bool:
-        """Whether a window was neither deleted nor replaced."""
-        name = window.spec.name
-        return name in self._catalogue and self._catalogue.find(name) is window
 
     def check_same(self, name: str, window: Window | View) -> None:
         """Check that a window is still the one that was asked, after others had their turns.
@@ -381,7 +372,7 @@ class Storage:
         asked = name, operation
         name, operation = deriving.redirected(self._catalogue, name, operation)
         size = operation.size
-        self._check_writable(name)
+        deriving.check_writable(self._catalogue.get(name))
         self.store.check_size(name, size)
         of_whole = origin is not None and origin.digest is not None
         if origin is not None and not of_whole:
@@ -424,11 +415,6 @@ class Storage:
             raise _unanswered(failed, result)
         return result
 
-    def _check_writable(self, name: str) -> None:
-        window = self._catalogue.get(name)
-        if window is not None:
-            deriving.check_writable(window)
-
     def _answer(self, window: Window, operation: records.Insert, result: WriteResult) -> SashError | None:
         """Answer an insert that asks, or return why that fails. The entry is taken and logged all the same."""
         try:
@@ -442,7 +428,7 @@ class Storage:
     async def _stage(self, name: str, command: StageBatch) -> Staged:
         query, number, batch = command.query, command.number, command.batch
         size = size_of(batch)
-        self._check_writable(name)
+        deriving.check_writable(self._catalogue.get(name))
         self.store.check_size(name, size)
         hosted = await self.store.admit(name, size)
         ledger = hosted.window.ledger
@@ -467,7 +453,7 @@ class Storage:
         def committed(ledger: Ledger) -> bool:
             return ledger.committed(query, number)
 
-        self._check_writable(name)
+        deriving.check_writable(self._catalogue.get(name))
 
         hosted = await self.store.admit(name, 0, committed)
         window = hosted.window
@@ -523,7 +509,8 @@ class Storage:
             try:
                 result = await self.slices.run(_shielded(steps), lambda: self.check_same(name, window))
             except asyncio.CancelledError as error:
-                if not self._is_served(window) or (isinstance(operation, records.Admit) and operation.deciding):
+                gone = self._catalogue.get(name) is not window
+                if gone or (isinstance(operation, records.Admit) and operation.deciding):
                     steps.close()
                     raise
                 result, cancelled = finished(steps), error

@@ -62,8 +62,8 @@ class WritePath:
         list_again: Callable[[], int],
         clock: Clock,
     ) -> None:
-        self._session, self._checkpoints, self._capacity = session, checkpoints, capacity
-        self._recoverer, self._list_again, self._clock = recoverer, list_again, clock
+        self.session, self.checkpoints, self.capacity = session, checkpoints, capacity
+        self.recoverer, self.list_again, self.clock = recoverer, list_again, clock
 
     # ---------------------------------------------------------------- admission
 
@@ -81,7 +81,7 @@ class WritePath:
             admission: the window's lock: a producer's next write must not overtake this one.
             current: returns the window as it is now; None if it was deleted. Raises why it is not served.
         """
-        journal = self._session.journal
+        journal = self.session.journal
         async with admission:
             while True:
                 if journal.lost:
@@ -95,19 +95,19 @@ class WritePath:
 
     def admits(self, stored: StoredWindow, size: int) -> bool:
         """Whether `admit` would let a write pass at once: nobody is before it, and it waits for nothing."""
-        journal = self._session.journal
+        journal = self.session.journal
         return (
             not (stored.lock.contended or stored.admission.users)
             and stored.failure is None
             and stored.writable.is_set()
             and not (journal.congested or journal.lost)
             and journal.error is None
-            and self._capacity.has_room(size)
+            and self.capacity.has_room(size)
         )
 
     async def _waited(self, stored: StoredWindow, size: int, makes_room: bool) -> bool:
         """Wait for one thing that the write needs. False if there is none; else anything may have changed meanwhile."""
-        session = self._session
+        session = self.session
         if not stored.writable.is_set():
             await stored.writable.wait()
             return True
@@ -120,114 +120,14 @@ class WritePath:
         if makes_room:
             session.check_room(size, MAKING_ROOM)
             return False
-        return await self._capacity.reserve(size)
-
-    # ---------------------------------------------------------------- applying
-
-    def apply(
-        self,
-        stored: StoredWindow,
-        operation: Operation,
-        origin: Origin | None = None,
-        puts: _Puts | None = None,
-        size: int = 0,
-    ) -> tuple[WriteResult, int]:
-        """Change a window and log the write; `puts` and their `size` go into the commit of the record."""
-        write = Write(operation, self._clock.now_ns(), origin)
-        write.check(stored.window)
-        result = self._apply_at(stored, write)
-        return result, self.log(stored, write, puts, size)
-
-    def log(self, stored: StoredWindow, write: Write, puts: _Puts | None = None, size: int = 0) -> int:
-        """Log a write that was applied just now, and do what it makes necessary; return the number to wait for."""
-        if not write.changed:
-            return 0
-        operation = write.operation
-        number = self._append(stored, write, stored.durability == "sync", puts, size)
-        if isinstance(operation, records.Evict):
-            stored.backoff.reset()
-            self._capacity.check()
-        if isinstance(operation, records.Commit | records.Expire):
-            stored.drop_parts(operation.dropped)  # before a checkpoint covers the write, which must list them
-        if isinstance(operation, Derive | Drop):
-            number = self._list_again()
-        self._checkpoints.after_write(stored)
-        self._session.cache.trim()
-        return number
-
-    def tidy(self, stored: StoredWindow) -> None:
-        """Evict what is too old, and drop staged parts that nobody committed in time."""
-        if stored.lock.held:
-            stored.lock.drain()
-            return
-        stored.backoff.tick()
-        session, window = self._session, stored.window
-        if not stored.writable.is_set() or stored.failure is not None:
-            return
-        if session.journal.error is not None or not session.tier.healthy:
-            return
-        session.check_room(0, MAKING_ROOM)
-        write = Write(records.Tidy(), self._clock.now_ns())
-        before = window.left
-        self._apply_at(stored, write)
-        if before != window.left:
-            self._append(stored, write, urgent=False)
-        if expired := window.ledger.expired(write.now_ns):
-            self.apply(stored, records.Expire(expired))
-
-    def _apply_at(self, stored: StoredWindow, write: Write) -> WriteResult:
-        """Apply a write at its time."""
-        with self.applying(stored, write):
-            return write.apply(stored.window)
-
-    @contextlib.contextmanager
-    def applying(self, stored: StoredWindow, write: Write) -> Iterator[None]:
-        """Let time stand still while a write is applied, and recover the window if the write fails half-way."""
-        with stored.clock.stopped(write.now_ns):
-            try:
-                yield
-            except (Unavailable, DataLoss) as error:
-                self._recoverer.begin(stored, error)
-                raise
-            except SashError:
-                raise  # refused before anything was changed
-            except Exception as error:
-                failure = Unavailable(f"a write failed half-way: {error!r}", retry_after_s=_RETRY_S)
-                self._recoverer.begin(stored, failure)
-                raise
-
-    @contextlib.contextmanager
-    def alone(self, stored: StoredWindow, write: Write) -> Iterator[None]:
-        """Hold a window while a write is applied in slices. Its bytes count as pending, and as not in blocks yet."""
-        size = 2 * write.operation.size
-        with stored.lock.exclusive():
-            stored.begin_write()
-            self._session.count_unstored(size)
-            try:
-                with self.applying(stored, write):
-                    yield
-            finally:
-                self._session.count_unstored(-size)
-                stored.end_write()
-
-    def _append(
-        self, stored: StoredWindow, write: Write, urgent: bool, puts: _Puts | None = None, size: int = 0
-    ) -> int:
-        size += write.operation.size
-        stored.count_logged(size)
-        return self._session.journal.append(stored.number, write.record, size, urgent, puts)
+        return await self.capacity.reserve(size)
 
     # ---------------------------------------------------------------- waiting
 
     @property
     def last_record(self) -> int:
         """Number of the last record in the journal."""
-        return self._session.journal.last
-
-    @property
-    def store(self) -> bytes:
-        """Id of the store."""
-        return self._session.id
+        return self.session.journal.last
 
     async def durable(self, record: int) -> None:
         """Wait until the tier has what was applied, up to a record.
@@ -236,17 +136,9 @@ class WritePath:
             Unavailable: it has not, for whatever reason. The write is applied, so this is no refusal.
         """
         try:
-            await self._session.journal.durable(record)
+            await self.session.journal.durable(record)
         except SashError as error:
             raise _may_be_applied(error) from None
-
-    async def read_parts(self, stored: StoredWindow, parts: Sequence[Part]) -> list[AnyBatch]:
-        """Return the entries of staged parts. They stay in the tier until they are read."""
-        journal = self._session.journal
-        journal.check()
-        with self._session.pin(stored.number):
-            await journal.durable(self.last_record)  # a part may be on its way still
-            return await asyncio.to_thread(stored.read_together, parts)
 
 
 class TieredWindow:
@@ -265,27 +157,107 @@ class TieredWindow:
     def last_record(self) -> int:
         return self._path.last_record
 
-    def apply(self, operation: Operation, origin: Origin | None = None) -> tuple[WriteResult, int]:
-        return self._path.apply(self._stored, operation, origin)
+    def apply(
+        self, operation: Operation, origin: Origin | None = None, puts: _Puts | None = None, size: int = 0
+    ) -> tuple[WriteResult, int]:
+        """Change the window and log the write; `puts` and their `size` go into the commit of the record."""
+        write = Write(operation, self._path.clock.now_ns(), origin)
+        write.check(self.window)
+        result = self._apply_at(write)
+        return result, self.log(write, puts, size)
 
-    def alone(self, write: Write) -> contextlib.AbstractContextManager[None]:
-        return self._path.alone(self._stored, write)
-
-    def log(self, write: Write) -> int:
-        return self._path.log(self._stored, write)
+    def log(self, write: Write, puts: _Puts | None = None, size: int = 0) -> int:
+        """Log a write that was applied just now, and do what it makes necessary; return the number to wait for."""
+        if not write.changed:
+            return 0
+        stored, path, operation = self._stored, self._path, write.operation
+        number = self._append(write, stored.durability == "sync", puts, size)
+        if isinstance(operation, records.Evict):
+            stored.backoff.reset()
+            path.capacity.check()
+        if isinstance(operation, records.Commit | records.Expire):
+            stored.drop_parts(operation.dropped)  # before a checkpoint covers the write, which must list them
+        if isinstance(operation, Derive | Drop):
+            number = path.list_again()
+        path.checkpoints.after_write(stored)
+        path.session.cache.trim()
+        return number
 
     def stage(self, operation: Stage, batch: AnyBatch) -> int:
         key = values.staged_key(self._stored.number, self.window.ledger.next_part)
-
-        store = self._path.store
+        store = self._path.session.id
 
         def puts() -> Mapping[bytes, bytes]:
             return {key: values.seal("part", batch_to(batch, coded_to), key, store)}
 
-        return self._path.apply(self._stored, operation, None, puts, size_of(batch))[1]
+        return self.apply(operation, None, puts, size_of(batch))[1]
+
+    def tidy(self) -> None:
+        stored, session = self._stored, self._path.session
+        if stored.lock.held:
+            stored.lock.drain()
+            return
+        stored.backoff.tick()
+        if not stored.writable.is_set() or stored.failure is not None:
+            return
+        if session.journal.error is not None or not session.tier.healthy:
+            return
+        session.check_room(0, MAKING_ROOM)
+        write = Write(records.Tidy(), self._path.clock.now_ns())
+        before = self.window.left
+        self._apply_at(write)
+        if before != self.window.left:
+            self._append(write, urgent=False)
+        if expired := self.window.ledger.expired(write.now_ns):
+            self.apply(records.Expire(expired))
+
+    def _apply_at(self, write: Write) -> WriteResult:
+        """Apply a write at its time."""
+        with self._applying(write):
+            return write.apply(self.window)
+
+    @contextlib.contextmanager
+    def _applying(self, write: Write) -> Iterator[None]:
+        """Let time stand still while a write is applied, and recover the window if the write fails half-way."""
+        with self._stored.clock.stopped(write.now_ns):
+            try:
+                yield
+            except (Unavailable, DataLoss) as error:
+                self._path.recoverer.begin(self._stored, error)
+                raise
+            except SashError:
+                raise  # refused before anything was changed
+            except Exception as error:
+                failure = Unavailable(f"a write failed half-way: {error!r}", retry_after_s=_RETRY_S)
+                self._path.recoverer.begin(self._stored, failure)
+                raise
+
+    @contextlib.contextmanager
+    def alone(self, write: Write) -> Iterator[None]:
+        """As `HostedWindow.alone`. The bytes of the write count as pending, and as not in blocks yet."""
+        size, session = 2 * write.operation.size, self._path.session
+        with self._stored.lock.exclusive():
+            self._stored.begin_write()
+            session.count_unstored(size)
+            try:
+                with self._applying(write):
+                    yield
+            finally:
+                session.count_unstored(-size)
+                self._stored.end_write()
+
+    def _append(self, write: Write, urgent: bool, puts: _Puts | None = None, size: int = 0) -> int:
+        size += write.operation.size
+        self._stored.count_logged(size)
+        return self._path.session.journal.append(self._stored.number, write.record, size, urgent, puts)
 
     async def read_parts(self, parts: Sequence[Part]) -> list[AnyBatch]:
-        return await self._path.read_parts(self._stored, parts)
+        """As `HostedWindow.read_parts`. They stay in the tier until they are read."""
+        session = self._path.session
+        session.journal.check()
+        with session.pin(self._stored.number):
+            await session.journal.durable(self.last_record)  # a part may be on its way still
+            return await asyncio.to_thread(self._stored.read_together, parts)
 
     async def settled(self, result: R, record: int) -> R:
         result.durability = self._stored.durability
@@ -293,9 +265,6 @@ class TieredWindow:
             serving().applied()
             await self._path.durable(record)
         return result
-
-    def tidy(self) -> None:
-        self._path.tidy(self._stored)
 
 
 def _may_be_applied(error: SashError) -> Unavailable:
