@@ -151,34 +151,6 @@ async def test_a_service_that_ends_while_an_image_is_taken_loses_nothing(end):
     assert entries(storage) == 860
 
 
-async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_again():
-    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=4, cache_bytes=0)
-    await storage.write("w", BulkInsert(batch([("a", time) for time in range(400)], 0)))
-    await server.settled()
-    storage.trim()
-    stored = storage.store.windows["w"]
-    stored.backoff.fail(Unavailable("as told"))  # or the blocks are stored right after the write
-    late = [("a", time) for time in range(0, 390, 5)]
-    await storage.write("w", BulkInsert(batch(late, 0)))
-    storage.trim()
-    stored.backoff.reset()
-    server.tier.fail_reads = 1
-    storage.store.checkpoints.begin(stored)
-    write = asyncio.create_task(storage.write("w", insert(500)))
-    await asyncio.wait_for(write, 60)
-    assert server.tier.fail_reads == 0, "a block had to be read"
-    assert stored.backoff.waiting
-    assert not stored.checkpointing
-    storage.tidy()
-    storage.store.checkpoints.begin(stored)
-    await stored.writable.wait()
-    await server.settled()
-    assert storage.status().checkpoints == 1
-    for again in (server.crash, server.restart):
-        storage = await again()
-        assert entries(storage) == 400 + len(late) + 1
-
-
 # ---------------------------------------------------------------- when
 
 
@@ -454,15 +426,6 @@ async def test_while_an_image_is_taken_time_stands_still_and_nobody_writes(serve
     assert window.checkpointing, "the image is still to be written"
     window.end_checkpoint()
     assert not window.checkpointing
-
-
-async def test_a_window_that_is_deleted_while_an_image_is_written_waits_for_the_end_of_that(server):
-    window, told = stored(server), []
-    window.begin_snapshot()
-    window.delete(lambda: told.append("deleted"))
-    assert not told
-    window.end_checkpoint()
-    assert told == ["deleted"]
 
 
 def checkpoint(server, ended):

@@ -16,6 +16,7 @@ import numpy as np
 
 from sash.durability import formats as values
 from sash.durability.catalogue import Catalogue
+from sash.durability.records.commands import Write
 from sash.durability.storage import Storage
 from sash.durability.tier import ColdTier
 from sash.tiers.memory import MemoryStore, MemoryTier
@@ -161,6 +162,16 @@ def batch(pairs: Sequence[tuple[str, int]], first_value: int) -> Batch:
         {"value": np.arange(first_value, first_value + len(pairs))},
         Coded.of([key for key, _ in pairs]),
     )
+
+
+async def write_both(storage: Storage, name: str, models: Iterable[Window], *commands: Any) -> Any:
+    """Do commands to a stored window, and to models of it; return what became of the last one."""
+    result = None
+    for command in commands:
+        result = await storage.write(name, command)
+        for model in models:
+            Write(command, 0).apply(model)
+    return result
 
 
 def same(window: Window, model: Window) -> None:
