@@ -460,11 +460,7 @@ async def test_a_checkpoint_that_the_tier_refuses_leaves_nothing(server):
     await server.storage.write("w", Insert(1, {"value": 1}, "a"))
     before, logged = stored(server).manifest.image, stored(server).logged_bytes
     assert logged
-
-    def full(size, reserve=0.0):
-        raise OutOfRoom("as told")
-
-    server.tier.check_room = full
+    server.tier.full = True
     begun = taken(checkpoint(server, ended))
     await server.settled()
     assert (begun.progress, begun.error.message, ended) == (Progress.REFUSED, "as told", [begun])
@@ -472,7 +468,7 @@ async def test_a_checkpoint_that_the_tier_refuses_leaves_nothing(server):
     assert stored(server).logged_bytes == logged, "the next one covers it"
     assert not stored(server).checkpointing
     assert not [key for key in server.left if key.startswith(b"image/")]
-    del server.tier.check_room
+    server.tier.full = False
     begun = taken(checkpoint(server, ended))
     await server.settled()
     assert begun.progress is Progress.STORED

@@ -21,6 +21,7 @@ from sash.durability.storage import Storage
 from sash.durability.tier import ColdTier
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.clock import ManualClock
+from sash_engine.errors import OutOfRoom
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
@@ -47,6 +48,7 @@ class Choosy(Faulty):
         fault: "before" or "after" it took place it fails; or the tier is "dead before" or "dead after" it, for good.
         hold_reads: reads of keys that begin so wait for `read_gate`.
         reading: set while one waits there.
+        full: there is no room for anything, as far as those are told who ask.
     """
 
     def __init__(self, tier: ColdTier) -> None:
@@ -57,6 +59,12 @@ class Choosy(Faulty):
         self.hold_reads: bytes | None = None
         self.read_gate = threading.Event()
         self.reading = threading.Event()
+        self.full = False
+
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        if self.full:
+            raise OutOfRoom("as told", field="data", limit="the disk")
+        super().check_room(size, reserve)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if self.hold_reads is not None and any(key.startswith(self.hold_reads) for key in keys):

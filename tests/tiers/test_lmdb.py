@@ -231,7 +231,7 @@ def test_killed_in_the_middle_of_commits(tmp_path):
     """Whatever was reported is there, and of the one in progress, all or nothing."""
     chance = random.Random(5)
     first = 1
-    for _ in range(12):
+    for _ in range(6):
         with python(COMMIT, tmp_path, first) as committer:
             for _ in range(chance.randint(1, 40)):
                 reported = int(committer.stdout.readline())

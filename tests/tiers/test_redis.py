@@ -171,15 +171,10 @@ def test_how_full_it_is(server, tiers):
     wait_until(lambda: tier.limit_bytes == 2**30)
 
 
-def test_full_is_noticed_while_idle(server, tiers):
+def test_full_is_noticed_while_idle_and_the_lease_is_renewed(server, tiers):
     tier = tiers(server.url, lease_s=0.1)
     server.ask("CONFIG", "SET", "maxmemory", 1)
     wait_until(lambda: full(tier))
-
-
-def test_lease_is_renewed_while_full(server, tiers):
-    tier = tiers(server.url, lease_s=0.1)
-    server.ask("CONFIG", "SET", "maxmemory", 1)
     server.ask("DEL", "{t}:owner")
     wait_until(lambda: server.ask("EXISTS", "{t}:owner"))
     assert tier.healthy
