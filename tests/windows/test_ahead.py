@@ -25,20 +25,6 @@ def guarded(policy="drop", now=1000, **parts):
     return Window(spec(slide={"max_age": "1h"}, order=order, **parts), clock=ManualClock(now * S))
 
 
-def test_one_entry_of_tomorrow_slides_nothing_away():
-    w = guarded()
-    w.bulk_insert(bulk([("a", 900), ("a", 1300), ("b", 990)], 0))
-    assert w.insert(1000 + 86_400, {"value": 1}, "a").ahead == 1
-    result = w.bulk_insert(bulk([("c", 2000), ("a", 1301), ("a", 1000), ("b", 99_999)], 3))
-    assert (result.inserted, result.late, result.evicted, result.ahead) == (1, 0, 0, 3)
-    info = w.info()
-    assert (info.newest, info.high_water_mark, info.entries, info.counts.ahead) == (1300, 1300, 4, 4)
-    assert (w.key_names("", 9)[0], len(w.keys)) == (["a", "b"], 2)
-    result = w.bulk_insert(bulk([("c", 2000), ("d", 2000)], 7))
-    assert (result.inserted, result.ahead, w.counts.ahead, len(w.keys)) == (0, 2, 6, 2)
-    w.check_invariants()
-
-
 def test_a_write_that_has_an_entry_of_tomorrow_is_rejected_and_changes_nothing():
     w = guarded("reject")
     for write, count in (
@@ -197,24 +183,6 @@ def same(window, model):
 @given(st.lists(moments, max_size=20), st.sampled_from(["drop", "reject"]), st.sampled_from([300, 2000, 10**6]))
 def test_a_replay_finds_ahead_what_the_write_found_ahead(history, policy, checkpoint_bytes):
     asyncio.run(follow(history, policy, checkpoint_bytes))
-
-
-async def test_a_commit_decides_at_its_own_time():
-    for waited, done in ((0, (1, 1)), (10, (2, 0))):
-        server = StorageServer()
-        server.clock.advance(START * S)
-        storage = await server.start()
-        await storage.create(spec(order={"ahead": "5s"}))
-        staged = await storage.write("w", StageBatch(bulk([("a", START), ("a", START + 12)], 0), "q", 0))
-        assert staged.entries == 2
-        server.clock.advance(waited * S)
-        result = await storage.write("w", Commit("q", 0, [staged.stage]))
-        assert (result.inserted, result.ahead) == done
-        server.clock.advance(100 * S)
-        storage = await server.crash()
-        counts = storage.find("w").counts
-        assert (counts.inserted, counts.ahead) == done
-        await storage.stop()
 
 
 async def test_a_rejected_stage_may_be_sent_again():

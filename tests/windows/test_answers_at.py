@@ -21,16 +21,11 @@ from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
 from tests.support.refused import refusal, refused
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
+from tests.support.windows import functions
 
-SOME = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "spread": {"function": "stddev", "field": "v"},
-    "most": {"function": "max", "field": "v"},
-    "users": {"function": "distinct_count", "field": "i"},
-    "all": {"function": "collect", "field": "v"},
-    "last": {"function": "last", "field": "s"},
-}
+SOME = functions(
+    n="count", sum="sum v", spread="stddev v", most="max v", users="distinct_count i", all="collect v", last="last s"
+)
 KINDS = {
     "keys": {"keyed": True},
     "parts": {"keys": ["part", "other"]},
@@ -185,12 +180,6 @@ def test_conditions_leave_pairs_without_entries():
     assert found.aggregates["all"].tolist()[1] == []
 
 
-def test_no_pairs():
-    (found,) = window_of(spec_of("keys"), [(1, 1, 1)]).answers_at(np.empty(0, np.int64), [], [5])
-    assert len(found.entries) == 0
-    assert all(len(column) == 0 for column in found.aggregates.values())
-
-
 @pytest.mark.parametrize("kind", ["no keys", "keys"])
 @pytest.mark.parametrize("rows", [3, 8, 16, 21, 40])
 @pytest.mark.parametrize("left", [0, 3])
@@ -221,15 +210,6 @@ def test_rows_that_left_are_not_counted():
     check(window, asked, [5, 20, 45, 100])
 
 
-def test_stale_blocks_are_folded_first():
-    spec = spec_of("no keys", {"sum": SOME["sum"]}, identity="i")
-    window = window_of(spec, [(0, i, i) for i in range(60)])
-    window.query()
-    window.retract(Batch.of(spec, [25, 33], {"i": [25, 33]}))
-    (found,) = window.answers_at(np.array([55]), None, [50])
-    assert found.aggregates["sum"][0] == window.past.query(Query(lookbacks=[50], as_of=55))[0].aggregates["sum"]
-
-
 def test_an_open_block_is_folded_as_it_grew():
     window = window_of(spec_of("no keys", {"sum": SOME["sum"]}), [], block=256)
     random = np.random.default_rng(1)
@@ -241,13 +221,6 @@ def test_an_open_block_is_folded_as_it_grew():
         assert found.aggregates["sum"][0] == grown.aggregates["sum"]
         differs += grown.aggregates["sum"] != float(np.sum(window.keys.columns(0)[1]))
     assert differs, "or this test shows nothing"
-
-
-def test_a_view_has_nothing_of_the_moment_before_it():
-    window = window_of(spec_of("keys", {"n": SOME["n"], "sum": SOME["sum"]}), [(1, i, i) for i in range(60)])
-    document = {"name": "view", "of": "w", "slide": {"max_age": 20}, "aggregates": {"n": SOME["n"]}}
-    view = window.derive(completed(WindowSpec.parse(document), window.spec))
-    check(view, [(1, 59), (1, 45), (1, 39), (1, 40)], [1000, 5])
 
 
 def test_on_wall_time_entries_leave_before_a_question():
@@ -279,12 +252,9 @@ def test_a_hot_key_of_many_blocks():
     check(window, [(0, int(time)) for time in random.integers(2900, 3300, 50)], [3, 100, 400])
 
 
-DISTINCT = {
-    "few": {"function": "distinct_count", "field": "i", "lg_k": 4},
-    "users": {"function": "distinct_count", "field": "s"},
-    "sum": {"function": "sum", "field": "i"},
-    "most": {"function": "max", "field": "v"},
-}
+DISTINCT = functions(
+    few={"function": "distinct_count", "field": "i", "lg_k": 4}, users="distinct_count s", sum="sum i", most="max v"
+)
 
 
 @pytest.fixture
@@ -370,17 +340,18 @@ def test_refused(kind, times, keys, field):
     assert refused(window_of(spec_of(kind), []).answers_at, np.array(times, np.int64), keys, [1]).field == field
 
 
-def test_too_many_are_refused(monkeypatch):
-    monkeypatch.setattr(costs, "MAX_PAIR_ANSWERS", 5)
-    window = window_of(spec_of("no keys"), [(0, 1, 1)])
-    window.answers_at(np.zeros(5, np.int64))
-    assert refusal(window.answers_at, np.zeros(3, np.int64), None, [1, 2]) == ("times", "5 answers")
-
-
-def test_too_many_values_are_refused(monkeypatch):
-    monkeypatch.setattr(costs, "MAX_VALUES", 20)
+@pytest.mark.parametrize(
+    ("name", "most", "times", "lookbacks", "told"),
+    [
+        ("MAX_PAIR_ANSWERS", 5, np.zeros(3, np.int64), [1, 2], ("times", "5 answers")),
+        ("MAX_VALUES", 20, np.full(2, 20), [100], ("keys", "20 values")),
+    ],
+)
+def test_too_much_is_refused(name, most, times, lookbacks, told, monkeypatch):
+    monkeypatch.setattr(costs, name, most)
     window = window_of(spec_of("no keys"), [(0, i, i) for i in range(15)])
-    assert refused(window.answers_at, np.full(2, 20), None, [100]).limit == "20 values"
+    window.answers_at(times[:1], None, lookbacks)
+    assert refusal(window.answers_at, times, None, lookbacks) == told
 
 
 def test_the_times_at_both_ends():

@@ -15,13 +15,9 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.refused import refused
 from tests.support.twins import a_share_of_examples
+from tests.support.windows import functions
 
-AGGREGATES = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "low": {"function": "min", "field": "v"},
-    "tops": {"function": "max_count", "field": "v"},
-}
+AGGREGATES = functions(n="count", sum="sum v", low="min v", tops="max_count v")
 SOURCE = {
     "name": "requests",
     "time_unit": "s",
@@ -192,18 +188,6 @@ def test_partials_reach_cascades_as_partials():
         model.bulk_insert(batch_of(model.spec, [("a", 1, 5), ("b", 2, 3), ("a", 8, 1), ("a", 9, 5)]))
         same_answers(each, model)
     window.check_invariants()
-
-
-def test_late_entries_reach_the_coarser_window():
-    window = tree_of("entries of a while")
-    window.insert(100, {"w": "", "v": 1}, "a")
-    result = window.insert(70, {"w": "", "v": 2}, "a")
-    assert (result.inserted, result.late) == (0, 1)
-    result = window.insert(30, {"w": "", "v": 3}, "a")
-    assert result.late == 1
-    present = {each.spec.name: each.counts.present for each in window.derived.fed}
-    assert present == {"minutes": 2, "hours": 3, "others": 3}
-    assert window.find("minutes").counts.late == 1
 
 
 def test_what_a_cascade_cannot_take_changes_nothing():

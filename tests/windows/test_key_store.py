@@ -38,13 +38,6 @@ def filled(kind, times=range(40)):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_evicting_more_than_there_is_leaves_nothing_and_the_store_serves_on(kind):
-    beside = filled(kind)
-    beside.run([("evict", 100), ("evict", 1), ("insert", 3), ("bulk", [1, 1]), ("range", -50, 60)])
-    assert len(beside.rows) == 3
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_dropped_store_has_nothing_in_memory_or_in_the_tier(kind):
     beside = filled(kind)
     beside.save()

@@ -32,15 +32,9 @@ from tests.support.shelf import Shelf
 from tests.support.stored import StorageServer
 from tests.support.twins import a_share_of_examples
 from tests.support.viewed import COMMON, SUMS, bulk, questions_about
+from tests.support.windows import functions
 
-AGGREGATES = {
-    **SUMS,
-    "total": {"function": "sum", "field": "v"},
-    "mean": {"function": "mean", "field": "v"},
-    "low": {"function": "min", "field": "v"},
-    "spread": {"function": "range", "field": "v"},
-    "users": {"function": "distinct_count", "field": "v"},
-}
+AGGREGATES = SUMS | functions(total="sum v", mean="mean v", low="min v", spread="range v", users="distinct_count v")
 KINDS = {
     "small keys and forests": {},
     "panes": {"granularity": 3},

@@ -15,15 +15,11 @@ from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.aggregates import FIELDS, HALVES
+from tests.support.windows import functions
 
 KEYS = ["a", "b", "c"]
 VALUED = {"count_x": {"function": "count", "field": "x"}, "count_s": {"function": "count", "field": "s"}}
-SMALL = {
-    "sum": {"function": "sum", "field": "x"},
-    "max": {"function": "max", "field": "n"},
-    "n": {"function": "count"},
-    "nx": {"function": "count", "field": "x"},
-}
+SMALL = functions(sum="sum x", max="max n", n="count", nx="count x")
 
 HISTORIES = range(max(3, settings.default.max_examples // 30))
 """Seeds. No shrinking: a window with 64 aggregates takes long."""

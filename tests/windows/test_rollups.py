@@ -18,17 +18,18 @@ from sash_wire.labels import join
 from tests.support.asking import answers_of
 from tests.support.twins import a_share_of_examples
 from tests.support.viewed import same_write
+from tests.support.windows import functions
 
 PARTS = ("airport", "carrier", "kind")
 VALUES = (("JFK", "LGA", "J|K", ""), ("AA", "\\"), ("x", "y"))
-AGGREGATES = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "low": {"function": "min", "field": "v"},
-    "tops": {"function": "max_count", "field": "v"},
-    "mean": {"function": "mean", "field": "v"},
-    "hist": {"function": "histogram", "field": "v", "bounds": [-3, 3]},
-}
+AGGREGATES = functions(
+    n="count",
+    sum="sum v",
+    low="min v",
+    tops="max_count v",
+    mean="mean v",
+    hist={"function": "histogram", "field": "v", "bounds": [-3, 3]},
+)
 ROLLUPS = [["carrier"], ["kind", "airport"], []]
 SLIDES = {
     "none": {},

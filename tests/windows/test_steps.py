@@ -14,13 +14,9 @@ from sash_engine.windows.questions import ALL_KEYS, AnswersAt, Query, RangeQuery
 from sash_engine.windows.reading import group_folds, group_reader, group_series, key_finder
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from tests.support.windows import functions
 
-AGGREGATES = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "low": {"function": "min", "field": "v"},
-    "users": {"function": "distinct_count", "field": "v"},
-}
+AGGREGATES = functions(n="count", sum="sum v", low="min v", users="distinct_count v")
 QUESTIONS = {
     "query": Query(keys=ALL_KEYS),
     "named": Query(keys=["k3", "k1", "none", "k3"], lookbacks=[3, 30]),

@@ -77,7 +77,7 @@ def test_series_over_several_large_keys(kind, monkeypatch):
 @pytest.mark.parametrize("kind", list(SOURCES))
 def test_many_entries_in_each_source(kind):
     viewed = Viewed(kind)
-    for step in range(30):
+    for step in range(20):
         viewed.step(
             "bulk", [(f"{'xq'[i % 2]}|{'yz'[i % 3 > 1]}", 12 + step + (7 * i) % 5 - i % 3, i) for i in range(9)]
         )

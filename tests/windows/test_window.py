@@ -264,42 +264,6 @@ def test_a_refused_write_creates_no_key():
     assert refusal(w.insert, 1, {"value": 1}, "c", error=ResourceExhausted) == ("key", "2 keys")
 
 
-SUMS = {"aggregates": {name: BASE["aggregates"][name] for name in ("sum", "max", "n")}}
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 30)), max_size=200),
-    st.integers(-1, 31),
-    st.integers(0, 12),
-)
-def test_answers_over_several_keys(entries, start, width):
-    w = window(2, keyed=True, **SUMS)
-    rows = [(key, time, i) for i, (key, time) in enumerate(entries)]
-    if rows:
-        w.bulk_insert(bulk([(time, i) for _, time, i in rows], [key for key, _, _ in rows]))
-
-    def fold(keys, a, b):
-        values = [i for key, time, i in rows if key in keys and a <= time <= b]
-        return {"sum": sum(values), "max": max(values, default=None), "n": len(values)}
-
-    answer = w.range_query(start, start + width, None, ["a", "c", "x"])
-    assert (answer.key, answer.aggregates) == (None, fold("ac", start, start + width))
-    (everything,) = w.query(None, [], None, ALL_KEYS, combine=True)
-    assert everything.aggregates == fold("abcd", 0, 30)
-    if rows:
-        times = [time for _, time, _ in rows]
-        assert (everything.start, everything.end) == (min(times), max(times))
-    each = w.query(None, [], None, ALL_KEYS)
-    assert [answer.key for answer in each] == w.key_names("", 10)[0]
-    assert [answer.aggregates for answer in each] == [fold(answer.key, 0, 30) for answer in each]
-    series = w.series(0, 31, 4, 10, None, ALL_KEYS)
-    assert series.times.tolist() == list(range(0, 31, 4))
-    for i, t in enumerate(series.times.tolist()):
-        expected = fold("abcd", t, t + 9)
-        assert series.entries[i] == expected["n"]
-        assert {name: column[i] for name, column in series.aggregates.items()} == expected
-
-
 def test_only_commutative_aggregates_are_answered_over_several_keys():
     w = window(keyed=True)
     w.insert(1, {"value": 1}, "a")
