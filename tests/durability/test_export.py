@@ -198,6 +198,11 @@ def test_bulks_of_long_strings_are_cut_into_frames(monkeypatch, frame_bytes, lea
         assert copy.keys.columns(number)[1].tolist() == strings[key::3]
 
 
+def first_of(frames, kind):
+    """Number of the first frame of a kind."""
+    return [values.unseal("export", frame[4:], "frame")[1] for frame in frames].index(kind)
+
+
 BOTH_ARE_1 = {"producers": {}, "queries": {}, "next_part": 3, "parts": {t: [1, "q", 6, 1, 789] for t in "tu"}}
 HEADER = "header.extra.ledger"
 NINE = ["<i8", np.arange(9).tobytes()]
@@ -292,8 +297,7 @@ NINE = ["<i8", np.arange(9).tobytes()]
 )
 def test_a_wrong_value_is_refused_by_frame_and_name(exported, kind, change, field):
     _, frames = exported
-    kinds = [values.unseal("export", frame[4:], "frame")[1] for frame in frames]
-    number = kinds.index(kind)
+    number = first_of(frames, kind)
     with pytest.raises(InvalidArgument, match=f"^frame {number} of the export") as caught:
         imported(changed(frames, number, change))
     assert caught.value.field == field
@@ -358,8 +362,7 @@ def test_a_wrong_partial_is_refused_by_frame_and_name(number, change, field):
 
 def test_a_window_of_entries_takes_no_partials(exported):
     _, frames = exported
-    kinds = [values.unseal("export", frame[4:], "frame")[1] for frame in frames]
-    number = kinds.index("entries")
+    number = first_of(frames, "entries")
 
     def change(payload):
         payload[2] += [{}, payload[2][0]]
@@ -380,8 +383,7 @@ def test_a_wrong_value_is_quoted_in_part_only(exported):
 
 def test_an_error_is_valid_unicode_whatever_it_quotes(exported):
     _, frames = exported
-    kinds = [values.unseal("export", frame[4:], "frame")[1] for frame in frames]
-    number = kinds.index("entries")
+    number = first_of(frames, "entries")
     with pytest.raises(InvalidArgument, match="is no field of the window") as caught:
         imported(changed(frames, number, put(2, 1, "x\ud800", NINE)))
     assert caught.value.field == "entries.columns.x?"

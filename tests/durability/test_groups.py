@@ -15,7 +15,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join, split
 from tests.support.asking import question_of
-from tests.support.stored import running
+from tests.support.stored import running, write_both
 
 PARTS = ("airport", "carrier", "gate")
 VALUES = (("JFK", "LGA", "a|b"), ("AA", "", "B6", "\\"), tuple(f"g{i}" for i in range(9)))
@@ -133,12 +133,9 @@ async def test_every_condition_and_grouping():
             names[: n // 2] = [names[0]] * (n // 2)  # one key has a forest
         times = 25 * step + random.integers(-70, 25, n)
         batch = Batch(times, {"v": random.integers(-50, 50, n)}, Coded.of(names))
-        await storage.write("w", BulkInsert(batch))
-        model.bulk_insert(batch)
+        await write_both(storage, "w", [model], BulkInsert(batch))
         if step == 5:
-            for at, key in ((90, None), (10**6, names[0])):
-                await storage.write("w", BulkEvict(at, key))
-                model.bulk_evict(at, key)
+            await write_both(storage, "w", [model], BulkEvict(90, None), BulkEvict(10**6, names[0]))
         for each in (server.clock, clock):
             each.advance(4 * 10**9)
         storage.tidy()

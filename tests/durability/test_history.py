@@ -24,7 +24,7 @@ from sash_engine.windows.window import Window
 from tests.support.exports import imported
 from tests.support.historic import same_answers
 from tests.support.salvaged import Salvaged
-from tests.support.stored import running
+from tests.support.stored import running, write_both
 from tests.support.twins import alike
 from tests.support.viewed import twin_spec
 
@@ -85,20 +85,11 @@ async def test_histories_survive_restarts_and_crashes_on_each_tier(place):
                 {"v": batch.columns["v"][10:19], "w": Coded.of(["new"] * 9)},
                 Coded(batch.keys.dictionary, batch.keys.codes[10:19]),
             )
-            old = [
-                await storage.write("requests", Retract(names)),
-                await storage.write("requests", Update(changed)),
-            ]
-            assert (old[0].retracted, old[1].corrected) == (9, 9), "most are older than the slide"
-            await storage.write("requests", BulkEvict(-10, "x|y"))
-            await storage.write("requests", EvictRange(24, 27))
-            await storage.write("requests", Insert(-5, {"v": 5, "w": "ü"}, "x|y"))
-            for each in twins:
-                each.retract(names)
-                each.update(changed)
-                each.bulk_evict(-10, "x|y")
-                each.evict_range(24, 27)
-                each.insert(-5, {"v": 5, "w": "ü"}, "x|y")
+            retracted = await write_both(storage, "requests", twins, Retract(names))
+            corrected = await write_both(storage, "requests", twins, Update(changed))
+            assert (retracted.retracted, corrected.corrected) == (9, 9), "most are older than the slide"
+            more = BulkEvict(-10, "x|y"), EvictRange(24, 27), Insert(-5, {"v": 5, "w": "ü"}, "x|y")
+            await write_both(storage, "requests", twins, *more)
         if step == 6:  # years that come in at once, older than what is there
             stages = [bulk(random, step - 12), bulk(random, step - 9)]
             tokens = [(await storage.write("requests", StageBatch(each, "q", 1))).stage for each in stages]

@@ -13,7 +13,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.exports import imported
-from tests.support.stored import running
+from tests.support.stored import running, write_both
 from tests.windows.test_rollups import ask
 
 VALUES = (("JFK", "LGA", "a|b"), ("AA", "", "B6"), tuple(f"g{i}" for i in range(9)))
@@ -64,20 +64,13 @@ async def test_rollups_survive_restarts_and_crashes_on_each_tier(place):
     plain = Window(PLAIN, block=4, clock=ManualClock())
     for step in range(10):
         batch = bulk(random, step)
-        await storage.write("w", BulkInsert(batch))
-        plain.bulk_insert(batch)
+        await write_both(storage, "w", [plain], BulkInsert(batch))
         if step == 4:
-            await storage.write("w", AddAggregates({"top": {"function": "max", "field": "v"}}))
-            plain.add_aggregates({"top": {"function": "max", "field": "v"}})
+            await write_both(storage, "w", [plain], AddAggregates({"top": {"function": "max", "field": "v"}}))
         if step == 5:
             key = batch.keys.dictionary[0]
-            for operation in (BulkEvict(90, None), BulkEvict(10**6, key), EvictRange(100, 110, None)):
-                await storage.write("w", operation)
-            plain.bulk_evict(90)
-            plain.bulk_evict(10**6, key)
-            plain.evict_range(100, 110)
-            await storage.write("w", Insert(130, {"v": 9}, key))
-            plain.insert(130, {"v": 9}, key)
+            more = BulkEvict(90, None), BulkEvict(10**6, key), EvictRange(100, 110, None), Insert(130, {"v": 9}, key)
+            await write_both(storage, "w", [plain], *more)
         await server.settled()
         storage.trim()
         if step % 3 == 2:

@@ -41,7 +41,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.nulls import mark_of
 from tests.support.exports import imported
-from tests.support.stored import running
+from tests.support.stored import running, write_both
 from tests.support.twins import alike
 from tests.support.viewed import ask, questions_about, twin_spec
 
@@ -107,9 +107,7 @@ async def test_views_survive_restarts_and_crashes_on_each_tier(place):
     late = {"wide": expected.pop("wide")}
     for step in range(9):
         batch = bulk(random, step)
-        await storage.write("requests", BulkInsert(batch))
-        for twin in (*expected.values(), *late.values()):
-            twin.bulk_insert(batch)
+        await write_both(storage, "requests", [*expected.values(), *late.values()], BulkInsert(batch))
         if step == 4:
             assert (await storage.create(WIDE))[1] is True, "its partials are those of what is there"
             expected |= late
@@ -117,15 +115,8 @@ async def test_views_survive_restarts_and_crashes_on_each_tier(place):
             names = Batch(
                 batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
             )
-            await storage.write("requests", BulkEvict(20, "x|y"))
-            await storage.write("requests", EvictRange(44, 47))
-            await storage.write("requests", Retract(names))
-            await storage.write("requests", Insert(50, {"v": 5, "w": "ü"}, "x|y"))
-            for twin in expected.values():
-                twin.bulk_evict(20, "x|y")
-                twin.evict_range(44, 47)
-                twin.retract(names)
-                twin.insert(50, {"v": 5, "w": "ü"}, "x|y")
+            more = BulkEvict(20, "x|y"), EvictRange(44, 47), Retract(names), Insert(50, {"v": 5, "w": "ü"}, "x|y")
+            await write_both(storage, "requests", expected.values(), *more)
         if step == 6:
             await storage.write("wide", AddAggregates({"low": {"function": "min", "field": "v"}}))
             expected["wide"].add_aggregates({"low": {"function": "min", "field": "v"}})
