@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.prometheus.conftest import T
+from tests.prometheus.conftest import T, create, insert
 
+TOTAL = {"n": {"function": "count"}, "total": {"function": "sum", "field": "v"}}
 QUERIES = (
     "{window}:n",
     '{window}:n{{__lookback__="10s"}}',
@@ -21,18 +22,6 @@ QUERIES = (
 )
 
 
-def create(http: httpx.Client, name: str, **changed: Any) -> None:
-    aggregates = {"n": {"function": "count"}, "total": {"function": "sum", "field": "v"}}
-    spec = {"name": name, "time_unit": "s", "fields": {"v": "float64"}, "aggregates": aggregates, **changed}
-    assert http.post("/v1/windows", json=spec).status_code == 201, http.post("/v1/windows", json=spec).text
-
-
-def insert(http: httpx.Client, name: str, times: list[int], values: list[Any], **more: Any) -> None:
-    bulk = {"time": times, "fields": {"v": values}, **more}
-    answer = http.post(f"/v1/windows/{name}/bulk-insert", json=bulk)
-    assert answer.status_code == 200, answer.text
-
-
 def data(http: httpx.Client, query: str, path: str = "query", **more: Any) -> Any:
     form = {"query": query, "time": T + 60, "start": T, "end": T + 60, "step": 10, **more}
     answer = http.post(f"/prometheus/api/v1/{path}", data=form).json()
@@ -43,7 +32,7 @@ def data(http: httpx.Client, query: str, path: str = "query", **more: Any) -> An
 def test_all_time_units_answer_alike(http: httpx.Client) -> None:
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
     for unit, ticks in per_second.items():
-        create(http, f"u{unit}", time_unit=unit)
+        create(http, f"u{unit}", time_unit=unit, aggregates=TOTAL)
         insert(http, f"u{unit}", [(T + 3 * i) * ticks for i in range(20)], [float(i) for i in range(20)])
     for query in QUERIES:
         for path in ("query", "query_range") if "[7s]" not in query else ("query",):
@@ -96,7 +85,7 @@ def test_a_step_is_a_whole_number_of_ticks(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize(("kind", "values"), [("int64", [2**60, 3]), ("bool", [True, False])])
 def test_fields_of_other_types_are_numbers(http: httpx.Client, kind: str, values: list[Any]) -> None:
-    create(http, f"typed_{kind}", fields={"v": kind}, aggregates={"n": {"function": "count"}})
+    create(http, f"typed_{kind}", fields={"v": kind})
     insert(http, f"typed_{kind}", [T, T + 1], values)
     found = data(http, f"typed_{kind}:v[2m]")["data"]["result"][0]["values"]
     assert [float(value) for _, value in found] == [float(value) for value in values]
@@ -111,7 +100,7 @@ def test_sums_of_integers_beyond_int64_are_numbers(http: httpx.Client) -> None:
 
 
 def test_panes_have_aggregates_and_no_entries(http: httpx.Client) -> None:
-    create(http, "panes", granularity="10s", slide={"max_age": "1h"})
+    create(http, "panes", granularity="10s", slide={"max_age": "1h"}, aggregates=TOTAL)
     insert(http, "panes", [T + i for i in range(60)], [1.0] * 60)
     found = data(http, 'panes:total{__lookback__="20s"}')
     assert found["data"]["result"][0]["value"][1] in ("10", "20")
@@ -153,9 +142,9 @@ def test_labels_that_the_text_format_does_not_spell_are_left_out_of_it(http: htt
 @pytest.mark.parametrize("part", ["__name__", "__lookback__"])
 def test_no_series_goes_by_the_name_of_another_window(http: httpx.Client, part: str) -> None:
     victim = f"victim{part}"
-    create(http, victim, keyed=True)
+    create(http, victim, keyed=True, aggregates=TOTAL)
     name = "posing" + part
-    create(http, name, keys=[part, "b"])
+    create(http, name, keys=[part, "b"], aggregates=TOTAL)
     insert(http, victim, [T], [2.0], key=["a"])
     insert(http, name, [T], [99.0], key={part: [f"{victim}:total"], "b": [name]})
     assert data(http, f'{{b="{name}"}}')["data"]["result"] == []
