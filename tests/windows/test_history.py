@@ -10,8 +10,6 @@ from sash_engine.windows.questions import EntriesQuery, KeysQuery, Query, RangeQ
 from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-from sash_proto.v1 import windows_pb2 as pb
-from sash_wire.specs import document_of, fill_spec
 from tests.support.historic import KINDS, Historic, spec_of, view_of
 from tests.support.refused import refused
 from tests.support.shelf import Shelf
@@ -130,15 +128,6 @@ def test_what_is_old_leaves_the_history_in_the_end():
     assert window.insert(1050, {"value": 1.0}, "a").evicted == 1
     assert window.info().evicted_through == 950
     assert window.query("a", as_of=1050)[0].entries == 2
-
-
-@pytest.mark.parametrize("more", [{}, {"history": "10s"}, {"history": 11}, {"idle_expiry": "100s"}])
-def test_specs_travel_as_they_are(more):
-    spec = made(**more)
-    message = pb.WindowSpec()
-    fill_spec(message, spec.document())
-    assert WindowSpec.parse(document_of(message)) == spec
-    assert "history" not in WindowSpec.parse(SPEC).document()
 
 
 def test_a_view_may_show_the_whole_history_and_has_none_of_its_own():
