@@ -10,7 +10,7 @@ from sash_engine.forest import series as forest_series
 from sash_engine.monoids.sketches import Quantile
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, AnswersAt, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, AnswersAt, Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading import group_folds, group_reader, group_series, key_finder
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
@@ -46,12 +46,6 @@ def filled(keys=12, large=3, granularity=None):
         times = rng.integers(0, 100, n)
         window.bulk_insert(Batch.of(window.spec, times, {"v": rng.integers(0, 50, n)}, [f"k{key}"] * n))
     return window
-
-
-def steps_of(window, question):
-    found = window.reader
-    kinds = {Query: found.query_steps, RangeQuery: found.range_steps, SeriesQuery: found.series_steps}
-    return kinds[type(question)](question)
 
 
 def plain(found):
@@ -92,28 +86,28 @@ def tiny(monkeypatch):
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_small_steps_and_large_ones_give_the_same_answers(question, granularity, request):
     window = filled(granularity=granularity)
-    expected = plain(finished(steps_of(window, question)))
+    expected = plain(finished(window.reader.steps(question)))
     request.getfixturevalue("tiny")
-    assert plain(finished(steps_of(window, question))) == expected
+    assert plain(finished(window.reader.steps(question))) == expected
 
 
 @pytest.mark.parametrize("name", ["series", "series that overlaps", "series with gaps"])
 def test_a_series_over_several_keys_is_that_of_all_their_entries(name, tiny):
     window = filled()
-    found = finished(steps_of(window, QUESTIONS[name]))
+    found = finished(window.reader.steps(QUESTIONS[name]))
     assert plain(found) == plain(together_by_hand(window, QUESTIONS[name]))
 
 
 def test_a_key_that_is_named_again_counts_once(tiny):
     window = filled()
-    once = finished(steps_of(window, Query(keys=["k3", "k1", "k5", "k0"], combine=True)))
+    once = finished(window.reader.steps(Query(keys=["k3", "k1", "k5", "k0"], combine=True)))
     again = Query(keys=["k3", "k1", "k5", "k3", "k0", "k1", "k1", "k3"], combine=True)
-    assert plain(finished(steps_of(window, again))) == plain(once)
+    assert plain(finished(window.reader.steps(again))) == plain(once)
 
 
 def count_of(window, question):
     """How many steps a question takes."""
-    return sum(1 for _ in steps_of(window, question))
+    return sum(1 for _ in window.reader.steps(question))
 
 
 @pytest.mark.parametrize("name", [name for name, question in QUESTIONS.items() if question.keys is ALL_KEYS])
@@ -143,7 +137,7 @@ def test_a_step_looks_at_so_many_keys_and_no_more(monkeypatch):
     monkeypatch.setattr(group_folds, "_KEYS", 32)
     monkeypatch.setattr(group_series, "KEYS", 32)
     for question in QUESTIONS.values():
-        finished(steps_of(window, question))
+        finished(window.reader.steps(question))
     assert len(given) > 50
     assert max(given) == 32
 
@@ -174,7 +168,7 @@ def test_sketches_of_a_series_are_freed_in_steps(monkeypatch):
     free_steps = forest_series.free_steps
     monkeypatch.setattr(forest_series, "_FREED", 5)
     monkeypatch.setattr(forest, "free_steps", noted)
-    finished(steps_of(filled(), SeriesQuery(0, 100, 5, key="k0")))
+    finished(filled().reader.steps(SeriesQuery(0, 100, 5, key="k0")))
     assert freed == list(range(freed[0], freed[-1] - 1, -5))
     assert freed[0] - freed[-1] >= 15, "all but the sums of integers, which are their own answers"
 
@@ -205,3 +199,19 @@ def test_blocks_that_are_in_no_pair_yet_take_several_steps(n, first, lookback, l
     for _ in window.past.answers_at_steps(AnswersAt(np.arange(first, n), None, (lookback,))):
         largest, before = max(largest, unions - before), unions
     assert least <= largest <= most
+
+
+@pytest.mark.parametrize(
+    ("question", "takes_a_step"),
+    [
+        (RangeQuery(1, 9, key="k1"), True),
+        (Query(key="k1"), True),
+        (Query(key="k1", lookbacks=[3, 30]), True),
+        (Query(keys=["k1", "k2"]), True),
+        (Query(keys=ALL_KEYS), False),
+        (Query(keys=["k1", "k2"], lookbacks=[1, 2, 3, 4, 5]), False),
+        (Query(selection=Grouped(by=[])), False),
+    ],
+)
+def test_a_question_about_few_answers_takes_a_step(question, takes_a_step):
+    assert filled().reader.takes_a_step(question) is takes_a_step
