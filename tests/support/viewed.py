@@ -194,7 +194,7 @@ class Viewed:
 
 
 def follow(both, writes, shelf=None):
-    """Do writes to a window and its twins, and compare; with a shelf it is stored, and restarts where a step says so."""
+    """Do writes to a window and its twins, and compare; with a shelf it is stored, and restarted by some steps."""
     for write in writes:
         if write[0] != "restart":
             both.step(*write)

@@ -7,11 +7,11 @@ from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.clock import ForwardClock, ManualClock
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.batches.batch import Batch, Coded
-from sash_engine.windows.spec.window import WindowSpec
-from sash_engine.windows.window import ALL_KEYS, Window
+from sash_engine.windows.window import ALL_KEYS
 from tests.support.stored import StorageServer, spec
 from tests.support.twins import alike
 from tests.support.waiting import until
+from tests.support.windows import keyed
 
 S = 10**9
 COLD = {"cache_bytes": 0, "checkpoint_bytes": 10**9, "store_entries": 1}
@@ -180,21 +180,9 @@ async def test_after_a_window_was_recovered_again_time_goes_on():
 def test_what_is_too_old_counts_until_something_slides():
     """`describe` does not look at all keys; the service tidies every second, and answers never have it."""
     clock = ManualClock(100 * 10**9)
-    w = Window(
-        WindowSpec.parse(
-            {
-                "name": "w",
-                "time_unit": "s",
-                "keyed": True,
-                "fields": {"v": "int64"},
-                "aggregates": {"n": {"function": "count"}},
-                "slide": {"max_age": 10, "clock": "wall"},
-            }
-        ),
-        clock=clock,
-    )
+    w = keyed(clock=clock, time_unit="s", slide={"max_age": 10, "clock": "wall"})
     for key in "ab":
-        w.insert(100, {"v": 1}, key)
+        w.insert(100, {"value": 1}, key)
     clock.advance(10 * 10**9)
     assert w.info().entries == 2
     assert (w.query("a")[0].entries, w.info().entries) == (0, 1)
