@@ -233,8 +233,7 @@ def test_what_is_wrong_is_named(base, case):
 
 @pytest.mark.parametrize("text", ["- 1", "5", "name: [", "name: w: x", ""])
 def test_what_is_no_spec_is_refused(text):
-    with pytest.raises(InvalidArgument):
-        WindowSpec.from_yaml(text)
+    refused(WindowSpec.from_yaml, text)
 
 
 N = "\naggregates: {n: {function: count}}"
@@ -335,10 +334,7 @@ def test_the_catalogue_creates_once():
     window, created = catalogue.create(spec)
     assert created
     assert catalogue.create(WindowSpec.from_yaml(FULL)) == (window, False)
-    with pytest.raises(AlreadyExists):
-        catalogue.create(spec.model_copy(update={"keyed": False}))
-    with pytest.raises(ResourceExhausted):
-        catalogue.create(spec.model_copy(update={"name": "other"}))
+    refused(catalogue.create, spec.model_copy(update={"keyed": False}), error=AlreadyExists)
+    refused(catalogue.create, spec.model_copy(update={"name": "other"}), error=ResourceExhausted)
     assert catalogue.delete("departure_delay") is window
-    with pytest.raises(NotFound):
-        catalogue.find("departure_delay")
+    refused(catalogue.find, "departure_delay", error=NotFound)

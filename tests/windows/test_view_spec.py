@@ -114,8 +114,7 @@ def test_a_view_of_nothing_and_of_a_view():
     view = window.derive(made())
     with pytest.raises(NotFound, match="of: there is no window 'gone'"):
         window.derive(WindowSpec.parse({**made().document(), "of": "gone"}))
-    with pytest.raises(InvalidArgument, match="say of: requests"):
-        completed(WindowSpec.parse({**VIEW, "name": "other", "of": "view"}), view.spec)
+    refused(completed, WindowSpec.parse({**VIEW, "name": "other", "of": "view"}), view.spec, match="say of: requests")
 
 
 @given(
