@@ -13,8 +13,9 @@ from sash_engine.windows.questions import ALL_KEYS, AnswersAt, Grouped, Query, R
 from sash_engine.windows.reading import group_folds, group_reader, group_series, key_finder
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
+from sash_engine.windows.writing import writer
 from tests.support.refused import refused
-from tests.support.windows import functions
+from tests.support.windows import batch, functions, keyed
 
 AGGREGATES = functions(n="count", sum="sum v", low="min v", users="distinct_count v")
 QUESTIONS = {
@@ -214,3 +215,18 @@ def test_blocks_that_are_in_no_pair_yet_take_several_steps(n, first, lookback, l
 )
 def test_a_question_about_few_answers_takes_a_step(question, takes_a_step):
     assert filled().reader.takes_a_step(question) is takes_a_step
+
+
+def test_many_rows_of_one_key_are_inserted_some_at_a_time(monkeypatch):
+    """Also where other keys have rows in the same write."""
+    monkeypatch.setattr(writer, "_ROWS", 8)
+    window, given = keyed(), []
+    whole = window.keys.bulk_insert
+
+    def noted(number, times, columns):
+        given.append(len(times))
+        whole(number, times, columns)
+
+    monkeypatch.setattr(window.keys, "bulk_insert", noted)
+    window.bulk_insert(batch([*(("a", time) for time in range(30)), ("b", 1)], 0))
+    assert given == [8, 8, 8, 6, 1]
