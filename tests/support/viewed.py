@@ -2,10 +2,12 @@
 
 import copy
 
+import numpy as np
+
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
 from sash_engine.steps import finished
-from sash_engine.windows.batches.batch import Batch, PartialBatch
+from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
@@ -65,6 +67,27 @@ VIEWS_OF_PANES = {
     "steps": {"slide": {"max_age": 10, "every": 6}, "aggregates": {"low": SOURCE["aggregates"]["low"]}},
     "whole": {"aggregates": dict(SUMS)},
 }
+
+
+def requests(**parts):
+    """The spec of a window of requests, in ticks."""
+    document = {"name": "requests", "keys": ["a", "b"], "fields": COMMON["fields"], "identity": "v"}
+    aggregates = {**SUMS, "users": {"function": "distinct_count", "field": "w"}}
+    return WindowSpec.parse({**document, "time_unit": "none", "aggregates": aggregates, **parts})
+
+
+def some_requests(random, step, oldest=-30, n=50):
+    """Entries of four keys, or of one; each step is 9 ticks later, and some are late."""
+    keys = [f"{'xq'[i]}|{'yz'[j]}" for i, j in random.integers(0, 2, (n, 2))] if step % 3 else ["x|y"] * n
+    values = 1000 * step + np.arange(n)
+    columns = {"v": values, "w": Coded.of([f"u{value % 7}" for value in values])}
+    return Batch(10 + 9 * step + random.integers(oldest, 12, n), columns, Coded.of(keys))
+
+
+def names_in(batch, start, stop, **columns):
+    """The names of some of them, with other columns."""
+    keys = Coded(batch.keys.dictionary, batch.keys.codes[start:stop])
+    return Batch(batch.times[start:stop], {"v": batch.columns["v"][start:stop], **columns}, keys)
 
 
 def source_spec(kind="by age"):
