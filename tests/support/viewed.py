@@ -24,6 +24,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import split
 from tests.support.asking import answers_of, question_of
+from tests.support.twins import alike
 
 SECOND = 10**9
 COMMON = {"time_unit": "s", "keys": ["a", "b"], "fields": {"v": "int64", "w": "string"}}
@@ -213,6 +214,27 @@ class Viewed:
         """Each view answers as its twin."""
         for view in self.window.views:
             same_answers(view, self.twins[view.spec.name])
+
+
+def follow(both, writes, shelf=None):
+    """Do writes to a window and its twins, and compare; with a shelf it is stored, and restarted by some steps."""
+    for write in writes:
+        if write[0] != "restart":
+            both.step(*write)
+            if shelf is not None:
+                shelf.store(both.window)
+        elif shelf is not None:
+            both.window, shelf = shelf.reopened(shelf.parts(both.window), clock=both.clock)
+    both.same()
+    both.window.check_invariants(alike)
+
+
+def many_writes(steps):
+    """Bulks of some keys whose times overlap, and time that passes now and then."""
+    for step in range(steps):
+        yield "bulk", [(f"{'xq'[i % 2]}|{'yz'[i % 3 > 1]}", 12 + step + (7 * i) % 5 - i % 3, i) for i in range(9)]
+        if step % 10 == 9:
+            yield from (("clock", 9), ("punctuate", 12 + step))
 
 
 def same_answers(view, twin):
