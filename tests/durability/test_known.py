@@ -14,13 +14,8 @@ from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import Query
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-<<<<<<< HEAD
-from tests.support.exports import GONE, changed, imported, put
-from tests.support.known_model import KnownModel, applying, write
-=======
 from tests.support.exports import GONE, changed, first_of, imported, imported_or_refused, put
-from tests.support.known_model import Commands, KnownModel, write
->>>>>>> main
+from tests.support.known_model import KnownModel, applying, write
 from tests.support.salvaged import Salvaged
 from tests.support.stored import running
 from tests.windows.test_known import DOCUMENT, check
