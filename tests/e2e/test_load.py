@@ -25,9 +25,8 @@ from sash.main import run
 from sash_cli import load_files
 from sash_cli.wrong_rows import BadRows
 from sash_wire.file_formats import Unquoted
-from tests.support.clients import client_of
 from tests.support.profile import THOROUGH
-from tests.support.servers import WAIT_S, service_process
+from tests.support.servers import WAIT_S
 from tests.support.waiting import wait_until
 
 SPEC = {
@@ -42,18 +41,6 @@ SPEC = {
     },
 }
 COLUMNS = ("--time", "at", "--key", "origin", "--field", "delay=dep_delay")
-
-
-@pytest.fixture(scope="module")
-def service():
-    with service_process() as running:
-        yield running
-
-
-@pytest.fixture
-def client(service):
-    with client_of(service.grpc_target) as client:
-        yield client
 
 
 @pytest.fixture
