@@ -1,5 +1,6 @@
 import pytest
 
+from tests.ingest.log import SPEC
 from tests.support.clients import client_of
 from tests.support.servers import running_service
 
@@ -14,3 +15,8 @@ def service():
 def client(service):
     with client_of(service.grpc_target) as client:
         yield client
+
+
+@pytest.fixture
+def window(client):
+    return client.create_window(SPEC)
