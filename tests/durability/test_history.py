@@ -100,8 +100,7 @@ async def test_histories_survive_restarts_and_crashes_on_each_tier(place):
             for each in twins:
                 for stage in stages:
                     each.bulk_insert(stage)
-        await server.settled()
-        storage.trim()
+        await server.spilled()
         if step % 2:
             storage = await (server.restart() if step % 4 == 1 else server.crash())
         if step in (3, 4, 6, 7):

@@ -122,8 +122,7 @@ async def test_views_survive_restarts_and_crashes_on_each_tier(place):
             expected["wide"].add_aggregates({"low": {"function": "min", "field": "v"}})
         if step == 7:
             assert await storage.delete("short") == expected.pop("short").counts.present
-        await server.settled()
-        storage.trim()
+        await server.spilled()
         if step % 2:
             storage = await (server.restart() if step % 4 == 1 else server.crash())
         compare(storage, expected)

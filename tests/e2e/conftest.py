@@ -6,8 +6,6 @@ import sys
 import pytest
 
 from sash.main import run
-from tests.support.clients import client_of
-from tests.support.servers import running_service
 
 
 @pytest.fixture
@@ -29,15 +27,3 @@ def sash(capsys, monkeypatch):
         return done
 
     return run_it
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
-
-
-@pytest.fixture
-def client(service):
-    with client_of(service.grpc_target) as client:
-        yield client
