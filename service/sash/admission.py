@@ -178,7 +178,5 @@ class Lease:
         self._call.when_over(self._close)
 
     def _close(self) -> None:
-        if self._has_place:
-            self._has_place = False
-            self._admission.places.leave(self.name)
+        self.leave()
         self.memory.release()

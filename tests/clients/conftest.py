@@ -1,18 +1,9 @@
-"""A service for each module, a client that deletes its windows after each test, and producers without a service."""
+"""A client of each transport, which deletes the windows of the service after each test."""
 
 import pytest
 
 from tests.support.clients import client_of
 from tests.support.connect_server import address_of
-from tests.support.driven import SPEC, driven
-from tests.support.producer_calls import FOREVER_S
-from tests.support.servers import running_service
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.fixture
@@ -24,9 +15,3 @@ def address(service, transport):
 def client(address):
     with client_of(**address) as client:
         yield client
-
-
-@pytest.fixture
-def make(monkeypatch):
-    """Make a producer on a clock and a wire of its own; nothing lingers to an end by itself."""
-    return lambda spec=SPEC, **options: driven(monkeypatch, spec, **({"linger_s": FOREVER_S} | options))

@@ -6,7 +6,6 @@ import pytest
 
 from sash_client import Admission, InvalidArgument, Limit, LimitAnswers, ResourceExhausted
 from tests.support.either_client import CLIENTS, opened
-from tests.support.servers import running_service
 
 SPEC = {
     "name": "llm",
@@ -19,12 +18,6 @@ SPEC = {
 }
 TWO = Limit("requests", "1m", 2)
 BUDGET = Limit("tokens", dt.timedelta(days=1), 1000, by=["tenant"])
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.fixture(params=CLIENTS)
@@ -47,19 +40,7 @@ def test_one_entry(llm):
     refused = llm.admit(102, fields=row("c"), key="acme|ada", limits=[TWO, BUDGET])
     assert (bool(first), bool(refused), refused.refused, refused.retry_after) == (True, False, 1, (58,))
     assert refused.limits[1].remaining == (800,)
-    never = llm.admit(102, fields=row("d", 1001), key="acme|bob", limits=[BUDGET])
-    assert (never.admitted, never.retry_after) == ((False,), (None,))
     assert llm.describe().entries == 2
-
-
-def test_reserve_and_settle(llm):
-    assert llm.admit(100, fields=row("a", 900), key="acme|ada", limits=[BUDGET])
-    assert not llm.admit(101, fields=row("b", 900), key="acme|bob", limits=[BUDGET])
-    assert llm.update([100], {"id": ["a"], "tokens": [50]}, keys="acme|ada").corrected == 1
-    reserved = llm.admit(101, fields=row("b", 900), key="acme|bob", limits=[BUDGET])
-    assert reserved.limits[0].remaining == (50,)
-    assert llm.retract([101], ["b"], keys="acme|bob").retracted == 1
-    assert llm.admit(102, fields=row("c", 950), key="acme|eve", limits=[BUDGET])
 
 
 def test_limits_of_every_form(llm):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_client import Bulk, InvalidArgument, WriteResult
+from sash_client import Bulk, InvalidArgument
 from sash_client.data.bulks import checked, from_bulk, from_partials
 from sash_client.data.wire import from_answer
 from sash_proto.v1 import windows_pb2 as pb
@@ -133,10 +133,3 @@ def test_answers_have_partials_where_they_were_asked_for():
     assert (count.tolist(), blob) == ([3], [b"x"])
     assert from_partials(part)[1] == [b"x"]
     assert answer == from_answer(message)  # arrays have no one truth
-
-
-def test_two_writes_together_have_the_weaker_durability():
-    sync, soon = WriteResult(1, durability="sync", sequences=1), WriteResult(2, durability="interval", sequences=1)
-    assert sync + soon == WriteResult(3, durability="interval", sequences=2)
-    assert sync + sync == WriteResult(2, durability="sync", sequences=2)
-    assert (sync + WriteResult(already_applied=True)).already_applied

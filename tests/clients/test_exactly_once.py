@@ -56,24 +56,6 @@ def test_a_higher_epoch_takes_the_name_over(client, address, kind):
         with pytest.raises(FailedPrecondition, match="epoch 7 has taken the name over") as caught:
             done(3, 6)
         assert (caught.value.field, caught.value.limit) == ("epoch", "7")
-        for wrong in (-1, 2**63, 1.5, True):
-            with pytest.raises(InvalidArgument) as refused:
-                done(3, wrong)
-            assert refused.value.field == "epoch"
-
-
-def test_an_epoch_without_a_producer_is_refused(client):
-    window = client.create_window(SPEC)
-    for write in (
-        lambda: window.insert(1, 1.0, key="a", epoch=1),
-        lambda: window.bulk_insert([1], [1], keys="a", epoch=1),
-        lambda: window.bulk_evict(1, epoch=1),
-        lambda: list(window.insert_stream([Bulk([1], [1], "a")], epoch=1)),
-    ):
-        with pytest.raises(InvalidArgument) as caught:
-            write()
-        assert caught.value.field == "epoch"
-    assert window.describe().entries == 0
 
 
 def test_a_producer_of_a_higher_epoch_shuts_out_the_earlier_one(client):
@@ -115,43 +97,6 @@ def test_a_second_producer_of_the_same_name_loses_nothing(client):
     assert window.query(key="a")[0].aggregates["all"] == [0.0, 1.0, 2.0, 13.0, 14.0]
 
 
-def test_a_producer_that_begins_too_far_on_stays_where_it_is(client):
-    window = client.create_window(SPEC)
-    producer = window.producer("p", start=5)
-    producer.insert(1, 1.0, key="a")
-    with pytest.raises(FailedPrecondition, match="the next one is 1") as caught:
-        producer.close()
-    assert (caught.value.limit, producer.acknowledged) == ("1", 5)
-
-
-def test_a_producer_and_a_stream(client, address):
-    window = client.create_window(SPEC)
-    with window.producer("p", bulk_entries=7) as producer:
-        for i in range(50):
-            producer.insert(i, i, key="ab"[i % 2])
-    assert producer.result.inserted == 50
-    assert window.query(key="a")[0].aggregates["all"] == list(range(0, 50, 2))
-    with Client(**address, bulk_entries_max=10) as small:
-        bulks = [Bulk(np.arange(n), np.arange(n), "c") for n in (5, 30)]
-        answers = small.window("w").insert_stream(bulks, producer="s", sequence=1)
-        assert [(answer.inserted, answer.sequences) for answer in answers] == [(5, 1), (30, 3)]
-    assert window.query(key="c")[0].entries == 35
-
-
-def test_a_batch_is_committed_once(client, address):
-    window = client.create_window(SPEC)
-    with Client(**address, bulk_entries_max=2) as small:
-        parts = small.window("w").stage([1, 2, 3], [1, 2, 3], keys="a", query="q", batch=0)
-        small.window("w").stage([1, 2, 3], [7, 8, 9], keys="a", query="q", batch=0)  # a task's other attempt
-    assert [part.entries for part in parts] == [2, 1]
-    assert window.query(key="a")[0].entries == 0
-    assert window.commit("q", 0, parts).inserted == 3
-    assert window.commit("q", 0, parts).already_applied
-    assert window.query(key="a")[0].aggregates["all"] == [1.0, 2.0, 3.0]
-    with pytest.raises(FailedPrecondition):
-        window.commit("q", 1, [parts[0]])
-
-
 def test_partials_come_and_go(client):
     spec = {
         "time_unit": "s",
@@ -171,23 +116,6 @@ def test_partials_come_and_go(client):
     for one, other in zip(source.query(lookbacks=["50s"]), copy.query(lookbacks=["50s"]), strict=True):
         assert one.aggregates == other.aggregates
         assert one.entries == other.entries
-
-
-def test_entries_come_as_bulks_that_can_be_inserted(client):
-    spec = SPEC | {"fields": {"v": "float64", "s": "string", "b": "bool"}}
-    spec["aggregates"] = {"vs": {"function": "collect", "field": "v"}, "ss": {"function": "collect", "field": "s"}}
-    source, copy = (client.create_window(spec | {"name": name}) for name in ("source", "copy"))
-    random = np.random.default_rng(3)
-    times = random.integers(0, 500, 3000)
-    columns = {"v": random.normal(size=3000), "s": np.array(["x", "yy", ""])[times % 3], "b": times % 2 == 0}
-    source.bulk_insert(times, columns, keys=np.array(["a", "b", "c"])[random.integers(0, 3, 3000)])
-    for bulk in source.entries():
-        copy.bulk_insert(bulk.times, bulk.columns, keys=bulk.keys)
-    for key in "abc":
-        assert source.query(key=key) == copy.query(key=key)
-    some = list(source.entries(100, 200, key="b"))
-    assert sum(map(len, some)) == source.range_query(100, 200, key="b").entries > 0
-    assert {key for bulk in some for key in bulk.keys.tolist()} == {"b"}
 
 
 def test_writes_survive_the_service_they_were_acknowledged_by(tmp_path):

@@ -61,6 +61,10 @@ WRITES = [
 ]
 
 
+def streamed(window, **number):
+    return list(window.insert_stream([Bulk([1], [1.0])], **number))
+
+
 @pytest.mark.parametrize(
     ("write", "code"),
     [
@@ -219,8 +223,10 @@ def test_a_number_is_checked_before_anything_is_sent(service):
         ({"producer": "p", "sequence": -1}, "sequence"),
         ({"producer": "p", "sequence": "1"}, "sequence"),
         ({"producer": "p", "sequence": 2**63}, "sequence"),
+        ({"epoch": 1}, "epoch"),
+        *(({"producer": "p", "sequence": 1, "epoch": wrong}, "epoch") for wrong in (-1, 2**63, 1.5, True)),
     ]:
-        for write in WRITES:
+        for write in [*WRITES, streamed]:
             with pytest.raises(InvalidArgument) as caught:
                 write(window, **number)
             assert caught.value.field == field

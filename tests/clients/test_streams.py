@@ -51,89 +51,58 @@ def kind(request):
     return request.param
 
 
-@pytest.fixture
-def read(kind, service, tmp_path):
-    """Functions that read a stream with one of the clients; each returns what arrived, and the error at its end."""
-    _, target = service
-    path = tmp_path / "w"
-
-    def entries():
-        found = []
-        with opened(kind, target, timeout_s=WAIT_S) as client:
-            try:
-                for bulk in client.window("w").entries():
-                    found += bulk.times.tolist()
-            except SashClientError as error:
-                return found, error
-        return found, None
-
-    def export():
-        with opened(kind, target, timeout_s=WAIT_S) as client:
-            try:
-                client.export_window("w", path)
-            except SashClientError as error:
-                return path.exists(), error
-        return path.read_bytes(), None
-
-    return {"entries": entries, "export": export}
+def read(what, client, path):
+    """Read a stream; return what arrived, and the error at its end."""
+    found = []
+    try:
+        if what == "entries":
+            for bulk in client.window("w").entries():
+                found += bulk.times.tolist()
+        else:
+            client.export_window("w", path)
+    except SashClientError as error:
+        return found, error
+    finally:
+        if path.exists():
+            found = path.read_bytes()
+    return found, None
 
 
-WHAT = pytest.mark.parametrize("what", ["entries", "export"])
+def away(code, message, *details):
+    return ("before", status(code, message, *details))
 
 
-@WHAT
-def test_a_stream_that_has_not_begun_is_asked_for_again(service, read, what):
-    servicer, _ = service
-    servicer.script += [("before", LOST)] * (READ_ATTEMPTS - 1)
-    assert read[what]() == (ENTRIES if what == "entries" else EXPORT, None)
-    assert servicer.streams == READ_ATTEMPTS
+DAMAGED = away(grpc.StatusCode.DATA_LOSS, "block 7 is damaged")
+MUCH_LATER = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=3600))
+ENDS = {
+    "not begun, so asked for again": ([("before", LOST)] * (READ_ATTEMPTS - 1), 3, None, "", READ_ATTEMPTS),
+    "never begun": ([("before", LOST)] * (READ_ATTEMPTS + 1), 0, Unavailable, "lost", READ_ATTEMPTS),
+    "broken off": (
+        [None, None, ("before", LOST)], 2, Unavailable, "the stream broke off after message 2: lost", 1),
+    "refused": ([DAMAGED], 0, DataLoss, "block 7 is damaged", 1),
+    "refused half-way": ([None, DAMAGED], 1, DataLoss, "block 7 is damaged", 1),
+    "to be asked for beyond the timeout": (
+        [away(grpc.StatusCode.UNAVAILABLE, "the tier is away", MUCH_LATER)], 0, Unavailable, "the tier is away", 1),
+}  # fmt: skip
+"""What happens, how many messages of three arrive, the error, and how often the stream is asked for."""
 
 
-@WHAT
-def test_a_stream_that_does_not_begin_is_given_up(service, read, what):
-    servicer, _ = service
-    servicer.script += [("before", LOST)] * (READ_ATTEMPTS + 1)
-    found, error = read[what]()
-    assert not found
-    assert (type(error), error.message) == (Unavailable, "lost")
-    assert servicer.streams == READ_ATTEMPTS
-
-
-@WHAT
-def test_a_stream_that_breaks_off_says_so_and_repeats_nothing(service, read, what):
-    servicer, _ = service
-    servicer.script += [None, None, ("before", LOST)]
-    found, error = read[what]()
-    assert found == (ENTRIES[:2] if what == "entries" else False)
-    assert type(error) is Unavailable
-    assert str(error) == error.message == "the stream broke off after message 2: lost"
-    assert servicer.streams == 1
-
-
-@WHAT
-def test_a_refusal_is_not_asked_for_again(service, read, what):
-    servicer, _ = service
-    servicer.script += [("before", status(grpc.StatusCode.DATA_LOSS, "block 7 is damaged"))]
-    _, error = read[what]()
-    assert (type(error), error.message) == (DataLoss, "block 7 is damaged")
-    assert servicer.streams == 1
-
-
-@WHAT
-def test_a_refusal_half_way_keeps_its_own_words(service, read, what):
-    servicer, _ = service
-    servicer.script += [None, ("before", status(grpc.StatusCode.DATA_LOSS, "block 7 is damaged"))]
-    _, error = read[what]()
-    assert (type(error), error.message) == (DataLoss, "block 7 is damaged")
-
-
-@WHAT
-def test_a_service_that_says_when_to_come_again_is_not_waited_for_beyond_the_timeout(service, read, what):
-    servicer, _ = service
-    delay = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=3600))
-    servicer.script += [("before", status(grpc.StatusCode.UNAVAILABLE, "the tier is away", delay))]
-    _, error = read[what]()
-    assert (type(error), error.retry_after_s, servicer.streams) == (Unavailable, 3600, 1)
+@pytest.mark.parametrize("what", ["entries", "export"])
+@pytest.mark.parametrize("end", ENDS)
+def test_only_a_stream_that_has_not_begun_is_asked_for_again(service, kind, tmp_path, what, end):
+    servicer, target = service
+    script, messages, error, message, attempts = ENDS[end]
+    servicer.script += script
+    with opened(kind, target, timeout_s=WAIT_S) as client:
+        found, raised = read(what, client, tmp_path / "w")
+    whole = messages == 3
+    assert found == (ENTRIES[:messages] if what == "entries" else EXPORT if whole else [])
+    assert servicer.streams == attempts
+    if error is None:
+        assert raised is None
+    else:
+        assert (type(raised), raised.message, str(raised)) == (error, message, message)
+        assert raised.retry_after_s == (3600 if "beyond" in end else None)
 
 
 def test_no_stream_has_a_retry_policy_of_grpc():
@@ -188,60 +157,31 @@ def test_only_a_service_that_is_away_is_asked_again(unconnected):
 # ---------------------------------------------------------------- patience
 
 
-def test_a_wait_is_as_long_as_the_timeout():
+WAITS = {
+    "as long as the timeout": (
+        5.0, True,
+        [(100, None, False), (100, "wait", False), (105, None, False), (105.1, None, True), (105.1, "rest", False),
+         (105.1, "wait", False)]),
+    "over restarts": (5.0, True, [(0, "wait", False), (4, "wait", False), (5.1, None, True)]),
+    "without limit": (None, True, [(0, "wait", False), (1e9, None, False)]),
+    "from the first request that has no answer": (
+        5.0, False,
+        [(0, "wait", False), (10, None, False), (10, "sent", False), (12, "sent", False), (14, "answered", False),
+         (19, None, False), (19.1, None, True), (20, "answered", False), (1000, None, False)]),
+}  # fmt: skip
+"""The timeout, whether an answer is owed from the start; and when what is done, and whether the wait is over then."""
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_how_long_a_wait_may_be(wait):
+    timeout_s, owed, timeline = WAITS[wait]
     clock = Clock()
-    patience = Patience(5.0, now_s=clock)
-    clock.now_s = 100.0
-    assert not patience.is_over  # nobody waits
-    patience.wait()
-    clock.now_s = 105.0
-    assert not patience.is_over
-    clock.now_s = 105.1
-    assert patience.is_over
-    patience.rest()
-    assert not patience.is_over
-    patience.wait()
-    assert not patience.is_over
-
-
-def test_a_wait_goes_on_over_restarts():
-    clock = Clock()
-    patience = Patience(5.0, now_s=clock)
-    patience.wait()
-    clock.now_s = 4.0
-    patience.wait()
-    clock.now_s = 5.1
-    assert patience.is_over
-
-
-def test_whoever_watches_waits_without_limit():
-    clock = Clock()
-    patience = Patience(None, now_s=clock)
-    patience.wait()
-    clock.now_s = 1e9
-    assert not patience.is_over
-
-
-def test_only_an_answer_that_is_owed_is_late():
-    """Two requests at 10 and 12, answered at 14 and 20: time counts from the first that has no answer yet."""
-    clock = Clock()
-    patience = Patience(5.0, owed=False, now_s=clock)
-    patience.wait()
-    clock.now_s = 10.0
-    assert not patience.is_over
-    patience.sent()
-    clock.now_s = 12.0
-    patience.sent()
-    clock.now_s = 14.0
-    patience.answered()
-    clock.now_s = 19.0
-    assert not patience.is_over
-    clock.now_s = 19.1
-    assert patience.is_over
-    clock.now_s = 20.0
-    patience.answered()
-    clock.now_s = 1000.0
-    assert not patience.is_over
+    patience = Patience(timeout_s, owed=owed, now_s=clock)
+    for now_s, done, is_over in timeline:
+        clock.now_s = now_s
+        if done is not None:
+            getattr(patience, done)()
+        assert patience.is_over == is_over, (now_s, done)
 
 
 class Watched(Patience):

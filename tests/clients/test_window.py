@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import sash_client
 from sash_client import Client, InvalidArgument, NotFound, Unsupported, WriteResult
@@ -108,33 +106,6 @@ def test_a_bulk_in_parts_is_the_bulk(client, address):
         mine = np.flatnonzero(keys == key)
         expected = delays[mine[np.argsort(times[mine])]].tolist()
         assert window.query(key=key)[0].aggregates["delays"] == expected
-
-
-@given(
-    entries=st.lists(st.tuples(st.integers(-50, 50), st.integers(-9, 9), st.sampled_from("ab")), max_size=30),
-    cut=st.integers(0, 30),
-    lookback=st.integers(1, 120),
-)
-def test_answers_are_the_fold(service, entries, cut, lookback):
-    spec = {
-        "name": "fold",
-        "time_unit": "none",
-        "keyed": True,
-        "fields": {"v": "int64"},
-        "aggregates": {"all": {"function": "collect", "field": "v"}, "sum": {"function": "sum", "field": "v"}},
-    }
-    with Client(service.grpc_target) as client:
-        window = client.create_window(spec)
-        for part in (entries[:cut], entries[cut:]):
-            columns = [list(column) for column in zip(*part, strict=True)] or [[], [], []]
-            assert window.bulk_insert(columns[0], columns[1], keys=columns[2]).inserted == len(part)
-        for key in "ab":
-            mine = sorted(((t, v) for t, v, k in entries if k == key), key=lambda entry: entry[0])
-            (answer,) = window.query(key=key, lookbacks=[lookback])
-            newest = mine[-1][0] if mine else 0
-            expected = [v for t, v in mine if t > newest - lookback]
-            assert answer.aggregates == {"all": expected, "sum": sum(expected)}
-        client.delete_window("fold")
 
 
 def test_a_local_service_lives_as_long_as_its_block():

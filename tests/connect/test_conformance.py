@@ -15,6 +15,7 @@ import pytest
 from sash.connect.compression import SMALL_BYTES, unpacked, unpacked_size
 from sash.connect.envelopes import END, sealed
 from sash_engine.errors import InvalidArgument
+from sash_engine.steps import finished
 from sash_proto.v1 import windows_pb2 as pb
 from tests.connect.conftest import BODY_BYTES_MAX
 
@@ -116,9 +117,4 @@ def test_messages_are_unpacked_as_they_were(size: int) -> None:
 
 
 def _unpacked(data: bytes) -> bytes:
-    steps = unpacked(data, min(unpacked_size(data), 1 << 20))
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return b"".join(end.value)
+    return b"".join(finished(unpacked(data, min(unpacked_size(data), 1 << 20))))

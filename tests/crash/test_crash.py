@@ -24,7 +24,7 @@ def test_nothing_acknowledged_is_lost_or_doubled(tier):
 
 @pytest.mark.skipif(power.missing() is not None, reason=str(power.missing()))
 def test_no_loss_of_power_loses_or_doubles_what_was_acknowledged():
-    report = power.lose_power(LOSSES, seed=LOSSES, steps=15)
+    report = power.lose_power(LOSSES, seed=LOSSES, steps=8)
     assert report.losses == LOSSES
     assert report.torn or LOSSES < 8, "there was something to be lost"
 
@@ -32,5 +32,5 @@ def test_no_loss_of_power_loses_or_doubles_what_was_acknowledged():
 @pytest.mark.skipif(power.missing() is not None, reason=str(power.missing()))
 def test_a_write_that_the_disk_lost_is_never_a_wrong_answer():
     losses = LOSSES // 2
-    found = power.lose_writes(losses, seed=LOSSES, steps=15)
+    found = power.lose_writes(losses, seed=LOSSES, steps=8)
     assert found.total() == losses

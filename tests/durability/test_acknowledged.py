@@ -1,22 +1,15 @@
 """What was acknowledged is there once, whichever commit fails; and what may be applied is said to be so."""
 
 import asyncio
-import errno
 import itertools
-import os
 import traceback
 
-import lmdb
 import numpy as np
 import pytest
 
 from sash.durability import write_path
-from sash.durability.catalogue import Catalogue
 from sash.durability.images import capacity as capacity_module
 from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, Commit, Insert, StageBatch, Write
-from sash.durability.storage import Storage
-from sash.tiers.lmdb import LmdbTier
-from sash_engine.clock import ManualClock
 from sash_engine.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound, OutOfRoom, SashError, Unavailable
 from sash_engine.windows.batches.batch import Batch, Origin
 from sash_engine.windows.spec.window import WindowSpec
@@ -93,10 +86,7 @@ async def test_whether_there_is_room_is_asked_before_anything_is_applied(what, m
     await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     before = state(storage)
 
-    def full(size, reserve=0.0):
-        raise OutOfRoom("as told", field="data", limit="the disk")
-
-    server.tier.check_room = full
+    server.tier.full = True
     with pytest.raises(OutOfRoom, match=r"^as told$"):
         await WRITES[what](storage)
     assert state(storage) == before
@@ -159,51 +149,6 @@ async def test_an_import_that_fails_before_it_is_there_is_refused_and_after_that
     with pytest.raises(Unavailable, match=r"may be applied.*as told"):
         await storage.restore(parts_of(parts), None)
     assert entries(storage) == list(range(200))
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS])
-async def test_an_error_of_the_disk_after_a_write_was_applied(tmp_path, monkeypatch, code):
-    """Of a real directory: the reason is told, and the write is there once when the disk works again."""
-
-    class DiskFails(lmdb.Error):
-        def __init__(self):
-            super().__init__(os.strerror(code))
-            self.code = code
-
-    def fails(self, puts, deletes):
-        raise DiskFails
-
-    clock = ManualClock()
-
-    async def started():
-        storage = Storage(Catalogue(clock=clock), clock, LmdbTier(tmp_path))
-        await storage.start()
-        return storage
-
-    storage = await started()
-    await storage.create(spec())
-    await storage.write("w", insert(1))
-    with monkeypatch.context() as patch:
-        patch.setattr(LmdbTier, "_change", fails)
-        full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        reason = "is full" if full else os.strerror(code)
-        with pytest.raises(Unavailable, match=rf"may be applied.*{reason}") as unsure:
-            await storage.write("w", insert(2), Origin("p", 1))
-        assert unsure.value.limit == ("the disk" if full else None)
-        assert entries(storage) == [1, 2]
-        with pytest.raises(OutOfRoom if full else Unavailable, match=reason) as refused:
-            await storage.write("w", insert(3), Origin("p", 2))
-        assert "may be applied" not in refused.value.message
-        with pytest.raises(Unavailable, match="may be applied"):
-            await storage.write("w", insert(2), Origin("p", 1))
-        assert entries(storage) == [1, 2]
-        assert reason in storage.problem
-    await until(lambda: storage.problem is None)
-    assert (await storage.write("w", insert(2), Origin("p", 1))).already_applied
-    storage.store.session.tier.close()  # as the end of its process
-    await storage.store.session.journal.stop(0.001)
-    storage = await started()
-    assert entries(storage) == [1, 2]
 
 
 COUNT = {"aggregates": {"n": {"function": "count"}}}

@@ -13,20 +13,10 @@ from sash_engine.errors import FailedPrecondition, SequenceReused
 from sash_engine.windows.batches import ledger
 from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Limit, Query
-from sash_engine.windows.spec.window import WindowSpec
 from tests.support.failing import parts_of
-from tests.support.stored import running
+from tests.support.stored import running, spec
 
-SPEC = WindowSpec.parse(
-    {
-        "name": "w",
-        "keyed": True,
-        "time_unit": "none",
-        "fields": {"value": "int64"},
-        "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
-        "slide": {"max_age": 1000},
-    }
-)
+SPEC = spec(aggregates={"n": {"function": "count"}, "sum": {"function": "sum"}}, slide={"max_age": 1000})
 THREE = (Limit("n", 10, "<=", 3),)
 
 

@@ -12,7 +12,7 @@ from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import imported
-from tests.support.stored import running
+from tests.support.stored import running, spec, write_both
 from tests.windows.test_cascades import same_answers
 
 AGGREGATES = {
@@ -20,17 +20,16 @@ AGGREGATES = {
     "sum": {"function": "sum", "field": "v"},
     "users": {"function": "distinct_count", "field": "user"},
 }
-COMMON = {
-    "time_unit": "none",
-    "keyed": True,
-    "fields": {"v": "int64", "user": "string"},
-    "aggregates": AGGREGATES,
-}
-SOURCE = WindowSpec.parse({**COMMON, "name": "requests", "slide": {"max_age": 30}})
-MINUTES = WindowSpec.parse(
-    {**COMMON, "name": "minutes", "from": {"window": "requests", "granularity": 5}, "slide": {"max_age": 60}}
-)
-HOURS = WindowSpec.parse({**COMMON, "name": "hours", "from": {"window": "minutes", "granularity": 20}, "rollups": [[]]})
+
+
+def fed(name, **parts):
+    return spec(name=name, fields={"v": "int64", "user": "string"}, aggregates=AGGREGATES, **parts)
+
+
+SOURCE = fed("requests", slide={"max_age": 30})
+MINUTES = fed("minutes", slide={"max_age": 60}, **{"from": {"window": "requests", "granularity": 5}})
+HOURS = fed("hours", rollups=[[]], **{"from": {"window": "minutes", "granularity": 20}})
+ALL = SOURCE, MINUTES, HOURS
 
 
 def bulk(random, step, n=60):
@@ -44,16 +43,10 @@ def bulk(random, step, n=60):
 def models():
     """Windows that are written to by themselves."""
     made = {}
-    for spec in (SOURCE, MINUTES, HOURS):
-        document = {name: value for name, value in spec.document().items() if name != "from"}
-        made[spec.name] = Window(WindowSpec.parse(document), block=4, clock=ManualClock())
+    for each in ALL:
+        document = {name: value for name, value in each.document().items() if name != "from"}
+        made[each.name] = Window(WindowSpec.parse(document), block=4, clock=ManualClock())
     return made
-
-
-async def create_all(storage):
-    for spec in (SOURCE, MINUTES, HOURS):
-        window, created = await storage.create(spec)
-        assert (window.spec, created) == (spec, True)
 
 
 def compare(storage, expected):
@@ -66,30 +59,22 @@ def compare(storage, expected):
 
 async def test_cascades_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(11)
-    server, storage = await running(place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
-    await create_all(storage)
+    server, storage = await running(*ALL, place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
     expected = models()
     for step in range(9):
         batch = bulk(random, step)
-        await storage.write("requests", BulkInsert(batch))
-        for model in expected.values():
-            model.bulk_insert(batch)
+        await write_both(storage, "requests", expected.values(), BulkInsert(batch))
         if step == 4:
-            await storage.write("requests", BulkEvict(70, None))
-            expected["requests"].bulk_evict(70)
-            await storage.write("requests", Insert(90, {"v": 5, "user": "ü"}, "k1"))
-            for model in expected.values():
-                model.insert(90, {"v": 5, "user": "ü"}, "k1")
-        await server.settled()
-        storage.trim()
+            await write_both(storage, "requests", [expected["requests"]], BulkEvict(70, None))
+            await write_both(storage, "requests", expected.values(), Insert(90, {"v": 5, "user": "ü"}, "k1"))
+        await server.spilled()
         if step % 3 == 2:
             storage = await (server.restart() if step % 2 else server.crash())
         compare(storage, expected)
 
 
 async def test_a_write_that_is_sent_again_reaches_all_windows_once():
-    server, storage = await running()
-    await create_all(storage)
+    server, storage = await running(*ALL)
     batch = bulk(np.random.default_rng(1), 3)
     await storage.write("requests", BulkInsert(batch), Origin("p", 1))
     counts = {name: storage.find(name).counts.document() for name in ("requests", "minutes", "hours")}
@@ -102,14 +87,8 @@ async def test_a_write_that_is_sent_again_reaches_all_windows_once():
 
 @pytest.mark.parametrize("tier", [True, False])
 async def test_only_the_source_is_written_to(tier):
-    _, storage = await running()
-    if not tier:
-        memory = {"durability": "memory"}
-        await storage.create(WindowSpec.parse({**SOURCE.document(), **memory}))
-        await storage.create(MINUTES)
-        await storage.create(HOURS)
-    else:
-        await create_all(storage)
+    source = SOURCE if tier else WindowSpec.parse({**SOURCE.document(), "durability": "memory"})
+    _, storage = await running(source, MINUTES, HOURS)
     batch = bulk(np.random.default_rng(3), 3)
     for write in (
         storage.write("hours", BulkInsert(batch)),
@@ -129,8 +108,7 @@ async def test_only_the_source_is_written_to(tier):
 
 
 async def test_windows_go_in_the_order_of_what_they_feed():
-    server, storage = await running()
-    await create_all(storage)
+    server, storage = await running(*ALL)
     await storage.write("requests", BulkInsert(bulk(np.random.default_rng(4), 3)))
     for name in ("requests", "minutes"):
         with pytest.raises(FailedPrecondition, match=f"'{name}' feeds another window: delete what it feeds first"):
@@ -192,8 +170,7 @@ def test_an_export_of_a_cascade_is_a_window_of_its_own():
 async def test_a_write_without_room_for_what_the_cascades_make_of_it_changes_nothing(staged):
     """60 entries are few bytes, and up to 60 panes with a sketch in each cascade."""
     budget = MemoryBudget(100_000, {"staged": (10**6, "")}, used=lambda: 0, monotonic_s=lambda: 0.0)
-    _, storage = await running(memory=budget)
-    await create_all(storage)
+    _, storage = await running(*ALL, memory=budget)
     batch = bulk(np.random.default_rng(3), 4)
 
     def write():

@@ -151,34 +151,6 @@ async def test_a_service_that_ends_while_an_image_is_taken_loses_nothing(end):
     assert entries(storage) == 860
 
 
-async def test_where_an_image_cannot_be_taken_its_writers_go_on_and_it_is_tried_again():
-    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=4, cache_bytes=0)
-    await storage.write("w", BulkInsert(batch([("a", time) for time in range(400)], 0)))
-    await server.settled()
-    storage.trim()
-    stored = storage.store.windows["w"]
-    stored.backoff.fail(Unavailable("as told"))  # or the blocks are stored right after the write
-    late = [("a", time) for time in range(0, 390, 5)]
-    await storage.write("w", BulkInsert(batch(late, 0)))
-    storage.trim()
-    stored.backoff.reset()
-    server.tier.fail_reads = 1
-    storage.store.checkpoints.begin(stored)
-    write = asyncio.create_task(storage.write("w", insert(500)))
-    await asyncio.wait_for(write, 60)
-    assert server.tier.fail_reads == 0, "a block had to be read"
-    assert stored.backoff.waiting
-    assert not stored.checkpointing
-    storage.tidy()
-    storage.store.checkpoints.begin(stored)
-    await stored.writable.wait()
-    await server.settled()
-    assert storage.status().checkpoints == 1
-    for again in (server.crash, server.restart):
-        storage = await again()
-        assert entries(storage) == 400 + len(late) + 1
-
-
 # ---------------------------------------------------------------- when
 
 
@@ -261,24 +233,6 @@ async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
     await server.settled()
     stored.backoff.fail(Unavailable("away"))
     assert pauses(stored) == (1, 1), "a checkpoint that counts begins anew, and a failure does not double it"
-
-
-async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_its_writer_go_on(caplog):
-    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=4)
-    stored = storage.store.windows["w"]
-
-    def full(size, reserve=0.0):
-        if reserve:
-            raise OutOfRoom("as told")
-
-    server.tier.check_room = full
-    for times, pause in ((range(100), 2), (range(100, 200), 4)):
-        while stored.backoff.waiting:
-            stored.backoff.tick()
-        await storage.write("w", BulkInsert(batch([("a", time) for time in times], 0)))
-        assert stored.backoff.pause == pause
-    assert "cannot be stored now: as told" in caplog.text
-    assert stored.window.cold.dirty_entries
 
 
 async def test_entries_for_stored_blocks_wait_for_up_to_four_times_as_many():
@@ -456,15 +410,6 @@ async def test_while_an_image_is_taken_time_stands_still_and_nobody_writes(serve
     assert not window.checkpointing
 
 
-async def test_a_window_that_is_deleted_while_an_image_is_written_waits_for_the_end_of_that(server):
-    window, told = stored(server), []
-    window.begin_snapshot()
-    window.delete(lambda: told.append("deleted"))
-    assert not told
-    window.end_checkpoint()
-    assert told == ["deleted"]
-
-
 def checkpoint(server, ended):
     return Checkpoint(server.storage.store.session, stored(server), ended.append)
 
@@ -497,11 +442,7 @@ async def test_a_checkpoint_that_the_tier_refuses_leaves_nothing(server):
     await server.storage.write("w", Insert(1, {"value": 1}, "a"))
     before, logged = stored(server).manifest.image, stored(server).logged_bytes
     assert logged
-
-    def full(size, reserve=0.0):
-        raise OutOfRoom("as told")
-
-    server.tier.check_room = full
+    server.tier.full = True
     begun = taken(checkpoint(server, ended))
     await server.settled()
     assert (begun.progress, begun.error.message, ended) == (Progress.REFUSED, "as told", [begun])
@@ -509,7 +450,7 @@ async def test_a_checkpoint_that_the_tier_refuses_leaves_nothing(server):
     assert stored(server).logged_bytes == logged, "the next one covers it"
     assert not stored(server).checkpointing
     assert not [key for key in server.left if key.startswith(b"image/")]
-    del server.tier.check_room
+    server.tier.full = False
     begun = taken(checkpoint(server, ended))
     await server.settled()
     assert begun.progress is Progress.STORED

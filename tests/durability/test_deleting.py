@@ -17,7 +17,7 @@ from sash.durability.records.commands import BulkInsert, Commit, Insert, StageBa
 from sash.durability.storage import Storage
 from sash.tiers import open_tier
 from sash_engine.clock import ManualClock
-from sash_engine.errors import OutOfRoom, Unavailable
+from sash_engine.errors import Unavailable
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Query
 from sash_engine.windows.spec.window import WindowSpec
@@ -104,8 +104,7 @@ async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_w
             await storage.write(name, BulkInsert(batch([("a", time) for time in range(start, start + 50)], 0)))
         server.clock.advance(200 * 10**9)
         storage.tidy()
-        await server.settled()
-        storage.trim()
+        await server.spilled()
         held, free = (sum(key.startswith(b"block/%08x/" % number) for key in server.left) for number in (1, 2))
         assert next(export) == part
     assert free < held / 2
@@ -217,16 +216,12 @@ async def test_garbage_of_an_image_that_was_refused_is_deleted_with_the_next_one
     await storage.write("w", Commit("q", 0, [staged.stage]))
     await server.settled()
     stored = storage.store.windows["w"]
-
-    def full(size, reserve=0.0):
-        raise OutOfRoom("as told")
-
-    server.tier.check_room = full
+    server.tier.full = True
     storage.store.checkpoints.begin(stored)
     await server.settled()
     assert stored.backoff.waiting
     assert values.staged_key(1, 1) in server.left, "a recovery needs it, as there is no image"
-    del server.tier.check_room
+    server.tier.full = False
     stored.backoff.reset()
     storage.store.checkpoints.begin(stored)
     await server.settled()

@@ -21,8 +21,14 @@ from tests.support.virtual_time import passes, virtual
 from tests.support.waiting import until
 
 
-async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before():
-    server, storage = await running(spec(durability="memory"))
+@pytest.mark.parametrize("is_imported", [False, True])
+async def test_a_window_in_memory_is_gone_after_a_restart_and_says_so_before(is_imported):
+    server, storage = await running()
+    if is_imported:
+        window = await storage.restore(parts_of(export(Window(spec(durability="memory")))), None)
+    else:
+        window, _ = await storage.create(spec(durability="memory"))
+    assert storage.info(window).durability == "memory"
     result = await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))
     assert result.durability == "memory"
     assert (await storage.write("w", Insert(1, {"value": 1}, "a"), Origin("p", 1))).already_applied
@@ -113,25 +119,13 @@ async def test_durability_needs_a_tier(durability):
     assert storage.info(window).durability == "memory"
 
 
-async def test_a_window_in_memory_stays_there_when_it_is_imported():
-    server, storage = await running()
-    window = await storage.restore(parts_of(export(Window(spec(durability="memory")))), None)
-    assert storage.info(window).durability == "memory"
-    assert (await storage.write("w", Insert(1, {"value": 1}, "a"))).durability == "memory"
-    storage = await server.restart()
-    with pytest.raises(SashError, match="no window"):
-        storage.find("w")
-
-
-@pytest.fixture
-def earlier(monkeypatch):
-    """Writes records of staged parts as they were before they said when these expire, and which expired."""
-    monkeypatch.setattr(Stage, "fields", lambda self: [self.token, self.query, self.batch, self.entries])
-    monkeypatch.setattr(Expire, "fields", lambda self: [])
-
-
-async def parts_that_expire(monkeypatch, expires_ns):
-    """One part expires, one is committed after that, one is left; recovered where parts are kept for `expires_ns`."""
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("expires_ns", [10**9, 3_600 * 10**9, 10**15])
+async def test_a_version_that_keeps_parts_for_another_time_recovers_the_same_window(monkeypatch, earlier, expires_ns):
+    """One part expires, one is committed after that, one is left. Earlier versions did not write when parts expire."""
+    if earlier:
+        monkeypatch.setattr(Stage, "fields", lambda self: [self.token, self.query, self.batch, self.entries])
+        monkeypatch.setattr(Expire, "fields", lambda self: [])
     minute = 60 * 10**9
     server, storage = await running(spec(), checkpoint_bytes=10**9)
     first = await storage.write("w", StageBatch(batch([("a", 1)], 1), "q", 0))
@@ -158,16 +152,6 @@ async def parts_that_expire(monkeypatch, expires_ns):
     storage.tidy()
     assert not storage.find("w").ledger.parts
     await storage.stop()
-
-
-@pytest.mark.parametrize("expires_ns", [10**9, 10**15])
-async def test_a_version_that_keeps_parts_for_another_time_recovers_the_same_window(monkeypatch, expires_ns):
-    await parts_that_expire(monkeypatch, expires_ns)
-
-
-@pytest.mark.parametrize("expires_ns", [10**9, 3_600 * 10**9, 10**15])
-async def test_records_that_do_not_say_when_parts_expire_are_applied_as_they_were(monkeypatch, earlier, expires_ns):
-    await parts_that_expire(monkeypatch, expires_ns)
 
 
 async def test_a_journal_is_cut_behind_checkpoints_and_blocks_that_nobody_needs_go():

@@ -9,7 +9,7 @@ from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.aggregates import FIELDS, HALVES
-from tests.support.stored import running
+from tests.support.stored import running, write_both
 
 DOCUMENT = {"name": "w", "time_unit": "none", "keyed": True, "fields": FIELDS}
 
@@ -41,12 +41,9 @@ async def test_answers_survive(aggregates, granularity, nullable):
     server, storage = await running(spec, checkpoint_bytes=100_000)
     twin = Window(spec, clock=server.clock, block=server.options["block"])
     for step in range(4):
-        written = bulk(spec, random, 60 * step, 55)
-        await storage.write("w", written)
-        twin.bulk_insert(written.batch)
+        await write_both(storage, "w", [twin], bulk(spec, random, 60 * step, 55))
         for at, fields in ((56, {"x": 1.5}), (57, {"n": None, "s": "one"})) if nullable else ():
-            await storage.write("w", Insert(60 * step + at, fields, "a"))
-            twin.insert(60 * step + at, fields, "a")
+            await write_both(storage, "w", [twin], Insert(60 * step + at, fields, "a"))
         storage = await (server.crash() if step % 2 else server.restart())
         assert storage.find("w").spec == spec
         for before, after in zip(answers(twin), answers(storage.find("w")), strict=True):
@@ -65,8 +62,7 @@ async def test_nulls_in_entries_and_corrections_survive(place):
         "s": [None, "b"] * (n // 2),
     }
     await storage.write("w", BulkInsert(Batch.of(spec, np.arange(n), columns, ["a"] * n)))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     named = {"x": [None, 100.0], "n": [1, 2], "s": ["c", None]}
     await storage.write("w", Update(Batch.of(spec, [1, 2], named, ["a", "a"])))
     total = sum(range(1, n, 2)) - 1 + 100.0

@@ -32,8 +32,7 @@ async def reading():
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
     storage.store.checkpoints.begin(storage.store.windows["w"])
     await storage.store.windows["w"].writable.wait()
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     server.tier.fail_reads, server.tier.hold_reads = 1, b"pointer/"
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(17))  # cuts a block that is not in memory
@@ -96,8 +95,7 @@ async def test_a_window_that_fails_while_its_image_is_written_is_recovered_from_
     """A recovery that did not wait would go on from the image before it, whose values are being deleted."""
     server, storage = await running(spec(aggregates=SMALL), cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     arrived, released = threading.Event(), threading.Event()
     commit = server.tier.commit
 
@@ -151,31 +149,22 @@ async def test_two_commits_of_a_batch_and_a_checkpoint_between_them_are_no_loss(
     assert not [key for key in server.left if key.startswith(b"staged/")], "then they go"
 
 
-async def test_a_window_that_is_deleted_while_its_parts_are_read_is_not_found():
+@pytest.mark.parametrize(("replaced", "error"), [(False, NotFound), (True, Unavailable)])
+async def test_a_commit_whose_window_goes_while_its_parts_are_read_is_refused(replaced, error):
+    """If there is another window of that name, the batch may be sent again."""
     server, storage = await running(spec())
     staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
     server.tier.hold_reads = b"staged/"
     slow = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
     await until(server.tier.reading.is_set)
     await storage.delete("w")
+    if replaced:
+        await storage.create(spec())
     server.tier.read_gate.set()
-    with pytest.raises(NotFound):
+    with pytest.raises(error, match="replaced meanwhile" if replaced else "no window 'w'"):
         await slow
     await server.settled()
-    assert not server.left
-
-
-async def test_a_commit_whose_window_is_replaced_while_its_parts_are_read_may_be_sent_again():
-    server, storage = await running(spec())
-    staged = await storage.write("w", StageBatch(batch([("a", 5)], 7), "q", 0))
-    server.tier.hold_reads = b"staged/"
-    slow = asyncio.create_task(storage.write("w", Commit("q", 0, [staged.stage])))
-    await until(server.tier.reading.is_set)
-    await storage.delete("w")
-    await storage.create(spec())
-    server.tier.read_gate.set()
-    with pytest.raises(Unavailable, match="replaced meanwhile"):
-        await slow
+    assert replaced or not server.left
 
 
 @pytest.mark.parametrize("options", [QUIET, {"checkpoint_bytes": 1, "store_entries": 4}])
@@ -279,8 +268,7 @@ async def test_a_journal_that_is_cut_while_a_failed_window_is_recovered_loses_no
     for time in range(8):
         await storage.write("v", Insert(time, {"value": time}, "a"))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
 
     tier = server.tier
     commit, get_many = tier.commit, tier.get_many

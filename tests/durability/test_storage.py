@@ -23,7 +23,6 @@ from sash.durability.records.commands import (
 )
 from sash_engine.errors import DataLoss, SashError
 from sash_engine.windows.batches.batch import Batch, Origin, untimed
-from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.stored import AGGREGATES, KEYS, batch, running, same, spec
 
@@ -179,8 +178,7 @@ async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
     await storage.create(spec(keyed=False, aggregates={"n": {"function": "count"}}))  # so only blocks are numbered
     rows = Batch(np.arange(100), {"value": np.arange(100)})
     await storage.write("w", BulkInsert(rows))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     [key] = [values.block_key(1, 5)]
     server.store.values[key] = server.store.values[key][:-1] + b"?"
     window = storage.find("w")
@@ -192,20 +190,11 @@ async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
     assert server.store.values[key].endswith(b"?"), "it is left as it is"
 
 
-SPEC = WindowSpec.parse(
-    {
-        "name": "w",
-        "time_unit": "none",
-        "aggregates": {"mean": {"function": "mean"}},
-        "slide": {"adaptive": {"every": 4}},
-    }
-)
-
-
 async def history(again, **options):
     """What every write evicted, and what was left; after some writes, the storage is started again."""
     random, time, out = np.random.default_rng(9), 0, []
-    server, storage = await running(SPEC, **options)
+    adaptive = {"aggregates": {"mean": {"function": "mean"}}, "slide": {"adaptive": {"every": 4}}}
+    server, storage = await running(spec(keyed=False, fields={"value": "float64"}, **adaptive), **options)
     for step in range(60):
         mean = (step // 20) * 4.0
         values = random.normal(mean, 1, 12)

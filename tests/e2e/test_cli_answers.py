@@ -8,13 +8,6 @@ import pytest
 from sash_cli.answers import short_form, sparkline
 from sash_cli.output import Progress
 from sash_client import Client
-from tests.support.servers import running_service
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,6 @@
 import pytest
 
 from sash_client import Client
-from tests.support.servers import running_service
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.mark.parametrize(("kind", "identity"), [("int64", -7), ("string", "007")])

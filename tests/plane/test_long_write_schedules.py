@@ -20,20 +20,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from sash.durability.images import checkpoints
 from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.limits.memory import MemoryBudget
-from sash.plane import Plane
-from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.keys import keys as engine_keys
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Query, RangeQuery, SeriesQuery
 from tests.support.failing import parts_of
+from tests.support.served import PlaneServer
 from tests.support.small_steps import small_question_steps, small_write_steps
-from tests.support.stored import StorageServer, spec
 from tests.support.virtual_time import in_virtual_time
 from tests.support.waiting import turns
 
@@ -83,7 +80,7 @@ class World:
         memory = MemoryBudget(
             MUCH, {"bodies": (MUCH, ""), "staged": (MUCH, "")}, lambda: self.used, itertools.count().__next__
         )
-        self.server = StorageServer(checkpoint_bytes=20_000, store_entries=30, cache_bytes=0, memory=memory)
+        self.server = PlaneServer(durability, checkpoint_bytes=20_000, store_entries=30, memory=memory)
         self.entries, self.removals, self.tasks = [], [], []
         self.numbers = itertools.count(1)
         self.file = None
@@ -93,13 +90,16 @@ class World:
         self.now += 1
         return self.now
 
+    @property
+    def plane(self):
+        return self.server.plane
+
     async def start(self):
-        storage = await self.server.start()
-        self.plane = Plane.of(storage, Metrics(CollectorRegistry()), self.server.clock)
+        await self.server.start()
         await self.make()
 
     async def make(self):
-        await self.plane.create(spec(aggregates=AGGREGATES, durability=self.durability, idle_expiry="1000s"))
+        await self.server.create(aggregates=AGGREGATES, idle_expiry="1000s")
 
     async def do(self, name):
         """Begin an operation."""
@@ -392,8 +392,7 @@ class World:
         if self.durability != "memory":
             await self.server.settled()
             for restart in (self.server.crash, self.server.restart):
-                storage = await restart()
-                self.plane = Plane.of(storage, Metrics(CollectorRegistry()), self.server.clock)
+                await restart()
                 assert await self.served() == found
         await self.server.storage.stop()
 

@@ -3,25 +3,22 @@
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from sash import calls
 from sash.durability import storage as storing
 from sash.durability.records.commands import BulkInsert, Commit, Insert, StageBatch
-from sash.plane import Plane
-from sash.runtime.metrics import Metrics
 from sash_engine.errors import NotFound, Unavailable
 from sash_engine.windows.batches import rows
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.keys import keys as engine_keys
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Query, RangeQuery
 from sash_engine.windows.writing import writer
+from tests.support.served import PlaneServer
 from tests.support.small_steps import small_write_steps
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch
 from tests.support.waiting import turns, until
 
 NAMES = [f"k{i:02}" for i in range(40)]
-SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 LONG = [(key, time) for time in range(3) for key in NAMES] + [("large", time) for time in range(150)]
 ALL = Query(keys=ALL_KEYS, combine=True)
 
@@ -37,18 +34,15 @@ def bit_by_bit(monkeypatch):
 
 @pytest.fixture(params=["memory", "sync"])
 async def server(request):
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
-    server.plane, server.kind = await served(server, await server.start()), request.param
-    await server.plane.create(spec(aggregates=SMALL, durability=request.param))
-    await server.plane.create(spec(name="other", aggregates=SMALL, durability=request.param))
+    server = PlaneServer(request.param)
+    await server.start()
+    await server.create("w", "other")
     await server.plane.write("w", Insert(5, {"value": 1}, "k07"))
     yield server
     await server.storage.stop()
 
 
-async def served(server, storage):
-    server.storage = storage
-    return Plane.of(storage, Metrics(CollectorRegistry()), server.clock)
+STORED = pytest.mark.parametrize("server", ["sync"], indirect=True)
 
 
 async def begun(server, origin=None):
@@ -60,7 +54,7 @@ async def begun(server, origin=None):
 
 
 async def count(server, name="w"):
-    (answer,) = await server.plane.ask(name, ALL)
+    (answer,) = await server.plane.ask(name, ALL)  # all keys together
     return answer.entries
 
 
@@ -88,22 +82,29 @@ async def test_it_is_what_a_bulk_in_one_go_is(server, monkeypatch):
     server.storage.find("w").check_invariants()
 
 
-@pytest.mark.parametrize("question", [Query("k07"), Query("k39"), ALL, Query(keys=["k00", "large"])], ids=str)
-async def test_a_question_sees_all_of_it(server, question):
+async def answered(plane, question):
+    """How many entries an answer is about."""
+    found = await plane.ask("w", question)
+    if isinstance(question, EntriesQuery):
+        return sum(len(bulk.times) for bulk in found)
+    return sum(answer.entries for answer in ([found] if isinstance(question, RangeQuery) else found))
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        (Query("k07"), 4),
+        (Query("k39"), 3),
+        (ALL, 271),
+        (Query(keys=["k00", "large"]), 153),
+        (RangeQuery(0, 10, key="large"), 11),
+        (EntriesQuery(keys=ALL_KEYS), 271),
+    ],
+    ids=["a key", "its last key", "all together", "some keys", "a range", "entries"],
+)
+async def test_a_question_sees_all_of_it(server, question, expected):
     await begun(server)
-    entries = sum(answer.entries for answer in await server.plane.ask("w", question))
-    assert entries == {"k07": 4, "k39": 3}.get(question.key, 271 if question.keys is ALL_KEYS else 153)
-
-
-async def test_a_range_sees_all_of_it(server):
-    await begun(server)
-    assert (await server.plane.ask("w", RangeQuery(0, 10, key="large"))).entries == 11
-
-
-async def test_entries_have_all_of_it(server):
-    await begun(server)
-    bulks = await server.plane.ask("w", EntriesQuery(keys=ALL_KEYS))
-    assert sum(len(bulk.times) for bulk in bulks) == 271
+    assert await answered(server.plane, question) == expected
 
 
 async def test_an_export_has_all_of_it(server):
@@ -152,7 +153,7 @@ async def test_a_caller_who_is_cancelled_leaves_the_whole_write(server):
     assert (await server.plane.write("w", BulkInsert(batch(LONG, 0)), Origin("p", 1))).already_applied
     if server.kind == "sync":
         await server.settled()
-        server.plane = await served(server, await server.crash())
+        await server.crash()
         assert await count(server) == 271
 
 
@@ -161,7 +162,7 @@ async def test_the_window_may_be_deleted_in_the_middle(server):
     await server.plane.delete("w")
     with pytest.raises(NotFound):
         await write
-    await server.plane.create(spec(aggregates=SMALL, durability=server.kind))
+    await server.create()
     assert await count(server) == 0
     assert (await server.plane.write("w", BulkInsert(batch(LONG, 0)))).inserted == 270
 
@@ -173,41 +174,34 @@ async def test_a_refused_write_frees_the_window(server):
     assert (await server.plane.write("w", Insert(6, {"value": 1}, "a"))).inserted == 1
 
 
-@pytest.fixture
-async def stored():
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
-    server.plane = await served(server, await server.start())
-    await server.plane.create(spec(aggregates=SMALL))
-    await server.plane.write("w", Insert(5, {"value": 1}, "k07"))
-    yield server
-    await server.storage.stop()
-
-
-async def test_a_crash_in_the_middle_leaves_nothing_of_it(stored):
-    write = await begun(stored)
-    stored.plane = await served(stored, await stored.crash())
-    assert await count(stored) == 1
+@STORED
+async def test_a_crash_in_the_middle_leaves_nothing_of_it(server):
+    write = await begun(server)
+    await server.crash()
+    assert await count(server) == 1
     write.cancel()
     await asyncio.gather(write, return_exceptions=True)
 
 
-async def test_no_image_is_taken_in_the_middle(stored):
-    write = await begun(stored)
-    window = stored.storage.store.windows["w"]
-    stored.storage.store.checkpoints.begin(window)
-    stored.storage.tidy()
+@STORED
+async def test_no_image_is_taken_in_the_middle(server):
+    write = await begun(server)
+    window = server.storage.store.windows["w"]
+    server.storage.store.checkpoints.begin(window)
+    server.storage.tidy()
     assert not window.checkpointing
     await write
-    stored.storage.store.checkpoints.begin(window)
+    server.storage.store.checkpoints.begin(window)
     await window.writable.wait()
-    await stored.settled()
-    assert stored.storage.status().checkpoints == 1
-    stored.plane = await served(stored, await stored.crash())
-    assert await count(stored) == 271
+    await server.settled()
+    assert server.storage.status().checkpoints == 1
+    await server.crash()
+    assert await count(server) == 271
 
 
-async def test_a_failure_in_the_middle_recovers_the_window(stored, monkeypatch):
-    write = await begun(stored, Origin("p", 1))
+@STORED
+async def test_a_failure_in_the_middle_recovers_the_window(server, monkeypatch):
+    write = await begun(server, Origin("p", 1))
 
     def fails(*args):
         raise ZeroDivisionError
@@ -217,10 +211,10 @@ async def test_a_failure_in_the_middle_recovers_the_window(stored, monkeypatch):
         with pytest.raises(ZeroDivisionError):
             await write
     with pytest.raises(Unavailable, match="recovered"):
-        await count(stored)
-    await until(lambda: stored.storage.store.windows["w"].failure is None)
-    assert await count(stored) == 1
-    assert (await stored.plane.write("w", BulkInsert(batch(LONG, 0)), Origin("p", 1))).inserted == 270
+        await count(server)
+    await until(lambda: server.storage.store.windows["w"].failure is None)
+    assert await count(server) == 1
+    assert (await server.plane.write("w", BulkInsert(batch(LONG, 0)), Origin("p", 1))).inserted == 270
 
 
 async def test_a_commit_of_staged_parts_is_one_write(server):
@@ -232,9 +226,10 @@ async def test_a_commit_of_staged_parts_is_one_write(server):
     assert (await commit).inserted == 540
 
 
-async def test_it_is_applied_again_from_the_journal(stored):
-    await stored.storage.write("w", BulkInsert(batch(LONG, 0)))
-    await stored.settled()
-    found = await stored.plane.ask("w", Query(keys=ALL_KEYS))
-    stored.plane = await served(stored, await stored.crash())
-    assert await stored.plane.ask("w", Query(keys=ALL_KEYS)) == found
+@STORED
+async def test_it_is_applied_again_from_the_journal(server):
+    await server.storage.write("w", BulkInsert(batch(LONG, 0)))
+    await server.settled()
+    found = await server.plane.ask("w", Query(keys=ALL_KEYS))
+    await server.crash()
+    assert await server.plane.ask("w", Query(keys=ALL_KEYS)) == found

@@ -19,15 +19,14 @@ from sash_engine.windows.batches import ledger
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, KeysQuery, Query, SeriesQuery
 from sash_engine.windows.reading import conditions
+from tests.support.served import SMALL, PlaneServer
 from tests.support.small_steps import small_question_steps, small_write_steps
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch, spec
 from tests.support.waiting import turns
 
 NAMES = [f"k{i:02}" for i in range(40)]
-SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 BULK = [(key, time) for time in range(3) for key in NAMES]
 N = len(BULK)
-EACH = Query(keys=ALL_KEYS)
 
 
 @pytest.fixture(autouse=True)
@@ -39,23 +38,24 @@ def bit_by_bit(monkeypatch):
 
 @pytest.fixture(params=["memory", "sync"])
 async def server(request):
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
-    await served(server, await server.start())
-    server.kind = request.param
+    server = PlaneServer(request.param)
+    await server.start()
+    await server.create("w", "other")
     for name in ("w", "other"):
-        await create(server, name)
         await server.plane.write(name, BulkInsert(batch(BULK, 0)))
     yield server
     await server.storage.stop()
 
 
-async def served(server, storage):
-    server.storage = storage
-    server.plane = Plane.of(storage, Metrics(CollectorRegistry()), server.clock)
+STORED = pytest.mark.parametrize("server", ["sync"], indirect=True)
 
 
-async def create(server, name="w"):
-    await server.plane.create(spec(name=name, aggregates=SMALL, durability=server.kind))
+async def empty(kind="sync", **options):
+    """A server of two windows that have nothing."""
+    server = PlaneServer(kind, **options)
+    await server.start()
+    await server.create("w", "other")
+    return server
 
 
 def bulk(server, name="w", origin=None):
@@ -63,12 +63,7 @@ def bulk(server, name="w", origin=None):
 
 
 def asked(server, name="w"):
-    return asyncio.create_task(entries(server, name))
-
-
-async def entries(server, name="w"):
-    """How many entries there are, asked in slices."""
-    return sum(answer.entries for answer in await server.plane.ask(name, EACH))
+    return asyncio.create_task(server.entries(name))
 
 
 async def short(server, name="w"):
@@ -95,7 +90,7 @@ async def test_a_small_write_behind_two_long_ones_does_not_come_between(server):
     one, two = bulk(server), bulk(server)
     small = asyncio.create_task(server.plane.write("w", Insert(10**6, {"value": 1}, NAMES[-1])))
     await asyncio.gather(first, one, two, small)
-    assert await entries(server) == 3 * N + 1
+    assert await server.entries() == 3 * N + 1
     server.storage.find("w").check_invariants()
 
 
@@ -122,53 +117,44 @@ async def test_a_short_question_does_not_wait_for_a_long_one_behind_a_long_write
     assert await long == 2 * N
 
 
-@pytest.fixture
-async def stored():
-    """A server of a window that is stored."""
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
-    server.kind = "sync"
-    await served(server, await server.start())
-    await create(server)
-    await server.plane.write("w", BulkInsert(batch(BULK, 0)))
-    server.window = server.storage.store.windows["w"]
-    yield server
-    await server.storage.stop()
-
-
-async def test_a_write_that_waited_for_a_checkpoint_waits_for_a_question_that_began_meanwhile(stored):
-    stored.window.begin_snapshot()
-    write = asyncio.create_task(stored.plane.write("w", Insert(10**6, {"value": 1}, NAMES[-1])))
+@STORED
+async def test_a_write_that_waited_for_a_checkpoint_waits_for_a_question_that_began_meanwhile(server):
+    window = server.storage.store.windows["w"]
+    window.begin_snapshot()
+    write = asyncio.create_task(server.plane.write("w", Insert(10**6, {"value": 1}, NAMES[-1])))
     await turns(5)
-    question = asked(stored)
+    question = asked(server)
     await turns(5)
-    stored.window.end_snapshot()
-    stored.window.end_checkpoint()
+    window.end_snapshot()
+    window.end_checkpoint()
     await turns(5)
     assert not question.done()
     assert await question == N
     assert (await write).inserted == 1
 
 
-async def test_a_question_behind_writes_that_waited_for_a_checkpoint_sees_whole_writes(stored):
+@STORED
+async def test_a_question_behind_writes_that_waited_for_a_checkpoint_sees_whole_writes(server):
     """They have had their turns already when the question comes, and wait for something else."""
-    stored.window.begin_snapshot()
-    one, two = bulk(stored), bulk(stored)
+    window = server.storage.store.windows["w"]
+    window.begin_snapshot()
+    one, two = bulk(server), bulk(server)
     await turns(5)
-    stored.window.end_snapshot()
-    stored.window.end_checkpoint()
+    window.end_snapshot()
+    window.end_checkpoint()
     await turns(5)
     assert not one.done()
-    found = await stored.plane.ask("w", SeriesQuery(0, 2, 1, 3, keys=ALL_KEYS))
+    found = await server.plane.ask("w", SeriesQuery(0, 2, 1, 3, keys=ALL_KEYS))
     assert found.entries.max() == 3 * N
     await asyncio.gather(one, two)
-    assert await entries(stored) == 3 * N
+    assert await server.entries() == 3 * N
 
 
 async def test_a_window_of_the_same_name_is_asked_while_the_write_to_the_old_one_ends(server):
     write = bulk(server)
     await turns(5)
     await server.plane.delete("w")
-    await create(server)
+    await server.create()
     assert (await server.plane.ask("w", Query(NAMES[0])))[0].entries == 0
     with pytest.raises((NotFound, Unavailable)):
         await write
@@ -180,7 +166,7 @@ async def test_the_end_of_a_write_to_an_old_window_does_not_show_half_of_one_to_
     old = bulk(server)
     await turns(30)
     await server.plane.delete("w")
-    await create(server)
+    await server.create()
     new = bulk(server)
     while not new.done():
         assert await short(server) in ([0, 0], [3, 3])
@@ -199,42 +185,45 @@ async def test_a_write_that_waited_is_not_applied_in_the_middle_of_one_to_a_wind
     await turns(3)
     await server.plane.delete("w")
     server.kind = kind
-    await create(server)
+    await server.create()
     new = bulk(server)
     await asyncio.gather(first, *waiting, new, return_exceptions=True)
     failed = [each.exception() for each in (*waiting, new) if each.exception() is not None]
     assert all(isinstance(error, NotFound) for error in failed)
-    assert await entries(server) == (3 - len(failed)) * N
+    assert await server.entries() == (3 - len(failed)) * N
     server.storage.find("w").check_invariants()
 
 
 async def test_a_write_that_waited_takes_a_turn_of_a_window_that_came_later_where_there_is_no_tier():
-    server = StorageServer()
-    server.kind, server.catalogue = "memory", Catalogue(clock=server.clock)
-    await served(server, Storage(server.catalogue, server.clock))
-    await create(server)
+    server = PlaneServer("memory")
+    server.plane = Plane.of(
+        Storage(Catalogue(clock=server.clock), server.clock), Metrics(CollectorRegistry()), server.clock
+    )
+    await server.create()
     await server.plane.write("w", BulkInsert(batch(BULK, 0)))
     first = asked(server)
     await turns(5)
     waiting = bulk(server)
     await turns(3)
     await server.plane.delete("w")
-    await create(server)
+    await server.create()
     new = bulk(server)
     with pytest.raises(Unavailable):
         await first
     await asyncio.gather(waiting, new)
-    assert await entries(server) == 2 * N
+    assert await server.entries() == 2 * N
 
 
-async def test_a_checkpoint_that_makes_room_comes_after_a_long_write(stored):
-    await stored.settled()
-    write = bulk(stored)
+@STORED
+async def test_a_checkpoint_that_makes_room_comes_after_a_long_write(server):
+    window = server.storage.store.windows["w"]
+    await server.settled()
+    write = bulk(server)
     await turns(5)
-    await stored.storage.store.checkpoints.take(stored.window)
+    await server.storage.store.checkpoints.take(window)
     assert (await write).inserted == N
-    await stored.settled()
-    assert stored.storage.status().checkpoints == 1
+    await server.settled()
+    assert server.storage.status().checkpoints == 1
 
 
 async def test_a_long_write_of_one_producer_too_many_is_refused(server, monkeypatch):
@@ -242,7 +231,7 @@ async def test_a_long_write_of_one_producer_too_many_is_refused(server, monkeypa
     await bulk(server, origin=Origin("p", 1))
     with pytest.raises(ResourceExhausted):
         await bulk(server, origin=Origin("q", 1))
-    assert await entries(server) == 2 * N
+    assert await server.entries() == 2 * N
 
 
 @pytest.mark.parametrize("after", range(0, 150, 7))
@@ -257,12 +246,12 @@ async def test_a_write_to_a_window_that_was_deleted_is_not_answered(server, afte
         with pytest.raises(NotFound):
             await write
     await asyncio.gather(*others)
-    await create(server)
-    assert await entries(server) == 0
+    await server.create()
+    assert await server.entries() == 0
     if server.kind == "sync":
         await server.settled()
-        await served(server, await server.restart())
-        assert await entries(server) == 0
+        await server.restart()
+        assert await server.entries() == 0
 
 
 @pytest.mark.parametrize("after", range(6))
@@ -289,15 +278,15 @@ async def test_a_service_that_stops_waits_for_all_long_writes(server):
     await server.storage.stop()
     done = await asyncio.gather(*writes, return_exceptions=True)
     assert all(isinstance(each, SashError) or each.inserted == N for each in done)
-    await served(server, await server.start())
+    await server.start()
     if server.kind == "sync":
         answered = sum(not isinstance(each, SashError) for each in done)
-        found = await entries(server)
+        found = await server.entries()
         assert found % N == 0
         assert found >= (1 + answered) * N
         for name in "abc":
             await server.plane.write("w", BulkInsert(batch(BULK, 0)), Origin(name, 1))
-        assert await entries(server) == 4 * N
+        assert await server.entries() == 4 * N
 
 
 @pytest.mark.parametrize("kind", ["memory", "sync"])
@@ -306,11 +295,7 @@ async def test_memory_of_a_long_write_is_promised_until_it_is_applied(kind):
     entries = batch(BULK, 0)
     needed = footprint(spec(aggregates=SMALL), [entries], BulkInsert(entries).size)
     memory = MemoryBudget(2 * needed, used=lambda: 0, monotonic_s=itertools.count().__next__)
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0, memory=memory)
-    server.kind = kind
-    await served(server, await server.start())
-    for name in ("w", "other"):
-        await create(server, name)
+    server = await empty(kind, memory=memory)
     write = bulk(server)
     await turns(5)
     with pytest.raises(OutOfRoom, match="promised"):
@@ -323,11 +308,7 @@ async def test_memory_of_a_long_write_is_promised_until_it_is_applied(kind):
 
 async def test_space_of_a_long_write_is_taken_until_it_is_logged():
     """The tier has space for one of two."""
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
-    server.kind = "sync"
-    await served(server, await server.start())
-    for name in ("w", "other"):
-        await create(server, name)
+    server = await empty()
     rows = batch([(key, time) for time in range(100) for key in NAMES], 0)
     server.store.max_bytes = 20 * (server.store.used_bytes + 3 * BulkInsert(rows).size) // 16
     first, second = (asyncio.create_task(server.plane.write(name, BulkInsert(rows))) for name in ("w", "other"))
@@ -341,10 +322,7 @@ async def test_space_of_a_long_write_is_taken_until_it_is_logged():
 
 async def test_parts_of_a_window_are_not_counted_when_it_is_gone_and_the_tier_fails():
     memory = MemoryBudget(10**9, {"staged": (10**9, "")}, used=lambda: 0)
-    server = StorageServer(memory=memory)
-    server.kind = "sync"
-    await served(server, await server.start())
-    await create(server)
+    server = await empty(memory=memory)
     await server.plane.write("w", StageBatch(batch(BULK, 0), "q", 0))
     assert memory.parts()["staged"] > 0
     server.tier.fail_before = 1
@@ -374,10 +352,10 @@ async def test_wall_time_stands_still_while_a_write_is_applied(server):
     """Else the keys that it writes last were older than those that it wrote first."""
     server.clock.advance(100 * 10**9)
     slide = {"max_age": "10s", "clock": "wall"}
-    await server.plane.create(spec(name="wall", time_unit="s", slide=slide, aggregates=SMALL, durability=server.kind))
+    await server.create("wall", time_unit="s", slide=slide)
     write = asyncio.create_task(server.plane.write("wall", BulkInsert(batch([(key, 99) for key in NAMES], 0))))
     while not write.done():
         server.clock.advance(10**9)
         await turns(1)
     assert ((await write).inserted, (await write).evicted) == (len(NAMES), 0)
-    assert await entries(server, "wall") == 0, "time has gone on"
+    assert await server.entries("wall") == 0, "time has gone on"

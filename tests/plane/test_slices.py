@@ -20,14 +20,14 @@ from sash_engine.errors import DataLoss, NotFound, Unavailable
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading import reader
+from tests.support.served import PlaneServer
 from tests.support.sharded import in_process
 from tests.support.small_steps import small_question_steps
-from tests.support.stored import StorageServer, batch, spec
+from tests.support.stored import batch
 from tests.support.waiting import turns
 
 SECOND = 10**9
 NAMES = [f"k{i:02}" for i in range(40)]
-SMALL = {"n": {"function": "count"}, "sum": {"function": "sum"}}
 LONG = {
     "query": Query(keys=ALL_KEYS),
     "combined": Query(keys=ALL_KEYS, combine=True),
@@ -46,10 +46,9 @@ def bit_by_bit(monkeypatch):
 @pytest.fixture(params=["memory", "sync"])
 async def server(request):
     """A server of one window with forty keys, small and large, in memory only or stored."""
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
-    server.storage = await server.start()
-    server.plane = Plane.of(server.storage, Metrics(CollectorRegistry()), server.clock)
-    await server.plane.create(spec(aggregates=SMALL, durability=request.param))
+    server = PlaneServer(request.param)
+    await server.start()
+    await server.create()
     for count, names, value in ((9, NAMES, 0), (100, NAMES[:5], 1000)):
         entries = batch([(key, time) for time in range(count) for key in names], value)
         await server.storage.write("w", BulkInsert(entries))
@@ -192,7 +191,7 @@ async def test_a_question_ends_when_its_window_is_deleted(server):
 async def test_a_question_ends_when_there_is_another_window_of_that_name(server):
     long = await begun(server, LONG["query"])
     await server.plane.delete("w")
-    await server.plane.create(spec(aggregates=SMALL))
+    await server.create()
     with pytest.raises((Unavailable, NotFound)):
         await long
     assert (await insert(server.plane)).inserted == 1
@@ -201,8 +200,7 @@ async def test_a_question_ends_when_there_is_another_window_of_that_name(server)
 async def test_time_brings_nothing_to_a_window_while_it_is_asked(server):
     plane, clock = server.plane, server.clock
     clock.advance(100 * SECOND)
-    wall = spec(name="wall", time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL)
-    await plane.create(wall)
+    await server.create("wall", time_unit="s", slide={"max_age": "100s", "clock": "wall"})
     await plane.write("wall", BulkInsert(batch([(key, time) for time in range(1, 100) for key in NAMES], 0)))
     expected = [(key, 99) for key in NAMES]
     long = asyncio.create_task(plane.ask("wall", Query(keys=ALL_KEYS)))
@@ -234,11 +232,11 @@ async def test_questions_that_overlap_do_not_stop_time_for_ever(server):
 
 
 async def test_a_checkpoint_and_a_question_do_not_disturb_each_other():
-    server = StorageServer(checkpoint_bytes=10**9, store_entries=10**9, cache_bytes=0)
-    storage = server.storage = await server.start()
-    plane = server.plane = Plane.of(storage, Metrics(CollectorRegistry()), server.clock)
+    server = PlaneServer()
+    storage = await server.start()
+    plane = server.plane
     server.clock.advance(100 * SECOND)
-    await plane.create(spec(time_unit="s", slide={"max_age": "100s", "clock": "wall"}, aggregates=SMALL))
+    await server.create(time_unit="s", slide={"max_age": "100s", "clock": "wall"})
     await plane.write("w", BulkInsert(batch([(key, time) for time in range(1, 100) for key in NAMES], 0)))
     long = await begun(server, LONG["query"])
     storage.store.checkpoints.begin(storage.store.windows["w"])

@@ -9,20 +9,16 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-import httpx
 import numpy as np
-import promql_parser
 import pytest
 
 from sash.promql import ranges
 from sash.promql.aggregations import aggregated
 from sash.promql.errors import Refused
-from sash.promql.evaluate import SERVED
-from sash.promql.functions import INSTEAD
 from sash.promql.ranges import RANGES, Samples, exact_mean, exact_sum
 from sash.promql.values import Vector
 from sash_engine.steps import finished
-from tests.prometheus.conftest import Ask, T
+from tests.prometheus.conftest import Ask, T, create, insert
 from tests.prometheus.test_steps import run
 from tests.support.servers import running_service
 
@@ -267,10 +263,8 @@ def test_what_ranges_read_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 def test_samples_of_one_time_have_no_trend() -> None:
     with running_service() as running:
         http = running.http()
-        spec = {"name": "w", "time_unit": "s", "fields": {"v": "float64"}, "aggregates": {"n": {"function": "count"}}}
-        assert http.post("/v1/windows", json=spec).status_code == 201
-        bulk = {"time": [T, T], "fields": {"v": [1.0, 2.0]}}
-        assert http.post("/v1/windows/w/bulk-insert", json=bulk).status_code == 200
+        create(http, "w")
+        insert(http, "w", [T, T], [1.0, 2.0])
 
         def ask(query: str, at: int = T + 10) -> Any:
             found = http.post("/prometheus/api/v1/query", data={"query": query, "time": at}).json()["data"]["result"]
@@ -278,8 +272,7 @@ def test_samples_of_one_time_have_no_trend() -> None:
 
         assert ask("deriv(w:v[1m])") == ["NaN"]
         assert ask("rate(w:v[1m])") == ask("irate(w:v[1m])") == []
-        bulk = {"time": [T + 2, T + 4], "fields": {"v": [3.0, 5.0]}}
-        assert http.post("/v1/windows/w/bulk-insert", json=bulk).status_code == 200
+        insert(http, "w", [T + 2, T + 4], [3.0, 5.0])
         # Times are whole seconds: the trend is of those, and the time of the question of milliseconds.
         assert ask("irate(w:v[1m])") == ["1"]
         assert ask("deriv(w:v[3s])", T + 4) == ["1"]
@@ -295,46 +288,3 @@ def test_the_end_is_what_was_asked_for(ask: Ask) -> None:
             "result"
         ]
         assert [value for _, value in result[0]["values"]] == [wanted] * 2 if wanted else result == []
-
-
-def names_of_the_parser() -> list[str]:
-    """All functions that the parser may know, as the page and the code name them, and some more."""
-    more = (
-        "histogram_quantiles",
-        "start",
-        "end",
-        "step",
-        "range",
-        "max_of",
-        "min_of",
-        "start_timestamp",
-        "ts_of_max_over_time",
-    )
-    return sorted({*SERVED, *INSTEAD, *more, "ts_of_last_over_time", "ts_of_first_over_time", "ts_of_min_over_time"})
-
-
-ARGUMENTS = (
-    *("", "w:n", "w:v[5m]", "1", "w:n, 1", "1, w:n", "w:v[5m], 0.5", "0.5, w:v[5m]", "w:v[5m], 0.5, 0.5", "w:n, 1, 2"),
-    *("1, 2, w:n", 'w:n, "a"', 'w:n, "a", 1', 'w:n, "a", "b", "c"', 'w:n, "a", "b", "c", "d"', "1, 2"),
-)
-
-
-@pytest.mark.parametrize("name", names_of_the_parser())
-def test_a_function_is_served_or_its_refusal_says_what_to_use(http: httpx.Client, name: str) -> None:
-    asked = 0
-    for arguments in ARGUMENTS:
-        query = f"{name}({arguments})"
-        try:
-            promql_parser.parse(query)
-        except ValueError:
-            continue
-        asked += 1
-        answer = http.post("/prometheus/api/v1/query", data={"query": query, "time": T + 600})
-        if name in SERVED:
-            assert answer.status_code in (200, 400, 422), answer.text
-            assert "is not supported" not in answer.text
-        else:
-            assert answer.status_code == 422, answer.text
-            hint = INSTEAD.get(name, "the documentation lists the functions that are")
-            assert answer.json()["error"].removeprefix("aggregation ") == f"{name} is not supported; {hint}"
-    assert asked or name in INSTEAD

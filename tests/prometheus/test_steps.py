@@ -12,6 +12,7 @@ from sash.promql.functions import replaced
 from sash.promql.matchers import Matchers
 from sash.promql.parsing import parsed_selector
 from sash.promql.values import NAME, Vector
+from tests.support.counted import counted
 
 HARD = "(?:[ab]?){800}c"
 """Takes RE2 some milliseconds for a value of 500 characters."""
@@ -19,13 +20,8 @@ SERIES = [{NAME: "w:n", "key": f"{i:03}" + 497 * "a"} for i in range(50)]
 
 
 def run(steps: Generator[None, None, Any]) -> tuple[int, Any]:
-    count = 1
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return count, end.value
-        count += 1
+    count, found = counted(steps)
+    return count + 1, found
 
 
 def test_each_match_of_a_hard_expression_is_a_step() -> None:

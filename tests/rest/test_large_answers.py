@@ -14,31 +14,12 @@ import pytest
 from sash.rest.answers import answer_document, answers_json, json_bytes, series_steps
 from sash.rest.connection import ANSWERS
 from sash.rest.routes.common import streamed
-from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
+from tests.support.counted import counted
 
 
 async def never(steps):
     raise AssertionError("it is short")
-
-
-def counted():
-    """Takes all steps, and counts them."""
-
-    async def run(steps):
-        def each():
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    return end.value
-                run.steps += 1
-                yield
-
-        return finished(each())
-
-    run.steps = 0
-    return run
 
 
 def answers(count):
@@ -52,9 +33,15 @@ def whole(found):
 @pytest.mark.parametrize("count", [5, 8, 9, 31])
 async def test_many_answers_are_written_some_at_a_time(count, monkeypatch):
     monkeypatch.setattr("sash.rest.answers._VALUES", 16)
-    run, given = counted(), answers(count)
+    taken, given = [], answers(count)
+
+    async def run(steps):
+        number, found = counted(steps)
+        taken.append(number)
+        return found
+
     assert await answers_json(given, None, run) == whole(answers(count))
-    assert run.steps == -(-count // 4)
+    assert taken == [-(-count // 4)]
     assert not given, "they are freed on the way"
 
 
@@ -105,13 +92,8 @@ def test_a_series_has_its_parts_and_its_columns():
 
 def written(found):
     """The document of a series, and how many steps it took."""
-    steps, count = series_steps(found, 0, len(found.times) * 10, 10), 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return b"".join(end.value), count
-        count += 1
+    count, parts = counted(series_steps(found, 0, len(found.times) * 10, 10))
+    return b"".join(parts), count
 
 
 # ---------------------------------------------------------------- part by part

@@ -1,36 +1,12 @@
 """The collectors by themselves."""
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sash.runtime.metrics import BUCKETS_S, Metrics
-
-
-@dataclass
-class Spec:
-    name: str
-
-
-@dataclass
-class Counts:
-    inserted: int
-    late: int
-    evicted: int
-    duplicates: int
-    ahead: int
-    retracted: int = 0
-    corrected: int = 0
-
-
-@dataclass
-class Window:
-    spec: Spec
-    entries: int
-    keys: int
-    counts: Counts
-    refused: int = 0
+from sash_engine.windows.answers import Counts
 
 
 def samples(registry):
@@ -62,7 +38,12 @@ def test_observations_fall_into_their_buckets():
 def test_windows_beyond_the_labelled_ones_share_series():
     registry = CollectorRegistry()
     metrics = Metrics(registry, windows_labelled_max=2)
-    metrics.watch(lambda: [Window(Spec(f"w{i}"), i, 1, Counts(10 * i, i, 0, 2 * i, 3 * i), i) for i in range(5)])
+
+    def window(i):
+        counts = Counts(inserted=10 * i, late=i, duplicates=2 * i, ahead=3 * i)
+        return SimpleNamespace(spec=SimpleNamespace(name=f"w{i}"), entries=i, keys=1, counts=counts, refused=i)
+
+    metrics.watch(lambda: [window(i) for i in range(5)])
     found = samples(registry)
     assert found["sash_windows",] == 5
     assert [found["sash_window_entries", name] for name in ("w0", "w1", "(others)")] == [0, 1, 2 + 3 + 4]

@@ -9,7 +9,7 @@ from sash.rpc import parts, translate
 from sash.rpc.parts import PROTO, Parts, query_response
 from sash_engine.windows.answers import Answer
 from sash_proto.v1 import windows_pb2 as pb
-from tests.support.waiting import turns
+from tests.support.counted import counted
 
 
 def answers(count, aggregates=3):
@@ -23,15 +23,8 @@ def answers(count, aggregates=3):
 
 async def in_steps(steps):
     """Take all steps, and say how many there were."""
-    count = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            in_steps.count = count
-            return end.value
-        count += 1
-        await turns(1)
+    in_steps.count, found = counted(steps)
+    return found
 
 
 def whole(found):

@@ -145,6 +145,14 @@ class Caller:
         while whole and data and time.monotonic() < until and not data.endswith((b"}", b"\r\n\r\n")):
             data = connection.recv(65_536)
 
+    def call(self, method: Callable[..., object], *given: Any, token: str) -> None:
+        """Make a call of gRPC, and note its code."""
+        try:
+            method(*given, metadata=_token(token), timeout=PATIENCE_S)
+            self.outcomes["OK"] += 1
+        except grpc.RpcError as error:
+            self.outcomes[error.code().name] += 1
+
     def wait(self, longest_s: float = PATIENCE_S) -> None:
         time.sleep(self.draw.random() * longest_s)
 
@@ -655,13 +663,11 @@ def monitor_floods(caller: Caller) -> None:
 # ---------------------------------------------------------------- gRPC, by a real client
 
 
-@contextlib.contextmanager
-def _stub(caller: Caller) -> Iterator[Any]:
-    """A client on a connection of its own. All of them come from one address: a client of gRPC cannot choose it."""
+def _channel(caller: Caller) -> grpc.Channel:
+    """A connection of its own. All of them come from one address: a client of gRPC cannot choose it."""
     credentials = grpc.ssl_channel_credentials(Path(caller.authority).read_bytes())
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
-    with grpc.secure_channel(f"localhost:{caller.grpc_port}", credentials, options) as channel:
-        yield pb_grpc.WindowsStub(channel)
+    return grpc.secure_channel(f"localhost:{caller.grpc_port}", credentials, options)
 
 
 def _token(name: str) -> tuple[tuple[str, str], ...]:
@@ -670,7 +676,8 @@ def _token(name: str) -> tuple[tuple[str, str], ...]:
 
 @kind
 def real_slow_readers(caller: Caller) -> None:
-    with _stub(caller) as stub:
+    with _channel(caller) as channel:
+        stub = pb_grpc.WindowsStub(channel)
         asked = pb.EntriesRequest(window="big", all_keys=True)
         answers = [stub.Entries(asked, metadata=_token("asker"), timeout=PATIENCE_S) for _ in range(10)]
         caller.wait()
@@ -687,7 +694,8 @@ def real_cancelled(caller: Caller) -> None:
     keys = pb.Strings(dictionary=["k"], codes=bytes(400_000))
     values = {"value": pb.Column(float64=bytes(800_000))}
     data = pb.BulkInsertRequest(window="evil", time=bytes(800_000), key=keys, fields=values)
-    with _stub(caller) as stub:
+    with _channel(caller) as channel:
+        stub = pb_grpc.WindowsStub(channel)
         calls = [stub.BulkInsert.future(data, metadata=_token("writer"), timeout=PATIENCE_S) for _ in range(8)]
         calls += [
             stub.Query.future(
@@ -703,7 +711,8 @@ def real_cancelled(caller: Caller) -> None:
 @kind
 def real_metadata(caller: Caller) -> None:
     one = caller.draw.choice((("a", "x" * 6000), ("a", "x" * 60_000), ("a-bin", b"x" * 400_000)))
-    with _stub(caller) as stub:
+    with _channel(caller) as channel:
+        stub = pb_grpc.WindowsStub(channel)
         for _ in range(5):
             try:
                 given = (*_token(caller.draw.choice(("asker", "wrong"))), one, one)
@@ -725,14 +734,11 @@ def real_limits(caller: Caller) -> None:
     some = [("10", False), ("1h", False), ("1h", True), (f"{draw.randrange(1, 10**7)}", draw.random() < 0.5)] * 4
     names = ("entries", "sum", "mean", "max")
     limits = [pb.Limit(aggregate=draw.choice(names), lookback=at, value=1e9, all_keys=whole) for at, whole in some]
-    with _stub(caller) as stub:
+    with _channel(caller) as channel:
+        stub = pb_grpc.WindowsStub(channel)
         for _ in range(3):
-            try:
-                asked = pb.AdmitRequest(window="evil-limited", entries=entries, limits=limits[: draw.choice((1, 16))])
-                stub.Admit(asked, metadata=_token("owner"), timeout=PATIENCE_S)
-                caller.outcomes["OK"] += 1
-            except grpc.RpcError as error:
-                caller.outcomes[error.code().name] += 1
+            asked = pb.AdmitRequest(window="evil-limited", entries=entries, limits=limits[: draw.choice((1, 16))])
+            caller.call(stub.Admit, asked, token="owner")
 
 
 @kind
@@ -748,17 +754,10 @@ def real_descriptors(caller: Caller) -> None:
             "value": f"{draw.random()}" * draw.choice((1, 1, 200)),
         }
         request.descriptors.add(entries=[entry] * draw.choice((1, 1, 30)))
-    credentials = grpc.ssl_channel_credentials(Path(caller.authority).read_bytes())
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    with grpc.secure_channel(f"localhost:{caller.grpc_port}", credentials, options) as channel:
+    with _channel(caller) as channel:
         ask = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
         for _ in range(5):
-            try:
-                token = draw.choice(("owner", "owner", "blind"))
-                ask(request.SerializeToString(), metadata=_token(token), timeout=PATIENCE_S)
-                caller.outcomes["OK"] += 1
-            except grpc.RpcError as error:
-                caller.outcomes[error.code().name] += 1
+            caller.call(ask, request.SerializeToString(), token=draw.choice(("owner", "owner", "blind")))
 
 
 BOUNDED = [name for name in KINDS if name not in UNBOUNDED]

@@ -18,6 +18,7 @@ from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.errors import OutOfRoom, ResourceExhausted, TooLarge
 from sash_engine.windows.batches.batch import Batch, Origin
 from sash_engine.windows.spec.window import WindowSpec
+from tests.support.refused import refused
 
 
 class Machine:
@@ -45,6 +46,14 @@ def no_request():
 @pytest.fixture
 def machine():
     return Machine()
+
+
+def take_apart(budget, caller, count):
+    """Reserve memory for another request than that of the test."""
+    mine = budget.reservation(caller)
+    mine.take(count)
+    memory._mine.set(None)
+    return mine
 
 
 # ---------------------------------------------------------------- the limit
@@ -114,8 +123,7 @@ def test_what_is_promised_is_nobody_elses(machine):
     first, second = budget.reservation("ann"), budget.reservation("bob")
     first.take(400)
     for machine.now_s, machine.used, arrived in ((1.0, 0, 300), (2.0, 300, 100), (3.0, 400, 0)):
-        with pytest.raises(OutOfRoom):
-            budget.check(501)
+        refused(budget.check, 501, error=OutOfRoom)
         first.arrived(arrived)
     budget.check(500)
     machine.now_s = 4.0  # nothing came of that
@@ -147,33 +155,30 @@ def test_what_is_given_back_counts_until_the_system_is_asked(machine):
 
 def test_a_caller_has_half_of_what_others_leave(machine):
     """Of 850: 425 for the first one, half of the rest for the next one, and so on, however many requests they make."""
-    budget, found, refused = machine.budget(), {}, []
+    budget, found, told = machine.budget(), {}, []
     for caller in ("ann", "bob", "carl"):
         found[caller] = 0
         for _ in range(850):
             try:
                 budget.reservation(caller).take(1)
             except ResourceExhausted as error:
-                refused.append((error.limit[:17], error.retry_after_s))
+                told.append((error.limit[:17], error.retry_after_s))
                 break
             found[caller] += 1
     assert found == {"ann": 425, "bob": 212, "carl": 106}
-    assert refused == [("SASH_MEMORY_BYTES", 1.0)] * 3
-    with pytest.raises(TooLarge, match="one caller may have"):
-        budget.reservation("dora").take(426)
+    assert told == [("SASH_MEMORY_BYTES", 1.0)] * 3
+    refused(budget.reservation("dora").take, 426, error=TooLarge, match="one caller may have")
 
 
 def test_what_lasts_is_nobodys_share(machine):
     machine.used = 450
     budget = machine.budget()
-    with pytest.raises(ResourceExhausted, match="half of what others leave"):
-        budget.reservation("ann").take(201)
+    refused(budget.reservation("ann").take, 201, error=ResourceExhausted, match="half of what others leave")
     mine = budget.reservation("ann")
     mine.take(200)
     mine.arrived(200)
     machine.used, machine.now_s = 650, 1.0
-    with pytest.raises(ResourceExhausted):
-        budget.reservation("ann").take(1)
+    refused(budget.reservation("ann").take, 1, error=ResourceExhausted)
     budget.reservation("bob").take(100)
 
 
@@ -181,31 +186,23 @@ def test_what_is_reserved_and_used_counts_once(machine):
     """Nobody tells how much of an answer is in memory. Small writes of others are not refused for both."""
     machine.used = 100
     budget = machine.budget()
-    mine = budget.reservation("ann")
-    mine.take(370)
-    memory._mine.set(None)
+    take_apart(budget, "ann", 370)
     for machine.now_s, machine.used in ((1.0, 100), (2.0, 300), (3.0, 470)):
-        with pytest.raises(OutOfRoom):
-            budget.check(431)
+        refused(budget.check, 431, error=OutOfRoom)
     budget.check(430)
     machine.now_s, machine.used = 4.0, 600  # of what was admitted, 130 at least
-    with pytest.raises(OutOfRoom):
-        budget.check(1)
+    refused(budget.check, 1, error=OutOfRoom)
 
 
 def test_more_is_used_than_was_reserved(machine):
     """Estimates were too low, or the service uses it for something else: then it lasts."""
     budget = machine.budget()
-    budget.reservation("ann").take(100)
-    memory._mine.set(None)
+    take_apart(budget, "ann", 100)
     machine.now_s, machine.used = 1.0, 600
-    with pytest.raises(OutOfRoom):
-        budget.check(301)
-    budget.reservation("bob").take(100)
-    memory._mine.set(None)
+    refused(budget.check, 301, error=OutOfRoom)
+    take_apart(budget, "bob", 100)
     machine.now_s = 2.0
-    with pytest.raises(OutOfRoom):
-        budget.check(201)
+    refused(budget.check, 201, error=OutOfRoom)
     budget.check(200)
 
 
@@ -218,8 +215,7 @@ def test_an_answer_holds_what_it_has_until_it_is_read(machine):
     mine.keep(500)  # it has no more than it was given
     assert mine.held == 150
     budget.reservation("ann").take(275)
-    with pytest.raises(ResourceExhausted):
-        budget.reservation("ann").take(1)
+    refused(budget.reservation("ann").take, 1, error=ResourceExhausted)
     mine.release()
     assert (mine.held, budget.parts()["bodies"]) == (0, 0)
     budget.reservation("ann").take(150)
@@ -233,8 +229,7 @@ def test_what_is_over_reserves_nothing_more(machine):
     gone.need(10**7)
     budget.need(10**7)
     assert gone.held == 0
-    with pytest.raises(TooLarge):
-        budget.need(10**8)
+    refused(budget.need, 10**8, error=TooLarge)
 
 
 def test_small_needs_of_one_answer_are_added_up(machine):
@@ -247,8 +242,7 @@ def test_small_needs_of_one_answer_are_added_up(machine):
     assert mine.held == 70_000
     for _ in range(36):
         budget.need(10_000)
-    with pytest.raises(ResourceExhausted):
-        budget.need(60_000)
+    refused(budget.need, 60_000, error=ResourceExhausted)
 
 
 async def test_one_of_many_answers_has_a_reservation_of_its_own(machine):
@@ -268,17 +262,14 @@ async def test_one_of_many_answers_has_a_reservation_of_its_own(machine):
 def test_what_is_large_leaves_room_for_small_writes(machine):
     machine.used = 840 * MIB
     budget = machine.budget(1000 * MIB)
-    with pytest.raises(OutOfRoom, match="no more than 85%"):
-        budget.check(11 * MIB)
+    refused(budget.check, 11 * MIB, error=OutOfRoom, match="no more than 85%")
     for _ in range(10):
         budget.check(SMALL_BYTES)
     machine.used, machine.now_s = 880 * MIB, 1.0
-    with pytest.raises(OutOfRoom, match="no more than 85%"):
-        budget.check(SMALL_BYTES + 1)
+    refused(budget.check, SMALL_BYTES + 1, error=OutOfRoom, match="no more than 85%")
     budget.check(SMALL_BYTES)
     machine.used, machine.now_s = 900 * MIB, 300.0
-    with pytest.raises(OutOfRoom, match="no more than 90%"):
-        budget.check(1)
+    refused(budget.check, 1, error=OutOfRoom, match="no more than 90%")
 
 
 def test_what_windows_do_not_have_refuses_no_small_write(machine):
@@ -291,21 +282,18 @@ def test_what_windows_do_not_have_refuses_no_small_write(machine):
         budget.check(SMALL_BYTES)
         assert budget.problem() is None
         if second > 120:
-            with pytest.raises(OutOfRoom):
-                budget.check(SMALL_BYTES + 1)
+            refused(budget.check, SMALL_BYTES + 1, error=OutOfRoom)
     left = 900 * MIB - (100 + 125 + 20) * MIB
     machine.now_s += 1
     for _ in range(left // SMALL_BYTES):  # what is admitted counts until the windows are asked again
         budget.check(SMALL_BYTES)
-    with pytest.raises(OutOfRoom, match="no more than 90%"):
-        budget.check(SMALL_BYTES)
+    refused(budget.check, SMALL_BYTES, error=OutOfRoom, match="no more than 90%")
     machine.now_s += 1
     budget.check(SMALL_BYTES)
     for add in (lambda: held.__setitem__(0, 20 * MIB + left), lambda: budget.hold("staged", left)):
         add()
         machine.now_s += 1
-        with pytest.raises(OutOfRoom, match="no more than 90%"):
-            budget.check(SMALL_BYTES)
+        refused(budget.check, SMALL_BYTES, error=OutOfRoom, match="no more than 90%")
         assert budget.problem() is None  # there is room for what is smaller
         held[0] = 20 * MIB
     budget.hold("staged", 1)
@@ -323,9 +311,9 @@ def test_the_cache_and_pending_writes_stay_and_answers_do_not(machine):
     for part in sizes:
         budget.watch(part, lambda part=part: sizes[part])
     machine.used = 1200
-    for part, refused in (("cache", True), ("writes", True), ("answers", False)):
+    for part, stays in (("cache", True), ("writes", True), ("answers", False)):
         sizes[part], machine.now_s = 900, machine.now_s + 300
-        assert (budget.problem() is not None) is refused, part
+        assert (budget.problem() is not None) is stays, part
         sizes[part] = 0
 
 
@@ -335,17 +323,14 @@ def test_what_others_hold_for_a_while_refuses_no_small_write(machine, reserved):
     machine.used = 300 * MIB
     budget = machine.budget(1000 * MIB)
     budget.check(1)
-    budget.reservation("ann").take(reserved)
-    memory._mine.set(None)
+    take_apart(budget, "ann", reserved)
     for second in range(1, 600):
         machine.used, machine.now_s = (1200 if second % 50 else 700) * MIB, float(second)
         budget.check(SMALL_BYTES)
         assert budget.problem() is None
         if second % 50:  # what is large goes by what is used
-            with pytest.raises(OutOfRoom):
-                budget.check(SMALL_BYTES + 1)
-            with pytest.raises(ResourceExhausted):
-                budget.reservation("bob").take(400 * MIB)
+            refused(budget.check, SMALL_BYTES + 1, error=OutOfRoom)
+            refused(budget.reservation("bob").take, 400 * MIB, error=ResourceExhausted)
             memory._mine.set(None)
 
 
@@ -357,8 +342,7 @@ def test_small_writes_fill_what_they_may_and_no_more(machine):
         machine.now_s += 0.01
         budget.check(SMALL_BYTES)
         machine.used += SMALL_BYTES
-    with pytest.raises(OutOfRoom, match="no more than 90%"):
-        budget.check(1)
+    refused(budget.check, 1, error=OutOfRoom, match="no more than 90%")
     assert budget.problem() is None
     machine.used, machine.now_s = 300 * MIB, machine.now_s + 1  # entries were evicted
     budget.check(SMALL_BYTES)
@@ -372,15 +356,11 @@ def test_what_is_promised_hides_nothing_of_what_stays(machine):
         machine.now_s = 300.0
         budget.check(SMALL_BYTES)
         machine.used, machine.now_s = 950 * MIB, 600.0
-        with pytest.raises(OutOfRoom, match="no more than 90%"):
-            budget.check(1)
+        refused(budget.check, 1, error=OutOfRoom, match="no more than 90%")
     machine.used, machine.now_s = 300 * MIB, 900.0
-    mine = budget.reservation("ann")
-    mine.take(200 * MIB)
-    memory._mine.set(None)
+    mine = take_apart(budget, "ann", 200 * MIB)
     machine.used, machine.now_s = 950 * MIB, 1200.0
-    with pytest.raises(OutOfRoom, match="no more than 90%"):
-        budget.check(1)
+    refused(budget.check, 1, error=OutOfRoom, match="no more than 90%")
     mine.arrived(200 * MIB)
     machine.now_s = 1500.0
     budget.check(1)
@@ -395,15 +375,13 @@ def test_what_grows_without_being_admitted_is_seen_in_minutes(machine):
         if second < 60:
             budget.check(1)
         assert budget.used
-    with pytest.raises(OutOfRoom, match="no more than 90%"):
-        budget.check(1)
+    refused(budget.check, 1, error=OutOfRoom, match="no more than 90%")
     assert budget.problem() is not None
     machine.now_s = 1000.0
     machine.used = 300 * MIB
     budget.check(1)
     machine.used, machine.now_s = 950 * MIB, 2000.0
-    with pytest.raises(OutOfRoom):
-        budget.check(1)
+    refused(budget.check, 1, error=OutOfRoom)
 
 
 def test_a_part_has_a_limit_of_its_own(machine):
@@ -413,8 +391,7 @@ def test_a_part_has_a_limit_of_its_own(machine):
     with pytest.raises(ResourceExhausted, match="bodies hold") as caught:
         other.take(60, 60)
     assert caught.value.limit.startswith("SASH_MAX_UNREAD_BYTES")
-    with pytest.raises(TooLarge):
-        other.take(101, 101)
+    refused(other.take, 101, 101, error=TooLarge)
     one.release()
     other.release()
     assert budget.parts() == {"bodies": 0, "staged": 0, "rest": 0}
@@ -429,8 +406,7 @@ def test_staged_parts_are_counted_until_they_go(machine):
     staged = StagedBytes(budget := machine.budget(staged=100))
     staged.check(60)
     staged.add("w", 1, 60)
-    with pytest.raises(ResourceExhausted, match="staged hold"):
-        staged.check(60)
+    refused(staged.check, 60, error=ResourceExhausted, match="staged hold")
     staged.keep("w", {7})  # 7 was staged before the service was started
     staged.check(60)
     staged.add("w", 2, 60)
@@ -465,7 +441,7 @@ async def test_a_full_service_refuses_what_adds_and_does_the_rest(plane, machine
     await plane.write(window, BulkInsert(batch(10)), origin)
     staged = await plane.write(window, StageBatch(batch(10), "q", 1))
     machine.used, machine.now_s = 950_000, 300.0
-    for refused in (
+    for write in (
         lambda: plane.write(window, Insert(11, {"value": 1.0})),
         lambda: plane.write(window, BulkInsert(batch(10))),
         lambda: plane.write(window, StageBatch(batch(10), "q", 2)),
@@ -473,7 +449,7 @@ async def test_a_full_service_refuses_what_adds_and_does_the_rest(plane, machine
         lambda: plane.create(WindowSpec.parse({"name": "new", "aggregates": {"n": {"function": "count"}}})),
     ):
         with pytest.raises(OutOfRoom) as caught:
-            await refused()
+            await write()
         assert caught.value.limit == "SASH_MEMORY_BYTES: 1.0 MiB"
     assert (await plane.window(window)).entries == 10
     assert (await plane.write(window, BulkInsert(batch(10)), origin)).already_applied

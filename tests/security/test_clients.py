@@ -1,17 +1,19 @@
-"""Clients with tokens: the blocking one, the awaiting one, and the command line."""
+"""Clients with tokens: the blocking one, and the awaiting one."""
 
 import pytest
 
 from sash_client import Client, InvalidArgument, PermissionDenied, Unauthenticated
-from sash_client.aio import AsyncClient
+from tests.support.either_client import CLIENTS, opened
 
 
-def test_a_token_goes_with_every_call(address, tmp_path):
-    with Client(**address, token="writer-token") as client:
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_token_goes_with_every_call(address, kind, tmp_path):
+    with opened(kind, **address, token="writer-token") as client:
         assert [window.name for window in client.list_windows()] == ["seen"]
         window = client.window("seen")
         window.bulk_insert([1, 2], {"value": [1.0, 2.0]}, keys=["a", "b"])
-        assert [result.inserted for result in window.insert_stream([])] == []
+        if kind == "blocking":
+            assert [result.inserted for result in window.insert_stream([])] == []
         assert sum(len(bulk.times) for bulk in window.entries()) == 2
         assert client.export_window("seen", tmp_path / "seen") > 0
         assert next(window.watch(key="a"))[0].entries == 1
@@ -21,20 +23,6 @@ def test_a_token_goes_with_every_call(address, tmp_path):
         with pytest.raises(PermissionDenied, match="no right 'admin'"):
             client.import_window(tmp_path / "seen", "seen-2")
         window.bulk_evict(2)
-
-
-async def test_a_token_goes_with_every_awaited_call(address, tmp_path):
-    async with AsyncClient(**address, token="writer-token") as client:
-        assert [window.name for window in await client.list_windows()] == ["seen"]
-        window = client.window("seen")
-        await window.bulk_insert([1], {"value": [1.0]}, keys=["a"])
-        assert await client.export_window("seen", tmp_path / "seen") > 0
-        async for answers in window.watch(key="a"):
-            assert answers[0].entries == 1
-            break
-        with pytest.raises(PermissionDenied, match="no right 'admin'"):
-            await client.import_window(tmp_path / "seen", "seen-2")
-        await window.bulk_evict(2)
 
 
 @pytest.mark.parametrize("token", [None, "wrong", "late-token"])

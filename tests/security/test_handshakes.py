@@ -38,12 +38,9 @@ def files(tmp_path_factory):
 def half(port, count, address="127.0.0.1", sent=b""):
     """So many connections of one address whose handshakes do not go on."""
     with contextlib.ExitStack() as stack:
-        made = []
-        for _ in range(count):
-            made.append(
-                stack.enter_context(socket.create_connection(("127.0.0.1", port), 120, source_address=(address, 0)))
-            )
-            made[-1].sendall(sent)
+        made = [socket.create_connection(("127.0.0.1", port), 120, (address, 0)) for _ in range(count)]
+        for each in made:
+            stack.enter_context(each).sendall(sent)
         yield made
 
 
@@ -116,17 +113,6 @@ def test_the_oldest_of_an_address_gives_way(files):
         assert not is_closed(other)
 
 
-def test_the_address_with_most_of_them_gives_way(files):
-    tls, ca = files
-    with contextlib.ExitStack() as stack:
-        running = stack.enter_context(running_service(**tls, max_connections=4))
-        (other,) = stack.enter_context(half(running.rest_port, 1, "127.0.0.2"))
-        many = stack.enter_context(half(running.rest_port, 3, "127.0.0.3"))
-        assert https(running, ca).get("/v1/windows").status_code == 200
-        wait_until(lambda: is_closed(many[0]))
-        assert not any(map(is_closed, [other, *many[1:]]))
-
-
 def test_who_goes_or_speaks_no_tls_is_counted_no_more(files, monkeypatch):
     (tls, ca), left, leave = files, [], Connections.leave
     monkeypatch.setattr(Connections, "leave", lambda *of: (left.append(of), leave(*of)))
@@ -160,6 +146,20 @@ def test_they_do_not_hold_up_the_end(files):
         assert all(map(is_closed, made))
 
 
+@pytest.fixture
+def waiting(monkeypatch):
+    """The turns that handshakes wait for, and are not given."""
+    found = []
+
+    def goes_on(self, name, cost_s):
+        assert (name, cost_s) == ("127.0.0.1", handshake.SHAKING_S)
+        found.append(asyncio.get_running_loop().create_future())
+        return found[-1]
+
+    monkeypatch.setattr(Turns, "goes_on", goes_on)
+    return found
+
+
 def hello(ca):
     """The first message of a client."""
     come, to_go = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -169,17 +169,9 @@ def hello(ca):
     return to_go.read()
 
 
-def test_a_handshake_waits_for_its_turn(files, monkeypatch):
+def test_a_handshake_waits_for_its_turn(files, waiting, monkeypatch):
     """All that came at once had their handshakes in one iteration of the loop."""
-    waiting = []
-
-    def goes_on(self, name, cost_s):
-        assert (name, cost_s) == ("127.0.0.1", handshake.SHAKING_S)
-        waiting.append(asyncio.get_running_loop().create_future())
-        return waiting[-1]
-
     with running_service(**files[0], max_connections=3) as running:
-        monkeypatch.setattr(Turns, "goes_on", goes_on)
         first = hello(files[1])
         with half(running.rest_port, 2, sent=first[:9]) as (stays, goes):
             wait_until(lambda: len(waiting) == 2)
@@ -226,24 +218,19 @@ def test_one_for_monitors_has_less_time(files, monkeypatch):
 
 
 @pytest.mark.parametrize("ends", ["a newer one", "the service"])
-def test_one_that_ends_while_it_waits_for_its_turn(files, ends, monkeypatch, caplog):
-    waiting = []
-
-    def goes_on(self, name, cost_s):
-        waiting.append(asyncio.get_running_loop().create_future())
-        return waiting[-1]
-
-    with running_service(**files[0], max_connections_per_address=1) as running:
-        monkeypatch.setattr(Turns, "goes_on", goes_on)
-        with half(running.rest_port, 1, sent=hello(files[1])) as (old,):
-            wait_until(lambda: waiting)
-            monkeypatch.undo()
-            if ends == "the service":
-                running.stop()
-            else:
-                assert https(running, files[1]).get("/v1/windows").status_code == 200
-                running.on_loop(lambda: waiting[0].cancelled() or waiting[0].set_result(None))
-            wait_until(lambda: is_closed(old))
+def test_one_that_ends_while_it_waits_for_its_turn(files, ends, waiting, monkeypatch, caplog):
+    with (
+        running_service(**files[0], max_connections_per_address=1) as running,
+        half(running.rest_port, 1, sent=hello(files[1])) as (old,),
+    ):
+        wait_until(lambda: waiting)
+        monkeypatch.undo()
+        if ends == "the service":
+            running.stop()
+        else:
+            assert https(running, files[1]).get("/v1/windows").status_code == 200
+            running.on_loop(lambda: waiting[0].cancelled() or waiting[0].set_result(None))
+        wait_until(lambda: is_closed(old))
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 

@@ -153,28 +153,25 @@ def test_a_million_keys_with_sketches(small, stub):
 def test_collects(tmp_path):
     """A service of its own: the limit counts holes in the heap, and one that was full before has some."""
     with limited(tmp_path) as small:
-        check_collects(small, small.stub())
+        stub = small.stub()
+        create(stub, "lists", aggregates={"all": pb.AggregateSpec(function="collect")}, durability="memory")
+        count = 200_000
 
+        def insert(at):
+            return stub.BulkInsert(bulk("lists", np.arange(at * count, (at + 1) * count), np.zeros(count))).inserted
 
-def check_collects(small, stub):
-    create(stub, "lists", aggregates={"all": pb.AggregateSpec(function="collect")}, durability="memory")
-    count = 200_000
+        taken = until_refused(insert, 100, "SASH_MEMORY_BYTES")
 
-    def insert(at):
-        return stub.BulkInsert(bulk("lists", np.arange(at * count, (at + 1) * count), np.zeros(count))).inserted
+        def ask(_):
+            answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=240, trust_env=False, verify=False)
+            return answer.status_code if answer.status_code == 200 else problem(answer)["reason"]
 
-    taken = until_refused(insert, 100, "SASH_MEMORY_BYTES")
-
-    def ask(_):
-        answer = httpx.get(f"{small.rest_url}/v1/windows/lists/query", timeout=240, trust_env=False, verify=False)
-        return answer.status_code if answer.status_code == 200 else problem(answer)["reason"]
-
-    trailing = small.http().get("/v1/windows/lists/query", params={"lookback": "100"}).json()
-    assert trailing["answers"][0]["entries"] == 100
-    with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(ask, range(8)))
-    assert found <= {200, "TOO_LARGE", "RESOURCE_EXHAUSTED"}
-    assert entries(stub, "lists") == taken > 0
+        trailing = small.http().get("/v1/windows/lists/query", params={"lookback": "100"}).json()
+        assert trailing["answers"][0]["entries"] == 100
+        with ThreadPoolExecutor(8) as pool:
+            found = set(pool.map(ask, range(8)))
+        assert found <= {200, "TOO_LARGE", "RESOURCE_EXHAUSTED"}
+        assert entries(stub, "lists") == taken > 0
 
 
 COLUMNS = [f"a{i}" for i in range(5)]

@@ -1,5 +1,7 @@
 """What a caller learns about windows that it may not see, and what it may use."""
 
+import pytest
+
 from sash.rest.lines import PART_ENTRIES
 from sash_client import Client
 from sash_engine.clock import ManualClock
@@ -36,30 +38,36 @@ def test_a_refused_deletion_names_no_window_that_the_caller_may_not_see(service)
     assert http.delete("/v1/windows/seen-source", headers=bearer("owner")).status_code == 200
 
 
-def test_a_bulk_beyond_a_quota_is_paid_for_afterwards(tmp_path):
+@pytest.fixture
+def sent(tmp_path):
+    """Sends lines with a quota of a hundred entries a second, on a clock that stands still."""
+    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin", "entries_per_s": 100}})
+    headers = {**bearer("root"), "content-type": "application/x-ndjson"}
+    with running_service(ManualClock(), tokens=tokens) as running:
+        http = running.http()
+        http.headers.update(bearer("root"))
+        http.post("/v1/windows", json={"name": "w", **SPEC}).raise_for_status()
+
+        def send(count):
+            lines = b"".join(b'{"time": %d, "key": "a", "value": 1}\n' % time for time in range(count))
+            return http.post("/v1/windows/w/bulk-insert", content=lines, headers=headers)
+
+        send.entries = lambda: http.get("/v1/windows/w").json()["entries"]
+        yield send
+
+
+def test_a_bulk_beyond_a_quota_is_paid_for_afterwards(sent):
     """One part of NDJSON may have more entries than a second allows; what comes next waits for the mean rate."""
-    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin", "entries_per_s": 100}})
-    lines = b"".join(b'{"time": %d, "key": "a", "value": 1}\n' % time for time in range(5000))
-    headers = {**bearer("root"), "content-type": "application/x-ndjson"}
-    with running_service(ManualClock(), tokens=tokens) as running:
-        http = running.http()
-        http.post("/v1/windows", json={"name": "w", **SPEC}, headers=bearer("root")).raise_for_status()
-        assert http.post("/v1/windows/w/bulk-insert", content=lines, headers=headers).status_code == 200
-        refused = http.post("/v1/windows/w/bulk-insert", content=lines, headers=headers)
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "50")
-        assert refused.json()["applied"]["entries"] == 0
+    assert sent(5000).status_code == 200
+    refused = sent(5000)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "50")
+    assert refused.json()["applied"]["entries"] == 0
 
 
-def test_of_a_long_body_no_second_part_passes_a_quota(tmp_path):
+def test_of_a_long_body_no_second_part_passes_a_quota(sent):
     """It is paid for before it is applied; the refusal says which entries came before."""
-    tokens = write_tokens(tmp_path / "tokens.yaml", {"root": {"role": "admin", "entries_per_s": 100}})
-    lines = b"".join(b'{"time": %d, "key": "a", "value": 1}\n' % time for time in range(3 * PART_ENTRIES))
-    headers = {**bearer("root"), "content-type": "application/x-ndjson"}
-    with running_service(ManualClock(), tokens=tokens) as running:
-        http = running.http()
-        http.post("/v1/windows", json={"name": "w", **SPEC}, headers=bearer("root")).raise_for_status()
-        refused = http.post("/v1/windows/w/bulk-insert", content=lines, headers=headers)
-        applied = refused.json()["applied"]["entries"]
-        assert (refused.status_code, int(refused.headers["retry-after"])) == (429, applied // 100)
-        assert 0 < applied < 2 * PART_ENTRIES
-        assert http.get("/v1/windows/w", headers=bearer("root")).json()["entries"] == applied
+    refused = sent(3 * PART_ENTRIES)
+    applied = refused.json()["applied"]["entries"]
+    assert (refused.status_code, int(refused.headers["retry-after"])) == (429, applied // 100)
+    assert 0 < applied < 2 * PART_ENTRIES
+    assert sent.entries() == applied

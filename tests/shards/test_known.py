@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sash.calls import each
 from sash.plane import Plane
 from sash.shards.files import _merged_header
 from sash_engine.clock import ManualClock
@@ -19,7 +17,7 @@ from sash_engine.windows.batches.batch import Coded
 from sash_engine.windows.questions import AnswersAt, Query
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.known_model import Commands, KnownModel, write
-from tests.support.sharded import in_process, single
+from tests.support.sharded import file_of, in_process, pieces, single
 from tests.support.stored import StorageServer
 from tests.windows.test_known import DOCUMENT
 
@@ -57,15 +55,6 @@ class Live:
             assert await plane.ask("w", question) == [answer]
 
 
-async def file_of(plane: Plane) -> bytes:
-    return b"".join([part async for part in each(await plane.export("w"))])
-
-
-async def pieces(data: bytes) -> AsyncIterator[bytes]:
-    for at in range(0, len(data), 1000):
-        yield data[at : at + 1000]
-
-
 def plane_of(shards: int | None) -> Plane:
     return single(ManualClock()) if shards is None else in_process(shards)
 
@@ -80,7 +69,7 @@ async def test_logged_answers_are_given_again_by_another_number_of_shards(
     await live.check(first)
     for there in (others, shards):
         plane, data = plane_of(there), await file_of(first)
-        await plane.restore(pieces(data))
+        await plane.restore(pieces(data, 1000))
         numbers = {each: {(await each.ask("w", Query(key)))[0].known_at for key in KEYS} for each in (first, plane)}
         assert numbers[plane] == {max(number or 0 for number in numbers[first])}
         await live.check(plane)
@@ -94,7 +83,7 @@ async def test_the_number_goes_on_over_restarts_where_shards_became_one() -> Non
     await first.create(SPEC)
     await live.go_on(first, 60)
     storage = await server.start()
-    window = await storage.restore(pieces(await file_of(first)), None)
+    window = await storage.restore(pieces(await file_of(first), 1000), None)
     counts = window.counts
     assert window.known is not None
     assert window.known.number < counts.inserted + counts.retracted + counts.corrected

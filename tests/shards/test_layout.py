@@ -12,6 +12,7 @@ from sash.settings import load_settings
 from sash.shards.layout import Share, check_single, is_leased, shards_of_store, store_of
 from sash_engine.errors import DataLoss, InvalidArgument
 from tests.support.redis_servers import BINARIES, redis_server
+from tests.support.refused import refused
 from tests.support.servers import running_service
 
 
@@ -37,32 +38,25 @@ def test_a_directory_of_one_shard_stays_one(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="SASH_SHARDS is 4, and the store has 1") as raised:
         shards(tmp_path, wanted=4)
     assert (raised.value.field, raised.value.limit) == ("shards", "1")
-    with pytest.raises(InvalidArgument, match="SASH_PROCESSES is 2, and the store has 1"):
-        shards(tmp_path, 2)
+    refused(shards, tmp_path, 2, match="SASH_PROCESSES is 2, and the store has 1")
 
 
 def test_numbers_that_do_not_fit(tmp_path: Path) -> None:
     shards(tmp_path, wanted=3)
-    with pytest.raises(InvalidArgument, match="SASH_SHARDS is 2, and the store has 3"):
-        shards(tmp_path, wanted=2)
-    with pytest.raises(InvalidArgument, match="SASH_PROCESSES is 4, and the store has 3"):
-        shards(tmp_path, 4)
-    with pytest.raises(InvalidArgument, match="SASH_PROCESSES is 4, and the store has 2"):
-        shards(tmp_path / "new", 4, wanted=2)
+    refused(shards, tmp_path, wanted=2, match="SASH_SHARDS is 2, and the store has 3")
+    refused(shards, tmp_path, 4, match="SASH_PROCESSES is 4, and the store has 3")
+    refused(shards, tmp_path / "new", 4, wanted=2, match="SASH_PROCESSES is 4, and the store has 2")
     assert not (tmp_path / "new").exists()
-    with pytest.raises(InvalidArgument, match="needs a store"):
-        shards("memory", 2)
+    refused(shards, "memory", 2, match="needs a store")
     for wrong in ({"shards": 0}, {"shards": 4097}, {"processes": 0}, {"processes": "many"}):
-        with pytest.raises(InvalidArgument, match=f"SASH_{next(iter(wrong)).upper()}"):
-            load_settings(**wrong)
+        refused(load_settings, **wrong, match=f"SASH_{next(iter(wrong)).upper()}")
     assert load_settings(processes="auto").processes >= 1
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", json.dumps({"shards": "many"}), json.dumps({"shards": 0})])
 def test_a_damaged_number(tmp_path: Path, text: str) -> None:
     (tmp_path / "shards.json").write_text(text)
-    with pytest.raises(DataLoss, match=r"shards\.json does not say how many shards"):
-        shards(tmp_path)
+    refused(shards, tmp_path, error=DataLoss, match=r"shards\.json does not say how many shards")
 
 
 def test_a_directory_whose_number_is_lost_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
@@ -70,8 +64,7 @@ def test_a_directory_whose_number_is_lost_is_not_taken_for_a_new_one(tmp_path: P
         pass
     (tmp_path / "shards.json").unlink()
     for wanted in (None, 2, 3):
-        with pytest.raises(DataLoss, match=r"shards\.json is missing"):
-            shards(tmp_path, wanted=wanted)
+        refused(shards, tmp_path, wanted=wanted, error=DataLoss, match=r"shards\.json is missing")
     (tmp_path / "shards.json").write_text('{"shards": 2}')
     assert shards(tmp_path) == 2
 
@@ -80,16 +73,14 @@ def test_redis_keeps_the_number() -> None:
     with redis_server(BINARIES["valkey"]) as server:
         assert shards(server.url, 2) == 2
         assert shards(server.url, 1, wanted=2) == 2
-        with pytest.raises(InvalidArgument, match="SASH_SHARDS is 4, and the store has 2"):
-            shards(server.url, wanted=4)
+        refused(shards, server.url, wanted=4, match="SASH_SHARDS is 4, and the store has 2")
         with pytest.raises(InvalidArgument, match="set SASH_SHARDS=2"):
             check_single(load_settings(data=server.url))
         with pytest.raises(InvalidArgument, match="set SASH_SHARDS=2"), running_service(data=server.url):
             pass
         with running_service(data=server.url, redis_prefix="single"):
             pass
-        with pytest.raises(InvalidArgument, match="'single' has one shard"):
-            shards(server.url, 2, redis_prefix="single")
+        refused(shards, server.url, 2, redis_prefix="single", match="'single' has one shard")
 
 
 def test_a_prefix_whose_number_is_lost_is_not_taken_for_a_new_one() -> None:
@@ -98,8 +89,7 @@ def test_a_prefix_whose_number_is_lost_is_not_taken_for_a_new_one() -> None:
             pass
         server.ask("DEL", "{sash}:shards")
         for wanted in (2, 3):
-            with pytest.raises(DataLoss, match=r"\{sash\}:shards is missing"):
-                shards(server.url, wanted=wanted)
+            refused(shards, server.url, wanted=wanted, error=DataLoss, match=r"\{sash\}:shards is missing")
         with pytest.raises(DataLoss, match=r"\{sash\}:shards is missing"), running_service(data=server.url):
             pass
         assert server.ask("EXISTS", "{sash}:shards") == 0
@@ -133,8 +123,7 @@ def test_which_shards_a_process_owns() -> None:
         with pytest.raises(InvalidArgument, match="SASH_SHARDS_OWNED needs"):
             is_leased(load_settings(shards_owned="0", **others), 8)
     for wrong in ("", "a", "1-", "-1", "1,,2", "12345"):
-        with pytest.raises(InvalidArgument, match="SASH_SHARDS_OWNED must be numbers of shards"):
-            load_settings(shards_owned=wrong)
+        refused(load_settings, shards_owned=wrong, match="SASH_SHARDS_OWNED must be numbers of shards")
 
 
 def test_a_service_with_shards_keeps_its_windows_over_a_restart(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from sash.calls import each
 from sash.context import CALL, CallContext
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert, Update
 from sash.shards.hosted import HostedShards
@@ -25,7 +25,7 @@ from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 from sash_wire.placement import shard_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
-from tests.support.sharded import ShardedPlane, in_process
+from tests.support.sharded import ShardedPlane, file_of, in_process, pieces, without
 
 SHARDS = 4
 ROWS = [(key, time, 1) for time, key in enumerate(KEYS)]
@@ -38,16 +38,17 @@ async def plane() -> ShardedPlane:
     return made
 
 
-def without(plane: ShardedPlane, shard: int):
-    """Take a shard away; return it."""
-    return plane.shards.hosted.pop(shard)
+@pytest.fixture
+def for_shard_1() -> Iterator[None]:
+    token = CALL.set(CallContext(shard=1))
+    yield
+    CALL.reset(token)
 
 
 async def test_a_write_that_failed_on_one_shard_is_sent_again_and_counts_once(plane: ShardedPlane) -> None:
-    away = without(plane, 2)
-    with pytest.raises(Unavailable, match="applied on 3 of its 4 shards, and not, or perhaps, on 2"):
+    told = "applied on 3 of its 4 shards, and not, or perhaps, on 2"
+    with without(plane, 2), pytest.raises(Unavailable, match=told):
         await plane.write("w", BulkInsert(bulk(ROWS)), Origin("p", 1))
-    plane.shards.hosted[2] = away
     result = await plane.write("w", BulkInsert(bulk(ROWS)), Origin("p", 1))
     assert not result.already_applied
     assert (await plane.write("w", BulkInsert(bulk(ROWS)), Origin("p", 1))).already_applied
@@ -56,7 +57,7 @@ async def test_a_write_that_failed_on_one_shard_is_sent_again_and_counts_once(pl
 
 async def test_other_keys_are_served_while_a_shard_is_away(plane: ShardedPlane) -> None:
     await plane.write("w", BulkInsert(bulk(ROWS)))
-    without(plane, 2)
+    plane.shards.hosted.pop(2)
     for key in KEYS:
         if shard_of("w", key, SHARDS) == 2:
             with pytest.raises(Unavailable, match="shard 2") as raised:
@@ -92,33 +93,27 @@ async def test_a_gap_in_numbers_is_noticed_on_every_shard(plane: ShardedPlane) -
     assert (await plane.window("w")).counts.inserted == 1
 
 
-async def test_a_call_for_one_shard_has_keys_of_that_shard_only(plane: ShardedPlane) -> None:
+async def test_a_call_for_one_shard_has_keys_of_that_shard_only(plane: ShardedPlane, for_shard_1: None) -> None:
     mine = [row for row in ROWS if shard_of("w", row[0], SHARDS) == 1]
-    token = CALL.set(CallContext(shard=1))
-    try:
-        assert (await plane.write("w", BulkInsert(bulk(mine)), Origin("p", 1))).inserted == len(mine)
-        assert (await plane.write("w", Insert(1, {"v": 1}, mine[0][0]), Origin("p", 2))).inserted == 1
-        for call in (
-            plane.write("w", BulkInsert(bulk(ROWS))),
-            plane.ask("w", Query(keys=KEYS)),
-            *(plane.write("w", Insert(1, {"v": 1}, key)) for key in KEYS if shard_of("w", key, SHARDS) != 1),
-        ):
-            with pytest.raises(InvalidArgument, match="shard 1"):
-                await call
-        without(plane, 1)
-        plane.shards._elsewhere = lambda shard: pytest.fail("forwarded")
-        with pytest.raises(Unavailable, match="not here"):
-            await plane.write("w", BulkInsert(bulk(mine)))
-    finally:
-        CALL.reset(token)
+    assert (await plane.write("w", BulkInsert(bulk(mine)), Origin("p", 1))).inserted == len(mine)
+    assert (await plane.write("w", Insert(1, {"v": 1}, mine[0][0]), Origin("p", 2))).inserted == 1
+    for call in (
+        plane.write("w", BulkInsert(bulk(ROWS))),
+        plane.ask("w", Query(keys=KEYS)),
+        *(plane.write("w", Insert(1, {"v": 1}, key)) for key in KEYS if shard_of("w", key, SHARDS) != 1),
+    ):
+        with pytest.raises(InvalidArgument, match="shard 1"):
+            await call
+    plane.shards.hosted.pop(1)
+    plane.shards._elsewhere = lambda shard: pytest.fail("forwarded")
+    with pytest.raises(Unavailable, match="not here"):
+        await plane.write("w", BulkInsert(bulk(mine)))
 
 
 async def test_a_window_exists_on_all_shards_or_on_none() -> None:
     plane = in_process(SHARDS)
-    away = without(plane, 3)
-    with pytest.raises(Unavailable):
+    with without(plane, 3), pytest.raises(Unavailable):
         await plane.create(spec())
-    plane.shards.hosted[3] = away
     for shard in range(SHARDS):
         assert await plane.shards.plane(shard).windows() == []
     assert (await plane.create(spec()))[1]
@@ -193,11 +188,7 @@ async def test_questions_are_answered_while_an_aggregate_is_added() -> None:
 
 async def test_a_damaged_file_makes_no_window(plane: ShardedPlane) -> None:
     await plane.write("w", BulkInsert(bulk(ROWS)))
-    data = b"".join([part async for part in each(await plane.export("w"))])
-
-    async def pieces(data: bytes):
-        yield data
-
+    data = await file_of(plane)
     for cut in range(0, len(data), 37):
         with pytest.raises(InvalidArgument):
             await plane.restore(pieces(data[:cut]), "copy")
@@ -208,10 +199,7 @@ async def test_a_damaged_file_makes_no_window(plane: ShardedPlane) -> None:
 
 async def test_a_file_that_home_refuses_leaves_nothing(plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     await plane.write("w", BulkInsert(bulk(ROWS)))
-    data = b"".join([part async for part in each(await plane.export("w"))])
-
-    async def pieces():
-        yield data
+    data = await file_of(plane)
 
     async def refuse(parts, name):
         async for _ in parts:
@@ -219,14 +207,14 @@ async def test_a_file_that_home_refuses_leaves_nothing(plane: ShardedPlane, monk
         raise ResourceExhausted("full")
 
     with pytest.raises(AlreadyExists):
-        await plane.restore(pieces())
+        await plane.restore(pieces(data))
     with monkeypatch.context() as patch:
         patch.setattr(plane.shards.hosted[0].local, "restore", refuse)
         with pytest.raises(ResourceExhausted):
-            await plane.restore(pieces(), "copy")
+            await plane.restore(pieces(data), "copy")
     for shard in range(SHARDS):
         assert len(await plane.shards.plane(shard).windows()) == 1
-    assert (await plane.restore(pieces(), "copy")).entries == len(ROWS)
+    assert (await plane.restore(pieces(data), "copy")).entries == len(ROWS)
 
 
 KEY_OF = {shard_of("w", key, SHARDS): key for key in KEYS}
@@ -287,15 +275,12 @@ async def test_a_change_that_cannot_be_described_afterwards_is_not_called_none(
     async def away(name: str) -> Any:
         raise why
 
-    async def parts():
-        yield data
-
-    data = b"".join([part async for part in each(await plane.export("w"))])
+    data = await file_of(plane)
     aggregates = {"min": {"function": "min", "field": "v"}}
     for name, change in [
         ("new", lambda: plane.create(spec(name="new"))),
         ("w", lambda: plane.add_aggregates("w", aggregates)),
-        ("copy", lambda: plane.restore(parts(), "copy")),
+        ("copy", lambda: plane.restore(pieces(data), "copy")),
     ]:
         plane.deployment.window = away
         with pytest.raises(Unavailable, match="cannot be described now") as raised:
@@ -321,18 +306,14 @@ async def test_a_process_without_shards_learns_the_windows_from_others(plane: Sh
 
 
 async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -> None:
-    away = without(plane, 2)
     aggregates = {"min": {"function": "min", "field": "v"}}
-    with pytest.raises(Unavailable, match="shard 2") as raised:
+    with without(plane, 2), pytest.raises(Unavailable, match="shard 2") as raised:
         await plane.add_aggregates("w", aggregates)
     assert not raised.value.unchanged, "home has them"
-    plane.shards.hosted[2] = away
     assert "min" in (await plane.add_aggregates("w", aggregates)).spec.aggregates
 
 
-async def test_a_write_that_every_shard_would_refuse_uses_no_number_on_any() -> None:
-    plane = in_process(SHARDS)
-    await plane.create(spec())
+async def test_a_write_that_every_shard_would_refuse_uses_no_number_on_any(plane: ShardedPlane) -> None:
     with pytest.raises(InvalidArgument):
         await plane.write("w", Insert(1, {"v": "x"}, KEY_OF[1]), Origin("p", 1))
     assert not (await plane.write("w", Insert(1, {"v": 1}, KEY_OF[2]), Origin("p", 1))).already_applied
@@ -342,10 +323,8 @@ async def test_a_command_for_all_keys_and_one_without_rows(plane: ShardedPlane) 
     assert (await plane.write("w", BulkInsert(bulk([])))).inserted == 0
     await plane.write("w", BulkInsert(bulk(ROWS)))
     token = CALL.set(CallContext(shard=1))
-    try:
-        there = await plane.write("w", BulkEvict(10**6))
-    finally:
-        CALL.reset(token)
+    there = await plane.write("w", BulkEvict(10**6))
+    CALL.reset(token)
     of_all = await plane.write("w", BulkEvict(10**6))
     assert 0 < there.evicted < len(ROWS)
     assert there.evicted + of_all.evicted == len(ROWS)

@@ -33,7 +33,7 @@ from sash_engine.errors import (
 from sash_engine.windows.batches.batch import Batch, Coded, Origin, untimed
 from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Limit, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
-from tests.support.sharded import Turns, hosts, in_process, single
+from tests.support.sharded import Turns, file_of, hosts, in_process, pieces, single
 
 KEYS = [f"k{i}" for i in range(8)]
 AGGREGATES = {
@@ -220,23 +220,15 @@ class Pair:
     async def export(self) -> None:
         """Move the window through a file of each into the other."""
 
-        async def file(plane: Any) -> bytes:
-            return b"".join([part async for part in each(await plane.export("w"))])
-
         files = []
         for plane in self.planes:
             try:
-                files.append(await file(plane))
+                files.append(await file_of(plane))
             except NotFound:
                 return
         for plane, data in zip(self.planes, reversed(files), strict=True):
             await plane.delete("w")
-
-            async def pieces(data: bytes = data) -> Any:
-                for at in range(0, len(data), 100):
-                    yield data[at : at + 100]
-
-            await plane.restore(pieces())
+            await plane.restore(pieces(data, 100))
 
     async def delete(self) -> None:
         await self.both(lambda plane: plane.delete("w"))

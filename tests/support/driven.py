@@ -21,6 +21,7 @@ from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
 
 WAIT_S = 120
+FOREVER_S = 3600.0
 SPEC = pb.WindowSpec(name="w", time_unit="us", fields={"value": "float64"})
 
 

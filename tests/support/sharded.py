@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from sash.calls import each
 from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.loop_time import LoopTime
@@ -47,6 +49,25 @@ def in_process(count: int, clock: Clock | None = None) -> ShardedPlane:
         storage = Storage(catalogue, clock)
         shards.hosted[shard] = HostedShard.of(storage, plane.held)
     return plane
+
+
+@contextlib.contextmanager
+def without(plane: ShardedPlane, shard: int) -> Iterator[HostedShard]:
+    """A shard is away inside the `with` block."""
+    away = plane.shards.hosted.pop(shard)
+    yield away
+    plane.shards.hosted[shard] = away
+
+
+async def file_of(windows: Any, name: str = "w") -> bytes:
+    """The export of a window, of a plane or a shard."""
+    return b"".join([part async for part in each(await windows.export(name))])
+
+
+async def pieces(data: bytes, size: int = sys.maxsize) -> AsyncIterator[bytes]:
+    """An export as it comes, in pieces."""
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
 
 
 @contextlib.asynccontextmanager

@@ -16,10 +16,12 @@ import numpy as np
 
 from sash.durability import formats as values
 from sash.durability.catalogue import Catalogue
+from sash.durability.records.commands import Write
 from sash.durability.storage import Storage
 from sash.durability.tier import ColdTier
 from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.clock import ManualClock
+from sash_engine.errors import OutOfRoom
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
@@ -46,6 +48,7 @@ class Choosy(Faulty):
         fault: "before" or "after" it took place it fails; or the tier is "dead before" or "dead after" it, for good.
         hold_reads: reads of keys that begin so wait for `read_gate`.
         reading: set while one waits there.
+        full: there is no room for anything, as far as those are told who ask.
     """
 
     def __init__(self, tier: ColdTier) -> None:
@@ -56,6 +59,12 @@ class Choosy(Faulty):
         self.hold_reads: bytes | None = None
         self.read_gate = threading.Event()
         self.reading = threading.Event()
+        self.full = False
+
+    def check_room(self, size: int, reserve: float = 0.0) -> None:
+        if self.full:
+            raise OutOfRoom("as told", field="data", limit="the disk")
+        super().check_room(size, reserve)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if self.hold_reads is not None and any(key.startswith(self.hold_reads) for key in keys):
@@ -127,6 +136,11 @@ class StorageServer:
         """Wait until all background work is done."""
         await self.storage.store.session.journal.drained()
 
+    async def spilled(self) -> None:
+        """Wait until all background work is done, and let go of what the cache has no room for."""
+        await self.settled()
+        self.storage.trim()
+
     @property
     def left(self) -> set[bytes]:
         """Keys of the values of windows, and of the journal's groups."""
@@ -161,6 +175,16 @@ def batch(pairs: Sequence[tuple[str, int]], first_value: int) -> Batch:
         {"value": np.arange(first_value, first_value + len(pairs))},
         Coded.of([key for key, _ in pairs]),
     )
+
+
+async def write_both(storage: Storage, name: str, models: Iterable[Window], *commands: Any) -> Any:
+    """Do commands to a stored window, and to models of it; return what became of the last one."""
+    result = None
+    for command in commands:
+        result = await storage.write(name, command)
+        for model in models:
+            Write(command, 0).apply(model)
+    return result
 
 
 def same(window: Window, model: Window) -> None:

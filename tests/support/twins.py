@@ -12,24 +12,25 @@ from sash_engine.windows.batches.batch import Batch, Coded, untimed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.shelf import Shelf
+from tests.support.windows import functions
 
 SECOND = 10**9
 KEYS = list("abcdef")
 
 FIELDS = {"n": "int64", "x": "float64", "word": "string", "flag": "bool"}
-AGGREGATES = {
-    "all": {"function": "collect", "field": "n"},
-    "words": {"function": "collect", "field": "word"},
-    "count": {"function": "count"},
-    "sum": {"function": "sum", "field": "n"},
-    "mean": {"function": "mean", "field": "x"},
-    "last_flag": {"function": "last", "field": "flag"},
-    "longest": {"function": "max", "field": "word"},
-    "when": {"function": "arg_max", "field": "n", "returns": "word"},
-    "distinct": {"function": "distinct_count", "field": "word"},
-    "half": {"function": "quantile", "field": "x"},
-    "often": {"function": "frequent_items", "field": "word"},
-}
+AGGREGATES = functions(
+    all="collect n",
+    words="collect word",
+    count="count",
+    sum="sum n",
+    mean="mean x",
+    last_flag="last flag",
+    longest="max word",
+    when={"function": "arg_max", "field": "n", "returns": "word"},
+    distinct="distinct_count word",
+    half="quantile x",
+    often="frequent_items word",
+)
 MORE = {"least": {"function": "min", "field": "n"}, "spread": {"function": "range", "field": "x"}}
 
 SPECS = {

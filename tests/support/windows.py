@@ -6,18 +6,22 @@ from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
+
+def functions(**each):
+    """The aggregates of a spec: `n="count"`, `sum="sum v"` of a field; or as a spec has them."""
+    return {name: _aggregate(*of.split()) if isinstance(of, str) else of for name, of in each.items()}
+
+
+def _aggregate(function, field=None):
+    return {"function": function} | ({"field": field} if field else {})
+
+
 SECOND = 10**9
 BASE = {
     "name": "w",
     "time_unit": "none",
     "fields": {"value": "int64"},
-    "aggregates": {
-        "n": {"function": "count"},
-        "all": {"function": "collect"},
-        "sum": {"function": "sum"},
-        "last": {"function": "last"},
-        "max": {"function": "max"},
-    },
+    "aggregates": functions(n="count", all="collect", sum="sum", last="last", max="max"),
 }
 
 

@@ -3,17 +3,10 @@
 import pytest
 
 from tests.support.playing import a_page, at, create, expect
-from tests.support.servers import running_service
 
 COUNT = {"n": {"function": "count"}}
 # 404: the page may ask for the window that it has just deleted.
 REFUSED = ("400 (Bad Request)", "404 (Not Found)", "409 (Conflict)", "429")
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.fixture

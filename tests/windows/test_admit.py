@@ -24,6 +24,7 @@ from sash_engine.windows.writing.runs import Candidates
 from tests.support.admit_model import ANSWERS, OF_NULLABLE, decide
 from tests.support.profile import THOROUGH
 from tests.support.refused import refusal, refused
+from tests.support.windows import functions
 
 PARTS = ("tenant", "user")
 KEYS = ["a|x", "a|y", "b|x"]
@@ -33,12 +34,7 @@ SPEC: dict[str, Any] = {
     "keys": list(PARTS),
     "time_unit": "s",
     "fields": {"value": "int64", "id": "int64"},
-    "aggregates": {
-        "n": {"function": "count"},
-        "sum": {"function": "sum", "field": "value"},
-        "max": {"function": "max", "field": "value"},
-        "min": {"function": "min", "field": "value"},
-    },
+    "aggregates": functions(n="count", sum="sum value", max="max value", min="min value"),
 }
 IDENTITY: dict[str, Any] = {"identity": "id"}
 AGED: dict[str, Any] = {"slide": {"max_age": f"{AGE}s"}}

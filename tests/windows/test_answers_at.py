@@ -21,16 +21,11 @@ from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
 from tests.support.refused import refusal, refused
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
+from tests.support.windows import functions, keyed
 
-SOME = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "spread": {"function": "stddev", "field": "v"},
-    "most": {"function": "max", "field": "v"},
-    "users": {"function": "distinct_count", "field": "i"},
-    "all": {"function": "collect", "field": "v"},
-    "last": {"function": "last", "field": "s"},
-}
+SOME = functions(
+    n="count", sum="sum v", spread="stddev v", most="max v", users="distinct_count i", all="collect v", last="last s"
+)
 KINDS = {
     "keys": {"keyed": True},
     "parts": {"keys": ["part", "other"]},
@@ -110,9 +105,14 @@ lookbacks_of = st.lists(st.sampled_from([1, 5, 17, 40, 1000]), max_size=3, uniqu
 
 @pytest.mark.parametrize("kind", list(KINDS))
 @a_share_of_examples(25)
-@given(rows=st.one_of(rows_of, few_keys), asked=asked_of, lookbacks=lookbacks_of)
-def test_a_row_is_what_a_query_answers(kind, rows, asked, lookbacks):
-    check(window_of(spec_of(kind), rows), asked, lookbacks)
+@given(
+    rows=st.one_of(rows_of, few_keys),
+    asked=asked_of,
+    lookbacks=lookbacks_of,
+    names=st.lists(st.sampled_from(["n", "sum", "most", "users"]), max_size=2),
+)
+def test_a_row_is_what_a_query_answers(kind, rows, asked, lookbacks, names):
+    check(window_of(spec_of(kind), rows), asked, lookbacks, names)
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -121,12 +121,6 @@ def test_a_row_is_what_a_query_answers(kind, rows, asked, lookbacks):
 def test_every_aggregate(part, rows, asked, lookbacks):
     some = dict(list(every_aggregate().items())[part::8])
     check(window_of(spec_of("keys", some), rows), asked[:9], lookbacks)
-
-
-@a_share_of_examples(25)
-@given(rows=few_keys, asked=asked_of, lookbacks=lookbacks_of, names=st.lists(st.sampled_from(list(SOME)), min_size=1))
-def test_named_aggregates(rows, asked, lookbacks, names):
-    check(window_of(spec_of("keys"), rows), asked, lookbacks, names)
 
 
 @pytest.mark.parametrize("kind", ["keys", "panes", "by age"])
@@ -185,12 +179,6 @@ def test_conditions_leave_pairs_without_entries():
     assert found.aggregates["all"].tolist()[1] == []
 
 
-def test_no_pairs():
-    (found,) = window_of(spec_of("keys"), [(1, 1, 1)]).answers_at(np.empty(0, np.int64), [], [5])
-    assert len(found.entries) == 0
-    assert all(len(column) == 0 for column in found.aggregates.values())
-
-
 @pytest.mark.parametrize("kind", ["no keys", "keys"])
 @pytest.mark.parametrize("rows", [3, 8, 16, 21, 40])
 @pytest.mark.parametrize("left", [0, 3])
@@ -221,15 +209,6 @@ def test_rows_that_left_are_not_counted():
     check(window, asked, [5, 20, 45, 100])
 
 
-def test_stale_blocks_are_folded_first():
-    spec = spec_of("no keys", {"sum": SOME["sum"]}, identity="i")
-    window = window_of(spec, [(0, i, i) for i in range(60)])
-    window.query()
-    window.retract(Batch.of(spec, [25, 33], {"i": [25, 33]}))
-    (found,) = window.answers_at(np.array([55]), None, [50])
-    assert found.aggregates["sum"][0] == window.past.query(Query(lookbacks=[50], as_of=55))[0].aggregates["sum"]
-
-
 def test_an_open_block_is_folded_as_it_grew():
     window = window_of(spec_of("no keys", {"sum": SOME["sum"]}), [], block=256)
     random = np.random.default_rng(1)
@@ -243,28 +222,13 @@ def test_an_open_block_is_folded_as_it_grew():
     assert differs, "or this test shows nothing"
 
 
-def test_a_view_has_nothing_of_the_moment_before_it():
-    window = window_of(spec_of("keys", {"n": SOME["n"], "sum": SOME["sum"]}), [(1, i, i) for i in range(60)])
-    document = {"name": "view", "of": "w", "slide": {"max_age": 20}, "aggregates": {"n": SOME["n"]}}
-    view = window.derive(completed(WindowSpec.parse(document), window.spec))
-    check(view, [(1, 59), (1, 45), (1, 39), (1, 40)], [1000, 5])
-
-
 def test_on_wall_time_entries_leave_before_a_question():
-    clock = ManualClock()
-    spec = WindowSpec.parse(
-        {
-            "name": "w",
-            "keyed": True,
-            "aggregates": {"n": {"function": "count"}},
-            "slide": {"max_age": "10s", "clock": "wall"},
-        }
-    )
-    window = Window(spec, clock=clock)
-    now = clock.now_ns() // 1000
-    window.bulk_insert(Batch.of(spec, [now, now], {"value": [1.0, 2.0]}, ["a", "b"]))
+    clock = ManualClock(1000 * 10**9)
+    window = keyed(clock=clock, time_unit="s", slide={"max_age": "10s", "clock": "wall"})
+    for key in "ab":
+        window.insert(1000, {"value": 1}, key)
     clock.advance(60 * 10**9)
-    (found,) = window.answers_at(np.array([now, now]), ["a", "b"])
+    (found,) = window.answers_at(np.array([1000, 1000]), ["a", "b"])
     assert found.entries.tolist() == [0, 0]
 
 
@@ -279,12 +243,9 @@ def test_a_hot_key_of_many_blocks():
     check(window, [(0, int(time)) for time in random.integers(2900, 3300, 50)], [3, 100, 400])
 
 
-DISTINCT = {
-    "few": {"function": "distinct_count", "field": "i", "lg_k": 4},
-    "users": {"function": "distinct_count", "field": "s"},
-    "sum": {"function": "sum", "field": "i"},
-    "most": {"function": "max", "field": "v"},
-}
+DISTINCT = functions(
+    few={"function": "distinct_count", "field": "i", "lg_k": 4}, users="distinct_count s", sum="sum i", most="max v"
+)
 
 
 @pytest.fixture
@@ -370,17 +331,18 @@ def test_refused(kind, times, keys, field):
     assert refused(window_of(spec_of(kind), []).answers_at, np.array(times, np.int64), keys, [1]).field == field
 
 
-def test_too_many_are_refused(monkeypatch):
-    monkeypatch.setattr(costs, "MAX_PAIR_ANSWERS", 5)
-    window = window_of(spec_of("no keys"), [(0, 1, 1)])
-    window.answers_at(np.zeros(5, np.int64))
-    assert refusal(window.answers_at, np.zeros(3, np.int64), None, [1, 2]) == ("times", "5 answers")
-
-
-def test_too_many_values_are_refused(monkeypatch):
-    monkeypatch.setattr(costs, "MAX_VALUES", 20)
+@pytest.mark.parametrize(
+    ("name", "most", "times", "lookbacks", "told"),
+    [
+        ("MAX_PAIR_ANSWERS", 5, np.zeros(3, np.int64), [1, 2], ("times", "5 answers")),
+        ("MAX_VALUES", 20, np.full(2, 20), [100], ("keys", "20 values")),
+    ],
+)
+def test_too_much_is_refused(name, most, times, lookbacks, told, monkeypatch):
+    monkeypatch.setattr(costs, name, most)
     window = window_of(spec_of("no keys"), [(0, i, i) for i in range(15)])
-    assert refused(window.answers_at, np.full(2, 20), None, [100]).limit == "20 values"
+    window.answers_at(times[:1], None, lookbacks)
+    assert refusal(window.answers_at, times, None, lookbacks) == told
 
 
 def test_the_times_at_both_ends():

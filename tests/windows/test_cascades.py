@@ -15,13 +15,9 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.refused import refused
 from tests.support.twins import a_share_of_examples
+from tests.support.windows import functions
 
-AGGREGATES = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "low": {"function": "min", "field": "v"},
-    "tops": {"function": "max_count", "field": "v"},
-}
+AGGREGATES = functions(n="count", sum="sum v", low="min v", tops="max_count v")
 SOURCE = {
     "name": "requests",
     "time_unit": "s",
@@ -136,8 +132,7 @@ def test_each_window_is_as_if_it_were_written_to_by_itself(source, writes):
             try:
                 expected = plain.bulk_insert(batch_of(plain.spec, rows))
             except SashError:
-                with pytest.raises(SashError):
-                    write(window, kind, rows)
+                refused(write, window, kind, rows, error=SashError)
                 continue  # nothing reaches anybody
             assert write(window, kind, rows) == expected
             latest = clock.now_ns() // 10**9 + 50 if window.spec.order.ahead else 2**62
@@ -194,18 +189,6 @@ def test_partials_reach_cascades_as_partials():
     window.check_invariants()
 
 
-def test_late_entries_reach_the_coarser_window():
-    window = tree_of("entries of a while")
-    window.insert(100, {"w": "", "v": 1}, "a")
-    result = window.insert(70, {"w": "", "v": 2}, "a")
-    assert (result.inserted, result.late) == (0, 1)
-    result = window.insert(30, {"w": "", "v": 3}, "a")
-    assert result.late == 1
-    present = {each.spec.name: each.counts.present for each in window.derived.fed}
-    assert present == {"minutes": 2, "hours": 3, "others": 3}
-    assert window.find("minutes").counts.late == 1
-
-
 def test_what_a_cascade_cannot_take_changes_nothing():
     window = tree_of("entries", max_keys=2)
     window.find("hours")._writer._max_keys = 1
@@ -226,8 +209,7 @@ def test_what_a_cascade_cannot_take_changes_nothing():
 def test_a_window_that_feeds_others_is_dropped_after_them():
     window = tree_of()
     window.insert(1, {"w": "", "v": 1}, "a")
-    with pytest.raises(FailedPrecondition, match="'minutes' feeds another window"):
-        window.drop("minutes")
+    refused(window.drop, "minutes", error=FailedPrecondition, match="'minutes' feeds another window")
     others = window.find("others")
     window.drop("others")
     assert [len(each.keys) for each in (others, *(rollup.window for rollup in others.derived.rollups))] == [0, 0]
@@ -262,8 +244,7 @@ def test_a_window_that_cannot_feed_another_is_refused(case):
     theirs, mine, field = UNFIT[case]
     window = Window(WindowSpec.parse({**SOURCE, **theirs}))
     assert refused(window.derive, WindowSpec.parse({**MINUTES, **mine})).field == field
-    with pytest.raises(NotFound):
-        window.derive(WindowSpec.parse(HOURS))
+    refused(window.derive, WindowSpec.parse(HOURS), error=NotFound)
     assert not window.derived.fed
 
 

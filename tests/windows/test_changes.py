@@ -1,5 +1,7 @@
 """Retractions and corrections of single entries, against the fold over a list."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +15,9 @@ from sash_engine.windows.batches.batch import UNKNOWN_TIME, Batch, Coded, Partia
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import changes
+from tests.support.model import slow_window
 from tests.support.refused import refusal, refused
+from tests.support.windows import functions
 
 KEYS = ["a", "b"]
 SPEC = {
@@ -21,11 +25,7 @@ SPEC = {
     "keyed": True,
     "time_unit": "none",
     "fields": {"id": "string", "value": "int64"},
-    "aggregates": {
-        "n": {"function": "count"},
-        "all": {"function": "collect", "field": "value"},
-        "min": {"function": "min", "field": "value"},
-    },
+    "aggregates": functions(n="count", all="collect value", min="min value"),
     "identity": "id",
 }
 
@@ -44,101 +44,68 @@ def rows(entries, values=None):
 
 
 # Few identities, so that entries of one time share them, and many names name nothing.
-entry = st.tuples(st.sampled_from(KEYS), st.integers(0, 9), st.sampled_from("xyz"))
-some = st.lists(entry, max_size=30)
-steps = st.tuples(st.sampled_from(["insert", "insert", "retract", "update"]), some)
-
-
-@given(st.lists(steps, max_size=12), st.sampled_from([None, 7]), st.sampled_from([1, 2, 4, 1024]), st.booleans())
-def test_any_history_equals_the_fold(history, max_count, block, identity_first):
-    fields = SPEC["fields"] if identity_first else {"value": "int64", "id": "string"}
-    w = window(block, slide={} if max_count is None else {"max_count": max_count}, fields=fields)
-    held = {key: [] for key in KEYS}  # time, identity and value, in order
-    value = retracted = corrected = 0
-    for step, what in history:
-        values = list(range(value, value + len(what)))
-        value += len(what)
-        if step == "insert":
-            late = w.bulk_insert(rows(what, values)).late
-            assert late == 0 or max_count is not None
-            for key in KEYS:
-                through = w.keys.late_through_of[w.keys.find(key)] if w.keys.find(key) is not None else -1
-                mine = [(t, name, v) for (k, t, name), v in zip(what, values, strict=True) if k == key]
-                # What is late was decided before this bulk; all that is there is newer than that.
-                held[key] = sorted([*held[key], *mine], key=lambda each: each[0])
-                if max_count is not None:
-                    held[key] = [each for each in held[key] if each[0] > through][-max_count:]
-            continue
-        found = 0
-        order = sorted(range(len(what)), key=lambda i: (what[i][0], what[i][1]))
-        for i in order:
-            key, time, name = what[i]
-            at = next((j for j, each in enumerate(held[key]) if each[:2] == (time, name)), None)
-            found += at is not None
-            if at is not None and step == "retract":
-                del held[key][at]
-            elif at is not None:
-                held[key][at] = (time, name, values[i])
-        result = w.retract(rows(what)) if step == "retract" else w.update(rows(what, values))
-        assert result.retracted + result.corrected == found
-        assert result.missing == len(what) - found
-        retracted, corrected = retracted + result.retracted, corrected + result.corrected
-        for key in KEYS:
-            (answer,) = w.query(key)
-            assert answer.aggregates["all"] == [v for _, _, v in held[key]]
-            assert answer.aggregates["min"] == min((v for _, _, v in held[key]), default=None)
-        w.check_invariants()
-    assert (w.counts.retracted, w.counts.corrected) == (retracted, corrected)
-    assert w.info().entries == sum(map(len, held.values()))
-
-
-name = st.tuples(st.sampled_from(KEYS), st.just(UNKNOWN_TIME), st.integers(0, 5))
-untimed_steps = st.one_of(
-    st.tuples(st.just("insert"), st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 20), st.integers(0, 5)))),
-    st.tuples(st.sampled_from(["retract", "update"]), st.lists(name, max_size=4)),
-    st.tuples(st.just("evict"), st.integers(0, 12)),
-    st.just(("ask", None)),
+times_of = st.integers(0, 9)
+some = st.lists(st.tuples(st.sampled_from(KEYS), times_of, st.sampled_from("012")), max_size=25)
+steps = st.one_of(
+    st.tuples(st.sampled_from(["insert", "insert", "retract", "update"]), some, st.just(True)),
+    st.tuples(st.sampled_from(["retract", "update"]), some.map(lambda names: names[:4]), st.just(False)),
+    st.tuples(st.just("evict"), times_of, st.none()),
+    st.just(("ask", None, None)),
 )
 
 
-@given(st.lists(untimed_steps, max_size=14), st.sampled_from([1, 2, 4, 1024]), st.sampled_from(["int64", "string"]))
-def test_any_history_of_changes_without_times_equals_the_fold(history, block, kind):
-    """The entry of the newest time with the identity; of several of that time the first. `all` is in order."""
-    w = window(block, fields={"value": "int64", "id": kind})
-    held = {key: [] for key in KEYS}
-    value = 0
-    for step, what in [*history, ("ask", None)]:
+def changed(entries, time, name, value):
+    """Give an entry of a list another value, or none; return whether it is there. Without a time, the newest one."""
+    times = [t for t, (other, _) in entries if other == name and time in (None, t)]
+    if times:
+        at = next(i for i, (t, (other, _)) in enumerate(entries) if (t, other) == (max(times), name))
+        entries[at : at + 1] = [] if value is None else [(max(times), (name, value))]
+    return bool(times)
+
+
+@given(
+    history=st.lists(steps, max_size=14),
+    max_count=st.sampled_from([None, 7]),
+    block=st.sampled_from([1, 2, 4, 1024]),
+    kind=st.sampled_from(["int64", "string"]),
+    identity_first=st.booleans(),
+)
+def test_any_history_equals_the_fold(history, max_count, block, kind, identity_first):
+    fields = {"id": kind, "value": "int64"} if identity_first else {"value": "int64", "id": kind}
+    w = window(block, slide={} if max_count is None else {"max_count": max_count}, fields=fields)
+    slow, value, counted = slow_window(max_count=max_count), 0, {"retract": 0, "update": 0}
+    for step, what, timed in [*history, ("ask", None, None)]:
         if step == "ask":
             for key in KEYS:
                 (answer,) = w.query(key)
-                assert answer.aggregates["all"] == [v for _, _, v in held[key]]
+                values = [v for _, (_, v) in slow[key].entries]
+                assert answer.aggregates == {"n": len(values), "all": values, "min": min(values, default=None)}
             w.check_invariants()
             continue
         if step == "evict":
-            w.bulk_evict(what)
-            held = {key: [each for each in entries if each[0] > what] for key, entries in held.items()}
+            assert w.bulk_evict(what) == sum(each.evict(what) for each in slow.values())
             continue
-        batch = rows([(key, time, str(name)) for key, time, name in what], range(value, value + len(what)))
-        if kind == "int64":
-            batch.columns["id"] = np.array([name for _, _, name in what], np.int64)
-        found = 0
-        for i, (key, time, name) in enumerate(what):
-            if step == "insert":
-                held[key] = sorted([*held[key], (time, name, value + i)], key=lambda each: each[0])
-                continue
-            times = [t for t, other, _ in held[key] if other == name]
-            if times:
-                found += 1
-                at = next(j for j, each in enumerate(held[key]) if each[:2] == (max(times), name))
-                held[key][at : at + 1] = [] if step == "retract" else [(max(times), name, value + i)]
+        batch, named = rows(what, range(value, value + len(what))), list(enumerate(what, value))
         value += len(what)
+        if kind == "int64":
+            batch.columns["id"] = np.array([int(name) for _, _, name in what], np.int64)
         if step == "insert":
-            w.bulk_insert(batch)
+            result, expected = w.bulk_insert(batch), np.zeros(3, int)
+            for key in KEYS:
+                expected += slow[key].write([(time, (name, v)) for v, (of, time, name) in named if of == key])
+            assert [result.inserted, result.late, result.evicted] == expected.tolist()
             continue
+        batch = batch if timed else replace(batch, times=untimed(len(what)))
         if step == "retract":
             del batch.columns["value"]
         result = w.retract(batch) if step == "retract" else w.update(batch)
+        found = 0
+        for v, (key, time, name) in named:
+            found += changed(slow[key].entries, time if timed else None, name, None if step == "retract" else v)
         assert (result.retracted + result.corrected, result.missing) == (found, len(what) - found)
+        counted[step] += found
+    assert (w.counts.retracted, w.counts.corrected) == (counted["retract"], counted["update"])
+    assert w.info().entries == sum(len(each.entries) for each in slow.values())
 
 
 def test_entries_that_are_gone_but_still_in_their_block_are_not_found_again():
@@ -228,32 +195,6 @@ def test_a_change_without_times_that_would_read_too_much_is_refused(monkeypatch)
     assert w.retract(rows([("a", 9, "x")])).retracted == 1
 
 
-def test_the_identity_may_be_any_field():
-    """Only the first field was looked at: one of another type was missing, or another entry was taken for it."""
-    w = window(fields={"value": "int64", "order": "int64", "id": "string"}, identity="order")
-    columns = {"value": np.array([7, 8]), "order": np.array([8, 7]), "id": Coded.of(["x", "y"])}
-    w.bulk_insert(Batch(np.array([1, 1]), columns, Coded.of(["a", "a"])))
-    assert w.retract(Batch(np.array([1]), {"order": np.array([8])}, Coded.of(["a"]))).retracted == 1
-    assert w.query("a")[0].aggregates["all"] == [8]
-
-
-@pytest.mark.parametrize("step", ["retract", "update"])
-def test_the_second_time_changes_nothing_more(step):
-    w, names = window(), [("a", time, "x") for time in range(20)]
-    w.bulk_insert(rows(names, range(20)))
-    change = (
-        (lambda: w.retract(rows(names[5:9]))) if step == "retract" else (lambda: w.update(rows(names[5:9], [0] * 4)))
-    )
-    first = change()
-    before = w.query("a")
-    second = change()
-    assert w.query("a") == before
-    if step == "retract":
-        assert (first.retracted, second.retracted, second.missing) == (4, 0, 4)
-    else:
-        assert (first.corrected, second.corrected, second.missing) == (4, 4, 0)
-
-
 def test_a_predicate_looks_again_at_what_was_corrected():
     aggregates = {"sum": {"function": "sum", "field": "value"}}
     w = window(aggregates=aggregates, slide={"when": "total.sum - old.sum >= 10"})
@@ -281,49 +222,27 @@ def test_wall_time_evicts_first_and_the_key_is_not_idle():
     assert len(w.keys) == 0
 
 
-def test_integers_tell_entries_apart_and_a_window_needs_no_keys():
-    w = Window(WindowSpec.parse({**SPEC, "keyed": False, "fields": {"value": "int64"}, "identity": "value"}), block=2)
-    w.bulk_insert(Batch(np.array([1, 1, 1, 2]), {"value": np.array([5, 6, 7, 5])}))
-    assert w.retract(Batch(np.array([1, 3]), {"value": np.array([6, 5])})).retracted == 1
-    assert w.query()[0].aggregates["all"] == [5, 7, 5]
-    assert w.retract(Batch(np.array([], np.int64), {"value": np.array([], np.int64)})).missing == 0
-
-
+ONE, KEYLESS = Coded.of(["x"]), {"id": Coded.of(["x"])}
 WRONG = {
-    "no identity": ({"identity": None}, lambda w: w.retract(rows([("a", 1, "x")])), Unsupported, "identity"),
-    "update, no identity": (
-        {"identity": None},
-        lambda w: w.update(rows([("a", 1, "x")], [1])),
-        Unsupported,
-        "identity",
-    ),
-    "too many fields": ({}, lambda w: w.retract(rows([("a", 1, "x")], [1])), InvalidArgument, "value"),
-    "too few fields": ({}, lambda w: w.update(rows([("a", 1, "x")])), InvalidArgument, "value"),
-    "no key": ({}, lambda w: w.retract(Batch(np.array([1]), {"id": Coded.of(["x"])})), InvalidArgument, "key"),
-    "time": ({}, lambda w: w.retract(rows([("a", 2**63 - 1, "x")])), InvalidArgument, "time"),
-    "some times": ({}, lambda w: w.retract(rows([("a", 1, "x"), ("a", UNKNOWN_TIME, "x")])), InvalidArgument, "time"),
-    "no key, no time": (
-        {},
-        lambda w: w.retract(Batch(untimed(1), {"id": Coded.of(["x"])})),
-        InvalidArgument,
-        "key",
-    ),
-    "fewer identities": ({}, lambda w: w.retract(Batch(untimed(2), {"id": Coded.of(["x"])})), InvalidArgument, "id"),
-    "partials": (
-        {},
-        lambda w: w.retract(PartialBatch(np.array([1]), {}, np.array([1]), Coded.of(["a"]))),
-        InvalidArgument,
-        "partials",
-    ),
+    "no identity": ("retract", rows([("a", 1, "x")]), Unsupported, "identity"),
+    "update, no identity": ("update", rows([("a", 1, "x")], [1]), Unsupported, "identity"),
+    "too many fields": ("retract", rows([("a", 1, "x")], [1]), InvalidArgument, "value"),
+    "too few fields": ("update", rows([("a", 1, "x")]), InvalidArgument, "value"),
+    "no key": ("retract", Batch(np.array([1]), KEYLESS), InvalidArgument, "key"),
+    "no key, no time": ("retract", Batch(untimed(1), KEYLESS), InvalidArgument, "key"),
+    "time": ("retract", rows([("a", 2**63 - 1, "x")]), InvalidArgument, "time"),
+    "some times": ("retract", rows([("a", 1, "x"), ("a", UNKNOWN_TIME, "x")]), InvalidArgument, "time"),
+    "fewer identities": ("retract", Batch(untimed(2), KEYLESS), InvalidArgument, "id"),
+    "partials": ("retract", PartialBatch(np.array([1]), {}, np.array([1]), ONE), InvalidArgument, "partials"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_refused_change_names_the_field_and_changes_nothing(case):
-    parts, call, error, field = WRONG[case]
-    w = window(**parts)
+    change, batch, error, field = WRONG[case]
+    w = window(identity=None) if field == "identity" else window()
     w.insert(1, {"id": "x", "value": 1}, "a")
-    caught = refused(call, w, error=error)
+    caught = refused(getattr(w, change), batch, error=error)
     assert caught.field == field
     assert "time has" not in str(caught), "a batch may have no times"
     assert (w.info().entries, w.counts.retracted, w.counts.corrected) == (1, 0, 0)

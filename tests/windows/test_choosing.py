@@ -1,6 +1,5 @@
 """`top` and `having` keep of the answers that are shown those for which they hold, exactly, and break ties by name."""
 
-import asyncio
 import operator
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash.durability.records.commands import BulkInsert
-from sash_engine.clock import ManualClock
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, Having, Query, RangeQuery, SeriesQuery, Top
@@ -21,8 +18,7 @@ from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.asking import answers_of, question_of
 from tests.support.refused import refusal
-from tests.support.sharded import in_process, single
-from tests.support.twins import a_share_of_examples
+from tests.support.windows import functions
 
 COMPARE = {
     "=": operator.eq,
@@ -34,16 +30,9 @@ COMPARE = {
 }
 EDGES = (0, 1, -1, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63) + 1)
 FLOATS = (0.0, 0.5, -1.5, 2.0**53, 1e300, float("inf"), float("-inf"), float("nan"))
-AGGREGATES = {
-    "n": {"function": "count"},
-    "sum": {"function": "sum", "field": "v"},
-    "fsum": {"function": "sum", "field": "x"},
-    "most": {"function": "max", "field": "v"},
-    "middle": {"function": "median", "field": "v"},
-    "often": {"function": "mode", "field": "v"},
-    "mean": {"function": "mean", "field": "v"},
-    "xmost": {"function": "max", "field": "x"},
-}
+AGGREGATES = functions(
+    n="count", sum="sum v", fsum="sum x", most="max v", middle="median v", often="mode v", mean="mean v", xmost="max x"
+)
 DOCUMENT = {
     "name": "w",
     "time_unit": "none",
@@ -139,60 +128,6 @@ def test_they_keep_what_the_answers_that_are_shown_say(entries, by, lookback, as
         assert [each.parts for each in series] == [each.parts for each in again]
 
 
-@a_share_of_examples(3)
-@given(
-    entries=entries_of,
-    by=st.sampled_from([None, [], ["a"], ["b", "a"]]),
-    lookback=st.sampled_from([None, 2]),
-    having=st.lists(st.builds(Having, st.sampled_from(NAMES), st.sampled_from(list(COMPARE)), values_of), max_size=1),
-    top=st.builds(Top, st.sampled_from(NAMES), st.integers(1, 4), st.sampled_from(["asc", "desc"])),
-    granularity=st.sampled_from([None, "2"]),
-)
-def test_shards_keep_the_same(entries, by, lookback, having, top, granularity):
-    spec = spec_of(**({"granularity": granularity} if granularity else {}))
-    which = {"by": by} if by is not None else {"keys": ALL_KEYS}
-    asked = {**which, "lookbacks": [] if lookback is None else [lookback]}
-
-    async def ask(plane):
-        await plane.create(spec)
-        if entries:
-            await plane.write("w", BulkInsert(batch_of(spec, entries)))
-        found = [await plane.ask("w", question_of(Query, having=having, top=top, **asked))]
-        if by is not None:
-            found.append(await plane.ask("w", question_of(Query, **asked)))
-            found.append(await plane.ask("w", RangeQuery(3, 5, selection=Grouped(by=by, having=having, top=top))))
-        return [[str(answer) for answer in answers] for answers in found]
-
-    async def both():
-        clock = ManualClock(0)
-        assert await ask(in_process(3, clock)) == await ask(single(clock))
-
-    asyncio.run(both())
-
-
-def test_groups_without_entries_are_compared_as_they_are_shown():
-    window = window_of([("x|p", 9, 5, 1.0), ("y|p", 1, 5, 1.0)])
-    shown = answers_of(window.reader, RangeQuery(8, 9, selection=Grouped(by=["a"])))
-    assert [(each.parts["a"], each.entries, each.aggregates["sum"]) for each in shown] == [("x", 1, 5), ("y", 0, 0)]
-    for having in (Having("sum", "=", 0), Having("sum", "<", 1), Having("entries", "=", 0), Having("n", "<=", 0)):
-        (answer,) = answers_of(window.reader, RangeQuery(8, 9, selection=Grouped(by=["a"], having=[having])))
-        assert answer.parts == {"a": "y"}
-    first, _ = answers_of(window.reader, RangeQuery(8, 9, selection=Grouped(by=["a"], top=Top("sum", 2, "asc"))))
-    assert first.parts == {"a": "y"}
-    assert (
-        answers_of(window.reader, RangeQuery(8, 9, selection=Grouped(by=["a"], having=[Having("most", "<", 99)])))
-        == shown[:1]
-    )
-
-
-def test_of_equal_answers_those_of_the_first_keys_come_first():
-    keys = [f"{a}|{b}" for a in "dbca" for b in "qp"]
-    window = window_of([(key, 1, i % 2, 0.0) for i, key in enumerate(keys)])
-    for n in range(1, 9):
-        found = window.reader.query(Query(keys=ALL_KEYS, selection=Grouped(top=Top("sum", n))))
-        assert [each.key for each in found] == [*(f"{a}|p" for a in "abcd"), *(f"{a}|q" for a in "abcd")][:n]
-
-
 def test_the_largest_top():
     window = window_of([("x|p", 9, 5, 1.0)])
     assert len(window.reader.query(Query(selection=Grouped(by=["a"], top=Top("sum", MAX_ANSWERS))))) == 1
@@ -221,13 +156,7 @@ def test_columns_lose_nothing(answers, data):
     assert left.tolist() == expected
 
 
-MEASURED = {
-    "sum": {"function": "sum", "field": "x"},
-    "mean": {"function": "mean", "field": "x"},
-    "spread": {"function": "stddev", "field": "x"},
-    "tilt": {"function": "skewness", "field": "x"},
-    "slope": {"function": "linear_slope", "field": "x"},
-}
+MEASURED = functions(sum="sum x", mean="mean x", spread="stddev x", tilt="skewness x", slope="linear_slope x")
 
 
 @pytest.mark.parametrize("many", [5, 10_000])

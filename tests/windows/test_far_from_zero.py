@@ -36,42 +36,18 @@ def spread_of(window, question=None):
     return answer.aggregates["spread"]
 
 
-def one_by_one(window, values, key=lambda _: None, asked=False):
-    for time, value in enumerate(values.tolist()):
-        window.insert(time, {"x": value}, key(time))
+def written(window, values, bulk, key=None, asked=False):
+    """Send the values in bulks of a size; of 1, entry by entry."""
+    for a in range(0, len(values), bulk):
+        times = range(a, min(a + bulk, len(values)))
+        keys = None if key is None else [key(time) for time in times]
+        if bulk == 1:
+            window.insert(a, {"x": values[a].item()}, None if keys is None else keys[0])
+        else:
+            window.bulk_insert(Batch.of(window.spec, times, {"x": values[a : a + bulk]}, keys))
         if asked:
             window.reader.query(Query())
-
-
-def in_bulks(window, values, size, key=None):
-    for a in range(0, len(values), size):
-        times = range(a, min(a + size, len(values)))
-        keys = None if key is None else [key(time) for time in times]
-        window.bulk_insert(Batch.of(window.spec, times, {"x": values[a : a + size]}, keys))
-
-
-def asked_after_each(values):
-    window = window_of()
-    one_by_one(window, values, asked=True)
-    return spread_of(window)
-
-
-def in_one_bulk(values):
-    window = window_of()
-    in_bulks(window, values, N)
-    return spread_of(window)
-
-
-def one_by_one_into_a_pane(values):
-    window = window_of(granularity=str(2 * N))
-    one_by_one(window, values)
-    return spread_of(window)
-
-
-def in_bulks_into_panes(values):
-    window = window_of(granularity="300")
-    in_bulks(window, values, 100)
-    return spread_of(window)
+    return window
 
 
 def of_a_view(values):
@@ -79,37 +55,28 @@ def of_a_view(values):
     aggregates = {"spread": {"function": "variance", "field": "x"}}
     document = {"name": "view", "of": "w", "slide": {"max_age": N}, "aggregates": aggregates}
     view = window.derive(completed(WindowSpec.parse(document), window.spec))
-    one_by_one(window, values)
+    written(window, values, 1)
     return spread_of(view)
 
 
 def of_a_rollup(values):
     window = window_of(keys=["a", "b"], rollups=[["b"]])
-    one_by_one(window, values, key=lambda time: f"a{time % 50}|b")
+    written(window, values, 1, lambda time: f"a{time % 50}|b")
     return spread_of(window, question_of(Query, by=["b"]))
 
 
-def of_keys_together(values):
-    window = window_of(keyed=True)
-    in_bulks(window, values, N, key=str)
-    return spread_of(window)
-
-
-def of_large_keys_together(values):
-    window = window_of(keyed=True)
-    in_bulks(window, values, N, key=lambda time: str(time // 200))
-    return spread_of(window)
-
-
 WAYS = {
-    asked_after_each: OPEN,
-    in_one_bulk: OPEN,
-    one_by_one_into_a_pane: N,
-    in_bulks_into_panes: N // 100 + 64,
-    of_a_view: OPEN,
-    of_a_rollup: OPEN,
-    of_keys_together: 64,
-    of_large_keys_together: OPEN + N // 200,
+    "asked after each": (OPEN, lambda values: spread_of(written(window_of(), values, 1, asked=True))),
+    "in one bulk": (OPEN, lambda values: spread_of(written(window_of(), values, N))),
+    "one by one into a pane": (N, lambda values: spread_of(written(window_of(granularity=2 * N), values, 1))),
+    "in bulks into panes": (N // 100 + 64, lambda values: spread_of(written(window_of(granularity=300), values, 100))),
+    "of a view": (OPEN, of_a_view),
+    "of a rollup": (OPEN, of_a_rollup),
+    "of keys together": (64, lambda values: spread_of(written(window_of(keyed=True), values, N, str))),
+    "of large keys together": (
+        OPEN + N // 200,
+        lambda values: spread_of(written(window_of(keyed=True), values, N, lambda time: str(time // 200))),
+    ),
 }
 
 
@@ -118,5 +85,6 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_of_a_variance_far_from_zero_no_more_is_lost_than_is_said(way, order, offset):
     values = ORDERS[order](np.random.default_rng(7).normal(size=N)) + offset
-    variance, error = variance_and_error(values.tolist(), WAYS[way])
-    assert way(values) == pytest.approx(variance, abs=error)
+    sets, spread = WAYS[way]
+    variance, error = variance_and_error(values.tolist(), sets)
+    assert spread(values) == pytest.approx(variance, abs=error)

@@ -51,12 +51,10 @@ steps_of = st.lists(
 )
 
 
-def window_of(slide, rollups, clock, granularity=None):
+def window_of(slide, rollups, clock):
     document = {**DOCUMENT, "slide": SLIDES[slide]}
     if rollups and slide in ROLLS:
         document["rollups"] = [["a"], []]
-    if granularity:
-        document["granularity"] = granularity
     return Window(WindowSpec.parse(document), pages=(2, 4), block=4, clock=clock)
 
 
@@ -144,27 +142,9 @@ def test_groups_rollups_and_keys_go_back_from_the_same_now(slide, history, by, l
             assert window.reader.query(question) == window.reader.query(Query(keys=ALL_KEYS, **more))
 
 
-@given(history=steps_of, lookback=st.sampled_from([3, 10, 60]), slide=st.sampled_from(["all, until", "age, until"]))
-def test_panes_too(history, lookback, slide):
-    plain, rolled = (window_of(slide, rollups, ManualClock(0), "3") for rollups in (False, True))
-    play(plain, history)
-    play(rolled, history)
-    names = sorted(plain.key_names("", 10_000)[0])
-    named = plain.reader.query(Query(keys=names, lookbacks=[lookback])) if names else []
-    for window in (plain, rolled):
-        found = window.reader.query(Query(lookbacks=[lookback], selection=Grouped(by=PARTS)))
-        assert [(told(each), each.entries) for each in found] == [(told(each), each.entries) for each in named]
-        by_a = window.reader.query(Query(lookbacks=[lookback], selection=Grouped(by=["a"])))
-        sums = [
-            sum(each.aggregates["sum"] for each in named if each.parts["a"] == of.parts["a"] and each.entries)
-            for of in by_a
-        ]
-        assert [each.aggregates["sum"] if each.entries else 0 for each in by_a] == sums
-
-
 @a_share_of_examples(4)
 @given(history=steps_of, by=st.sampled_from([["a"], ["b"], ["b", "a"], []]), lookback=st.sampled_from([1, 4, 30]))
-@pytest.mark.parametrize("slide", ["all, until", "age, until", "age"])
+@pytest.mark.parametrize("slide", ["all, until", "age, until"])
 def test_shards_go_back_from_the_same_now(slide, history, by, lookback):
     spec = WindowSpec.parse({**DOCUMENT, "slide": SLIDES[slide]})
 

@@ -1,6 +1,5 @@
 """Windows with a history: they show their slide, and answer about the past from all that they keep."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +10,11 @@ from sash_engine.windows.questions import EntriesQuery, KeysQuery, Query, RangeQ
 from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-from sash_proto.v1 import windows_pb2 as pb
-from sash_wire.specs import document_of, fill_spec
 from tests.support.historic import KINDS, Historic, spec_of, view_of
 from tests.support.refused import refused
 from tests.support.shelf import Shelf
-from tests.support.twins import a_share_of_examples, alike
+from tests.support.twins import a_share_of_examples
+from tests.support.viewed import follow, many_writes
 from tests.support.written import writes_until
 
 writes_of = writes_until(70)
@@ -25,44 +23,20 @@ writes_of = writes_until(70)
 @a_share_of_examples(4)
 @given(kind=st.sampled_from(list(KINDS)), writes=writes_of)
 def test_the_slide_and_the_past_are_those_of_windows_that_keep_them(kind, writes):
-    historic = Historic(kind)
-    for write in writes:
-        if write[0] != "restart":
-            historic.step(*write)
-    historic.same()
-    historic.window.check_invariants()
+    follow(Historic(kind), writes)
 
 
 @a_share_of_examples(6)
 @given(kind=st.sampled_from(list(KINDS)), writes=writes_of)
 def test_a_stored_window_has_the_same_history_after_restarts(kind, writes):
     shelf = Shelf()
-    historic = Historic(kind, shelf.cold)
-    for write in writes:
-        if write[0] == "restart":
-            parts = shelf.parts(historic.window)
-            historic.window, shelf = shelf.reopened(parts, clock=historic.clock)
-        else:
-            historic.step(*write)
-            shelf.store(historic.window)
-    historic.same()
-    historic.window.check_invariants(alike)
+    follow(Historic(kind, shelf.cold), writes, shelf)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_many_entries_of_each_kind(kind):
-    historic = Historic(kind)
-    for step in range(40):
-        historic.step(
-            "bulk", [(f"{'xq'[i % 2]}|{'yz'[i % 3 > 1]}", 12 + step + (7 * i) % 5 - i % 3, i) for i in range(9)]
-        )
-        if step % 10 == 9:
-            historic.step("clock", 9)
-            historic.step("punctuate", 12 + step)
-            historic.step("bulk", [("x|y", 12 + step - back, 5) for back in range(20)])
-            historic.step("insert", "q|y", step, 3)
-    historic.same()
-    historic.window.check_invariants()
+    old = [("bulk", [("x|y", 31 - back, 5) for back in range(20)]), ("insert", "q|y", 19, 3)]
+    follow(Historic(kind), [*many_writes(20), *old])
 
 
 COUNT = {"n": {"function": "count"}}
@@ -133,15 +107,6 @@ def test_what_is_old_leaves_the_history_in_the_end():
     assert window.query("a", as_of=1050)[0].entries == 2
 
 
-@pytest.mark.parametrize("more", [{}, {"history": "10s"}, {"history": 11}, {"idle_expiry": "100s"}])
-def test_specs_travel_as_they_are(more):
-    spec = made(**more)
-    message = pb.WindowSpec()
-    fill_spec(message, spec.document())
-    assert WindowSpec.parse(document_of(message)) == spec
-    assert "history" not in WindowSpec.parse(SPEC).document()
-
-
 def test_a_view_may_show_the_whole_history_and_has_none_of_its_own():
     spec = spec_of("event")
     for slide in ({"max_age": 24}, {"max_age": 3}, None):
@@ -183,17 +148,3 @@ def test_a_cascade_may_have_a_history():
         assert cascade.query("a", ["1h"], as_of=as_of) == kept.query("a", ["1h"], as_of=as_of)
     assert cascade.query("a", as_of=1100)[0].entries == 6
     cascade.check_invariants()
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 400)), min_size=1, max_size=60))
-def test_answers_at_many_instants_are_those_of_the_history(entries):
-    window = Window(WindowSpec.parse({**SPEC, "name": "w"}))
-    keys, times = [key for key, _ in entries], [time for _, time in entries]
-    window.bulk_insert(Batch.of(window.spec, times, {"value": [float(time) for time in times]}, keys))
-    instants = np.arange(0, 420, 7)
-    for key in "ab":
-        (found,) = window.answers_at(instants, [key] * len(instants), ["30s"])
-        for row, instant in enumerate(instants.tolist()):
-            (answer,) = window.query(key, ["30s"], as_of=instant)
-            assert found.entries[row] == answer.entries
-            assert {name: column[row] for name, column in found.aggregates.items()} == answer.aggregates

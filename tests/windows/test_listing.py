@@ -198,3 +198,16 @@ def test_a_value_that_many_keys_have_is_asked_about_once(monkeypatch, asked):
     while position is not None:
         _, position = window.key_names("", 10, position, (Where("a", "=~", ["k.*"]),))
     assert asked.count("expression") == 5
+
+
+def test_an_expression_is_asked_about_new_values_only(asked):
+    window, question = filled(PARTS, ["a|x", "b|x"]), Query(selection=Grouped(where=[Where("a", "=~", ["a.*"])]))
+    assert [answer.key for answer in window.reader.query(question)] == ["a|x"]
+    window.bulk_insert(Batch.of(window.spec, [9, 9], {"v": [1, 1]}, ["ab|x", "b|z"]))
+    assert [answer.key for answer in window.reader.query(question)] == ["a|x", "ab|x"]
+    assert asked.count("expression") == 3
+    for i in range(9):
+        window.reader.query(Query(selection=Grouped(where=[Where("a", "!~", [f"x{i}"])])))
+    asked.clear()
+    window.reader.query(question)
+    assert asked.count("expression") == 3, "only the last expressions are remembered"

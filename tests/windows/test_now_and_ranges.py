@@ -82,6 +82,14 @@ def test_without_entries_and_marks_there_is_no_now(store, wall):
         TimesLockstep(store, wall=wall).run([("insert", ("c", 0)), ("evict_wrong", wrong)])
 
 
+def test_a_mark_that_was_taken_back_does_not_come_again_with_the_next_write():
+    w = Window(spec())
+    w.insert(100, {"value": 1}, "a")
+    assert w.evict_range(100, 100, reset_mark=True) == 1
+    w.insert(5, {"value": 1}, "a")
+    assert w.info().high_water_mark == 5
+
+
 # ---------------------------------------------------------------- the mark, and keys without entries
 
 

@@ -18,7 +18,7 @@ from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.pane_windows import BASE, window
-from tests.support.windows import bulk
+from tests.support.windows import bulk, functions
 
 # ---------------------------------------------------------------- partials in and out
 
@@ -29,11 +29,7 @@ def partials_of(w, start, end, key=None):
 
 
 def test_partials_in_are_as_good_as_entries():
-    aggregates = BASE["aggregates"] | {
-        "sd": {"function": "stddev"},
-        "p50": {"function": "quantile"},
-        "mean": {"function": "mean"},
-    }
+    aggregates = BASE["aggregates"] | functions(sd="stddev", p50="quantile", mean="mean")
     w = window(keyed=True, aggregates=aggregates)
     document = BASE | {"aggregates": aggregates}
     del document["granularity"]
@@ -118,27 +114,27 @@ def partial_rows(times, partials, entries):
     return PartialBatch(np.array(times, np.int64), partials, np.array(entries))
 
 
-EVERYTHING = {
-    "n": {"function": "count"},
-    "mean": {"function": "mean", "field": "x"},
-    "whole": {"function": "mean", "field": "n"},
-    "sum": {"function": "sum", "field": "n"},
-    "sd": {"function": "stddev", "field": "x"},
-    "low": {"function": "min_count", "field": "x"},
-    "span": {"function": "range", "field": "x"},
-    "who": {"function": "arg_max", "field": "x", "returns": "s"},
-    "first": {"function": "first", "field": "s"},
-    "all": {"function": "collect", "field": "n"},
-    "kinds": {"function": "collect_distinct", "field": "n"},
-    "bars": {"function": "histogram", "field": "x", "bounds": [0, 1]},
-    "users": {"function": "distinct_count", "field": "s"},
-    "p50": {"function": "quantile", "field": "x"},
-    "top": {"function": "frequent_items", "field": "s"},
-    "seen": {"function": "bloom", "field": "s", "capacity": 10},
-    "run": {"function": "longest_increasing_run", "field": "x"},
-    "slope": {"function": "linear_slope", "field": "x"},
-    "m4": {"function": "m4", "field": "x"},
-}
+EVERYTHING = functions(
+    n="count",
+    mean="mean x",
+    whole="mean n",
+    sum="sum n",
+    sd="stddev x",
+    low="min_count x",
+    span="range x",
+    who={"function": "arg_max", "field": "x", "returns": "s"},
+    first="first s",
+    all="collect n",
+    kinds="collect_distinct n",
+    bars={"function": "histogram", "field": "x", "bounds": [0, 1]},
+    users="distinct_count s",
+    p50="quantile x",
+    top="frequent_items s",
+    seen={"function": "bloom", "field": "s", "capacity": 10},
+    run="longest_increasing_run x",
+    slope="linear_slope x",
+    m4="m4 x",
+)
 
 
 def blob(data):

@@ -21,39 +21,24 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import writer
 from sash_engine.windows.writing.writer import Writer
+from tests.support.refused import refused
 from tests.support.shelf import Shelf
-from tests.support.twins import a_share_of_examples
+from tests.support.twins import SPECS, a_share_of_examples
+from tests.support.windows import functions
 
 SECOND = 10**9
 KEYS = ["a", "b", "c", "d", "é"]
 FIELDS = {"n": "int64", "word": "string"}
-AGGREGATES = {
-    "all": {"function": "collect", "field": "n"},
-    "words": {"function": "collect", "field": "word"},
-    "sum": {"function": "sum", "field": "n"},
-    "last": {"function": "last", "field": "word"},
-}
+AGGREGATES = functions(all="collect n", words="collect word", sum="sum n", last="last word")
+BOTH = ("plain", "max_age", "max_count", "both", "wall", "idle", "punctuation", "steps", "identity")
 SLICED: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "max_age": {"slide": {"max_age": 12}},
-    "max_count": {"slide": {"max_count": 7}},
-    "both": {"slide": {"max_age": 20, "max_count": 9}},
+    **{name: SPECS[name] for name in BOTH},
     "when": {"slide": {"when": "total.sum - old.sum > 60"}},
-    "wall": {"slide": {"max_age": "20s", "clock": "wall"}, "time_unit": "s"},
-    "idle": {"idle_expiry": "15s"},
-    "punctuation": {"slide": {"max_age": 12, "until": "punctuation"}},
-    "steps": {"slide": {"max_age": 12, "every": 5}},
-    "identity": {"slide": {"max_count": 60}, "identity": "n"},
     "rejecting guard": {"order": {"ahead": "10s", "too_far_ahead": "reject"}, "time_unit": "s"},
 }
 WHOLE: dict[str, dict[str, Any]] = {
-    "in order": {"order": {"out_of_order": "reject"}},
-    "rejects late": {"slide": {"max_age": 12}, "order": {"late": "reject"}},
-    "one per time": {"order": {"equal_times": "last"}},
-    "guard": {"order": {"ahead": "10s"}, "time_unit": "s"},
+    **{name: SPECS[name] for name in ("in order", "last", "guard", "panes", "sessions")},
     "adaptive": {"slide": {"adaptive": {"field": "n", "every": 1, "delta": 0.5, "range": 1}}},
-    "panes": {"slide": {"max_age": 20}, "granularity": 3},
-    "sessions": {"slide": {"max_gap": 4}},
     "rollups": {"keyed": False, "keys": ["key", "other"], "rollups": [["key"]]},
 }
 FEEDING: dict[str, Any] = {"aggregates": {"rows": {"function": "count"}}}
@@ -218,8 +203,7 @@ def test_a_key_with_two_codes_is_refused_before_anything_changes(small: None) ->
     (part,) = bulks([[("a", time, "x") for time in range(20)]], 0, 0, True)
     codes = np.array([0] * 19 + [2])
     parts = [replace(part, keys=Coded(["a", "b", "a"], codes))]  # type: ignore[list-item]
-    with pytest.raises(SashError, match="repeats a key"):
-        finished(window.bulk_insert_stages_steps(parts))
+    refused(finished, window.bulk_insert_stages_steps(parts), error=SashError, match="repeats a key")
     assert window.info() == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from ipaddress import IPv6Address, ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from sash.access.access import Access, Source
@@ -41,16 +42,19 @@ def access_of(settings: Settings, clock: Clock) -> Access:
 def _jwts(settings: Settings, jwks: str, clock: Clock) -> Source:
     from sash.access.jwt import JwtRules, Jwts  # brings cryptography, a twentieth of a start
 
-    issuer, audience = settings.jwt_issuer, settings.jwt_audience
-    for name, value in (("jwt_issuer", issuer), ("jwt_audience", audience)):
-        if value is None:
-            # Without them, a token that the provider made for another service would do.
-            raise InvalidArgument(f"SASH_{name.upper()} is missing: SASH_JWT_JWKS needs it", field=name)
+    # Without them, a token that the provider made for another service would do.
+    issuer, audience = (_needed(settings, name, "SASH_JWT_JWKS needs it") for name in ("jwt_issuer", "jwt_audience"))
     if jwks.startswith("http://") and not is_loopback(urlsplit(jwks).hostname or ""):
         raise InvalidArgument("SASH_JWT_JWKS must be https: keys over http are anybody's", field="jwt_jwks")
-    assert issuer is not None
-    assert audience is not None
     return Jwts(JwtRules(jwks, issuer, audience, settings.jwt_role_claim, settings.jwt_windows_claim), clock)
+
+
+def _needed(settings: Settings, name: str, why: str) -> Any:
+    """The value of a setting that another one needs; raises InvalidArgument."""
+    value = getattr(settings, name)
+    if value is None:
+        raise InvalidArgument(f"SASH_{name.upper()} is missing: {why}", field=name)
+    return value
 
 
 def certificates_of(settings: Settings) -> Certificates | None:
@@ -59,15 +63,11 @@ def certificates_of(settings: Settings) -> Certificates | None:
     Raises:
         InvalidArgument: a setting lacks another one; a file cannot be read, or is wrong.
     """
-    cert, key, client_ca, peer_ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca, settings.tls_peer_ca
-    if cert is None and key is None and client_ca is None and peer_ca is None:
+    client_ca, peer_ca = settings.tls_client_ca, settings.tls_peer_ca
+    if settings.tls_cert is None and settings.tls_key is None and client_ca is None and peer_ca is None:
         return None
-    for name, value in (("tls_cert", cert), ("tls_key", key)):
-        if value is None:
-            raise InvalidArgument(f"SASH_{name.upper()} is missing: TLS needs a certificate and its key", field=name)
-    assert cert is not None
-    assert key is not None
-    return Certificates(cert, key, client_ca, peer_ca)
+    why = "TLS needs a certificate and its key"
+    return Certificates(_needed(settings, "tls_cert", why), _needed(settings, "tls_key", why), client_ca, peer_ca)
 
 
 def check_exposure(settings: Settings) -> None:

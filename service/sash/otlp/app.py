@@ -9,12 +9,11 @@ or 504.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
 
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
+from starlette.types import Receive, Scope, Send
 
 from sash.calls import joined
 from sash.connect.compression import ENCODING, unpacked, unpacked_size
@@ -22,7 +21,8 @@ from sash.context import HEADER, request_id
 from sash.limits.memory import mine
 from sash.otlp.metrics import BYTES_MAX, PARSED, OtlpMetrics, Request
 from sash.plane import Plane
-from sash.prometheus.requests import Gone, Receive, Scope, header, read_body
+from sash.prometheus.requests import header, read_body
+from sash.rest.bodies import Gone
 from sash.rest.problems import STATUSES, UnsupportedMediaType, kind_of
 from sash.rpc.errors import described
 from sash.rpc.parsing import LONG_BYTES, parsed
@@ -30,8 +30,6 @@ from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument, SashError, TooLarge
 
 PATH = "/v1/metrics"
-
-Send = Callable[[Any], Awaitable[None]]
 
 _KIND = "application/x-protobuf"
 _SMALL_BYTES = 65_536

@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import promql_parser
+from starlette.types import Receive, Scope, Send
 
 from sash.context import HEADER, request_id
 from sash.limits.memory import MemoryBudget
@@ -30,13 +31,14 @@ from sash.prometheus.metadata import Metadata
 from sash.prometheus.names import MetricNames
 from sash.prometheus.queryable import WindowsQueryable
 from sash.prometheus.remote_write import RemoteWrite
-from sash.prometheus.requests import Gone, Parameters, Receive, Scope, parameters_of
+from sash.prometheus.requests import Parameters, parameters_of
 from sash.prometheus.series import Selectors
 from sash.promql.errors import BadData
 from sash.promql.evaluate import NAMES, Evaluator
 from sash.promql.parsing import parsed, parsed_selector, pretty
 from sash.promql.times import Times, duration_ms, ms_of, range_steps_of, time_ms
 from sash.promql.values import Room, Text, Vector
+from sash.rest.bodies import Gone
 from sash.runtime.metrics import Metrics
 from sash_engine.clock import Clock
 from sash_engine.errors import SashError
@@ -44,7 +46,6 @@ from sash_engine.version import version
 
 PREFIX = "/prometheus/"
 
-Send = Callable[[Any], Awaitable[None]]
 Answer = bytes | list[bytes]
 R = TypeVar("R")
 

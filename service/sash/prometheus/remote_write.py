@@ -28,13 +28,14 @@ import cramjam
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
+from starlette.types import Receive, Scope
 
 from sash.calls import unbroken
 from sash.durability.records.commands import BulkInsert
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.names import KEY, written_key
-from sash.prometheus.requests import Receive, Scope, UnsupportedMediaType, header, read_body
+from sash.prometheus.requests import UnsupportedMediaType, header, read_body
 from sash.promql.errors import BadData
 from sash.promql.values import NAME
 from sash.rpc.parsing import LONG_BYTES, parsed

@@ -6,28 +6,21 @@ POST …/query             content-type: application/x-www-form-urlencoded
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
 from urllib.parse import parse_qsl
 
-from sash.calls import joined
+from starlette.types import Receive, Scope
+
 from sash.promql.errors import BadData
+from sash.rest.bodies import whole_body
 from sash_engine.errors import TooLarge
 
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 1 << 18
 _FIELDS_MAX = 1000
 
-Scope = Any
-Receive = Callable[[], Awaitable[Any]]
-
 
 class UnsupportedMediaType(BadData):
     """The body is of a type, or compressed in a way, that is not taken."""
-
-
-class Gone(Exception):
-    """The caller hung up before the request was whole."""
 
 
 class Parameters:
@@ -107,17 +100,7 @@ async def read_body(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
     too_large = TooLarge(f"the body is too large; {bytes_max} bytes are allowed", field="body", limit=f"{bytes_max}")
     if announced.isdecimal() and int(announced) > bytes_max:
         raise too_large
-    parts, size, more = list[bytes](), 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        part, more = message.get("body", b""), message.get("more_body", False)
-        size += len(part)
-        if size > bytes_max:
-            raise too_large
-        parts.append(part)
-    return await joined(parts)
+    return await whole_body(receive, bytes_max, too_large)
 
 
 def header(scope: Scope, name: bytes) -> str:

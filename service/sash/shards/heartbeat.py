@@ -133,7 +133,7 @@ class Heartbeat:
             found = self.beat()
             self._loop.call_soon_threadsafe(self._told, *found)
         except OtherDeployment as error:
-            self._end(self._over, error.message)
+            self._end(error.message)
         except SashError as error:
             problem = error.message
             if self.problem is None:
@@ -150,8 +150,8 @@ class Heartbeat:
         if wanted or self._ended:
             self._wake.set()
 
-    def _end(self, over: Callable[[str], None], reason: str) -> None:
+    def _end(self, reason: str) -> None:
         with self._lock:
             ended, self._ended = self._ended, True
         if not ended:
-            self._loop.call_soon_threadsafe(over, reason)
+            self._loop.call_soon_threadsafe(self._over, reason)

@@ -33,10 +33,11 @@ from sash.durability.formats import seal, unseal
 from sash.durability.images.forms import Header, Totals, batch_of, checked, names_of, states_of
 from sash.durability.images.image import reached
 from sash.durability.records.columns import batch_to, columns_to, size_of
+from sash.durability.records.splitting import rows_of
 from sash_engine.errors import DataLoss, FailedPrecondition, InvalidArgument
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, finished, spans_of
-from sash_engine.windows.batches.batch import MAX_COUNTED, AnyBatch, Batch, Coded, PartialBatch
+from sash_engine.windows.batches.batch import MAX_COUNTED, AnyBatch, Batch, PartialBatch
 from sash_engine.windows.derived.views import View
 from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.known import kept_spec, removed_spec
@@ -109,28 +110,10 @@ def _framed(records: Iterator[list[Any]]) -> Iterator[bytes]:
 def _small_enough(batch: AnyBatch) -> Iterator[AnyBatch]:
     n = len(batch.times)
     if n > 1 and size_of(batch) > _FRAME_BYTES:
-        yield from _small_enough(_some(batch, slice(n // 2)))
-        yield from _small_enough(_some(batch, slice(n // 2, n)))
+        yield from _small_enough(rows_of(batch, slice(n // 2)))
+        yield from _small_enough(rows_of(batch, slice(n // 2, n)))
     else:
         yield batch
-
-
-def _some(batch: AnyBatch, rows: slice) -> AnyBatch:
-    """Some rows of a bulk."""
-    keys = None if batch.keys is None else _narrowed(batch.keys, rows)
-    if isinstance(batch, PartialBatch):
-        partials = {name: tuple(part[rows] for part in parts) for name, parts in batch.partials.items()}
-        return PartialBatch(batch.times[rows], partials, batch.entries[rows], keys)
-    columns = {
-        name: _narrowed(column, rows) if isinstance(column, Coded) else column[rows]
-        for name, column in batch.columns.items()
-    }
-    return Batch(batch.times[rows], columns, keys)
-
-
-def _narrowed(column: Coded, rows: slice) -> Coded:
-    used, codes = np.unique(column.codes[rows], return_inverse=True)
-    return Coded([column.dictionary[code] for code in used.tolist()], codes)
 
 
 class Importer:
@@ -392,9 +375,7 @@ def _parts(batch: AnyBatch) -> Iterator[AnyBatch]:
         yield batch
         return
     for a, b in spans_of(n, _PARTIALS):
-        partials = {name: tuple([part[a:b] for part in parts]) for name, parts in batch.partials.items()}
-        keys = None if batch.keys is None else batch.keys.part(a, b)
-        yield PartialBatch(batch.times[a:b], partials, batch.entries[a:b], keys)
+        yield rows_of(batch, slice(a, b))
 
 
 def _is_even(batch: PartialBatch) -> bool:

@@ -53,25 +53,13 @@ def split_keys(window: str, keys: Sequence[str], shards: int) -> dict[int, list[
     return found
 
 
-def rows_of(batch: AnyBatch, rows: Array) -> AnyBatch:
-    """Return some rows of a bulk."""
-    keys = None if batch.keys is None else _taken(batch.keys, rows)
+def rows_of(batch: AnyBatch, rows: Array | slice) -> AnyBatch:
+    """Return some rows of a bulk, with no more of its dictionaries than they use."""
+    keys = None if batch.keys is None else batch.keys.rows(rows)
     if isinstance(batch, PartialBatch):
         partials = {name: tuple(part[rows] for part in parts) for name, parts in batch.partials.items()}
         return PartialBatch(batch.times[rows], partials, batch.entries[rows], keys)
     columns = {
-        name: _taken(column, rows) if isinstance(column, Coded) else column[rows]
-        for name, column in batch.columns.items()
+        name: column.rows(rows) if isinstance(column, Coded) else column[rows] for name, column in batch.columns.items()
     }
     return Batch(batch.times[rows], columns, keys)
-
-
-def _taken(column: Coded, rows: Array) -> Coded:
-    """Some rows of a column, with no more of the dictionary than they use."""
-    codes = column.codes[rows]
-    used = np.zeros(len(column.dictionary), np.bool_)
-    used[codes] = True
-    if used.all():
-        return Coded(column.dictionary, codes)
-    renumbered = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[codes]
-    return Coded([column.dictionary[i] for i in np.flatnonzero(used).tolist()], renumbered)
