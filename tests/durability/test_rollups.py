@@ -12,24 +12,15 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.exports import imported
-from tests.support.stored import running, write_both
+from tests.support.stored import running, spec, write_both
+from tests.support.viewed import SUMS
 from tests.windows.test_rollups import ask
 
 VALUES = (("JFK", "LGA", "a|b"), ("AA", "", "B6"), tuple(f"g{i}" for i in range(9)))
-DOCUMENT = {
-    "name": "w",
-    "time_unit": "none",
-    "keys": ["airport", "carrier", "gate"],
-    "fields": {"v": "int64"},
-    "aggregates": {
-        "n": {"function": "count"},
-        "sum": {"function": "sum", "field": "v"},
-        "values": {"function": "distinct_count", "field": "v"},
-    },
-    "slide": {"max_age": 60},
-}
-SPEC = WindowSpec.parse({**DOCUMENT, "rollups": [["carrier"], ["airport", "carrier"], []]})
-PLAIN = WindowSpec.parse(DOCUMENT)
+AGGREGATES = {**SUMS, "values": {"function": "distinct_count", "field": "v"}}
+PARTS = {"keys": ["airport", "carrier", "gate"], "fields": {"v": "int64"}, "slide": {"max_age": 60}}
+PLAIN = spec(aggregates=AGGREGATES, **PARTS)
+SPEC = spec(aggregates=AGGREGATES, rollups=[["carrier"], ["airport", "carrier"], []], **PARTS)
 
 
 def bulk(random, step, n=120):
