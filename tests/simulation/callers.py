@@ -738,7 +738,7 @@ async def calls(world: World, number: int) -> None:
 
 
 async def compared(world: World, what: str) -> None:
-    """Compare what the windows hold, and every answer to it, with what they may hold."""
+    """Compare what the windows hold, every answer to it, and what was logged, with what they may be."""
     client, draw = Caller(world, "reader", 60.0), random.Random(f"{world.scenario.seed} {what}")
     for name, history in world.histories.items():
         window, total, gone = client.window(name), 0, set[bool]()
@@ -773,6 +773,7 @@ async def compared(world: World, what: str) -> None:
         if len(gone) > 1 and not world.unchecked:
             world.fail(AssertionError(f"{what}: {name} is there for some keys, and for others it is not"))
         world.note(f"{what}: {name}: {total} entries")
+    await as_logged(world, what)
 
 
 async def _same_as_logged(world: World, window: AsyncWindow, logged: Logged) -> None:

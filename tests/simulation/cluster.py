@@ -40,7 +40,7 @@ from sash.shards.layout import Share, shards_of_store, store_of
 from sash.shards.leased_host import LeasedHost
 from sash.tiers import open_tier, owner, redis, redis_link
 from sash.tiers.redis_link import Pool
-from sash_client.errors import NotFound, SashClientError
+from sash_client.errors import SashClientError
 from sash_engine.errors import SashError
 from sash_wire.placement import shard_of
 from tests.simulation.callers import (
@@ -51,13 +51,11 @@ from tests.simulation.callers import (
     PASSING,
     PLAIN,
     ROLLED,
-    VIEW,
-    as_logged,
     compared,
     creating,
     deleting,
 )
-from tests.simulation.ending import all_forms, resharded
+from tests.simulation.ending import all_forms, deleted, resharded
 from tests.simulation.history import Entry, KeyedHistory, Op
 from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.peers import Network
@@ -138,18 +136,6 @@ class Member(Served):
         options = {"sleep": machines.sleep, "entropy": lambda count: machines.chance().randbytes(count)}
         return catalogue, Storage(catalogue, self.clock, tier, **options, **self.world.scenario.options)
 
-    def die(self, power: bool = False) -> None:
-        """Die as by SIGKILL; its machine ends its connections."""
-        world = self.world
-        if not self.process.alive:
-            return
-        self.process.kill()
-        world.met[f"killed | {self.state}"] += 1
-        world.note(f"process {self.process.number} is killed ({self.state})")
-        world.peers.died(self.process)
-        world.broken_off(self)
-        self._end("dead")
-
     def hosts(self, shard: int) -> Any:
         """The shard, if it serves it."""
         return None if self.host is None else self.host.shards.hosted.get(shard)
@@ -177,34 +163,17 @@ class Member(Served):
         return " ".join(filter(None, said)) or "idle"
 
     async def stop(self) -> None:
-        """End as by SIGTERM: give the shards to others first."""
-        host = self.host
-        if self.plane is None or host is None:
-            self.die()
-            return
-        self.world.note(f"process {self.process.number} stops")
-        self.world.met[f"stops | {self.state}"] += 1
-        self.plane = self.methods = None
-        done: asyncio.Future[None] = self.world.loop.create_future()
+        if self.plane is not None:
+            self.world.note(f"process {self.process.number} stops")
+            self.world.met[f"stops | {self.state}"] += 1
+        await super().stop()
 
-        async def stop() -> None:
-            try:
-                await host.hand_over()
-                await asyncio.sleep(0.5)
-                await host.stop()
-            except Exception as error:
-                self.world.fail(error)
-            self.world.loop.call_soon(done.set_result, None, context=self.world.context)
-
-        self.running.cancel()  # type: ignore[union-attr]
-        self.process.spawn(stop())
-        await asyncio.wait([done, self.ended], return_when=asyncio.FIRST_COMPLETED)
-        if self.process.alive:
-            self.world.note(f"process {self.process.number} has stopped")
-            self.process.kill()
-            self.world.peers.died(self.process)
-            self.world.broken_off(self)
-            self._end("stopped")
+    async def _ends(self) -> None:
+        """Give the shards to others first."""
+        assert self.host is not None
+        await self.host.hand_over()
+        await asyncio.sleep(0.5)
+        await self.host.stop()
 
 
 class Cluster(World):
@@ -270,6 +239,10 @@ class Cluster(World):
 
     def made(self) -> None:
         self.redis.in_use = True
+
+    def _dies(self, served: Served) -> None:
+        """Its machine ends its connections. What becomes of its memory is told when others take its shards."""
+        self.peers.died(served.process)
 
     def _taken(self, fence: bytes) -> None:
         """What the owner before had in memory only is lost."""
@@ -545,7 +518,6 @@ class Cluster(World):
         for history in self.histories.values():
             self.checked(history.settled)
         await compared(self, "at the end")
-        await as_logged(self, "at the end")
         await self._alike()
         await all_forms(self, "at the end")
         await resharded(self)
@@ -559,7 +531,6 @@ class Cluster(World):
         await asyncio.sleep(1.0)
         await self.all_served()
         await compared(self, f"after all were {ending}")
-        await as_logged(self, f"after all were {ending}")
         await all_forms(self, f"after all were {ending}")
         await self._emptied()
 
@@ -612,16 +583,7 @@ class Cluster(World):
         }
 
     async def _emptied(self) -> None:
-        client = Caller(self, "last", 60.0)
-        for name in [VIEW, *self.copies, *self.histories]:
-            for _ in range(100):
-                try:
-                    await client.delete_window(name)
-                except NotFound:
-                    break
-                except SashClientError:
-                    await asyncio.sleep(1.0)
-        self.histories.clear()
+        await deleted(self)
         await asyncio.sleep(10.0)
         left = sorted(
             key

@@ -9,6 +9,7 @@ compared.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from sash.limits.memory import MemoryBudget
 from sash.prometheus.app import PREFIX, PrometheusApp
 from sash.runtime.metrics import Metrics
 from sash_client.aio import AsyncWindow
-from sash_client.errors import Unavailable
+from sash_client.errors import NotFound, SashClientError, Unavailable
 from sash_client.windows.questions import ALL_KEYS
 from sash_engine.windows.questions import RangeQuery
 from sash_wire.labels import split
@@ -176,6 +177,20 @@ async def resharded(world: World) -> None:
         own = folded(entry for entry in entries if entry[0] == key)
         answer = await other.ask(KEPT, RangeQuery(-1, TIMES * 10**6, key))
         _same(world, f"resharded: {key}", _of(answer), own)
+
+
+async def deleted(world: World) -> None:
+    """Delete all windows, each until there is none."""
+    client = Caller(world, "last", 60.0)
+    for name in [VIEW, *world.copies, *world.histories]:
+        for _ in range(100):
+            try:
+                await client.delete_window(name)
+            except NotFound:
+                break
+            except SashClientError:
+                await asyncio.sleep(1.0)
+    world.histories.clear()
 
 
 def _same(world: World, what: str, seen: Any, wanted: Any) -> None:

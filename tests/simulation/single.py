@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from typing import Any
 
-from sash_client.errors import NotFound, Unavailable
-from tests.simulation.callers import GATHERED, KEPT, KNOWN, PASSING, ROLLED, VIEW, as_logged, compared
-from tests.simulation.ending import all_forms, resharded
+from sash_client.errors import Unavailable
+from tests.simulation.callers import GATHERED, KEPT, KNOWN, PASSING, ROLLED, compared
+from tests.simulation.ending import all_forms, deleted, resharded
 from tests.simulation.history import History
-from tests.simulation.world import Caller, World
+from tests.simulation.world import World
 from tests.support.stored import ALWAYS
 
 __all__ = ["Single"]
@@ -47,7 +47,6 @@ class Single(World):
             return
         await self._settle()
         await compared(self, "at the end")
-        await as_logged(self, "at the end")
         await all_forms(self, "at the end")
         await resharded(self)
         ending = self.random.choice(["stopped", "power", "killed"])
@@ -59,7 +58,6 @@ class Single(World):
         await self.serving()
         what = f"after it was {ending}" if ending != "power" else "after a loss of power"
         await compared(self, what)
-        await as_logged(self, what)
         await all_forms(self, what)
         await self._emptied()
 
@@ -79,14 +77,9 @@ class Single(World):
 
     async def _emptied(self) -> None:
         """Nothing is left of windows that are deleted, in memory and in the store, but what a store always has."""
-        client = Caller(self, "last", 60.0)
-        for name in [VIEW, *self.copies, *self.histories]:
-            with contextlib.suppress(NotFound):
-                await client.delete_window(name)
-        self.histories.clear()
-        for _ in range(
-            _EMPTY_TRIES
-        ):  # an image that is being taken is ended first: of small blocks on a slow disk it is long
+        await deleted(self)
+        # An image that is being taken is ended first: of small blocks on a slow disk it is long.
+        for _ in range(_EMPTY_TRIES):
             await asyncio.sleep(5.0)
             served = await self.serving()
             still = _in_memory(served.storage)

@@ -15,7 +15,7 @@ import contextvars
 import hashlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -37,6 +37,7 @@ from tests.simulation.disk import COMMITS_OF, Disk, DiskTier
 from tests.simulation.history import Entry, Op
 from tests.simulation.loop import Process, SimulatedLoop, running
 from tests.simulation.scenario import Scenario
+from tests.support.failing import parts_of
 from tests.support.sharded import ShardedPlane, in_process
 
 __all__ = ["World"]
@@ -132,7 +133,6 @@ class Served:
         world = self.world
         if not self.process.alive:
             return
-        self.process.kill()
         world.met[f"{'lost power' if power else 'killed'} | {self.state}"] += 1
         lost = world.disk.lose_power(world.random) if power else 0
         world.note(
@@ -142,10 +142,13 @@ class Served:
         if power and world.disk.misdirected and not world.damaged:
             world.damaged = True
             world.note(f"the disk has misdirected {world.disk.misdirected}")
-        world.disk.owner = None
-        world._dies(self)
-        world.broken_off(self)
-        self._end("dead")
+        self._over("dead")
+
+    def _over(self, how: str) -> None:
+        self.process.kill()
+        self.world._dies(self)
+        self.world.broken_off(self)
+        self._end(how)
 
     @property
     def state(self) -> str:
@@ -164,14 +167,17 @@ class Served:
 
     async def stop(self) -> None:
         """End as by SIGTERM."""
-        if self.plane is None or self.storage is None:
+        if self.plane is None:
             self.die()
             return
         self.plane = self.methods = None
         done: asyncio.Future[None] = self.world.loop.create_future()
 
         async def stop() -> None:
-            await self.storage.stop(10.0)  # type: ignore[union-attr]
+            try:
+                await self._ends()
+            except Exception as error:
+                self.world.fail(error)
             self.world.loop.call_soon(done.set_result, None, context=self.world.context)
 
         self.running.cancel()  # type: ignore[union-attr]
@@ -179,11 +185,12 @@ class Served:
         await asyncio.wait([done, self.ended], return_when=asyncio.FIRST_COMPLETED)
         if self.process.alive:
             self.world.note(f"process {self.process.number} has stopped")
-            self.process.kill()
-            self.world.disk.owner = None
-            self.world._dies(self)
-            self.world.broken_off(self)
-            self._end("stopped")
+            self._over("stopped")
+
+    async def _ends(self) -> None:
+        """What the service does as it ends."""
+        assert self.storage is not None
+        await self.storage.stop(10.0)
 
     def _end(self, how: str) -> None:
         self.process.alive = False
@@ -435,24 +442,16 @@ class World:
     async def imported(self, parts: Sequence[bytes], name: str) -> None:
         """Have the process that runs import a file."""
 
-        async def given() -> AsyncIterator[bytes]:
-            for part in parts:
-                yield part
-
         plane = next(each.plane for each in self.all_served_by() if each.process is running())
-        await _open(plane).restore(given(), name)
+        await _open(plane).restore(parts_of(parts), name)
 
     async def resharded(self, parts: Sequence[bytes], name: str) -> ShardedPlane:
         """A deployment with another number of shards, which has a window from a file."""
 
-        async def given() -> AsyncIterator[bytes]:
-            for part in parts:
-                yield part
-
         other = in_process(_RESHARDED)
         token = CALL.set(CallContext(lambda: [("x-request-id", "resharded")]))
         try:
-            await other.restore(given(), name)
+            await other.restore(parts_of(parts), name)
         finally:
             CALL.reset(token)
         return other
@@ -554,6 +553,7 @@ class World:
 
     def _dies(self, served: Served) -> None:
         """What the journal has is durable; the rest of memory is lost."""
+        self.disk.owner = None
         self._has_stored()
         self.met["lost with memory? | a write that was answered"] += len(self._gathered)
         self._gathered.clear()
