@@ -16,8 +16,8 @@ import yaml
 
 from sash_client import Client, Window
 from tests.support.ports import free_port
-from tests.support.prometheus import PROMTOOL, running_prometheus
-from tests.support.servers import PLAIN, Running
+from tests.support.prometheus import PROMTOOL, http_of, process, running_prometheus
+from tests.support.servers import Running
 from tests.support.waiting import wait_until
 
 ALERTMANAGER, VMALERT = shutil.which("prometheus-alertmanager"), shutil.which("vmalert")
@@ -61,16 +61,6 @@ def rules(sash: Callable[..., Any], service: Running, tmp_path: Path) -> Callabl
 
 
 @contextlib.contextmanager
-def process(*command: object, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    running = subprocess.Popen(list(map(str, command)), **options)
-    try:
-        yield running
-    finally:
-        running.terminate()
-        running.wait()
-
-
-@contextlib.contextmanager
 def alertmanager(folder: Path) -> Iterator[httpx.Client]:
     """Run an Alertmanager of one machine."""
     if ALERTMANAGER is None:
@@ -84,18 +74,7 @@ def alertmanager(folder: Path) -> Iterator[httpx.Client]:
         "--cluster.listen-address=",
         "--log.level=error",
     ]
-    with (
-        process(ALERTMANAGER, *flags) as running,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", **PLAIN) as http,
-    ):
-
-        def ready() -> bool:
-            assert running.poll() is None
-            with contextlib.suppress(httpx.TransportError):
-                return http.get("/-/ready").status_code == 200
-            return False
-
-        wait_until(ready)
+    with process(ALERTMANAGER, *flags) as running, http_of(port, running) as http:
         yield http
 
 

@@ -37,8 +37,6 @@ from tests.support.either_client import opened
 from tests.support.shown import SPECIALS
 
 EDGES = ("rest", "sharded", "grpc", "connect", "client", "awaited")
-WIRES = EDGES[:4]
-"""Those that send whatever they are given: the clients refuse some of it themselves."""
 ONE_STORE = tuple(name for name in EDGES if name != "sharded")
 
 
@@ -184,7 +182,6 @@ METHODS = {
     "entries": ("Entries", lambda bulks: {"bulks": [shown.bulk_shown(bulk) for bulk in bulks]}),
 }
 _ASKED = {"lookback": "lookbacks", "aggregate": "aggregates"}
-_ORIGIN = ("producer", "sequence", "epoch", "after")
 
 
 class OverGrpc(Edge):

@@ -7,11 +7,13 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.support.ports import free_port
+from tests.support.servers import PLAIN
 from tests.support.waiting import wait_until
 
 Sample = tuple[Mapping[str, str], float, float]
@@ -35,21 +37,34 @@ def running_prometheus(folder: Path, config: str = "") -> Iterator[httpx.Client]
         f"--web.listen-address=127.0.0.1:{port}",
         "--log.level=error",
     ]
-    process = subprocess.Popen(command)
+    with process(*command) as running, http_of(port, running) as http:
+        yield http
+
+
+@contextlib.contextmanager
+def process(*command: object, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program until the end of the block."""
+    running = subprocess.Popen(list(map(str, command)), **options)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False, verify=False) as http:
-
-            def ready() -> bool:
-                assert process.poll() is None
-                with contextlib.suppress(httpx.TransportError):
-                    return http.get("/-/ready").status_code == 200
-                return False
-
-            wait_until(ready)
-            yield http
+        yield running
     finally:
-        process.terminate()
-        process.wait()
+        running.terminate()
+        running.wait()
+
+
+@contextlib.contextmanager
+def http_of(port: int, process: subprocess.Popen[bytes]) -> Iterator[httpx.Client]:
+    """An HTTP client of a program, as soon as that is ready."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", **PLAIN) as http:
+
+        def ready() -> bool:
+            assert process.poll() is None
+            with contextlib.suppress(httpx.TransportError):
+                return http.get("/-/ready").status_code == 200
+            return False
+
+        wait_until(ready)
+        yield http
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ from sash_engine.windows.questions import (
 from sash_engine.windows.spec.derived import completed, widened
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-from sash_wire.labels import split
 from tests.support.asking import answers_of, question_of
 from tests.support.twins import alike
 
@@ -312,7 +311,3 @@ def rows_of(batch):
             for _, column in sorted(batch.columns.items())
         ]
     return list(zip(keys, batch.times.tolist(), *columns, strict=True))
-
-
-def parts_of(key):
-    return split(key, 2)
