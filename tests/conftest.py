@@ -81,6 +81,34 @@ def pytest_unconfigure(config):
         reporter.write_line(f"{reasons.total()} tests were skipped: {told}")
 
 
+@pytest.fixture(scope="module")
+def service():
+    """A service in this process; rooms whose services have settings have a fixture of their own by this name."""
+    from tests.support.servers import running_service
+
+    with running_service() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(service):
+    return service.http()
+
+
+@pytest.fixture(scope="module")
+def stub(service):
+    return service.stub()
+
+
+@pytest.fixture
+def client(service):
+    """A client that deletes the windows of the service after each test."""
+    from tests.support.clients import client_of
+
+    with client_of(service.grpc_target) as client:
+        yield client
+
+
 @pytest.fixture(params=("grpc", "connect"))
 def transport(request):
     """What calls of the Python client with one answer go over; `tests.support.connect_server` makes addresses of it."""

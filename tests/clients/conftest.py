@@ -1,16 +1,9 @@
-"""A service for each module, and a client that deletes its windows after each test."""
+"""A client of each transport, which deletes the windows of the service after each test."""
 
 import pytest
 
 from tests.support.clients import client_of
 from tests.support.connect_server import address_of
-from tests.support.servers import running_service
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.fixture

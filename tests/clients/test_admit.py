@@ -6,7 +6,6 @@ import pytest
 
 from sash_client import Admission, InvalidArgument, Limit, LimitAnswers, ResourceExhausted
 from tests.support.either_client import CLIENTS, opened
-from tests.support.servers import running_service
 
 SPEC = {
     "name": "llm",
@@ -19,12 +18,6 @@ SPEC = {
 }
 TWO = Limit("requests", "1m", 2)
 BUDGET = Limit("tokens", dt.timedelta(days=1), 1000, by=["tenant"])
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.fixture(params=CLIENTS)

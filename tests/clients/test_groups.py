@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from sash_client import ALL_KEYS, Client, InvalidArgument
-from tests.support.servers import running_service
 
 SPEC = {
     "name": "flights",
@@ -17,12 +16,6 @@ SPEC = {
 TIMES = [10, 11, 12, 13]
 PARTS = {"airport": ["JFK", "JFK", "LGA", "JFK"], "carrier": ["AA", "B6", "AA", "a|b"]}
 DELAYS = [1.0, 2.0, 4.0, 8.0]
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as service:
-        yield service
 
 
 @pytest.fixture

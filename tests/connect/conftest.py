@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from sash_proto.v1 import windows_pb2 as pb
@@ -16,16 +15,6 @@ BODY_BYTES_MAX = 1 << 16
 def service() -> Iterator[Running]:
     with running_service(max_body_bytes=BODY_BYTES_MAX, max_entries_per_write=20_000, max_windows=20) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def http(service: Running) -> httpx.Client:
-    return service.http()
-
-
-@pytest.fixture(scope="module")
-def stub(service: Running) -> Any:
-    return service.stub()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import yaml
 from sash_client import Client, Window
 from tests.support.ports import free_port
 from tests.support.prometheus import PROMTOOL, running_prometheus
-from tests.support.servers import PLAIN, Running, running_service
+from tests.support.servers import PLAIN, Running
 from tests.support.waiting import wait_until
 
 ALERTMANAGER, VMALERT = shutil.which("prometheus-alertmanager"), shutil.which("vmalert")
@@ -33,12 +33,6 @@ SPEC = {
     },
     "slide": {"max_age": "1h"},
 }
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[Running]:
-    with running_service() as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from tests.support.clients import client_of
-from tests.support.servers import running_service
 
 SPEC = {
     "name": "orders",
@@ -17,18 +16,6 @@ SPEC = {
     "aggregates": {"n": {"function": "count"}, "last": {"function": "last", "field": "who"}},
 }
 ENTRY = ("amount=-1.5", "items=3", "paid=true", "who=a=b", "shop=eu", "till=1")
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
-
-
-@pytest.fixture
-def client(service):
-    with client_of(service.grpc_target) as client:
-        yield client
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import httpx
 import pytest
 
 from sash_client import InvalidArgument
-from tests.support.clients import client_of
-from tests.support.servers import running_service
 
 SPEC = {
     "name": "kept",
@@ -17,18 +15,6 @@ SPEC = {
     "slide": {"max_age": "10s"},
     "history": "1h",
 }
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
-
-
-@pytest.fixture
-def client(service):
-    with client_of(service.grpc_target) as client:
-        yield client
 
 
 def test_old_entries_are_counted_on_every_edge(sash, service, client):

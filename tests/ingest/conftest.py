@@ -1,16 +1,8 @@
 import pytest
 
-from tests.support.clients import client_of
-from tests.support.servers import running_service
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
+from tests.ingest.log import SPEC
 
 
 @pytest.fixture
-def client(service):
-    with client_of(service.grpc_target) as client:
-        yield client
+def window(client):
+    return client.create_window(SPEC)

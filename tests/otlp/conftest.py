@@ -2,8 +2,8 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
 
-from sash_client import Client
 from tests.otlp.sending import post, status_of
+from tests.support.clients import client_of
 from tests.support.servers import running_service
 
 
@@ -15,10 +15,8 @@ def service():
 
 @pytest.fixture
 def sash(service):
-    with Client(service.grpc_target) as client:
+    with client_of(service.grpc_target) as client:
         yield client
-        for window in client.list_windows():
-            client.delete_window(window.name)
 
 
 @pytest.fixture(params=("grpc", "http"))

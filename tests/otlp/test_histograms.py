@@ -5,19 +5,16 @@ from collections import Counter as Counted
 
 import numpy as np
 import pytest
-from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
-from opentelemetry.sdk.metrics import Histogram, MeterProvider
-from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics import Histogram
+from opentelemetry.sdk.metrics.export import AggregationTemporality
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, ExponentialBucketHistogramAggregation
-from opentelemetry.sdk.resources import Resource
 
 from sash_client import Client
-from tests.otlp.sending import post, put
+from tests.otlp.sending import post, put, stock_sdk
 from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
 
@@ -399,18 +396,10 @@ def test_a_stock_sdk_exports_histograms(service, sash, transport, aggregation, m
         "preferred_temporality": {Histogram: AggregationTemporality.DELTA},
         "preferred_aggregation": {Histogram: aggregation()},
     }
-    if transport == "grpc":
-        exporter = GrpcExporter(endpoint=service.grpc_target, insecure=True, **given)
-    else:
-        exporter = HttpExporter(endpoint=f"{service.rest_url}/v1/metrics", **given)
-    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=float("inf"))
-    provider = MeterProvider([reader], resource=Resource({"service.name": "shop"}))
     values = [0.2, 3.0, 8.0, 20.0, 60.0, 400.0, 1.5, 90.0, 30.0]
-    try:
-        seconds = provider.get_meter("test").create_histogram("latency")
+    with stock_sdk(service, transport, **given) as (meter, export):
+        seconds = meter.create_histogram("latency")
         for place, value in enumerate(values):
             seconds.record(value, {"route": "ab"[place % 2]})
-            assert provider.force_flush()
-    finally:
-        provider.shutdown()
+            export()
     check(answer(to, key={"service.name": "shop"}), values, 4)

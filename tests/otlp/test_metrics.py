@@ -6,21 +6,18 @@ import grpc
 import httpx
 import pytest
 from google.rpc import status_pb2
-from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
-from opentelemetry.sdk.metrics import Counter, MeterProvider
-from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.metrics import Counter
+from opentelemetry.sdk.metrics.export import AggregationTemporality
 
 from sash.otlp import metrics as otlp
 from sash_client import Client
 from sash_engine.errors import ResourceExhausted
-from tests.otlp.sending import post, put, status_of
+from tests.otlp.sending import post, put, status_of, stock_sdk
 from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
 
@@ -545,31 +542,15 @@ def test_a_stock_sdk_exports(service, sash, transport, temporality, monkeypatch)
     delta = temporality is AggregationTemporality.DELTA
     requests = window(sash, "shop.requests", SUM if delta else INCREASE, keys=["service.name", "route"], time_unit="ns")
     load = window(sash, "shop.load", {"last": {"function": "last"}}, keyed=True, time_unit="ns")
-    given = {"preferred_temporality": {Counter: temporality}}
-    if transport == "grpc":
-        headers = [("sash-key", "service.name")]
-        exporter = GrpcExporter(endpoint=service.grpc_target, insecure=True, headers=headers, **given)
-    else:
-        from opentelemetry.exporter.otlp.proto.http import Compression
-
-        exporter = HttpExporter(
-            endpoint=f"{service.rest_url}/v1/metrics",
-            headers={"sash-key": "service.name"},
-            compression=Compression.Gzip if "gzip" in transport else Compression.NoCompression,
-            **given,
-        )
-    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=float("inf"))
-    provider = MeterProvider([reader], resource=Resource({"service.name": "shop"}))
-    try:
-        meter = provider.get_meter("test")
+    key = ("sash-key", "service.name")
+    given = {"preferred_temporality": {Counter: temporality}, "headers": [key] if transport == "grpc" else dict([key])}
+    with stock_sdk(service, transport, **given) as (meter, export):
         counter, gauge = meter.create_counter("shop.requests"), meter.create_gauge("shop.load")
         for round_ in range(3):
             counter.add(5, {"route": "/a"})
             counter.add(1 + round_, {"route": "/b"})
             gauge.set(round_)
-            assert provider.force_flush()
-    finally:
-        provider.shutdown()
+            export()
     answers = requests.query(keys=[{"service.name": "shop", "route": route} for route in ("/a", "/b")])
     assert [next(iter(each.aggregates.values())) for each in answers] == [15.0, 6.0]
     assert load.query(key="shop")[0].aggregates == {"last": 2.0}

@@ -5,7 +5,7 @@ import contextlib
 import httpx
 import pytest
 
-from sash_client import AlreadyExists, Client, FailedPrecondition, InvalidArgument, Unsupported
+from sash_client import AlreadyExists, FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.clock import ManualClock
 from tests.support.servers import running_service
 
@@ -24,14 +24,6 @@ def service(request, tmp_path_factory):
     data = str(tmp_path_factory.mktemp("data"))
     with running_service(ManualClock(NOW_S * 10**9), data=data, shards=request.param) as running:
         yield running
-
-
-@pytest.fixture
-def client(service):
-    with Client(service.grpc_target) as made:
-        yield made
-        for window in sorted(made.list_windows(), key=lambda each: not {"of", "from"} & set(each.spec)):
-            made.delete_window(window.name)  # what is derived goes first
 
 
 def order_of(window):

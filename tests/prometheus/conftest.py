@@ -34,16 +34,28 @@ def service() -> Iterator[Running]:
         yield running
 
 
+def create(http: httpx.Client, name: str, *, headers: Any = None, **changed: Any) -> None:
+    """A window of a float64, with its number of entries."""
+    spec = {"time_unit": "s", "fields": {"v": "float64"}, "aggregates": {"n": {"function": "count"}}, **changed}
+    created = http.post("/v1/windows", json={"name": name, **spec}, headers=headers)
+    assert created.status_code == 201, created.text
+
+
+def insert(
+    http: httpx.Client, name: str, times: list[int], values: list[Any], *, headers: Any = None, **more: Any
+) -> None:
+    bulk = {"time": times, "fields": {"v": values}} | more
+    answer = http.post(f"/v1/windows/{name}/bulk-insert", json=bulk, headers=headers)
+    assert answer.status_code == 200, answer.text
+
+
 @pytest.fixture(scope="module")
 def http(service: Running) -> httpx.Client:
-    client = service.http()
-    assert client.post("/v1/windows", json=SPEC).status_code == 201
-    bulk = {
-        "time": [(T + i) * 1000 + 300 for i in range(600)],
-        "key": ["ab"[i % 2] for i in range(600)],
-        "fields": {"v": [float(i) for i in range(600)], "text": [""] * 600},
-    }
-    assert client.post("/v1/windows/w/bulk-insert", json=bulk).status_code == 200
+    client, n = service.http(), 600
+    create(client, **SPEC)
+    values = [float(i) for i in range(n)]
+    keys = ["ab"[i % 2] for i in range(n)]
+    insert(client, "w", [(T + i) * 1000 + 300 for i in range(n)], [], key=keys, fields={"v": values, "text": [""] * n})
     return client
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.prometheus.conftest import T
+from tests.prometheus.conftest import T, create, insert
 from tests.prometheus.test_remote_write import HEADERS, URL, body_of
 from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
@@ -27,16 +27,8 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with running_service(tokens=path) as running:
         client = running.http()
         for name in ("mine", "other"):
-            spec = {
-                "name": name,
-                "time_unit": "ms",
-                "order": {"equal_times": "first"},
-                "aggregates": {"n": {"function": "count"}},
-            }
-            assert client.post("/v1/windows", json=spec, headers=bearer("root")).status_code == 201
-            bulk = {"time": [T * 1000], "fields": {"value": [1.0]}}
-            write = client.post(f"/v1/windows/{name}/bulk-insert", json=bulk, headers=bearer("writer"))
-            assert write.status_code == 200
+            create(client, name, headers=bearer("root"), time_unit="ms", order={"equal_times": "first"})
+            insert(client, name, [T * 1000], [1.0], headers=bearer("writer"))
         yield client
 
 
@@ -54,12 +46,12 @@ def test_without_a_token_there_is_no_answer(http: httpx.Client) -> None:
 
 
 def test_a_token_for_some_windows_sees_no_others(http: httpx.Client) -> None:
-    assert ask(http, "one", "api/v1/label/__name__/values").json()["data"] == ["mine:n", "mine:value"]
-    assert set(ask(http, "one", "api/v1/metadata").json()["data"]) == {"mine:n", "mine:value"}
+    assert ask(http, "one", "api/v1/label/__name__/values").json()["data"] == ["mine:n", "mine:v"]
+    assert set(ask(http, "one", "api/v1/metadata").json()["data"]) == {"mine:n", "mine:v"}
     everything = {"match[]": '{__name__=~".+"}'}
     assert {each["__name__"] for each in ask(http, "one", "api/v1/series", **everything).json()["data"]} == {
         "mine:n",
-        "mine:value",
+        "mine:v",
     }
     assert b"other" not in ask(http, "one", "federate", **{"match[]": '{__name__=~".+:n"}'}).content
     found = ask(http, "one", "api/v1/query", query='{__name__=~".+:n"}', time=T + 1).json()["data"]["result"]
@@ -70,7 +62,7 @@ def test_a_token_for_some_windows_sees_no_others(http: httpx.Client) -> None:
 
 def test_to_write_takes_the_right_to_write(http: httpx.Client) -> None:
     def write(who: str, window: str) -> int:
-        body = body_of(({"__name__": f"{window}:value"}, [(T * 1000 + 5, 2.0)]))
+        body = body_of(({"__name__": f"{window}:v"}, [(T * 1000 + 5, 2.0)]))
         return http.post(URL, content=body, headers={**HEADERS, **bearer(who)}).status_code
 
     assert write("reader", "mine") == 403

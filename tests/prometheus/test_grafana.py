@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.prometheus.conftest import T
+from tests.prometheus.conftest import T, create, insert
 
 GRAFANA = Path(__file__).parents[2] / "deploy" / "grafana"
 DASHBOARD = json.loads((GRAFANA / "dashboards" / "windows.json").read_text())
@@ -58,13 +58,12 @@ def test_the_variables_of_the_dashboard_have_values(http: httpx.Client) -> None:
 @pytest.fixture
 def parts(http: httpx.Client) -> Iterator[None]:
     """A window with parts, and one without keys."""
-    common = {"time_unit": "s", "fields": {"v": "int64"}, "aggregates": {"total": {"function": "sum"}}}
-    for spec in ({"name": "ports", "keys": ["airport", "carrier"]}, {"name": "bare"}):
-        assert http.post("/v1/windows", json=common | spec).status_code == 201
-    times = [T + 590, T + 595, T + 598]
-    rows = {"time": times, "v": [1, 2, 4], "airport": ["JFK", "LGA", "JFK"], "carrier": ["AA", "AA", "B6"]}
-    assert http.post("/v1/windows/ports/bulk-insert", json=rows).status_code == 200
-    assert http.post("/v1/windows/bare/bulk-insert", json={"time": times, "v": [1, 2, 4]}).status_code == 200
+    common: dict[str, Any] = {"fields": {"v": "int64"}, "aggregates": {"total": {"function": "sum"}}}
+    create(http, "ports", keys=["airport", "carrier"], **common)
+    create(http, "bare", **common)
+    times, key = [T + 590, T + 595, T + 598], {"airport": ["JFK", "LGA", "JFK"], "carrier": ["AA", "AA", "B6"]}
+    insert(http, "ports", times, [1, 2, 4], key=key)
+    insert(http, "bare", times, [1, 2, 4])
     yield
     for name in ("ports", "bare"):
         assert http.delete(f"/v1/windows/{name}").status_code == 200

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.prometheus.conftest import T
+from tests.prometheus.conftest import T, create
 from tests.prometheus.test_remote_write import HEADERS, URL, body_of
 from tests.support.servers import running_service
 
@@ -17,23 +17,15 @@ FLIGHTS = [("JFK", "AA", 5.0), ("JFK", "B6", 7.0), ("LGA", "AA", 11.0), ("", "AA
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[httpx.Client]:
-    spec = {
-        "name": "flights",
-        "time_unit": "ms",
-        "keys": ["airport", "carrier"],
-        "fields": {"delay": "float64"},
-        "order": {"equal_times": "first"},
-        "aggregates": {
-            "n": {"function": "count"},
-            **{
-                name: {"function": function, "field": "delay"}
-                for name, function in (("total", "sum"), ("highest", "max"), ("lowest", "min"))
-            },
-        },
-    }
+    functions = {"total": "sum", "highest": "max", "lowest": "min"}
+    aggregates = {name: {"function": function, "field": "delay"} for name, function in functions.items()}
+    aggregates["n"] = {"function": "count"}
+    spec: dict[str, Any] = {"time_unit": "ms", "fields": {"delay": "float64"}, "order": {"equal_times": "first"}}
     with running_service() as running:
         client = running.http()
-        assert client.post("/v1/windows", json=spec).status_code == 201
+        create(
+            client, "flights", keys=["airport", "carrier"], aggregates={"n": {"function": "count"}} | aggregates, **spec
+        )
         series = [
             ({"__name__": "flights:delay", "airport": airport, "carrier": carrier, "job": "x"}, [(T * 1000 + 1, delay)])
             for airport, carrier, delay in FLIGHTS

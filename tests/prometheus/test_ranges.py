@@ -18,7 +18,7 @@ from sash.promql.errors import Refused
 from sash.promql.ranges import RANGES, Samples, exact_mean, exact_sum
 from sash.promql.values import Vector
 from sash_engine.steps import finished
-from tests.prometheus.conftest import Ask, T
+from tests.prometheus.conftest import Ask, T, create, insert
 from tests.prometheus.test_steps import run
 from tests.support.servers import running_service
 
@@ -263,10 +263,8 @@ def test_what_ranges_read_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 def test_samples_of_one_time_have_no_trend() -> None:
     with running_service() as running:
         http = running.http()
-        spec = {"name": "w", "time_unit": "s", "fields": {"v": "float64"}, "aggregates": {"n": {"function": "count"}}}
-        assert http.post("/v1/windows", json=spec).status_code == 201
-        bulk = {"time": [T, T], "fields": {"v": [1.0, 2.0]}}
-        assert http.post("/v1/windows/w/bulk-insert", json=bulk).status_code == 200
+        create(http, "w")
+        insert(http, "w", [T, T], [1.0, 2.0])
 
         def ask(query: str, at: int = T + 10) -> Any:
             found = http.post("/prometheus/api/v1/query", data={"query": query, "time": at}).json()["data"]["result"]
@@ -274,8 +272,7 @@ def test_samples_of_one_time_have_no_trend() -> None:
 
         assert ask("deriv(w:v[1m])") == ["NaN"]
         assert ask("rate(w:v[1m])") == ask("irate(w:v[1m])") == []
-        bulk = {"time": [T + 2, T + 4], "fields": {"v": [3.0, 5.0]}}
-        assert http.post("/v1/windows/w/bulk-insert", json=bulk).status_code == 200
+        insert(http, "w", [T + 2, T + 4], [3.0, 5.0])
         # Times are whole seconds: the trend is of those, and the time of the question of milliseconds.
         assert ask("irate(w:v[1m])") == ["1"]
         assert ask("deriv(w:v[3s])", T + 4) == ["1"]

@@ -18,6 +18,7 @@ from sash.promql.errors import BadData
 from sash.rpc import parsing
 from sash_engine.errors import TooLarge
 from sash_engine.steps import finished
+from tests.prometheus import conftest
 from tests.prometheus.conftest import T
 from tests.support.servers import running_service
 
@@ -28,7 +29,7 @@ HEADERS = {
     "x-prometheus-remote-write-version": "0.1.0",
 }
 STALE = unpack("<d", (0x7FF0000000000002).to_bytes(8, "little"))[0]
-DURABLE = {"keyed": True, "time_unit": "ms", "fields": {"v": "float64"}, "order": {"equal_times": "first"}}
+DURABLE: dict[str, Any] = {"keyed": True, "time_unit": "ms", "order": {"equal_times": "first"}}
 
 Series = tuple[dict[str, str], list[tuple[int, float]]]
 
@@ -59,8 +60,7 @@ def http(client: httpx.Client) -> Iterator[httpx.Client]:
 
 
 def create(http: httpx.Client, name: str, **changed: Any) -> None:
-    spec = {"name": name, **DURABLE, "aggregates": {"n": {"function": "count"}}, **changed}
-    assert http.post("/v1/windows", json=spec).status_code == 201
+    conftest.create(http, name, **DURABLE | changed)
 
 
 def send(http: httpx.Client, *series: Series, url: str = URL) -> httpx.Response:

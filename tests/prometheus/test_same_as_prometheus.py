@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.prometheus.conftest import create, insert
 from tests.prometheus.expressions import AT_INSTANTS, EXPRESSIONS, LOOKBACKS
 from tests.support.prometheus import prometheus_of
 from tests.support.servers import running_service
@@ -88,29 +89,22 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     }
     aggregates["n"] = {"function": "count"}
     fields = {"v": "float64", "c": "float64"}
-    windows = {
-        "raw": {"keyed": True, "fields": fields, "aggregates": {"n": {"function": "count"}}},
+    windows: dict[str, Any] = {
+        "raw": {"keyed": True, "fields": fields},
         "agg": {"keyed": True, "fields": fields, "aggregates": aggregates},
-        "hard": {"keyed": True, "fields": fields, "aggregates": {"n": {"function": "count"}}},
-        "one": {"fields": fields, "aggregates": {"n": {"function": "count"}}},
+        "hard": {"keyed": True, "fields": fields},
+        "one": {"fields": fields},
     }
     samples: dict[str, Any] = {}
     with running_service() as running:
         sash = running.http()
         for window, spec in windows.items():
-            assert sash.post("/v1/windows", json={"name": window, "time_unit": "ms", **spec}).status_code == 201
+            create(sash, window, time_unit="ms", **spec)
             of_window = given_hard if window == "hard" else {"a": given["a"]} if window == "one" else given
             for key, rows in of_window.items():
-                bulk: dict[str, Any] = {
-                    "time": [round(at * 1000) for at, _, _ in rows],
-                    "fields": {
-                        "v": [written(v) for _, v, _ in rows],
-                        "c": [written(c) for _, _, c in rows],
-                    },
-                }
-                if window != "one":
-                    bulk["key"] = [key] * len(rows)
-                assert sash.post(f"/v1/windows/{window}/bulk-insert", json=bulk).status_code == 200
+                keys = {} if window == "one" else {"key": [key] * len(rows)}
+                columns = {"v": [written(v) for _, v, _ in rows], "c": [written(c) for _, _, c in rows]}
+                insert(sash, window, [round(at * 1000) for at, _, _ in rows], [], fields=columns, **keys)
                 labels = {"key": key} if window != "one" else {}
                 samples.setdefault(f"{window}:v", []).extend((labels, at, v) for at, v, _ in rows)
                 samples.setdefault(f"{window}:c", []).extend((labels, at, c) for at, _, c in rows)

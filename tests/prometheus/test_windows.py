@@ -7,8 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.prometheus.conftest import T
+from sash_engine.windows.reading import reader
+from tests.prometheus.conftest import T, create, insert
 
+TOTAL = {"n": {"function": "count"}, "total": {"function": "sum", "field": "v"}}
 QUERIES = (
     "{window}:n",
     '{window}:n{{__lookback__="10s"}}',
@@ -21,18 +23,6 @@ QUERIES = (
 )
 
 
-def create(http: httpx.Client, name: str, **changed: Any) -> None:
-    aggregates = {"n": {"function": "count"}, "total": {"function": "sum", "field": "v"}}
-    spec = {"name": name, "time_unit": "s", "fields": {"v": "float64"}, "aggregates": aggregates, **changed}
-    assert http.post("/v1/windows", json=spec).status_code == 201, http.post("/v1/windows", json=spec).text
-
-
-def insert(http: httpx.Client, name: str, times: list[int], values: list[Any], **more: Any) -> None:
-    bulk = {"time": times, "fields": {"v": values}, **more}
-    answer = http.post(f"/v1/windows/{name}/bulk-insert", json=bulk)
-    assert answer.status_code == 200, answer.text
-
-
 def data(http: httpx.Client, query: str, path: str = "query", **more: Any) -> Any:
     form = {"query": query, "time": T + 60, "start": T, "end": T + 60, "step": 10, **more}
     answer = http.post(f"/prometheus/api/v1/{path}", data=form).json()
@@ -43,7 +33,7 @@ def data(http: httpx.Client, query: str, path: str = "query", **more: Any) -> An
 def test_all_time_units_answer_alike(http: httpx.Client) -> None:
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
     for unit, ticks in per_second.items():
-        create(http, f"u{unit}", time_unit=unit)
+        create(http, f"u{unit}", time_unit=unit, aggregates=TOTAL)
         insert(http, f"u{unit}", [(T + 3 * i) * ticks for i in range(20)], [float(i) for i in range(20)])
     for query in QUERIES:
         for path in ("query", "query_range") if "[7s]" not in query else ("query",):
@@ -96,7 +86,7 @@ def test_a_step_is_a_whole_number_of_ticks(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize(("kind", "values"), [("int64", [2**60, 3]), ("bool", [True, False])])
 def test_fields_of_other_types_are_numbers(http: httpx.Client, kind: str, values: list[Any]) -> None:
-    create(http, f"typed_{kind}", fields={"v": kind}, aggregates={"n": {"function": "count"}})
+    create(http, f"typed_{kind}", fields={"v": kind})
     insert(http, f"typed_{kind}", [T, T + 1], values)
     found = data(http, f"typed_{kind}:v[2m]")["data"]["result"][0]["values"]
     assert [float(value) for _, value in found] == [float(value) for value in values]
@@ -111,7 +101,7 @@ def test_sums_of_integers_beyond_int64_are_numbers(http: httpx.Client) -> None:
 
 
 def test_panes_have_aggregates_and_no_entries(http: httpx.Client) -> None:
-    create(http, "panes", granularity="10s", slide={"max_age": "1h"})
+    create(http, "panes", granularity="10s", slide={"max_age": "1h"}, aggregates=TOTAL)
     insert(http, "panes", [T + i for i in range(60)], [1.0] * 60)
     found = data(http, 'panes:total{__lookback__="20s"}')
     assert found["data"]["result"][0]["value"][1] in ("10", "20")
@@ -153,9 +143,9 @@ def test_labels_that_the_text_format_does_not_spell_are_left_out_of_it(http: htt
 @pytest.mark.parametrize("part", ["__name__", "__lookback__"])
 def test_no_series_goes_by_the_name_of_another_window(http: httpx.Client, part: str) -> None:
     victim = f"victim{part}"
-    create(http, victim, keyed=True)
+    create(http, victim, keyed=True, aggregates=TOTAL)
     name = "posing" + part
-    create(http, name, keys=[part, "b"])
+    create(http, name, keys=[part, "b"], aggregates=TOTAL)
     insert(http, victim, [T], [2.0], key=["a"])
     insert(http, name, [T], [99.0], key={part: [f"{victim}:total"], "b": [name]})
     assert data(http, f'{{b="{name}"}}')["data"]["result"] == []
@@ -214,3 +204,53 @@ def test_too_many_series_are_refused_and_not_left_out(http: httpx.Client) -> Non
     few = http.get("/prometheus/api/v1/label/key/values", params={"match[]": 'many:n{key=~"1.?"}', "limit": 11}).json()
     assert len(few["data"]) == 11
     assert "warnings" not in few
+
+
+# ---------------------------------------------------------------- what an expression asks a window for
+
+
+@pytest.fixture(scope="module")
+def hosts(http: httpx.Client) -> str:
+    functions = {"n": "count", "total": "sum", "low": "min"}
+    aggregates: dict[str, Any] = {name: {"function": function} for name, function in functions.items()}
+    aggregates["p99"] = {"function": "quantile", "q": 0.99}
+    create(http, "hosts", keys=["host"], fields={"v": "int64"}, aggregates=aggregates)
+    times = list(range(T, T + 40))
+    insert(http, "hosts", times, times, key={"host": ["ab"[i % 2] for i in range(40)]})
+    return "hosts"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The aggregates that are asked for, in the order of their names."""
+    found, original = list[list[str]](), reader.named
+    monkeypatch.setattr(reader, "named", lambda names, *more: found.append(sorted(names)) or original(names, *more))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ('w:total{host="a"}', ["total"]),
+        ("w:total / w:n", ["n", "total"]),
+        ("sum(w:n)", ["n"]),
+        ("sum by (host) (rate(w:total[9s]))", ["total"]),
+        ("avg(w:low)", ["low"]),
+        ("min_over_time(w:v[9s]) + sum_over_time(w:v[9s])", ["low", "total"]),
+        ("count_over_time(w:v[9s])", ["n"]),
+        ('{__name__=~"w:n|w:p99"}', ["n", "p99"]),
+    ],
+)
+@pytest.mark.parametrize("path", ["query", "query_range"])
+def test_only_the_aggregates_that_are_needed_are_asked_for(
+    http: httpx.Client, hosts: str, asked: list[list[str]], query: str, named: list[str], path: str
+) -> None:
+    form = {"time": T + 39, "start": T + 30, "end": T + 39, "step": 3}
+    assert data(http, query.replace("w:", f"{hosts}:"), path, **form)["data"]["result"]
+    assert {tuple(each) for each in asked} == {tuple(named)}
+
+
+def test_federation_asks_once_for_all_that_it_names(http: httpx.Client, hosts: str, asked: list[list[str]]) -> None:
+    selectors = [f"{hosts}:low", f'{hosts}:n{{host="a"}}']
+    assert http.get("/prometheus/federate", params={"match[]": selectors}).status_code == 200
+    assert {tuple(each) for each in asked} == {("low", "n")}

@@ -18,11 +18,6 @@ def service() -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def http(service: Running) -> httpx.Client:
-    return service.http()
-
-
-@pytest.fixture(scope="module")
 def openapi(http: httpx.Client) -> Any:
     return http.get("/openapi.json").json()
 

@@ -1,10 +1,11 @@
 """Keys by their parts, and questions that select and group them, over REST: JSON, lines, CSV and Arrow."""
 
-import csv
-import io
+import json
 
 import pyarrow as pa
 import pytest
+
+from tests.support.arrow import ARROW, batch, stream
 
 ROWS = [(10, "JFK", "AA", 1.0), (11, "JFK", "B6", 2.0), (12, "LGA", "AA", 4.0), (13, "JFK", "a|b", 8.0)]
 SPEC = {
@@ -28,78 +29,36 @@ def flights(http):
     http.delete(PATH)
 
 
-def columns_beside(http):
-    return http.post(
-        f"{PATH}/bulk-insert", json={"time": TIMES, "airport": AIRPORTS, "carrier": CARRIERS, "delay": DELAYS}
-    )
-
-
-def entries_one_by_one(http):
-    for i, (time, airport, carrier, delay) in enumerate(ROWS):
-        parts = {"airport": airport, "carrier": carrier}
-        given = parts if i % 2 else {"key": parts}
-        last = http.post(f"{PATH}/insert", json={"time": time, **given, "delay": delay, "answer": True})
-        assert last.json()["answers"][0]["parts"] == parts
-    return last
-
-
-def lines(http, *texts):
-    body = "\n".join(texts) + "\n"
-    return http.post(f"{PATH}/bulk-insert", content=body, headers={"content-type": "application/x-ndjson"})
-
-
-def ndjson(http):
-    return lines(
-        http,
-        *(
-            f'{{"carrier": "{carrier}", "time": {time}, "airport": "{airport}", "delay": {delay}}}'
-            for time, airport, carrier, delay in ROWS
-        ),
-    )
-
-
-def ndjson_of_many_forms(http):
-    return lines(
-        http,
-        '{"time": 10, "key": "JFK|AA", "delay": 1}',
-        '{"time": 11, "key": {"airport": "JFK", "carrier": "B6"}, "value": 2}',
-        '{"time": 12, "airport": "LGA", "carrier": "AA", "fields": {"delay": 4}}',
-        '{"time": 13, "airport": "JFK", "carrier": "a|b", "value": 8}',
-    )
-
-
-def separated(http):
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([["carrier", "time", "delay", "airport"], *((c, t, d, a) for t, a, c, d in ROWS)])
-    return http.post(f"{PATH}/bulk-insert", content=text.getvalue(), headers={"content-type": "text/csv"})
-
-
-def arrow_of(table):
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
-def arrow(http):
-    table = pa.table(
-        {"time": TIMES, "airport": AIRPORTS, "delay": DELAYS, "carrier": pa.array(CARRIERS).dictionary_encode()}
-    )
-    headers = {"content-type": "application/vnd.apache.arrow.stream"}
-    return http.post(f"{PATH}/bulk-insert", content=arrow_of(table), headers=headers)
-
-
-WRITES = [
-    *(columns_beside, entries_one_by_one),
-    *(ndjson, ndjson_of_many_forms, separated, arrow),
+COLUMNS = {"time": TIMES, "airport": AIRPORTS, "carrier": CARRIERS, "delay": DELAYS}
+NDJSON = [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
+MANY_FORMS = [
+    {"time": 10, "key": "JFK|AA", "delay": 1},
+    {"time": 11, "key": {"airport": "JFK", "carrier": "B6"}, "value": 2},
+    {"time": 12, "airport": "LGA", "carrier": "AA", "fields": {"delay": 4}},
+    {"time": 13, "airport": "JFK", "carrier": "a|b", "value": 8},
 ]
+CSV = "carrier,time,delay,airport\n" + "".join(f"{c},{t},{d},{a}\n" for t, a, c, d in ROWS)
+CODED = pa.array(CARRIERS).dictionary_encode()
+BULKS = {
+    "columns beside the times": (json.dumps(COLUMNS), "application/json"),
+    "lines": ("\n".join(map(json.dumps, NDJSON)), "application/x-ndjson"),
+    "lines of many forms": ("\n".join(map(json.dumps, MANY_FORMS)), "application/x-ndjson"),
+    "separated": (CSV, "text/csv"),
+    "arrow": (stream(batch(**COLUMNS | {"carrier": CODED})), ARROW["content-type"]),
+}
 
 
-@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
-def test_each_way_to_give_the_parts_means_the_same(flights, write):
-    written = write(flights)
-    assert written.status_code == 200, written.text
+@pytest.mark.parametrize("way", [*BULKS, "entries one by one"])
+def test_each_way_to_give_the_parts_means_the_same(flights, way):
+    if way in BULKS:
+        content, kind = BULKS[way]
+        written = flights.post(f"{PATH}/bulk-insert", content=content, headers={"content-type": kind})
+        assert written.json()["inserted"] == 4, written.text
+    else:
+        for i, row in enumerate(NDJSON):
+            parts = {name: row[name] for name in SPEC["keys"]}
+            entry = {"time": row["time"], "delay": row["delay"], "answer": True} | (parts if i % 2 else {"key": parts})
+            assert flights.post(f"{PATH}/insert", json=entry).json()["answers"][0]["parts"] == parts
     found = flights.get(f"{PATH}/query", params={"all_keys": "true"}).json()["answers"]
     assert [(a["parts"]["airport"], a["parts"]["carrier"], a["aggregates"]["sum"]) for a in found] == [
         (airport, carrier, delay) for _, airport, carrier, delay in ROWS
@@ -108,9 +67,9 @@ def test_each_way_to_give_the_parts_means_the_same(flights, write):
 
 
 def test_series_and_entries_by_parts_as_arrow(flights):
-    columns_beside(flights)
+    flights.post(f"{PATH}/bulk-insert", json=COLUMNS).raise_for_status()
     asked = {"start": 10, "end": 14, "step": "2", "by": "airport"}
-    accept = {"accept": "application/vnd.apache.arrow.stream"}
+    accept = {"accept": ARROW["content-type"]}
     table = pa.ipc.open_stream(flights.get(f"{PATH}/series", params=asked, headers=accept).content).read_all()
     assert table.to_pydict() == {
         "airport": ["JFK", "JFK", "LGA", "LGA"],
@@ -122,7 +81,8 @@ def test_series_and_entries_by_parts_as_arrow(flights):
     where = {"where": "carrier=a|b"}
     (bulk,) = flights.get(f"{PATH}/entries", params=where).json()["bulks"]
     assert bulk == {"time": [13], "key": {"airport": ["JFK"], "carrier": ["a|b"]}, "fields": {"delay": [8.0]}}
-    table = pa.ipc.open_stream(flights.get(f"{PATH}/entries", params=where, headers=accept).content).read_all()
+    content = flights.get(f"{PATH}/entries", params=where, headers=accept).content
+    table = pa.ipc.open_stream(content).read_all()
     assert table.to_pydict() == {"time": [13], "airport": ["JFK"], "carrier": ["a|b"], "delay": [8.0]}
-    again = flights.post(f"{PATH}/bulk-insert", content=arrow_of(table), headers={"content-type": accept["accept"]})
+    again = flights.post(f"{PATH}/bulk-insert", content=content, headers=ARROW)
     assert again.json()["inserted"] == 1

@@ -15,11 +15,6 @@ def service() -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def stub(service: Running) -> Any:
-    return service.stub()
-
-
 @pytest.fixture
 def window(stub: Any) -> Iterator[str]:
     """A window of one float64 with count, sum and collect, gone after the test."""

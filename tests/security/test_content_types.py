@@ -48,11 +48,6 @@ def service():
         yield running
 
 
-@pytest.fixture(scope="module")
-def http(service):
-    return service.http()
-
-
 @pytest.fixture
 def unchanged(http):
     """A window with an entry; checks after the test that it is as it was, and that there is no other."""

@@ -20,11 +20,6 @@ def service():
         yield running
 
 
-@pytest.fixture(scope="module")
-def http(service):
-    return service.http()
-
-
 def guarded(**settings):
     return Guard(Settings(**settings))
 

@@ -324,7 +324,7 @@ class TierStorage:
     def tidy(self) -> None:
         self._memory.tidy()
         self.checkpoints.shorten_journal()
-        self.session.end_idle_pins()
+        self.session.pins.end_idle()
         self.capacity.check()
 
     # ---------------------------------------------------------------- imports

@@ -304,7 +304,7 @@ class Forest:
         layout = self._layout if part is None else part
         rows, filled, partials = yield from self.fold_steps(starts, stops, part)
         answers = yield from answers_of(layout, partials, filled, rows)
-        yield from free_steps(partials, answers)
+        yield from free_steps(partials)
         return layout.counted(rows, answers)
 
     def fold_steps(

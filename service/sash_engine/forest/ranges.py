@@ -34,7 +34,7 @@ from sash_engine.forest.external import ExternalPartials
 from sash_engine.forest.layout import Layout
 from sash_engine.forest.level import Level
 from sash_engine.forest.levels import Levels
-from sash_engine.forest.series import at_once, joined
+from sash_engine.forest.series import at_once, joined, lowered_steps, put_rows, rows_of, spread_steps
 from sash_engine.forest.tail import Tail
 from sash_engine.kernels import rows_at
 from sash_engine.monoids import Monoid, Partial, Partials
@@ -122,7 +122,7 @@ class RangeAnswers:
             first = layout.first[slot]
             if first not in known:
                 known[first] = yield from _reduced(monoid, values, starts, stops)
-            found.append((yield from _lowered(monoid, known[first])))
+            found.append((yield from lowered_steps(monoid, known[first])))
         self.put(which, found)
 
     def reduce_rows(self, columns: Sequence[Array], starts: Array, stops: Array) -> Steps[list[Partials]]:
@@ -148,7 +148,7 @@ class RangeAnswers:
                 answers.append(self.rows)
                 continue
             which = np.concatenate(self._which[slot]) if self._which[slot] else np.empty(0, np.int64)
-            answers.append((yield from _spread(layout.monoids[slot], self._found[slot], which, k)))
+            answers.append((yield from spread_steps(layout.monoids[slot], self._found[slot], which, k)))
         return layout.counted(self.rows, answers)
 
 
@@ -204,7 +204,7 @@ def forest_steps(out: RangeAnswers, which: Array, starts: Array, stops: Array, f
             total = whole()
             packed = [monoid.pack([each_total]) for monoid, each_total in zip(out.layout.monoids, total, strict=True)]
             at = np.zeros(int(all_there.sum()), np.int64)
-            yield from out.put_partials(which[x:y][some[all_there]], [_take(parts, at) for parts in packed])
+            yield from out.put_partials(which[x:y][some[all_there]], [rows_of(parts, at) for parts in packed])
         wider = some[~all_there & (each.first[some] < each.last[some])]
         if len(wider):
             older, newer = (end.at[wider] for end in partials)
@@ -380,14 +380,14 @@ class _Total:
         given = partials()
         for a, b in spans_of(len(more), self._at_once):
             some = more[a:b]
-            self._put(some, self._monoid.combine_columns(_take(self.partials, some), _take(given, which[some])))
+            put_rows(
+                self.partials,
+                some,
+                self._monoid.combine_columns(rows_of(self.partials, some), rows_of(given, which[some])),
+            )
             yield
-        self._put(new, _take(given, which[new]))
+        put_rows(self.partials, new, rows_of(given, which[new]))
         self._begun[new] = True
-
-    def _put(self, some: Array, those: Partials) -> None:
-        for to, source in zip(self.partials, those, strict=True):
-            to[some] = source
 
 
 def combined_steps(monoid: Monoid, partials: Partials, first: Array, length: Array) -> Steps[Partials]:
@@ -399,14 +399,12 @@ def combined_steps(monoid: Monoid, partials: Partials, first: Array, length: Arr
     Returns:
         k partials.
     """
-    total, at = _take(partials, first), 1
+    total, at = rows_of(partials, first), 1
     more, most = np.flatnonzero(length > 1), at_once(monoid, "combine_columns")
     while len(more):
         for a, b in spans_of(len(more), most):
             some = more[a:b]
-            those = monoid.combine_columns(_take(total, some), _take(partials, first[some] + at))
-            for to, source in zip(total, those, strict=True):
-                to[some] = source
+            put_rows(total, some, monoid.combine_columns(rows_of(total, some), rows_of(partials, first[some] + at)))
             yield
         at += 1
         more = more[length[more] > at]
@@ -420,37 +418,6 @@ def _reduced(monoid: Monoid, values: Sequence[Array], starts: Array, stops: Arra
         found.append(monoid.reduce_ranges(values, starts[a:b], stops[a:b]))
         yield
     return joined(found)
-
-
-def _lowered(monoid: Monoid, partials: Partials) -> Steps[Array]:
-    """As `Monoid.lower_columns`, in steps."""
-    found = []
-    for a, b in spans_of(len(partials[0]), at_once(monoid, "lower_columns")):
-        found.append(monoid.lower_columns(tuple([part[a:b] for part in partials])))
-        yield
-    return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-def _spread(monoid: Monoid, found: Sequence[Array], which: Array, k: int) -> Steps[Array]:
-    """The answers of some ranges among k, and those of no entries for the others."""
-    nothing, none = monoid.lower(monoid.identity), k - len(which)
-    dtypes = {each.dtype for each in found}
-    dtype = dtypes.pop() if len(dtypes) == 1 and (not none or nothing is not None) else np.dtype(object)
-    out: Array = np.empty(k, dtype)
-    if none and not dtype.hasobject:
-        out[:] = nothing
-    elif none and nothing is not None:
-        there = np.zeros(k, np.bool_)
-        there[which] = True
-        for i in np.flatnonzero(~there).tolist():
-            out[i] = monoid.lower(monoid.identity)  # lists are not shared
-        yield
-    at = 0
-    for each in found:
-        out[which[at : at + len(each)]] = each
-        at += len(each)
-    yield
-    return out
 
 
 def _spans(starts: Array, stops: Array, most: int) -> list[tuple[int, int]]:
@@ -472,9 +439,5 @@ def _among(run: Array, blocks: Array) -> Array:
 
 def _inline(level: Level, slot: int, rows: Array) -> Partials:
     """Partials of a level, as the aggregate has them."""
-    some, monoid = _take(level.columns[slot], rows), level.monoids[slot]
+    some, monoid = rows_of(level.columns[slot], rows), level.monoids[slot]
     return (object_array(monoid.unpack(some)),) if isinstance(monoid, ExternalPartials) else some
-
-
-def _take(partials: Partials, rows: Array) -> Partials:
-    return tuple([part[rows] for part in partials])

@@ -70,7 +70,7 @@ from sash_engine.monoids.columns import (
     object_array,
     rows,
 )
-from sash_engine.monoids.forms import PartialForm, typed, typed_parts
+from sash_engine.monoids.forms import PartialForm, typed, typed_parts, whole
 from sash_engine.monoids.suffixes import Suffixes
 from sash_engine.steps import Steps
 
@@ -84,6 +84,7 @@ __all__ = [
     "Array",
     "FieldType",
     "Monoid",
+    "OneValue",
     "Partial",
     "Partials",
     "Read",
@@ -93,6 +94,7 @@ __all__ = [
     "rows",
     "typed",
     "typed_parts",
+    "whole",
 ]
 
 Schema: TypeAlias = "str | list[Schema] | dict[str, Schema]"
@@ -376,6 +378,35 @@ class Monoid(PartialForm, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.types)})"
+
+
+class OneValue(Monoid):
+    """An aggregate that answers one of the values. Partial: the value itself, of the field's type."""
+
+    reads = (Read("field", ANY),)
+
+    def __init__(self, *types: FieldType) -> None:
+        super().__init__(*types)
+        self.answer = PYTHON_TYPES[self.types[0]]
+        self.dtypes = (NUMPY_TYPES[self.types[0]],)
+
+    def lift(self, value: Any) -> Partial:
+        return value
+
+    def lower(self, partial: Partial) -> float | int | str | bool | None:
+        return partial  # type: ignore[no-any-return]
+
+    def lift_columns(self, values: Values) -> Partials:
+        return (values[0],)
+
+    def fold(self, partials: Partials) -> Partial:
+        return self.reduce(partials)
+
+    def lower_columns(self, partials: Partials) -> Array:
+        return partials[0]
+
+    def _typed(self, partial: Any) -> Partial:
+        return typed(partial, self.types[0])
 
 
 def default_type(read: Read) -> FieldType:

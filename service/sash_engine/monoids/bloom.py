@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Values, whole
 
 SEED = 9001
 _HEADER = struct.Struct("<BBBBHxxQIxxxx")
@@ -64,8 +64,7 @@ class Bloom(Monoid):
 
     def __init__(self, *types: FieldType, capacity: int = 10_000, error: float = 0.01) -> None:
         super().__init__(*types)
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity <= 10_000_000:
-            raise InvalidArgument("capacity must be an integer in range", field="capacity", limit="1 to 10,000,000")
+        whole("capacity", capacity, 1, 10_000_000)
         if isinstance(error, bool) or not isinstance(error, (int, float)) or not 1e-9 <= error <= 0.5:
             raise InvalidArgument("error must be a probability in range", field="error", limit="1e-9 to 0.5")
         self.hashes = math.ceil(-math.log2(error))

@@ -20,9 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.errors import InvalidArgument
 from sash_engine.kernels import powers
-from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values, typed
+from sash_engine.monoids.base import (
+    ANY,
+    Array,
+    FieldType,
+    Monoid,
+    Partial,
+    Partials,
+    Read,
+    Schema,
+    Values,
+    typed,
+    whole,
+)
 from sash_engine.monoids.numerics import quiet
 
 LABEL: tuple[FieldType, ...] = ("string", "int64", "bool")
@@ -69,11 +80,8 @@ class NaiveBayes(Monoid):
 
     def __init__(self, *types: FieldType, labels: int = 100, values: int = 1000) -> None:
         super().__init__(*types)
-        for name, number, most in (("labels", labels, 1000), ("values", values, 10_000)):
-            if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
-                raise InvalidArgument(f"{name} must be an integer in range", field=name, limit=f"1 to {most:,}")
-        self.labels = labels
-        self.values = values
+        self.labels = whole("labels", labels, 1, 1000)
+        self.values = whole("values", values, 1, 10_000)
         self.numeric = tuple(kind in _NUMBERS for kind in self.types[1:])
 
     @property

@@ -22,33 +22,22 @@ from sash_engine.monoids.base import (
     Array,
     FieldType,
     Monoid,
+    OneValue,
     Partial,
     Partials,
     Read,
     Values,
-    typed,
     typed_parts,
 )
 from sash_engine.monoids.numerics import first_of_best, lengths, quiet
 
 
-class _Extreme(Monoid):
+class _Extreme(OneValue):
     """Partial: the extreme, of the field's type."""
 
     reads = (Read("field", ORDERED),)
     commutative = True
     ufunc: ClassVar[np.ufunc]
-
-    def __init__(self, *types: FieldType) -> None:
-        super().__init__(*types)
-        self.answer = PYTHON_TYPES[self.types[0]]
-        self.dtypes = (NUMPY_TYPES[self.types[0]],)
-
-    def lift(self, value: Any) -> Partial:
-        return value
-
-    def lower(self, partial: Partial) -> float | int | str | None:
-        return partial  # type: ignore[no-any-return]
 
     def reduce(self, values: Values) -> Partial:
         return self.reducer()(values[0], 0, len(values[0]))
@@ -59,23 +48,11 @@ class _Extreme(Monoid):
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return (self.ufunc.reduceat(values[0], starts),)
 
-    def lift_columns(self, values: Values) -> Partials:
-        return (values[0],)
-
     def scan_suffix(self, values: Values) -> Sequence[Partial]:
         return self.ufunc.accumulate(values[0][::-1])[::-1].tolist()  # type: ignore[no-any-return]
 
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
         return (self.ufunc(older[0], newer[0]),)
-
-    def fold(self, partials: Partials) -> Partial:
-        return self.reduce(partials)
-
-    def lower_columns(self, partials: Partials) -> Array:
-        return partials[0]
-
-    def _typed(self, partial: Any) -> Partial:
-        return typed(partial, self.types[0])
 
 
 class Min(_Extreme):

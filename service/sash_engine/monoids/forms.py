@@ -175,6 +175,21 @@ def typed(value: Any, kind: FieldType) -> Any:
     return value
 
 
+def whole(name: str, number: Any, least: int, most: int, limit: str = "") -> int:
+    """Check a parameter that is an integer, and return it.
+
+    Args:
+        limit: says in an error what is allowed, where it is not written as elsewhere.
+
+    Raises:
+        InvalidArgument: it is no integer, or less than `least` or more than `most`.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+        limit = limit or f"{least} to {most:,}"
+        raise InvalidArgument(f"{name} must be an integer in range", field=name, limit=limit)
+    return number
+
+
 def typed_parts(partial: Any, kinds: Sequence[FieldType]) -> tuple[Any, ...]:
     """Check a tuple of values read from JSON, each of its own type; raises as `typed` does."""
     if type(partial) is not tuple or len(partial) != len(kinds):

@@ -11,7 +11,25 @@ from sash_engine.monoids.base import NUMERIC, Array, FieldType, Monoid, Partial,
 from sash_engine.monoids.numerics import beyond, integer_total, integer_totals, lengths, quiet, total, totals
 
 
-class Mean(Monoid):
+class _Counted(Monoid):
+    """Partial: (count, sum); None over no entries."""
+
+    reads = (Read("field", NUMERIC),)
+    commutative = True
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        if older is None:
+            return newer
+        if newer is None:
+            return older
+        return older[0] + newer[0], older[1] + newer[1]
+
+    @quiet
+    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
+        return older[0] + newer[0], older[1] + newer[1]
+
+
+class Mean(_Counted):
     """The arithmetic mean of a field; None over no entries.
 
     Partial: (count, sum). Nothing is ever subtracted from the sum, so a NaN or an infinity affects the answer only
@@ -28,8 +46,6 @@ class Mean(Monoid):
     """
 
     function = "mean"
-    reads = (Read("field", NUMERIC),)
-    commutative = True
     parts = ("entries", "sum")
     joins = (np.add, np.add)
 
@@ -41,13 +57,6 @@ class Mean(Monoid):
 
     def lift(self, value: Any) -> Partial:
         return 1, value
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
-        return older[0] + newer[0], older[1] + newer[1]
 
     def lower(self, partial: Partial) -> float | None:
         return None if partial is None else partial[1] / partial[0]
@@ -66,10 +75,6 @@ class Mean(Monoid):
 
     def lift_columns(self, values: Values) -> Partials:
         return np.ones(len(values[0]), np.int64), values[0].astype(self.dtypes[1])
-
-    @quiet
-    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
-        return older[0] + newer[0], older[1] + newer[1]
 
     def fold(self, partials: Partials) -> Partial:
         counts, sums = partials
@@ -91,7 +96,7 @@ class Mean(Monoid):
         return wrong | beyond(partials[1], entries) if self.integers else wrong  # type: ignore[no-any-return]
 
 
-class GeometricMean(Monoid):
+class GeometricMean(_Counted):
     """The geometric mean of a field: the exponential of the mean logarithm; None over no entries.
 
     It is 0 if a value is 0, and NaN if a value is negative or NaN. Partial: (count, sum of logarithms).
@@ -106,8 +111,6 @@ class GeometricMean(Monoid):
     """
 
     function = "geometric_mean"
-    reads = (Read("field", NUMERIC),)
-    commutative = True
     exact = False
     parts = ("entries", "log_sum")
     dtypes = (np.dtype(np.int64), np.dtype(np.float64))
@@ -116,13 +119,6 @@ class GeometricMean(Monoid):
         if value > 0:
             return 1, math.log(value)
         return 1, -math.inf if value == 0 else math.nan
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
-        return older[0] + newer[0], older[1] + newer[1]
 
     @quiet
     def lower(self, partial: Partial) -> float | None:
@@ -138,10 +134,6 @@ class GeometricMean(Monoid):
 
     def lift_columns(self, values: Values) -> Partials:
         return np.ones(len(values[0]), np.int64), _logarithms(values[0])
-
-    @quiet
-    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
-        return older[0] + newer[0], older[1] + newer[1]
 
     def fold(self, partials: Partials) -> Partial:
         return (int(np.add.reduce(partials[0])), total(partials[1])) if len(partials[0]) else None

@@ -9,11 +9,10 @@ import numpy as np
 
 from sash_engine.monoids.base import (
     ANY,
-    NUMPY_TYPES,
-    PYTHON_TYPES,
     Array,
     FieldType,
     Monoid,
+    OneValue,
     Partial,
     Partials,
     Read,
@@ -24,36 +23,7 @@ from sash_engine.monoids.base import (
 )
 
 
-class _End(Monoid):
-    """Partial: the value itself, of the field's type."""
-
-    reads = (Read("field", ANY),)
-
-    def __init__(self, *types: FieldType) -> None:
-        super().__init__(*types)
-        self.answer = PYTHON_TYPES[self.types[0]]
-        self.dtypes = (NUMPY_TYPES[self.types[0]],)
-
-    def lift(self, value: Any) -> Partial:
-        return value
-
-    def lower(self, partial: Partial) -> float | int | str | bool | None:
-        return partial  # type: ignore[no-any-return]
-
-    def lift_columns(self, values: Values) -> Partials:
-        return (values[0],)
-
-    def fold(self, partials: Partials) -> Partial:
-        return self.reduce(partials)
-
-    def lower_columns(self, partials: Partials) -> Array:
-        return partials[0]
-
-    def _typed(self, partial: Any) -> Partial:
-        return typed(partial, self.types[0])
-
-
-class First(_End):
+class First(OneValue):
     """The first value of a field in time; of equal times, the first that arrived. None over no entries.
 
     Flags: exact.
@@ -86,7 +56,7 @@ class First(_End):
         return (older[0].copy(),)
 
 
-class Last(_End):
+class Last(OneValue):
     """The last value of a field in time; of equal times, the last that arrived. None over no entries.
 
     Flags: exact.

@@ -26,6 +26,7 @@ from sash_engine.monoids.base import (
     Values,
     typed,
     typed_parts,
+    whole,
 )
 
 MORE = "…"
@@ -44,9 +45,7 @@ class _Ranking(Monoid):
 
     def __init__(self, *types: FieldType, n: int = 10) -> None:
         super().__init__(*types)
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1000:
-            raise InvalidArgument("n must be an integer in range", field="n", limit="1 to 1,000")
-        self.n = n
+        self.n = whole("n", n, 1, 1000)
         self.large = n > 20
 
     @property
@@ -59,11 +58,11 @@ class _Ranking(Monoid):
     def combine(self, older: Partial, newer: Partial) -> Partial:
         if not older or not newer:
             return older or newer
-        merged = heapq.merge(older, newer, key=_rank, reverse=True) if self.falling else self._rising(older, newer)
-        return tuple(islice(merged, self.n))
+        return self._merged(older, newer)
 
-    def _rising(self, older: Partial, newer: Partial) -> Any:
-        return heapq.merge(older, newer, key=_rank_with_nan_first)
+    def _merged(self, *partials: Partial) -> Partial:
+        key = _rank if self.falling else _rank_with_nan_first
+        return tuple(islice(heapq.merge(*partials, key=key, reverse=self.falling), self.n))
 
     def lower(self, partial: Partial) -> list[dict[str, Any]]:
         return [{"value": value, "returned": returned} for value, returned in partial]
@@ -90,14 +89,7 @@ class _Ranking(Monoid):
 
     def fold(self, partials: Partials) -> Partial:
         items = partials[0].tolist()
-        if len(items) == 1:
-            return items[0]
-        merged = (
-            heapq.merge(*items, key=_rank, reverse=True)
-            if self.falling
-            else heapq.merge(*items, key=_rank_with_nan_first)
-        )
-        return tuple(islice(merged, self.n))
+        return items[0] if len(items) == 1 else self._merged(*items)
 
     def _typed(self, partial: Any) -> Partial:
         if type(partial) is not tuple or not 1 <= len(partial) <= self.n:
@@ -198,11 +190,9 @@ class Join(Monoid):
         super().__init__(*types)
         if not isinstance(separator, str) or len(separator) > 100:
             raise InvalidArgument("separator must be a string", field="separator", limit="100 characters")
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1_000_000:
-            raise InvalidArgument("limit must be an integer in range", field="limit", limit="1 to 1,000,000")
+        self.limit = whole("limit", limit, 1, 1_000_000)
         separator.encode()  # raises for half a surrogate pair
         self.separator = separator
-        self.limit = limit
 
     def lift(self, value: Any) -> Partial:
         return self._bounded((value,), False)

@@ -27,7 +27,19 @@ import numpy as np
 
 from sash_engine.errors import InvalidArgument
 from sash_engine.kernels import count_new, coupons, last_before, slide_registers
-from sash_engine.monoids.base import ANY, NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
+from sash_engine.monoids.base import (
+    ANY,
+    NUMERIC,
+    Array,
+    FieldType,
+    Monoid,
+    Partial,
+    Partials,
+    Read,
+    Schema,
+    Values,
+    whole,
+)
 from sash_engine.monoids.sketch_forms import (
     checked_frequent_items,
     checked_hll,
@@ -92,9 +104,11 @@ class _Sketch(Monoid):
     def _sketch_of(self, items: list[Any]) -> Partial:
         """Make a sketch of some items."""
 
-    @abstractmethod
     def _union(self, older: Partial, newer: Partial) -> Partial:
         """Make a sketch of both."""
+        both = copy.copy(older)
+        both.merge(newer)
+        return both
 
     @abstractmethod
     def _checked(self, data: bytes) -> bytes:
@@ -146,7 +160,7 @@ class DistinctCount(_Sketch):
 
     def __init__(self, *types: FieldType, lg_k: int = 12) -> None:
         super().__init__(*types)
-        self.lg_k = _whole("lg_k", lg_k, 4, 21)
+        self.lg_k = whole("lg_k", lg_k, 4, 21)
 
     @property
     def _by_coupons(self) -> Array:
@@ -322,7 +336,8 @@ class Quantile(_Sketch):
             raise InvalidArgument("q must be a quantile or a list of quantiles", field="q", limit=limit)
         self.ranks = [float(rank) for rank in ranks]
         self.answer = list if isinstance(q, (list, tuple)) else float
-        self.k = _whole("k", k, 10 if self.tail else 8, 65535)
+        least = 10 if self.tail else 8
+        self.k = whole("k", k, least, 65535, f"{least} to 65535")
 
     @property
     def schema(self) -> Schema:
@@ -359,11 +374,6 @@ class Quantile(_Sketch):
         # The library rejects read-only arrays. Columns from the network or from a tier are read-only.
         sketch.update(np.require(items, np.float64, ["C", "W"]))
         return sketch
-
-    def _union(self, older: Partial, newer: Partial) -> Partial:
-        both = copy.copy(older)
-        both.merge(newer)
-        return both
 
     def of_buckets(self, lows: Array, highs: Array, counts: Array) -> bytes:
         """Return the sketch of values that lie evenly in buckets, encoded; always the same one of the same buckets.
@@ -451,8 +461,8 @@ class FrequentItems(_Sketch):
 
     def __init__(self, *types: FieldType, limit: int = 10, lg_max_map_size: int = 10) -> None:
         super().__init__(*types)
-        self.limit = _whole("limit", limit, 1, 10_000)
-        self.lg_max_map_size = _whole("lg_max_map_size", lg_max_map_size, 3, 20)
+        self.limit = whole("limit", limit, 1, 10_000, "1 to 10000")
+        self.lg_max_map_size = whole("lg_max_map_size", lg_max_map_size, 3, 20)
 
     @property
     def schema(self) -> Schema:
@@ -480,11 +490,6 @@ class FrequentItems(_Sketch):
             update(item, count)
         return sketch
 
-    def _union(self, older: Partial, newer: Partial) -> Partial:
-        both = copy.copy(older)
-        both.merge(newer)
-        return both
-
     def implausible(self, partials: Partials, entries: Array) -> Array:
         return np.fromiter((sketch.total_weight for sketch in partials[0]), np.float64, len(entries)) > entries
 
@@ -499,12 +504,6 @@ class FrequentItems(_Sketch):
         if self.types[0] == "string":
             return ds.frequent_strings_sketch.deserialize(data)
         return ds.frequent_items_sketch.deserialize(data, ds.PyLongsSerDe())
-
-
-def _whole(name: str, number: int, least: int, most: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
-        raise InvalidArgument(f"{name} must be an integer in range", field=name, limit=f"{least} to {most}")
-    return number
 
 
 @cache

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import (
     ANY,
     NUMERIC,
@@ -28,6 +27,7 @@ from sash_engine.monoids.base import (
     Read,
     Values,
     typed,
+    whole,
 )
 
 DISTINCT_MAX = 100_000
@@ -45,11 +45,7 @@ class _Tally(Monoid):
 
     def __init__(self, *types: FieldType, distinct: int = 1000) -> None:
         super().__init__(*types)
-        if isinstance(distinct, bool) or not isinstance(distinct, int) or not 1 <= distinct <= DISTINCT_MAX:
-            raise InvalidArgument(
-                "distinct must be an integer in range", field="distinct", limit=f"1 to {DISTINCT_MAX:,}"
-            )
-        self.distinct = distinct
+        self.distinct = whole("distinct", distinct, 1, DISTINCT_MAX)
 
     def lift(self, value: Any) -> Partial:
         return {_canonical(value): 1}

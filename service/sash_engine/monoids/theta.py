@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Values, whole
 from sash_wire.murmur import hash_of, hashes_of
 
 ONE = 2**63 - 1
@@ -62,9 +62,7 @@ class ThetaSketch(Monoid):
 
     def __init__(self, *types: FieldType, lg_k: int = 12) -> None:
         super().__init__(*types)
-        if isinstance(lg_k, bool) or not isinstance(lg_k, int) or not 5 <= lg_k <= 20:
-            raise InvalidArgument("lg_k must be an integer in range", field="lg_k", limit="5 to 20")
-        self.lg_k = lg_k
+        self.lg_k = whole("lg_k", lg_k, 5, 20)
 
     def lift(self, value: Any) -> Partial:
         return ONE, np.array([hash_of(value) >> 1], np.uint64)

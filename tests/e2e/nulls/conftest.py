@@ -4,13 +4,6 @@ import pytest
 
 from sash_client import Client
 from tests.support.nulls import FIELDS, SPEC
-from tests.support.servers import running_service
-
-
-@pytest.fixture(scope="module")
-def service():
-    with running_service() as running:
-        yield running
 
 
 @pytest.fixture

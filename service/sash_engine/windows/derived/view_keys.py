@@ -159,7 +159,7 @@ class Newer(ReadableForest):
         part = self._layout if part is None else part
         entries, filled, partials = yield from self.fold_steps(starts, stops, part)
         answers = yield from answers_of(part, partials, filled, entries)
-        yield from free_steps(partials, answers)
+        yield from free_steps(partials)
         return part.counted(entries, answers)
 
     def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
