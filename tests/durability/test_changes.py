@@ -37,8 +37,7 @@ async def test_changes_survive_restarts_on_each_tier(place):
         store_entries=1,
     )
     await storage.write("w", BulkInsert(ENTRIES))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     await storage.write("w", EvictRange(10, 19))
     await storage.write("w", Retract(named([3, 25, 39, 12])))
     await storage.write("w", Update(named([0, 30], value=np.array([100, 7]))))
@@ -64,8 +63,7 @@ async def test_entries_are_found_without_times_in_cold_blocks_and_stay_changed_o
     )
     await storage.write("w", BulkInsert(ENTRIES))
     await storage.write("w", BulkInsert(Batch(np.arange(40, 44), {"id": np.arange(4), "value": np.arange(40, 44)})))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     cached = storage.cache_bytes
     done = await storage.write("w", Retract(unknown([1, 1, 30, 77])))
     assert (done.retracted, done.missing) == (3, 1)
@@ -106,8 +104,7 @@ async def test_a_long_change_loads_its_blocks_in_slices(step, monkeypatch):
     """All names were looked up in one go: with 2^18 of them, every window waited for 0.8 s."""
     monkeypatch.setattr("sash_engine.windows.writing.changes._NAMES", 4)
     server, storage = await started(cache_bytes=0, store_entries=1)
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     loaded, read = [], server.tier.get_many
     monkeypatch.setattr(server.tier, "get_many", lambda keys: loaded.append(len(keys)) or read(keys))
     places, window = np.arange(1, 39), storage.find("w")
@@ -133,8 +130,7 @@ async def test_blocks_that_wait_to_be_folded_are_stored_as_they_are(place):
         store_entries=1,
     )
     await storage.write("w", BulkInsert(ENTRIES))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     await storage.write("w", Retract(named([5, 14, 22])))
     await storage.write("w", Update(named([6, 17], value=np.array([100, 7]))))
     await server.settled()

@@ -235,24 +235,6 @@ async def test_what_does_not_fit_rests_longer_each_time_and_what_fails_a_turn():
     assert pauses(stored) == (1, 1), "a checkpoint that counts begins anew, and a failure does not double it"
 
 
-async def test_blocks_that_do_not_fit_let_the_window_rest_longer_each_time_and_its_writer_go_on(caplog):
-    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9, store_entries=4)
-    stored = storage.store.windows["w"]
-
-    def full(size, reserve=0.0):
-        if reserve:
-            raise OutOfRoom("as told")
-
-    server.tier.check_room = full
-    for times, pause in ((range(100), 2), (range(100, 200), 4)):
-        while stored.backoff.waiting:
-            stored.backoff.tick()
-        await storage.write("w", BulkInsert(batch([("a", time) for time in times], 0)))
-        assert stored.backoff.pause == pause
-    assert "cannot be stored now: as told" in caplog.text
-    assert stored.window.cold.dirty_entries
-
-
 async def test_entries_for_stored_blocks_wait_for_up_to_four_times_as_many():
     """8,000 entries in 250 blocks of 32; each later bulk brings one entry to each of 40 blocks."""
     server, storage = await running(

@@ -7,12 +7,11 @@ records    busy   idle  covered busy   covered     late     busy  late   busy  b
 
 import asyncio
 import itertools
-from dataclasses import replace
 
 import pytest
 
 from sash.durability import formats as values
-from sash.durability.journal.roots import Group, Start
+from sash.durability.journal.roots import Group
 from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert
 from sash_engine.errors import DataLoss
 from sash_engine.windows.window import Window
@@ -202,46 +201,6 @@ async def test_a_window_that_failed_is_recovered_beside_a_damaged_group(impatien
         await storage.write("late", BulkEvict(60))
     await until(lambda: storage.store.windows["late"].failure is None)
     same(storage.find("late"), journal.models["late"])
-
-
-async def test_an_older_pointer_is_noticed_where_its_image_is_there_still():
-    """Its records were cut from the journal, or come before others that say so."""
-    server, storage = await running(
-        spec(aggregates=SMALL), spec(name="other", aggregates=SMALL), checkpoint_bytes=10**9, store_entries=10**9
-    )
-    pointer = values.pointer_key(1)
-    first = server.store.values[pointer]
-    await storage.write("w", BulkInsert(batch([("a", 1)], 1)))
-    await storage.store.checkpoints.take(storage.store.windows["w"])
-    await server.settled()
-    for write in (False, True):
-        if write:
-            await storage.write("w", BulkInsert(batch([("a", 2)], 2)))
-        await server.die()
-        whole = dict(server.store.values)
-        server.store.values[pointer] = first
-        storage = await server.start()
-        with pytest.raises(DataLoss, match="pointer to the image of window 'w' is out of date"):
-            storage.find("w")
-        storage.find("other")
-        await server.die()
-        if write:
-            # Without what the journal's own pointer says, the group does.
-            server.store.values[values.journal_key()] = server_start(server, cut={})
-            storage = await server.start()
-            with pytest.raises(DataLoss, match="writes to it behind record 1 are missing from the journal"):
-                storage.find("w")
-            await server.die()
-        server.store.values = whole
-        storage = await server.start()
-
-
-def server_start(server, **changes):
-    """The journal's pointer with changes."""
-    key = values.journal_key()
-    start = Start.of(values.unseal("pointer", server.store.values[key], key))
-    [value] = replace(start, **changes).puts(values.store_of(server.store.values[key])).values()
-    return value
 
 
 pytestmark = pytest.mark.usefixtures("impatient")

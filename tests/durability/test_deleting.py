@@ -104,8 +104,7 @@ async def test_an_export_that_goes_on_keeps_what_it_needs_and_nothing_of_other_w
             await storage.write(name, BulkInsert(batch([("a", time) for time in range(start, start + 50)], 0)))
         server.clock.advance(200 * 10**9)
         storage.tidy()
-        await server.settled()
-        storage.trim()
+        await server.spilled()
         held, free = (sum(key.startswith(b"block/%08x/" % number) for key in server.left) for number in (1, 2))
         assert next(export) == part
     assert free < held / 2

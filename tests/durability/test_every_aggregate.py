@@ -62,8 +62,7 @@ async def test_nulls_in_entries_and_corrections_survive(place):
         "s": [None, "b"] * (n // 2),
     }
     await storage.write("w", BulkInsert(Batch.of(spec, np.arange(n), columns, ["a"] * n)))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     named = {"x": [None, 100.0], "n": [1, 2], "s": ["c", None]}
     await storage.write("w", Update(Batch.of(spec, [1, 2], named, ["a", "a"])))
     total = sum(range(1, n, 2)) - 1 + 100.0

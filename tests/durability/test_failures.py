@@ -179,8 +179,7 @@ async def test_where_blocks_cannot_be_stored_the_write_that_led_there_is_none_th
     """To store a block to which entries were added, what is in the tier must be read first."""
     server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**6, store_entries=30, cache_bytes=0)
     await storage.write("w", rows(0, 400))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     server.tier.fail_reads = 10**6
     late = BulkInsert(batch([("a", time) for time in range(0, 390, 5)], 1000))
     result = await storage.write("w", late, Origin("p", 1))
@@ -203,8 +202,7 @@ async def test_a_window_that_cannot_be_tidied_keeps_no_other_from_it():
         slide = {"max_age": "20s", "clock": "wall"}
         await storage.create(spec(name=name, slide=slide, time_unit="s", aggregates=SMALL))
         await storage.write(name, rows(0, 100))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     server.clock.advance(30 * 10**9)
     damaged = values.block_key(1, 3)  # of times 8 to 11, in whose middle the window begins now
     server.store.values[damaged] = flipped(server.store.values[damaged], -1)
@@ -218,8 +216,7 @@ async def test_a_window_that_cannot_be_tidied_keeps_no_other_from_it():
 async def test_an_insert_whose_answer_cannot_be_given_is_taken_and_nobody_else_is_the_worse(damaged):
     server, storage = await running(spec(aggregates=SMALL), **QUIET)
     await storage.write("w", rows(0, 100))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     key = values.block_key(1, 5)
     whole = server.store.values[key]
     if damaged:

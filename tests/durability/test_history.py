@@ -16,7 +16,7 @@ from sash.durability.records.commands import (
 )
 from sash_engine.clock import ManualClock
 from sash_engine.errors import AlreadyExists, InvalidArgument
-from sash_engine.windows.batches.batch import Batch, Coded
+from sash_engine.windows.batches.batch import Coded
 from sash_engine.windows.questions import Grouped, Query, SeriesQuery
 from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
@@ -26,21 +26,9 @@ from tests.support.historic import same_answers
 from tests.support.salvaged import Salvaged
 from tests.support.stored import running, write_both
 from tests.support.twins import alike
-from tests.support.viewed import twin_spec
+from tests.support.viewed import SUMS, names_in, requests, some_requests, twin_spec
 
-SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}
-SPEC = WindowSpec.parse(
-    {
-        "name": "requests",
-        "time_unit": "none",
-        "keys": ["a", "b"],
-        "fields": {"v": "int64", "w": "string"},
-        "aggregates": {**SUMS, "users": {"function": "distinct_count", "field": "w"}},
-        "slide": {"max_age": 12},
-        "history": 200,
-        "identity": "v",
-    }
-)
+SPEC = requests(slide={"max_age": 12}, history=200)
 VIEW = WindowSpec.parse({"name": "wide", "of": "requests", "slide": {"max_age": 100}, "aggregates": SUMS})
 
 
@@ -49,11 +37,8 @@ def twin(max_age, spec=SPEC):
     return Window(WindowSpec.parse(document | {"slide": {"max_age": max_age}}), block=4, clock=ManualClock())
 
 
-def bulk(random, step, n=50):
-    keys = [f"{'xq'[i]}|{'yz'[j]}" for i, j in random.integers(0, 2, (n, 2))] if step % 3 else ["x|y"] * n
-    values = 1000 * step + np.arange(n)
-    times = 10 + 9 * step + random.integers(-60, 12, n)
-    return Batch(times, {"v": values, "w": Coded.of([f"u{value % 7}" for value in values])}, Coded.of(keys))
+def bulk(random, step):
+    return some_requests(random, step, oldest=-60)
 
 
 def compare(storage, shown, kept):
@@ -77,14 +62,7 @@ async def test_histories_survive_restarts_and_crashes_on_each_tier(place):
         late, _, *_ = [each.bulk_insert(batch).late for each in twins]
         assert done.history == late - done.late, "late for the slide, and taken into the history"
         if step == 4:
-            names = Batch(
-                batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
-            )
-            changed = Batch(
-                batch.times[10:19],
-                {"v": batch.columns["v"][10:19], "w": Coded.of(["new"] * 9)},
-                Coded(batch.keys.dictionary, batch.keys.codes[10:19]),
-            )
+            names, changed = names_in(batch, 0, 9), names_in(batch, 10, 19, w=Coded.of(["new"] * 9))
             retracted = await write_both(storage, "requests", twins, Retract(names))
             corrected = await write_both(storage, "requests", twins, Update(changed))
             assert (retracted.retracted, corrected.corrected) == (9, 9), "most are older than the slide"
@@ -100,8 +78,7 @@ async def test_histories_survive_restarts_and_crashes_on_each_tier(place):
             for each in twins:
                 for stage in stages:
                     each.bulk_insert(stage)
-        await server.settled()
-        storage.trim()
+        await server.spilled()
         if step % 2:
             storage = await (server.restart() if step % 4 == 1 else server.crash())
         if step in (3, 4, 6, 7):

@@ -18,7 +18,7 @@ from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.questions import Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading.costs import MAX_LARGE_BUCKETS
 from sash_engine.windows.spec.window import WindowSpec
-from tests.support.stored import StorageServer
+from tests.support.stored import running
 
 MAGIC = b"BottomK!"
 
@@ -124,10 +124,8 @@ def test_it_obeys_the_laws():
 
 
 async def test_its_partials_are_stored_one_by_one_and_survive():
-    server = StorageServer()
-    await server.start()
+    server, _ = await running(spec())
     plane = plane_of(server)
-    await plane.create(spec())
     await plane.write("w", BulkInsert(ROWS))
     await plane.write("w", BulkEvict(49))
     for again in (server.restart, server.crash):
@@ -142,11 +140,8 @@ async def test_its_partials_are_stored_one_by_one_and_survive():
 
 
 async def test_panes_of_it_and_partials_out_and_in():
-    server = StorageServer()
-    await server.start()
+    server, _ = await running(spec("rows", granularity=10), spec("panes", granularity=10))
     plane = plane_of(server)
-    for name in ("rows", "panes"):
-        await plane.create(spec(name, granularity=10))
     await plane.write("rows", BulkInsert(ROWS))
     starts = np.arange(0, 400, 10)
     out = [await asked(plane.ask("rows", RangeQuery(t, t + 9, "a", partials=True))) for t in starts.tolist()]
@@ -170,10 +165,8 @@ async def test_panes_of_it_and_partials_out_and_in():
     ("blob", "says"), [(b"BottomK?", "not a sample"), (MAGIC + bytes(8 * 11), "cannot be the bottom_k of 10 entries")]
 )
 async def test_partials_that_are_none_are_refused(blob, says):
-    server = StorageServer()
-    await server.start()
+    server, _ = await running(spec(granularity=10))
     plane = plane_of(server)
-    await plane.create(spec(granularity=10))
     good = np.array([MAGIC + bytes(8)], object)
     partials = {"some": (good,), "wide": (np.array([blob], object),)}
     batch = PartialBatch(np.array([0]), partials, np.array([10]), Coded(["a"], np.array([0])))
@@ -187,10 +180,8 @@ async def test_partials_that_are_none_are_refused(blob, says):
 async def test_what_a_series_of_it_may_cost(monkeypatch, each):
     """400 entries, each in 400 of 10,000 buckets: 160,000 values, and 4,000,000 if each bucket may have them all."""
     monkeypatch.setattr(BottomK, "values_per_entry", each)
-    server = StorageServer()
-    await server.start()
+    server, _ = await running(spec(aggregates={"all": {"function": "bottom_k", "k": 1000}}))
     plane = plane_of(server)
-    await plane.create(spec(aggregates={"all": {"function": "bottom_k", "k": 1000}}))
     await plane.write("w", BulkInsert(Batch(TIMES, {"v": TIMES}, ROWS.keys)))
     with pytest.raises(InvalidArgument, match="10001 buckets") as caught:
         await asked(plane.ask("w", SeriesQuery(0, MAX_LARGE_BUCKETS + 1, 1, None, "a")))

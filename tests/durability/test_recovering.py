@@ -32,8 +32,7 @@ async def reading():
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
     storage.store.checkpoints.begin(storage.store.windows["w"])
     await storage.store.windows["w"].writable.wait()
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     server.tier.fail_reads, server.tier.hold_reads = 1, b"pointer/"
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(17))  # cuts a block that is not in memory
@@ -96,8 +95,7 @@ async def test_a_window_that_fails_while_its_image_is_written_is_recovered_from_
     """A recovery that did not wait would go on from the image before it, whose values are being deleted."""
     server, storage = await running(spec(aggregates=SMALL), cache_bytes=0, checkpoint_bytes=10**6, store_entries=4)
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     arrived, released = threading.Event(), threading.Event()
     commit = server.tier.commit
 
@@ -270,8 +268,7 @@ async def test_a_journal_that_is_cut_while_a_failed_window_is_recovered_loses_no
     for time in range(8):
         await storage.write("v", Insert(time, {"value": time}, "a"))
     await storage.write("w", BulkInsert(batch([("a", time) for time in range(100)], 0)))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
 
     tier = server.tier
     commit, get_many = tier.commit, tier.get_many

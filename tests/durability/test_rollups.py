@@ -6,31 +6,21 @@ import pytest
 from sash.durability.images.export import export
 from sash.durability.records.commands import AddAggregates, BulkEvict, BulkInsert, EvictRange, Insert
 from sash_engine.clock import ManualClock
-from sash_engine.errors import SequenceReused
-from sash_engine.windows.batches.batch import Batch, Coded, Origin
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.questions import Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.exports import imported
-from tests.support.stored import running, write_both
+from tests.support.stored import running, spec, write_both
+from tests.support.viewed import SUMS
 from tests.windows.test_rollups import ask
 
 VALUES = (("JFK", "LGA", "a|b"), ("AA", "", "B6"), tuple(f"g{i}" for i in range(9)))
-DOCUMENT = {
-    "name": "w",
-    "time_unit": "none",
-    "keys": ["airport", "carrier", "gate"],
-    "fields": {"v": "int64"},
-    "aggregates": {
-        "n": {"function": "count"},
-        "sum": {"function": "sum", "field": "v"},
-        "values": {"function": "distinct_count", "field": "v"},
-    },
-    "slide": {"max_age": 60},
-}
-SPEC = WindowSpec.parse({**DOCUMENT, "rollups": [["carrier"], ["airport", "carrier"], []]})
-PLAIN = WindowSpec.parse(DOCUMENT)
+AGGREGATES = {**SUMS, "values": {"function": "distinct_count", "field": "v"}}
+PARTS = {"keys": ["airport", "carrier", "gate"], "fields": {"v": "int64"}, "slide": {"max_age": 60}}
+PLAIN = spec(aggregates=AGGREGATES, **PARTS)
+SPEC = spec(aggregates=AGGREGATES, rollups=[["carrier"], ["airport", "carrier"], []], **PARTS)
 
 
 def bulk(random, step, n=120):
@@ -71,24 +61,10 @@ async def test_rollups_survive_restarts_and_crashes_on_each_tier(place):
             key = batch.keys.dictionary[0]
             more = BulkEvict(90, None), BulkEvict(10**6, key), EvictRange(100, 110, None), Insert(130, {"v": 9}, key)
             await write_both(storage, "w", [plain], *more)
-        await server.settled()
-        storage.trim()
+        await server.spilled()
         if step % 3 == 2:
             storage = await (server.restart() if step % 2 else server.crash())
         compare(storage.find("w"), plain)
-
-
-async def test_a_write_that_is_sent_again_reaches_the_rollups_once():
-    server, storage = await running(SPEC)
-    batch = bulk(np.random.default_rng(1), 3)
-    await storage.write("w", BulkInsert(batch), Origin("p", 1))
-    storage = await server.crash()
-    again = await storage.write("w", BulkInsert(batch), Origin("p", 1))
-    with pytest.raises(SequenceReused):
-        await storage.write("w", BulkInsert(bulk(np.random.default_rng(2), 3)), Origin("p", 1))
-    (answer,) = storage.find("w").reader.query(Query(selection=Grouped(by=[])))
-    assert (again.already_applied, answer.entries) == (True, storage.find("w").counts.present)
-    check_invariants(storage.find("w"))
 
 
 @pytest.mark.parametrize("granularity", [None, 10])

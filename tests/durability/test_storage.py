@@ -178,8 +178,7 @@ async def test_a_damaged_block_is_named_and_harms_only_what_needs_it():
     await storage.create(spec(keyed=False, aggregates={"n": {"function": "count"}}))  # so only blocks are numbered
     rows = Batch(np.arange(100), {"value": np.arange(100)})
     await storage.write("w", BulkInsert(rows))
-    await server.settled()
-    storage.trim()
+    await server.spilled()
     [key] = [values.block_key(1, 5)]
     server.store.values[key] = server.store.values[key][:-1] + b"?"
     window = storage.find("w")

@@ -43,20 +43,9 @@ from sash_wire.nulls import mark_of
 from tests.support.exports import imported
 from tests.support.stored import running, write_both
 from tests.support.twins import alike
-from tests.support.viewed import ask, questions_about, twin_spec
+from tests.support.viewed import SUMS, ask, names_in, questions_about, requests, some_requests, twin_spec
 
-SUMS = {"n": {"function": "count"}, "sum": {"function": "sum", "field": "v"}}
-SOURCE = WindowSpec.parse(
-    {
-        "name": "requests",
-        "time_unit": "none",
-        "keys": ["a", "b"],
-        "fields": {"v": "int64", "w": "string"},
-        "aggregates": {**SUMS, "users": {"function": "distinct_count", "field": "w"}},
-        "slide": {"max_age": 60},
-        "identity": "v",
-    }
-)
+SOURCE = requests(slide={"max_age": 60})
 SHORT = WindowSpec.parse(
     {
         "name": "short",
@@ -74,13 +63,6 @@ WIDE = WindowSpec.parse(
     }
 )
 PANES = WindowSpec.parse({**SOURCE.document(), "name": "panes", "granularity": 5, "identity": None})
-
-
-def bulk(random, step, n=50):
-    keys = [f"{'xq'[i]}|{'yz'[j]}" for i, j in random.integers(0, 2, (n, 2))] if step % 3 else ["x|y"] * n
-    values = 1000 * step + np.arange(n)
-    times = 10 + 9 * step + random.integers(-30, 12, n)
-    return Batch(times, {"v": values, "w": Coded.of([f"u{value % 7}" for value in values])}, Coded.of(keys))
 
 
 def twins(*views):
@@ -106,15 +88,13 @@ async def test_views_survive_restarts_and_crashes_on_each_tier(place):
     expected = twins(SHORT, WIDE)
     late = {"wide": expected.pop("wide")}
     for step in range(9):
-        batch = bulk(random, step)
+        batch = some_requests(random, step)
         await write_both(storage, "requests", [*expected.values(), *late.values()], BulkInsert(batch))
         if step == 4:
             assert (await storage.create(WIDE))[1] is True, "its partials are those of what is there"
             expected |= late
             late = {}
-            names = Batch(
-                batch.times[:9], {"v": batch.columns["v"][:9]}, Coded(batch.keys.dictionary, batch.keys.codes[:9])
-            )
+            names = names_in(batch, 0, 9)
             more = BulkEvict(20, "x|y"), EvictRange(44, 47), Retract(names), Insert(50, {"v": 5, "w": "ü"}, "x|y")
             await write_both(storage, "requests", expected.values(), *more)
         if step == 6:
@@ -122,8 +102,7 @@ async def test_views_survive_restarts_and_crashes_on_each_tier(place):
             expected["wide"].add_aggregates({"low": {"function": "min", "field": "v"}})
         if step == 7:
             assert await storage.delete("short") == expected.pop("short").counts.present
-        await server.settled()
-        storage.trim()
+        await server.spilled()
         if step % 2:
             storage = await (server.restart() if step % 4 == 1 else server.crash())
         compare(storage, expected)
@@ -133,7 +112,7 @@ async def test_views_survive_restarts_and_crashes_on_each_tier(place):
 
 async def test_a_view_is_not_written_to():
     _, storage = await running(SOURCE, SHORT)
-    batch = bulk(np.random.default_rng(3), 3)
+    batch = some_requests(np.random.default_rng(3), 3)
     for write in (
         storage.write("short", BulkInsert(batch)),
         storage.write("short", Insert(1, {"v": 1, "w": ""}, "x|y")),
@@ -211,7 +190,7 @@ async def test_a_cascade_has_views_that_are_stored_with_its_source():
         await storage.create(
             WindowSpec.parse({"name": "no", "of": "minutes", "aggregates": {"low": {"function": "min", "field": "v"}}})
         )
-    await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 3)))
+    await storage.write("requests", BulkInsert(some_requests(np.random.default_rng(5), 3)))
     question = Query(keys=ALL_KEYS, combine=True)
     expected = str(storage.find("recent").reader.query(question))
     for _ in range(2):
@@ -228,7 +207,7 @@ async def test_a_cascade_has_views_that_are_stored_with_its_source():
 def test_an_export_of_a_view_is_a_window_of_its_own():
     window = Window(SOURCE, block=4)
     view = window.derive(completed(SHORT, SOURCE))
-    window.bulk_insert(bulk(np.random.default_rng(6), 3))
+    window.bulk_insert(some_requests(np.random.default_rng(6), 3))
     found = imported(b"".join(export(view)))
     assert found.spec == twin_spec(view.spec)
     for question in (Query(keys=ALL_KEYS), Query(keys=ALL_KEYS, lookbacks=[5]), EntriesQuery(keys=ALL_KEYS)):
@@ -318,7 +297,7 @@ async def test_the_entries_of_a_view_are_counted_in_steps(monkeypatch):
     await storage.create(whole)
     random = np.random.default_rng(5)
     for step in range(3):
-        await storage.write("requests", BulkInsert(bulk(random, step)))
+        await storage.write("requests", BulkInsert(some_requests(random, step)))
     await storage.write("requests", Retract(Batch(np.array([1]), {"v": np.array([-1])}, Coded.of(["x|y"]))))
     turns = 0
 
@@ -346,7 +325,7 @@ async def test_a_view_that_goes_while_others_are_described_is_left_out(monkeypat
     monkeypatch.setattr(views, "_KEYS", 1)
     monkeypatch.setattr(slices, "_SLICE_S", 0.0)
     _, storage = await running(SOURCE, SHORT)
-    await storage.write("requests", BulkInsert(bulk(np.random.default_rng(5), 0)))
+    await storage.write("requests", BulkInsert(some_requests(np.random.default_rng(5), 0)))
     described = asyncio.create_task(storage.all_described())
     await asyncio.sleep(0)
     await storage.delete("short")

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from sash_engine.windows.reading import reader
 from tests.prometheus.conftest import T, create, insert
 
 TOTAL = {"n": {"function": "count"}, "total": {"function": "sum", "field": "v"}}
@@ -203,3 +204,53 @@ def test_too_many_series_are_refused_and_not_left_out(http: httpx.Client) -> Non
     few = http.get("/prometheus/api/v1/label/key/values", params={"match[]": 'many:n{key=~"1.?"}', "limit": 11}).json()
     assert len(few["data"]) == 11
     assert "warnings" not in few
+
+
+# ---------------------------------------------------------------- what an expression asks a window for
+
+
+@pytest.fixture(scope="module")
+def hosts(http: httpx.Client) -> str:
+    functions = {"n": "count", "total": "sum", "low": "min"}
+    aggregates: dict[str, Any] = {name: {"function": function} for name, function in functions.items()}
+    aggregates["p99"] = {"function": "quantile", "q": 0.99}
+    create(http, "hosts", keys=["host"], fields={"v": "int64"}, aggregates=aggregates)
+    times = list(range(T, T + 40))
+    insert(http, "hosts", times, times, key={"host": ["ab"[i % 2] for i in range(40)]})
+    return "hosts"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The aggregates that are asked for, in the order of their names."""
+    found, original = list[list[str]](), reader.named
+    monkeypatch.setattr(reader, "named", lambda names, *more: found.append(sorted(names)) or original(names, *more))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ('w:total{host="a"}', ["total"]),
+        ("w:total / w:n", ["n", "total"]),
+        ("sum(w:n)", ["n"]),
+        ("sum by (host) (rate(w:total[9s]))", ["total"]),
+        ("avg(w:low)", ["low"]),
+        ("min_over_time(w:v[9s]) + sum_over_time(w:v[9s])", ["low", "total"]),
+        ("count_over_time(w:v[9s])", ["n"]),
+        ('{__name__=~"w:n|w:p99"}', ["n", "p99"]),
+    ],
+)
+@pytest.mark.parametrize("path", ["query", "query_range"])
+def test_only_the_aggregates_that_are_needed_are_asked_for(
+    http: httpx.Client, hosts: str, asked: list[list[str]], query: str, named: list[str], path: str
+) -> None:
+    form = {"time": T + 39, "start": T + 30, "end": T + 39, "step": 3}
+    assert data(http, query.replace("w:", f"{hosts}:"), path, **form)["data"]["result"]
+    assert {tuple(each) for each in asked} == {tuple(named)}
+
+
+def test_federation_asks_once_for_all_that_it_names(http: httpx.Client, hosts: str, asked: list[list[str]]) -> None:
+    selectors = [f"{hosts}:low", f'{hosts}:n{{host="a"}}']
+    assert http.get("/prometheus/federate", params={"match[]": selectors}).status_code == 200
+    assert {tuple(each) for each in asked} == {("low", "n")}

@@ -95,6 +95,8 @@ def test_a_series_of_every_type_as_arrow(http, typed):
     assert table["aggregates.i"].to_pylist() == [[], [2**60]]
     assert table["aggregates.s"].to_pylist() == [[], ["ä"]]
     assert table["aggregates.b"].to_pylist() == [[], [True]]
+    response = http.get(f"{path}/series", params=parameters | {"aggregate": ["b", "i"]}, headers={"accept": ARROW})
+    assert pa.ipc.open_stream(response.content).schema.names == ["time", "entries", "aggregates.i", "aggregates.b"]
 
 
 # ---------------------------------------------------------------- keys by name

@@ -1,4 +1,4 @@
-"""Small requests are answered while they are read, as they would be answered by a task."""
+"""Small requests are answered while they are read, as they would be answered by a task, and with all limits."""
 
 import socket
 
@@ -7,7 +7,7 @@ import pytest
 
 from sash.limits.places import Places
 from sash.limits.turns import Turns
-from sash.rest.connection import Connection
+from sash.rest.connection import SMALL_BYTES, Connection
 from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rest.conftest import held_by_a_write
@@ -280,3 +280,138 @@ def test_tokens_and_quotas_hold_for_quick_calls(tmp_path, answered):
         used = [ask(running, request("GET", QUERY + "?key=a", further=bearer["slow"]))[0][0] for _ in range(5)]
         assert used[0].startswith(b"HTTP/1.1 200")
         assert used[-1].startswith(b"HTTP/1.1 429")
+
+
+# ---------------------------------------------------------------- the limits of all others
+
+QUESTION = request("GET", QUERY + "?key=a")
+
+
+def asked(running, data):
+    """As `ask`; the service is done with the request, too. It notes more after it has answered."""
+    found = ask(running, data)
+    running.on_loop(lambda: None)
+    return found
+
+
+@pytest.fixture
+def lone():
+    """A service that nobody else asks."""
+    with running_service() as running:
+        asked(running, post("/v1/windows", orjson.dumps(SPEC)))
+        asked(running, QUESTION)
+        yield running
+
+
+def test_another_host_is_refused(lone, answered):
+    (found,) = asked(lone, QUESTION.replace(b"host: localhost", b"host: example.org"))
+    assert found[0].startswith(b"HTTP/1.1 421")
+    assert answered == [True]
+
+
+def test_a_large_body_has_memory_set_aside(lone, answered):
+    (found,) = asked(lone, post(INSERT, entry(5) + b" " * SMALL_BYTES))
+    assert found[0].startswith(b"HTTP/1.1 200")
+    assert True not in answered
+
+
+def test_who_reads_no_answers_gets_no_more_of_them(lone, answered, connections):
+    with socket.create_connection(("127.0.0.1", lone.rest_port), WAIT_S) as client:
+        wait_until(lambda: connections)
+        lone.on_loop(connections[0].pause_writing)  # as the transport does when its buffer is full
+        client.sendall(QUESTION)
+        wait_until(lambda: connections[0]._exchanges)
+        assert answered == [False]
+        lone.on_loop(connections[0].resume_writing)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_connection_that_waits_takes_nothing_more(lone, connections):
+    """A call that waits for its caller to go has it read on."""
+    with held_by_a_write(lone) as end, socket.create_connection(("127.0.0.1", lone.rest_port), WAIT_S) as client:
+        client.sendall(QUESTION * 200)
+        wait_until(lambda: connections and connections[0]._waiting)
+
+        def received_more():
+            connections[0].read_on()
+            connections[0].data_received(QUESTION)
+            return connections[0]._read_paused
+
+        assert lone.on_loop(received_more)
+        end()
+        found = b""
+        while found.count(b"HTTP/1.1 200") < 201:
+            found += client.recv(65536)
+
+
+def test_a_connection_beyond_the_limit_is_for_monitors(answered):
+    with running_service(max_connections=1) as running:
+        with socket.create_connection(("127.0.0.1", running.rest_port), WAIT_S) as first:
+            first.sendall(post("/v1/windows", orjson.dumps(SPEC)))
+            assert first.recv(65536).startswith(b"HTTP/1.1 201")
+            first.sendall(QUESTION)
+            assert first.recv(65536).startswith(b"HTTP/1.1 200")
+            running.on_loop(lambda: None)
+            answered.clear()
+            (found,) = asked(running, QUESTION)
+        assert found[0].startswith(b"HTTP/1.1 503")
+        assert answered == [False]
+
+
+def test_a_question_without_a_place_is_refused(lone, monkeypatch, answered):
+    def full(self, caller):
+        raise Unavailable("there is no place", retry_after_s=1.0)
+
+    monkeypatch.setattr(Places, "enter", full)
+    answered.clear()
+    assert asked(lone, QUESTION)[0][0].startswith(b"HTTP/1.1 503")
+    assert answered == [True]
+
+
+def test_a_quick_question_corrects_what_its_caller_was_charged(lone, answered, monkeypatch):
+    charged, metered = [], Turns.metered
+
+    async def noted(self, name, work, reads):
+        charged.append(name)
+        return await metered(self, name, work, reads)
+
+    monkeypatch.setattr(Turns, "metered", noted)
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
+    answered.clear()
+    asked(lone, QUESTION)
+    assert (answered, charged) == ([True], ["127.0.0.1"])
+
+
+def test_quick_answers_have_the_date_of_their_second(lone, answered, connections, monkeypatch):
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
+    with socket.create_connection(("127.0.0.1", lone.rest_port), WAIT_S) as client:
+        wait_until(lambda: connections)
+        for date in (b"the first", b"the second"):
+
+            def headers_are(date=date):
+                connections[0].date = b"date: %b\r\n" % date
+                connections[0].data_received(QUESTION)
+
+            answered.clear()
+            lone.on_loop(headers_are)
+            assert answered == [True]
+            assert b"\r\ndate: " + date + b"\r\n" in client.recv(65536)
+
+
+def test_a_quick_write_is_its_callers(lone, answered, monkeypatch):
+    wrote = []
+    monkeypatch.setattr(Turns, "wrote", lambda self, name, spent_s: wrote.append(name))
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
+    answered.clear()
+    asked(lone, post(INSERT, entry(5)))
+    assert (answered, wrote) == ([True], ["127.0.0.1"])
+
+
+def test_a_call_that_waited_gives_its_place_back(lone, answered, monkeypatch):
+    left = []
+    leave = Places.leave
+    monkeypatch.setattr(Places, "leave", lambda self, name: (leave(self, name), left.append(name)))
+    monkeypatch.setattr(Turns, "pays", lambda *_, **__: True)
+    answered.clear()
+    asked(lone, QUESTION)
+    assert (answered, left) == ([True], ["127.0.0.1"])

@@ -97,11 +97,6 @@ def test_an_answer_in_one_piece_is_the_same(service, monkeypatch, data):
         assert whole == apart
 
 
-def test_requests_may_follow_each_other_at_once(service):
-    answers = ask(service, CASES[0] * 5, 5)
-    assert answers == [answers[0]] * 5
-
-
 def test_a_large_answer_is_whole(service):
     n = 90_000
     body = b'{"time": [' + b",".join(b"%d" % i for i in range(n)) + b'], "value": [' + b",".join([b"1"] * n) + b"]}"

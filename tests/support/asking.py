@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.questions import Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading.reader import Reader
@@ -14,17 +13,8 @@ from sash_engine.windows.reading.reader import Reader
 
 def answers_of(reader: Reader, question: Query | RangeQuery | SeriesQuery) -> Sequence[Answer | Series]:
     """The answers of a question, of one key or of groups; raises as the reader."""
-    match question:
-        case Query():
-            return reader.query(question)
-        case RangeQuery(selection=Grouped(by=None)):
-            return [reader.range_query(question)]
-        case RangeQuery():
-            return finished(reader.range_groups(question))
-        case SeriesQuery(selection=Grouped(by=None)):
-            return [reader.series(question)]
-        case SeriesQuery():
-            return finished(reader.series_groups(question))
+    found = reader.answer(question)
+    return found if isinstance(found, list) else [found]
 
 
 def question_of(kind: type[Any], *arguments: Any, **given: Any) -> Any:

@@ -1,10 +1,12 @@
 """Exports of windows, and the same with a value changed."""
 
 import numpy as np
+import pytest
 
 from sash.durability import formats as values
 from sash.durability.images.export import Importer, export
 from sash_engine.clock import ManualClock
+from sash_engine.errors import InvalidArgument
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 
@@ -21,6 +23,22 @@ def changed(frames, i, change):
     change(payload)
     value = values.seal("export", payload)
     return b"".join([*frames[:i], len(value).to_bytes(4, "little") + value, *frames[i + 1 :]])
+
+
+def first_of(frames, kind):
+    """Number of the first frame of a kind."""
+    return [values.unseal("export", frame[4:], "frame")[1] for frame in frames].index(kind)
+
+
+def imported_or_refused(frames, number, change, field, match=None):
+    """Import frames of which one is changed: it is refused for that field, or taken where that is None."""
+    data = changed(frames, number, change)
+    if field is None:
+        return imported(data)
+    with pytest.raises(InvalidArgument, match=match) as caught:
+        imported(data)
+    assert caught.value.field == field
+    return caught.value
 
 
 def put(*path_and_value):

@@ -66,6 +66,20 @@ async def failing() -> tuple[StorageServer, Storage]:
     return server, storage
 
 
+def failing_read(tier: Any, at: int) -> Callable[[], None]:
+    """Let one read of blocks fail, the one of that number; return what makes the tier whole again."""
+    read, reads = tier.get_many, list[bytes]()
+
+    def get_many(keys: list[bytes]) -> Any:
+        reads.extend(key for key in keys[:1] if key.startswith(b"block/"))
+        if len(reads) == at and keys[0] is reads[-1]:
+            raise Unavailable("it did not answer in time")
+        return read(keys)
+
+    tier.get_many = get_many
+    return lambda: setattr(tier, "get_many", read)
+
+
 async def exported() -> list[bytes]:
     server = StorageServer()
     storage = await server.start()

@@ -136,6 +136,11 @@ class StorageServer:
         """Wait until all background work is done."""
         await self.storage.store.session.journal.drained()
 
+    async def spilled(self) -> None:
+        """Wait until all background work is done, and let go of what the cache has no room for."""
+        await self.settled()
+        self.storage.trim()
+
     @property
     def left(self) -> set[bytes]:
         """Keys of the values of windows, and of the journal's groups."""

@@ -2,10 +2,12 @@
 
 import copy
 
+import numpy as np
+
 from sash_engine.clock import ManualClock
 from sash_engine.errors import SashError
 from sash_engine.steps import finished
-from sash_engine.windows.batches.batch import Batch, PartialBatch
+from sash_engine.windows.batches.batch import Batch, Coded, PartialBatch
 from sash_engine.windows.questions import (
     ALL_KEYS,
     EntriesQuery,
@@ -22,6 +24,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.labels import split
 from tests.support.asking import answers_of, question_of
+from tests.support.twins import alike
 
 SECOND = 10**9
 COMMON = {"time_unit": "s", "keys": ["a", "b"], "fields": {"v": "int64", "w": "string"}}
@@ -64,6 +67,27 @@ VIEWS_OF_PANES = {
     "steps": {"slide": {"max_age": 10, "every": 6}, "aggregates": {"low": SOURCE["aggregates"]["low"]}},
     "whole": {"aggregates": dict(SUMS)},
 }
+
+
+def requests(**parts):
+    """The spec of a window of requests, in ticks."""
+    document = {"name": "requests", "keys": ["a", "b"], "fields": COMMON["fields"], "identity": "v"}
+    aggregates = {**SUMS, "users": {"function": "distinct_count", "field": "w"}}
+    return WindowSpec.parse({**document, "time_unit": "none", "aggregates": aggregates, **parts})
+
+
+def some_requests(random, step, oldest=-30, n=50):
+    """Entries of four keys, or of one; each step is 9 ticks later, and some are late."""
+    keys = [f"{'xq'[i]}|{'yz'[j]}" for i, j in random.integers(0, 2, (n, 2))] if step % 3 else ["x|y"] * n
+    values = 1000 * step + np.arange(n)
+    columns = {"v": values, "w": Coded.of([f"u{value % 7}" for value in values])}
+    return Batch(10 + 9 * step + random.integers(oldest, 12, n), columns, Coded.of(keys))
+
+
+def names_in(batch, start, stop, **columns):
+    """The names of some of them, with other columns."""
+    keys = Coded(batch.keys.dictionary, batch.keys.codes[start:stop])
+    return Batch(batch.times[start:stop], {"v": batch.columns["v"][start:stop], **columns}, keys)
 
 
 def source_spec(kind="by age"):
@@ -190,6 +214,27 @@ class Viewed:
         """Each view answers as its twin."""
         for view in self.window.views:
             same_answers(view, self.twins[view.spec.name])
+
+
+def follow(both, writes, shelf=None):
+    """Do writes to a window and its twins, and compare; with a shelf it is stored, and restarted by some steps."""
+    for write in writes:
+        if write[0] != "restart":
+            both.step(*write)
+            if shelf is not None:
+                shelf.store(both.window)
+        elif shelf is not None:
+            both.window, shelf = shelf.reopened(shelf.parts(both.window), clock=both.clock)
+    both.same()
+    both.window.check_invariants(alike)
+
+
+def many_writes(steps):
+    """Bulks of some keys whose times overlap, and time that passes now and then."""
+    for step in range(steps):
+        yield "bulk", [(f"{'xq'[i % 2]}|{'yz'[i % 3 > 1]}", 12 + step + (7 * i) % 5 - i % 3, i) for i in range(9)]
+        if step % 10 == 9:
+            yield from (("clock", 9), ("punctuate", 12 + step))
 
 
 def same_answers(view, twin):

@@ -102,22 +102,6 @@ def test_a_relative_path_holds_when_the_process_moves(open_tier, tmp_path, monke
     assert (tmp_path / "data" / "data.mdb").exists()
 
 
-def test_a_file_is_no_directory(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("mine")
-    for path in (file, file / "below"):
-        with pytest.raises(InvalidArgument, match="cannot be the data directory") as caught:
-            LmdbTier(path).acquire()
-        assert caught.value.field == "data"
-    assert file.read_text() == "mine"
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that nobody can write to")
-def test_a_place_that_cannot_be_written_to():
-    with pytest.raises(InvalidArgument, match="/proc/sash"):
-        LmdbTier(Path("/proc/sash")).acquire()
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_directory_that_must_not_be_written_to(tmp_path):
     tmp_path.chmod(0o500)
@@ -128,36 +112,68 @@ def test_a_directory_that_must_not_be_written_to(tmp_path):
         tmp_path.chmod(0o700)
 
 
-def test_a_name_too_long(tmp_path):
-    with pytest.raises(InvalidArgument, match="too long"):
-        LmdbTier(tmp_path / ("x" * 300)).acquire()
+def with_content(content):
+    def made(path):
+        (path / "data.mdb").write_bytes(content)
+        return path
+
+    return made
 
 
-def test_a_database_of_something_else_is_left_alone(tmp_path):
-    with lmdb.open(os.fspath(tmp_path)) as env, env.begin(write=True) as change:
+def a_file(path):
+    (path / "file").write_text("mine")
+    return path / "file"
+
+
+def of_something_else(path):
+    with lmdb.open(os.fspath(path)) as env, env.begin(write=True) as change:
         change.put(b"theirs", b"1")
-    with pytest.raises(FailedPrecondition, match="something else"):
-        LmdbTier(tmp_path).acquire()
-    with lmdb.open(os.fspath(tmp_path)) as env, env.begin() as view:
-        assert list(view.cursor()) == [(b"theirs", b"1")]
+    return path
 
 
-@pytest.mark.parametrize("content", [b"no database " * 1000, b"x", b"\0" * 8192], ids=["text", "one byte", "zeros"])
-def test_a_file_that_is_no_database_is_left_alone(content, tmp_path):
-    (tmp_path / "data.mdb").write_bytes(content)
-    with pytest.raises(FailedPrecondition, match="not an LMDB database") as caught:
-        LmdbTier(tmp_path).acquire()
-    assert caught.value.field == "data"
-    assert (tmp_path / "data.mdb").read_bytes() == content
-
-
-def test_a_newer_format_is_left_alone(open_tier, tmp_path):
-    open_tier(tmp_path).close()
-    with lmdb.open(os.fspath(tmp_path), max_dbs=1) as env, env.begin(write=True) as change:
+def of_a_newer_sash(path):
+    with contextlib.closing(LmdbTier(path)) as tier:
+        tier.acquire()
+    with lmdb.open(os.fspath(path), max_dbs=1) as env, env.begin(write=True) as change:
         assert change.get(b"sash") == b"1"
         change.put(b"sash", b"2")
-    with pytest.raises(FailedPrecondition, match=r"newer Sash, in format 2; this one reads 1"):
-        LmdbTier(tmp_path).acquire()
+    return path
+
+
+def of_another_lmdb(path):
+    """Of a version that does not exist yet, say: it is told on both meta pages."""
+    with contextlib.closing(LmdbTier(path)) as tier:
+        tier.acquire()
+    content = bytearray((path / "data.mdb").read_bytes())
+    for page in range(2):
+        content[page * resource.getpagesize() + 20] ^= 8
+    return with_content(content)(path)
+
+
+REFUSED = {
+    "a file": (a_file, InvalidArgument, "cannot be the data directory"),
+    "below a file": (lambda path: a_file(path) / "below", InvalidArgument, "cannot be the data directory"),
+    "too long": (lambda path: path / ("x" * 300), InvalidArgument, "too long"),
+    "another program's": (of_something_else, FailedPrecondition, "something else"),
+    "a text": (with_content(b"no database " * 1000), FailedPrecondition, "not an LMDB database"),
+    "one byte": (with_content(b"x"), FailedPrecondition, "not an LMDB database"),
+    "zeros": (with_content(bytes(8192)), FailedPrecondition, "not an LMDB database"),
+    "newer Sash": (of_a_newer_sash, FailedPrecondition, "newer Sash, in format 2; this one reads 1"),
+    "newer LMDB": (of_another_lmdb, FailedPrecondition, "of another version"),
+}
+if Path("/proc/self").exists():  # a file system that nobody can write to
+    REFUSED["not writable"] = (lambda path: Path("/proc/sash"), InvalidArgument, "/proc/sash")
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_a_data_directory_is_refused_and_left_alone(tmp_path, what):
+    prepare, kind, says = REFUSED[what]
+    path = prepare(tmp_path)
+    before = {file: file.read_bytes() for file in tmp_path.glob("*") if file.suffix != ".lock" and file.stem != "lock"}
+    with pytest.raises(kind, match=says) as caught:
+        LmdbTier(path).acquire()
+    assert caught.value.field == "data"
+    assert {file: file.read_bytes() for file in before} == before
 
 
 def test_a_refused_directory_is_not_kept_locked(open_tier, tmp_path):
@@ -492,19 +508,6 @@ def test_a_length_that_no_file_can_have_is_data_loss(open_tier, tmp_path, monkey
     monkeypatch.setattr(os, "truncate", refuse)
     with pytest.raises(DataLoss, match=r"data\.mdb.* is damaged: it says that it is [\d,]+ bytes long"):
         LmdbTier(tmp_path).acquire()
-
-
-def test_a_format_that_is_not_known_is_left_alone(open_tier, tmp_path):
-    """Of a version of LMDB that does not exist yet, say."""
-    open_tier(tmp_path).close()
-    file = tmp_path / "data.mdb"
-    content = bytearray(file.read_bytes())
-    for page in range(2):
-        content[page * resource.getpagesize() + 20] ^= 8
-    file.write_bytes(content)
-    with pytest.raises(FailedPrecondition, match="of another version"):
-        LmdbTier(tmp_path).acquire()
-    assert file.read_bytes() == content
 
 
 def test_a_damaged_page_is_data_loss(open_tier, tmp_path):

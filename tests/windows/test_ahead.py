@@ -12,7 +12,7 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, ResourceExhausted
 from sash_engine.windows.batches.batch import PartialBatch
 from sash_engine.windows.window import Window
-from tests.support.refused import refusal
+from tests.support.refused import refusal, refused
 from tests.support.stored import StorageServer
 from tests.support.times_lockstep import KEYS, LAST, START, S, bulk, entries, offsets, spec, value_of
 from tests.support.twins import alike
@@ -57,8 +57,7 @@ def test_what_is_too_far_ahead_is_as_if_it_had_not_been_sent():
     result = w.bulk_insert(bulk([("a", 1000), ("a", 9000), ("a", 1001), ("a", 9000)], 0))
     assert (result.inserted, result.ahead, result.duplicates) == (2, 2, 0)
     assert w.insert(9000, {"value": 1}, "a").ahead == 1
-    with pytest.raises(FailedPrecondition, match="in order of time only"):
-        w.bulk_insert(bulk([("a", 9000), ("a", 999)], 4))
+    refused(w.bulk_insert, bulk([("a", 9000), ("a", 999)], 4), error=FailedPrecondition, match="in order of time only")
     assert w.counts.ahead == 3
 
 
@@ -72,8 +71,7 @@ def test_of_partials_the_entries_that_they_stand_for_are_counted():
     result = w.bulk_insert(partials([960, 1290, 1310, 9000], [2, 3, 50, 700]))
     assert (result.inserted, result.ahead) == (55, 700), "a pane that starts in time is in time"
     w.counts.ahead = 2**62 - 100
-    with pytest.raises(ResourceExhausted, match=f"was sent {2**62 - 45} entries"):
-        w.bulk_insert(partials([9000], [100]))
+    refused(w.bulk_insert, partials([9000], [100]), error=ResourceExhausted, match=f"was sent {2**62 - 45} entries")
     assert w.counts.ahead == 2**62 - 100
 
 

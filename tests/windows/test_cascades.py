@@ -132,8 +132,7 @@ def test_each_window_is_as_if_it_were_written_to_by_itself(source, writes):
             try:
                 expected = plain.bulk_insert(batch_of(plain.spec, rows))
             except SashError:
-                with pytest.raises(SashError):
-                    write(window, kind, rows)
+                refused(write, window, kind, rows, error=SashError)
                 continue  # nothing reaches anybody
             assert write(window, kind, rows) == expected
             latest = clock.now_ns() // 10**9 + 50 if window.spec.order.ahead else 2**62
@@ -210,8 +209,7 @@ def test_what_a_cascade_cannot_take_changes_nothing():
 def test_a_window_that_feeds_others_is_dropped_after_them():
     window = tree_of()
     window.insert(1, {"w": "", "v": 1}, "a")
-    with pytest.raises(FailedPrecondition, match="'minutes' feeds another window"):
-        window.drop("minutes")
+    refused(window.drop, "minutes", error=FailedPrecondition, match="'minutes' feeds another window")
     others = window.find("others")
     window.drop("others")
     assert [len(each.keys) for each in (others, *(rollup.window for rollup in others.derived.rollups))] == [0, 0]
@@ -246,8 +244,7 @@ def test_a_window_that_cannot_feed_another_is_refused(case):
     theirs, mine, field = UNFIT[case]
     window = Window(WindowSpec.parse({**SOURCE, **theirs}))
     assert refused(window.derive, WindowSpec.parse({**MINUTES, **mine})).field == field
-    with pytest.raises(NotFound):
-        window.derive(WindowSpec.parse(HOURS))
+    refused(window.derive, WindowSpec.parse(HOURS), error=NotFound)
     assert not window.derived.fed
 
 

@@ -222,41 +222,27 @@ def test_wall_time_evicts_first_and_the_key_is_not_idle():
     assert len(w.keys) == 0
 
 
+ONE, KEYLESS = Coded.of(["x"]), {"id": Coded.of(["x"])}
 WRONG = {
-    "no identity": ({"identity": None}, lambda w: w.retract(rows([("a", 1, "x")])), Unsupported, "identity"),
-    "update, no identity": (
-        {"identity": None},
-        lambda w: w.update(rows([("a", 1, "x")], [1])),
-        Unsupported,
-        "identity",
-    ),
-    "too many fields": ({}, lambda w: w.retract(rows([("a", 1, "x")], [1])), InvalidArgument, "value"),
-    "too few fields": ({}, lambda w: w.update(rows([("a", 1, "x")])), InvalidArgument, "value"),
-    "no key": ({}, lambda w: w.retract(Batch(np.array([1]), {"id": Coded.of(["x"])})), InvalidArgument, "key"),
-    "time": ({}, lambda w: w.retract(rows([("a", 2**63 - 1, "x")])), InvalidArgument, "time"),
-    "some times": ({}, lambda w: w.retract(rows([("a", 1, "x"), ("a", UNKNOWN_TIME, "x")])), InvalidArgument, "time"),
-    "no key, no time": (
-        {},
-        lambda w: w.retract(Batch(untimed(1), {"id": Coded.of(["x"])})),
-        InvalidArgument,
-        "key",
-    ),
-    "fewer identities": ({}, lambda w: w.retract(Batch(untimed(2), {"id": Coded.of(["x"])})), InvalidArgument, "id"),
-    "partials": (
-        {},
-        lambda w: w.retract(PartialBatch(np.array([1]), {}, np.array([1]), Coded.of(["a"]))),
-        InvalidArgument,
-        "partials",
-    ),
+    "no identity": ("retract", rows([("a", 1, "x")]), Unsupported, "identity"),
+    "update, no identity": ("update", rows([("a", 1, "x")], [1]), Unsupported, "identity"),
+    "too many fields": ("retract", rows([("a", 1, "x")], [1]), InvalidArgument, "value"),
+    "too few fields": ("update", rows([("a", 1, "x")]), InvalidArgument, "value"),
+    "no key": ("retract", Batch(np.array([1]), KEYLESS), InvalidArgument, "key"),
+    "no key, no time": ("retract", Batch(untimed(1), KEYLESS), InvalidArgument, "key"),
+    "time": ("retract", rows([("a", 2**63 - 1, "x")]), InvalidArgument, "time"),
+    "some times": ("retract", rows([("a", 1, "x"), ("a", UNKNOWN_TIME, "x")]), InvalidArgument, "time"),
+    "fewer identities": ("retract", Batch(untimed(2), KEYLESS), InvalidArgument, "id"),
+    "partials": ("retract", PartialBatch(np.array([1]), {}, np.array([1]), ONE), InvalidArgument, "partials"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_refused_change_names_the_field_and_changes_nothing(case):
-    parts, call, error, field = WRONG[case]
-    w = window(**parts)
+    change, batch, error, field = WRONG[case]
+    w = window(identity=None) if field == "identity" else window()
     w.insert(1, {"id": "x", "value": 1}, "a")
-    caught = refused(call, w, error=error)
+    caught = refused(getattr(w, change), batch, error=error)
     assert caught.field == field
     assert "time has" not in str(caught), "a batch may have no times"
     assert (w.info().entries, w.counts.retracted, w.counts.corrected) == (1, 0, 0)

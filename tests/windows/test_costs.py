@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from sash_engine.errors import InvalidArgument
 from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.reading.costs import MAX_ANSWERS, MAX_LARGE_BUCKETS, MAX_VALUES, size_of
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import ALL_KEYS, Window
 from tests.support.aggregates import LargeRootMeanSquare, RootMeanSquare
+from tests.support.refused import refusal
 
 
 def window(aggregates, entries=0, keys=None, **parts):
@@ -19,12 +19,6 @@ def window(aggregates, entries=0, keys=None, **parts):
     if entries:
         w.bulk_insert(Batch(np.arange(entries), {"value": np.arange(float(entries))}, codes))
     return w
-
-
-def refusal(ask, *arguments):
-    with pytest.raises(InvalidArgument) as caught:
-        ask(*arguments)
-    return caught.value.field, caught.value.limit
 
 
 @pytest.mark.parametrize("function", ["distinct_count", "quantile", "collect", "bloom", "collect_distinct"])

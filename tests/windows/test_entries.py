@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_engine.errors import DataLoss, InvalidArgument
+from sash_engine.errors import DataLoss
 from sash_engine.windows.batches.batch import Coded
 from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.reading import entries
@@ -218,5 +218,4 @@ def test_the_newest_come_first_in_reverse_and_a_limit_cuts(history, name, pages,
 
 def test_a_limit_is_at_least_one():
     window = Window(WindowSpec.parse({"name": "w", "aggregates": {"n": {"function": "count"}}}))
-    with pytest.raises(InvalidArgument, match="limit 0 is out of range"):
-        window.reader.entries(EntriesQuery(limit=0))
+    refused(window.reader.entries, EntriesQuery(limit=0), match="limit 0 is out of range")

@@ -10,12 +10,11 @@ from sash_engine.windows.questions import EntriesQuery, KeysQuery, Query, RangeQ
 from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-from sash_proto.v1 import windows_pb2 as pb
-from sash_wire.specs import document_of, fill_spec
 from tests.support.historic import KINDS, Historic, spec_of, view_of
 from tests.support.refused import refused
 from tests.support.shelf import Shelf
-from tests.support.twins import a_share_of_examples, alike
+from tests.support.twins import a_share_of_examples
+from tests.support.viewed import follow, many_writes
 from tests.support.written import writes_until
 
 writes_of = writes_until(70)
@@ -24,44 +23,20 @@ writes_of = writes_until(70)
 @a_share_of_examples(4)
 @given(kind=st.sampled_from(list(KINDS)), writes=writes_of)
 def test_the_slide_and_the_past_are_those_of_windows_that_keep_them(kind, writes):
-    historic = Historic(kind)
-    for write in writes:
-        if write[0] != "restart":
-            historic.step(*write)
-    historic.same()
-    historic.window.check_invariants()
+    follow(Historic(kind), writes)
 
 
 @a_share_of_examples(6)
 @given(kind=st.sampled_from(list(KINDS)), writes=writes_of)
 def test_a_stored_window_has_the_same_history_after_restarts(kind, writes):
     shelf = Shelf()
-    historic = Historic(kind, shelf.cold)
-    for write in writes:
-        if write[0] == "restart":
-            parts = shelf.parts(historic.window)
-            historic.window, shelf = shelf.reopened(parts, clock=historic.clock)
-        else:
-            historic.step(*write)
-            shelf.store(historic.window)
-    historic.same()
-    historic.window.check_invariants(alike)
+    follow(Historic(kind, shelf.cold), writes, shelf)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_many_entries_of_each_kind(kind):
-    historic = Historic(kind)
-    for step in range(20):
-        historic.step(
-            "bulk", [(f"{'xq'[i % 2]}|{'yz'[i % 3 > 1]}", 12 + step + (7 * i) % 5 - i % 3, i) for i in range(9)]
-        )
-        if step % 10 == 9:
-            historic.step("clock", 9)
-            historic.step("punctuate", 12 + step)
-            historic.step("bulk", [("x|y", 12 + step - back, 5) for back in range(20)])
-            historic.step("insert", "q|y", step, 3)
-    historic.same()
-    historic.window.check_invariants()
+    old = [("bulk", [("x|y", 31 - back, 5) for back in range(20)]), ("insert", "q|y", 19, 3)]
+    follow(Historic(kind), [*many_writes(20), *old])
 
 
 COUNT = {"n": {"function": "count"}}
@@ -130,15 +105,6 @@ def test_what_is_old_leaves_the_history_in_the_end():
     assert window.insert(1050, {"value": 1.0}, "a").evicted == 1
     assert window.info().evicted_through == 950
     assert window.query("a", as_of=1050)[0].entries == 2
-
-
-@pytest.mark.parametrize("more", [{}, {"history": "10s"}, {"history": 11}, {"idle_expiry": "100s"}])
-def test_specs_travel_as_they_are(more):
-    spec = made(**more)
-    message = pb.WindowSpec()
-    fill_spec(message, spec.document())
-    assert WindowSpec.parse(document_of(message)) == spec
-    assert "history" not in WindowSpec.parse(SPEC).document()
 
 
 def test_a_view_may_show_the_whole_history_and_has_none_of_its_own():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sash_engine.errors import Unavailable, Unsupported
 from tests.support.forest_model import histories
+from tests.support.refused import refused
 from tests.support.store_lockstep import KINDS, OF_VALUES, TIERED, WIDER, StoreLockstep
 
 MORE = st.one_of(
@@ -76,8 +77,7 @@ def test_new_aggregates_are_computed_from_the_entries(kind):
 @pytest.mark.parametrize("kind", ["panes", "tiered panes"])
 def test_without_values_there_are_no_new_aggregates(kind):
     beside = filled(kind)
-    with pytest.raises(Unsupported):
-        beside.store.relayout(WIDER)
+    refused(beside.store.relayout, WIDER, error=Unsupported)
     beside.check()
 
 
@@ -100,8 +100,7 @@ def test_a_store_that_cannot_load_is_as_it_was(kind, step):
     beside.save()
     before = [(time, values[:]) for time, values in beside.rows], beside.arrivals, beside.now
     beside.tier.down = True
-    with pytest.raises(Unavailable):
-        getattr(beside, step[0])(*step[1:])
+    refused(getattr(beside, step[0]), *step[1:], error=Unavailable)
     beside.tier.down = False
     beside.rows, beside.arrivals, beside.now = before
     beside.check()
@@ -116,8 +115,7 @@ def test_single_entries_change_only_once_they_are_loaded(step):
     times, values = (np.array(each) for each in zip(*((t, v[0]) for t, v in beside.rows[:30:3]), strict=True))
     beside.tier.down = True
     more = [] if step == "remove" else [[values + 1000]]
-    with pytest.raises(Unavailable):
-        getattr(beside.store, step)(times, 1, values.tolist(), *more)
+    refused(getattr(beside.store, step), times, 1, values.tolist(), *more, error=Unavailable)
     beside.tier.down = False
     beside.check()
 

@@ -9,14 +9,9 @@ from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.model import NEVER, Slow
+from tests.support.windows import BASE
 
-DOCUMENT = {
-    "name": "w",
-    "time_unit": "none",
-    "keyed": True,
-    "fields": {"v": "int64"},
-    "aggregates": {"n": {"function": "count"}, "all": {"function": "collect", "field": "v"}},
-}
+DOCUMENT = BASE | {"keyed": True}
 
 
 @settings(max_examples=200)
@@ -37,10 +32,10 @@ def test_single_entries_and_bulks_leave_alike(times, every, more, until):
     slow = {key: Slow(age, every=every, punctuated=None if until is None else NEVER) for key in "ab"}
     keys = ["ab"[i % 2] for i in range(len(times))]
     for i, (key, time) in enumerate(zip(keys, sorted(times), strict=True)):
-        single.insert(time, {"v": i}, key)
+        single.insert(time, {"value": i}, key)
         slow[key].write([(time, i)])
     for each in (bulk, source):
-        each.bulk_insert(Batch.of(each.spec, sorted(times), {"v": range(len(times))}, keys))
+        each.bulk_insert(Batch.of(each.spec, sorted(times), {"value": range(len(times))}, keys))
     if until is not None:
         for each in (single, bulk, source, *slow.values()):
             each.punctuate(TICK_MIN + until)

@@ -238,19 +238,15 @@ def test_a_batch_is_committed_once_and_drops_all_its_parts_and_earlier_ones():
     assert ledger.committed("q", 6), "a batch before the last one was committed, or never will be"
     assert not ledger.committed("q", 8)
     assert set(ledger.parts) == {"next", "other"}
-    with pytest.raises(FailedPrecondition, match="committed already"):
-        ledger.check_stage("q", 7)
+    refused(ledger.check_stage, "q", 7, error=FailedPrecondition, match="committed already")
 
 
 def test_a_commit_names_parts_that_are_there_and_its_own():
     ledger = Ledger()
     ledger.stage("a", "q", 7, 10, 0, None)
-    with pytest.raises(FailedPrecondition, match="may have expired"):
-        ledger.named("q", 7, ["a", "b"])
-    with pytest.raises(FailedPrecondition, match="batch 7 of query 'q'"):
-        ledger.named("q", 8, ["a"])
-    with pytest.raises(InvalidArgument, match="twice"):
-        ledger.named("q", 7, ["a", "a"])
+    refused(ledger.named, "q", 7, ["a", "b"], error=FailedPrecondition, match="may have expired")
+    refused(ledger.named, "q", 8, ["a"], error=FailedPrecondition, match="batch 7 of query 'q'")
+    refused(ledger.named, "q", 7, ["a", "a"], match="twice")
 
 
 def test_parts_expire():
@@ -306,8 +302,7 @@ def test_queries_that_were_silent_for_long_make_room(monkeypatch):
     monkeypatch.setattr(module, "MAX_WRITERS", 1)
     ledger = Ledger()
     ledger.commit("old", 5, 0)
-    with pytest.raises(ResourceExhausted):
-        ledger.check_commit("new", FORGET_AFTER_NS)
+    refused(ledger.check_commit, "new", FORGET_AFTER_NS, error=ResourceExhausted)
     ledger.check_commit("new", FORGET_AFTER_NS + 1)
     assert ledger.committed("old", 5)
     ledger.commit("new", 0, FORGET_AFTER_NS + 1)

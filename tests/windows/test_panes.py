@@ -57,10 +57,8 @@ def test_order_goes_by_panes():
     w.bulk_insert(bulk([(15, 0), (11, 1), (20, 2)]))
     w.insert(25, {"value": 3}, None)
     w.insert(21, {"value": 4}, None)
-    with pytest.raises(FailedPrecondition):
-        w.insert(19, {"value": 5}, None)
-    with pytest.raises(FailedPrecondition):
-        w.bulk_insert(bulk([(30, 6), (29, 7)]))
+    refused(w.insert, 19, {"value": 5}, None, error=FailedPrecondition)
+    refused(w.bulk_insert, bulk([(30, 6), (29, 7)]), error=FailedPrecondition)
     assert content(w) == [0, 1, 2, 3, 4]
 
 

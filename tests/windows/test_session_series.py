@@ -12,11 +12,10 @@ from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import ALL_KEYS, Grouped, SeriesQuery
 from sash_engine.windows.reading import session_series
 from sash_engine.windows.reading.costs import MAX_BUCKETS
-from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.refused import refused
 from tests.support.shelf import Shelf
-from tests.support.twins import bulk
+from tests.support.twins import bulk, spec
 from tests.support.windows import batch, keyed
 
 
@@ -55,16 +54,8 @@ def test_each_session_is_the_fold_over_its_run(times, start, width, gap, block, 
 
 
 def test_stored_blocks_are_read():
-    spec = WindowSpec.parse(
-        {
-            "name": "w",
-            "time_unit": "none",
-            "fields": {"n": "int64", "x": "float64", "word": "string", "flag": "bool"},
-            "aggregates": {"sum": {"function": "sum", "field": "n"}},
-        }
-    )
     shelf = Shelf(0)
-    w = Window(spec, block=4, cold=shelf.cold)
+    w = Window(spec("plain", keyed=False), block=4, cold=shelf.cold)
     w.bulk_insert(bulk([("a", time + 50 * (time // 30)) for time in range(90)], 0, keyed=False))
     shelf.store(w)
     series = sessions(w, 0, 1000, 5, key=None)

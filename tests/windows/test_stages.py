@@ -21,6 +21,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_engine.windows.writing import writer
 from sash_engine.windows.writing.writer import Writer
+from tests.support.refused import refused
 from tests.support.shelf import Shelf
 from tests.support.twins import SPECS, a_share_of_examples
 from tests.support.windows import functions
@@ -202,8 +203,7 @@ def test_a_key_with_two_codes_is_refused_before_anything_changes(small: None) ->
     (part,) = bulks([[("a", time, "x") for time in range(20)]], 0, 0, True)
     codes = np.array([0] * 19 + [2])
     parts = [replace(part, keys=Coded(["a", "b", "a"], codes))]  # type: ignore[list-item]
-    with pytest.raises(SashError, match="repeats a key"):
-        finished(window.bulk_insert_stages_steps(parts))
+    refused(finished, window.bulk_insert_stages_steps(parts), error=SashError, match="repeats a key")
     assert window.info() == before
 
 

@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 
 import sash_engine
-from sash_engine.errors import InvalidArgument
 from sash_engine.forest import forest
 from sash_engine.forest import series as forest_series
 from sash_engine.monoids.sketches import Quantile
 from sash_engine.steps import finished
 from sash_engine.windows.batches.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, AnswersAt, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, AnswersAt, Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading import group_folds, group_reader, group_series, key_finder
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-from tests.support.windows import functions
+from sash_engine.windows.writing import writer
+from tests.support.refused import refused
+from tests.support.windows import batch, functions, keyed
 
 AGGREGATES = functions(n="count", sum="sum v", low="min v", users="distinct_count v")
 QUESTIONS = {
@@ -46,12 +47,6 @@ def filled(keys=12, large=3, granularity=None):
         times = rng.integers(0, 100, n)
         window.bulk_insert(Batch.of(window.spec, times, {"v": rng.integers(0, 50, n)}, [f"k{key}"] * n))
     return window
-
-
-def steps_of(window, question):
-    found = window.reader
-    kinds = {Query: found.query_steps, RangeQuery: found.range_steps, SeriesQuery: found.series_steps}
-    return kinds[type(question)](question)
 
 
 def plain(found):
@@ -92,28 +87,28 @@ def tiny(monkeypatch):
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_small_steps_and_large_ones_give_the_same_answers(question, granularity, request):
     window = filled(granularity=granularity)
-    expected = plain(finished(steps_of(window, question)))
+    expected = plain(finished(window.reader.steps(question)))
     request.getfixturevalue("tiny")
-    assert plain(finished(steps_of(window, question))) == expected
+    assert plain(finished(window.reader.steps(question))) == expected
 
 
 @pytest.mark.parametrize("name", ["series", "series that overlaps", "series with gaps"])
 def test_a_series_over_several_keys_is_that_of_all_their_entries(name, tiny):
     window = filled()
-    found = finished(steps_of(window, QUESTIONS[name]))
+    found = finished(window.reader.steps(QUESTIONS[name]))
     assert plain(found) == plain(together_by_hand(window, QUESTIONS[name]))
 
 
 def test_a_key_that_is_named_again_counts_once(tiny):
     window = filled()
-    once = finished(steps_of(window, Query(keys=["k3", "k1", "k5", "k0"], combine=True)))
+    once = finished(window.reader.steps(Query(keys=["k3", "k1", "k5", "k0"], combine=True)))
     again = Query(keys=["k3", "k1", "k5", "k3", "k0", "k1", "k1", "k3"], combine=True)
-    assert plain(finished(steps_of(window, again))) == plain(once)
+    assert plain(finished(window.reader.steps(again))) == plain(once)
 
 
 def count_of(window, question):
     """How many steps a question takes."""
-    return sum(1 for _ in steps_of(window, question))
+    return sum(1 for _ in window.reader.steps(question))
 
 
 @pytest.mark.parametrize("name", [name for name, question in QUESTIONS.items() if question.keys is ALL_KEYS])
@@ -143,7 +138,7 @@ def test_a_step_looks_at_so_many_keys_and_no_more(monkeypatch):
     monkeypatch.setattr(group_folds, "_KEYS", 32)
     monkeypatch.setattr(group_series, "KEYS", 32)
     for question in QUESTIONS.values():
-        finished(steps_of(window, question))
+        finished(window.reader.steps(question))
     assert len(given) > 50
     assert max(given) == 32
 
@@ -156,8 +151,7 @@ def test_a_question_about_too_many_names_is_refused_before_a_look_at_them():
             raise AssertionError("it was looked into")
 
     names = Names(["k1"] * 100_001)
-    with pytest.raises(InvalidArgument, match="100001 keys in one query"):
-        filled().reader.query(Query(keys=names))
+    refused(filled().reader.query, Query(keys=names), match="100001 keys in one query")
 
 
 @pytest.mark.skipif(sash_engine.compiled(), reason="functions of compiled modules cannot be replaced")
@@ -174,7 +168,7 @@ def test_sketches_of_a_series_are_freed_in_steps(monkeypatch):
     free_steps = forest_series.free_steps
     monkeypatch.setattr(forest_series, "_FREED", 5)
     monkeypatch.setattr(forest, "free_steps", noted)
-    finished(steps_of(filled(), SeriesQuery(0, 100, 5, key="k0")))
+    finished(filled().reader.steps(SeriesQuery(0, 100, 5, key="k0")))
     assert freed == list(range(freed[0], freed[-1] - 1, -5))
     assert freed[0] - freed[-1] >= 15, "all but the sums of integers, which are their own answers"
 
@@ -205,3 +199,34 @@ def test_blocks_that_are_in_no_pair_yet_take_several_steps(n, first, lookback, l
     for _ in window.past.answers_at_steps(AnswersAt(np.arange(first, n), None, (lookback,))):
         largest, before = max(largest, unions - before), unions
     assert least <= largest <= most
+
+
+@pytest.mark.parametrize(
+    ("question", "takes_a_step"),
+    [
+        (RangeQuery(1, 9, key="k1"), True),
+        (Query(key="k1"), True),
+        (Query(key="k1", lookbacks=[3, 30]), True),
+        (Query(keys=["k1", "k2"]), True),
+        (Query(keys=ALL_KEYS), False),
+        (Query(keys=["k1", "k2"], lookbacks=[1, 2, 3, 4, 5]), False),
+        (Query(selection=Grouped(by=[])), False),
+    ],
+)
+def test_a_question_about_few_answers_takes_a_step(question, takes_a_step):
+    assert filled().reader.takes_a_step(question) is takes_a_step
+
+
+def test_many_rows_of_one_key_are_inserted_some_at_a_time(monkeypatch):
+    """Also where other keys have rows in the same write."""
+    monkeypatch.setattr(writer, "_ROWS", 8)
+    window, given = keyed(), []
+    whole = window.keys.bulk_insert
+
+    def noted(number, times, columns):
+        given.append(len(times))
+        whole(number, times, columns)
+
+    monkeypatch.setattr(window.keys, "bulk_insert", noted)
+    window.bulk_insert(batch([*(("a", time) for time in range(30)), ("b", 1)], 0))
+    assert given == [8, 8, 8, 6, 1]

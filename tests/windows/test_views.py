@@ -12,7 +12,7 @@ from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples, alike
-from tests.support.viewed import SOURCES, VIEWS, Viewed, ask, bulk, source_spec, view_spec
+from tests.support.viewed import SOURCES, VIEWS, Viewed, ask, bulk, follow, many_writes, source_spec, view_spec
 from tests.support.written import writes_until
 
 writes_of = writes_until(
@@ -23,31 +23,20 @@ writes_of = writes_until(
 )
 
 
+kinds_of, late_of = st.sampled_from(list(SOURCES)), st.lists(st.sampled_from(list(VIEWS)), unique=True)
+
+
 @a_share_of_examples(4)
-@given(kind=st.sampled_from(list(SOURCES)), writes=writes_of, late=st.lists(st.sampled_from(list(VIEWS)), unique=True))
+@given(kind=kinds_of, writes=writes_of, late=late_of)
 def test_each_view_answers_as_a_window_of_its_own(kind, writes, late):
-    viewed = Viewed(kind, late)
-    for write in writes:
-        if write[0] != "restart":
-            viewed.step(*write)
-    viewed.same()
-    viewed.window.check_invariants()
+    follow(Viewed(kind, late), writes)
 
 
 @a_share_of_examples(6)
-@given(kind=st.sampled_from(list(SOURCES)), writes=writes_of, late=st.lists(st.sampled_from(list(VIEWS)), unique=True))
+@given(kind=kinds_of, writes=writes_of, late=late_of)
 def test_a_stored_window_has_the_same_views_after_restarts(kind, writes, late):
     shelf = Shelf()
-    viewed = Viewed(kind, late, shelf.cold)
-    for write in writes:
-        if write[0] == "restart":
-            parts = shelf.parts(viewed.window)
-            viewed.window, shelf = shelf.reopened(parts, clock=viewed.clock)
-        else:
-            viewed.step(*write)
-            shelf.store(viewed.window)
-    viewed.same()
-    viewed.window.check_invariants(alike)
+    follow(Viewed(kind, late, shelf.cold), writes, shelf)
 
 
 @pytest.mark.parametrize("name", list(VIEWS))
@@ -76,16 +65,7 @@ def test_series_over_several_large_keys(kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", list(SOURCES))
 def test_many_entries_in_each_source(kind):
-    viewed = Viewed(kind)
-    for step in range(20):
-        viewed.step(
-            "bulk", [(f"{'xq'[i % 2]}|{'yz'[i % 3 > 1]}", 12 + step + (7 * i) % 5 - i % 3, i) for i in range(9)]
-        )
-        if step % 10 == 9:
-            viewed.step("clock", 9)
-            viewed.step("punctuate", 12 + step)
-    viewed.same()
-    viewed.window.check_invariants()
+    follow(Viewed(kind), many_writes(20))
 
 
 @pytest.mark.parametrize("kind", list(SOURCES))

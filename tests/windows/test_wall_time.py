@@ -7,11 +7,13 @@ from sash.durability.records.commands import BulkEvict, BulkInsert, Insert
 from sash_engine.clock import ForwardClock, ManualClock
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.batches.batch import Batch, Coded
-from sash_engine.windows.spec.window import WindowSpec
-from sash_engine.windows.window import ALL_KEYS, Window
+from sash_engine.windows.window import ALL_KEYS
+from tests.support.failing import failing_read, parts_of
+from tests.support.refused import refused
 from tests.support.stored import StorageServer, spec
 from tests.support.twins import alike
 from tests.support.waiting import until
+from tests.support.windows import keyed
 
 S = 10**9
 COLD = {"cache_bytes": 0, "checkpoint_bytes": 10**9, "store_entries": 1}
@@ -38,25 +40,6 @@ async def cold(keys=None, **parts):
     return server, storage
 
 
-def failing(tier, at):
-    """Let one read of blocks fail: the one of that number."""
-    read, reads = tier.get_many, []
-
-    def get_many(keys):
-        reads.extend(key for key in keys[:1] if key.startswith(b"block/"))
-        if len(reads) == at and keys[0] is reads[-1]:
-            raise Unavailable("it did not answer in time")
-        return read(keys)
-
-    tier.get_many = get_many
-    return lambda: setattr(tier, "get_many", read)
-
-
-async def parts_of(parts):
-    for part in parts:
-        yield part
-
-
 @pytest.mark.parametrize("parts", [PLAIN, PANES], ids=["entries", "panes"])
 async def test_a_question_that_cannot_evict_is_refused_and_the_next_one_is_right(parts):
     server, storage = await cold(**parts)
@@ -64,8 +47,7 @@ async def test_a_question_that_cannot_evict_is_refused_and_the_next_one_is_right
     server.clock.advance(102 * S)  # in the middle of a block: 202 and older leave
     server.tier.unreachable = True
     for lookbacks in ([], ["900s"]) * 2:
-        with pytest.raises(Unavailable):
-            window.query(None, lookbacks, None)
+        refused(window.query, None, lookbacks, None, error=Unavailable)
     server.tier.unreachable = False
     for lookbacks in ([], ["900s"]):
         [answer] = window.query(None, lookbacks, None)
@@ -81,8 +63,7 @@ async def test_a_question_that_meets_a_damaged_block_never_answers_with_what_sho
     for key in [key for key in server.store.values if key.startswith(b"block/")]:
         server.store.values[key] = server.store.values[key][:-1] + b"?"
     for _ in range(3):
-        with pytest.raises(DataLoss):
-            storage.find("w").query(None, [], None)
+        refused(storage.find("w").query, None, [], None, error=DataLoss)
     await server.die()
 
 
@@ -92,9 +73,8 @@ async def test_where_the_block_of_one_key_cannot_be_read_nothing_leaves_any(fail
     server, storage = await cold("abc", **parts)
     window = storage.find("w")
     server.clock.advance(102 * S)
-    whole = failing(server.tier, fails)
-    with pytest.raises(Unavailable):
-        window.range_query(0, 2000, None, ALL_KEYS)
+    whole = failing_read(server.tier, fails)
+    refused(window.range_query, 0, 2000, None, ALL_KEYS, error=Unavailable)
     assert window.info().entries == 3 * 800
     whole()
     assert [answer.entries for answer in window.query(None, [], None, ALL_KEYS)] == [797] * 3
@@ -180,21 +160,9 @@ async def test_after_a_window_was_recovered_again_time_goes_on():
 def test_what_is_too_old_counts_until_something_slides():
     """`describe` does not look at all keys; the service tidies every second, and answers never have it."""
     clock = ManualClock(100 * 10**9)
-    w = Window(
-        WindowSpec.parse(
-            {
-                "name": "w",
-                "time_unit": "s",
-                "keyed": True,
-                "fields": {"v": "int64"},
-                "aggregates": {"n": {"function": "count"}},
-                "slide": {"max_age": 10, "clock": "wall"},
-            }
-        ),
-        clock=clock,
-    )
+    w = keyed(clock=clock, time_unit="s", slide={"max_age": 10, "clock": "wall"})
     for key in "ab":
-        w.insert(100, {"v": 1}, key)
+        w.insert(100, {"value": 1}, key)
     clock.advance(10 * 10**9)
     assert w.info().entries == 2
     assert (w.query("a")[0].entries, w.info().entries) == (0, 1)
