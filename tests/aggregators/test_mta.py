@@ -95,9 +95,7 @@ def test_every_window_of_a_stream(make):
         for gone in range(size):
             single.evict()
             bulk = AggregatorLockstep(make)
-            bulk.checked = False
-            bulk.insert(*range(size))
-            bulk.checked = True
+            bulk.begin(range(size))
             bulk.bulk_evict(gone)
             bulk.insert(size, size + 1, size + 2)
             if size % 5 == 2:
@@ -206,9 +204,7 @@ def test_a_policy_is_evaluated_a_logarithm_of_times(window):
 
 def slide(window, size, rounds):
     """Fill to `size` entries, then insert, evict and query in turn; combines per operation, average and worst."""
-    counted = Counted(window)
-    for time in range(size):
-        counted.window.insert(time, 1)
+    counted = Counted(window, range(size))
     costs = {"insert": [], "evict": [], "query": []}
     for time in range(size, size + rounds):
         costs["insert"].append(counted.combines("insert", time, 1))
@@ -241,9 +237,7 @@ def test_amta_costs(size):
 def test_a_bulk_eviction_costs_a_logarithm(window):
     size = 2**13
     for count in (1, 10, 100, 1000, size // 2, size - 2):
-        counted = Counted(window)
-        for time in range(size):
-            counted.window.insert(time, 1)
+        counted = Counted(window, range(size))
         for _ in range(min(3, size // count)):
             assert counted.combines("bulk_evict", counted.window.oldest + count - 1) <= 2 * log2(size)
 
@@ -251,9 +245,7 @@ def test_a_bulk_eviction_costs_a_logarithm(window):
 @BOTH
 def test_a_range_costs_a_logarithm(window):
     size = 2**13
-    counted = Counted(window)
-    for time in range(size):
-        counted.window.insert(time, 1)
+    counted = Counted(window, range(size))
     for start, end in ((0, size), (17, 4999), (8000, 8100), (size - 1, size - 1)):
         assert counted.combines("range_query", start, end) <= 2 * log2(size)
 
@@ -305,6 +297,9 @@ def test_a_memory_queue_shrinks_again():
 # -------------------------------------------------------------------- where the nodes are
 
 
+STORED = pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
+
+
 class Watched(DictStore):
     """Counts the chunks that are read, and how often the same one is."""
 
@@ -317,7 +312,7 @@ class Watched(DictStore):
         return super().get_many(keys)
 
 
-@pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
+@STORED
 def test_only_a_logarithm_of_the_partials_is_local(window):
     chunk, most = 8, []
     for size in (2**8, 2**11, 2**14):
@@ -335,7 +330,7 @@ def test_only_a_logarithm_of_the_partials_is_local(window):
     assert most[2] - most[1] <= (most[1] - most[0]) * 1.5 + chunk  # three levels more each time
 
 
-@pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
+@STORED
 def test_a_sliding_window_reads_each_chunk_once_at_most(window):
     store = Watched()
     sliding = window(Sum("int64"), store=store, chunk=8)
@@ -349,7 +344,7 @@ def test_a_sliding_window_reads_each_chunk_once_at_most(window):
     assert len(store) < 2 * 2000 / 8
 
 
-@pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
+@STORED
 def test_heads_come_in_one_round_trip_after_a_bulk_eviction(window):
     store = DictStore()
     sliding = window(Sum("int64"), store=store, chunk=4)
@@ -363,7 +358,7 @@ def test_heads_come_in_one_round_trip_after_a_bulk_eviction(window):
     assert store.round_trips == before + 1
 
 
-@pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
+@STORED
 def test_the_store_is_left_empty(window):
     store = DictStore()
     sliding = window(Sum("int64"), store=store, chunk=4)

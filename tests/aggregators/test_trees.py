@@ -43,9 +43,7 @@ def test_every_pair_of_evictions(tree, build):
     """Every two entries of a tree of three levels, wherever they are: in a leaf, on a spine, in the root."""
     for first, second in permutations(range(11), 2):
         pair = AggregatorLockstep(partial(tree, min_arity=2))
-        for time in build:
-            pair.window.insert(time, time)
-            pair.oracle.insert(time, time)
+        pair.begin(build)
         pair.evict(first)
         pair.evict(second)
 
@@ -81,9 +79,7 @@ def test_every_operation_costs_the_logarithm_of_the_size():
     """The baseline: even in order, an insert redoes all nodes up to the root."""
     costs = []
     for size in (2**6, 2**9, 2**12):
-        counted = Counted(partial(BTree, min_arity=2))
-        for time in range(size):
-            counted.window.insert(time, 1)
+        counted = Counted(partial(BTree, min_arity=2), range(size))
         costs.append(sum(counted.combines("insert", size + i, 1) + counted.combines("evict") for i in range(200)) / 200)
     assert costs[1] - costs[0] > 8
     assert costs[2] - costs[1] > 8
@@ -95,10 +91,7 @@ STEP = 2**20  # between the times of entries, so that there is room for others
 
 
 def window_of(size, min_arity):
-    counted = Counted(partial(FiBA, min_arity=min_arity))
-    for time in range(size):
-        counted.window.insert(time * STEP, 1)
-    return counted
+    return Counted(partial(FiBA, min_arity=min_arity), range(0, size * STEP, STEP))
 
 
 def insert_cost(counted, distance, rounds=300):
@@ -316,9 +309,7 @@ def test_every_bulk_of_up_to_three_times(min_arity, size):
     for width in range(1, 4):
         for bulk in combinations_with_replacement(candidates, width):
             pair = AggregatorLockstep(partial(BulkFiBA, min_arity=min_arity))
-            for time in range(0, 2 * size, 2):
-                pair.window.insert(time, time)
-                pair.oracle.insert(time, time)
+            pair.begin(range(0, 2 * size, 2))
             pair.bulk_insert(bulk[1:] + bulk[:1])
 
 
@@ -331,9 +322,7 @@ def test_every_bulk_eviction(min_arity, build, size):
         if build == "bulk":
             pair.bulk_insert(range(size))
         else:
-            for each in range(size):
-                pair.window.insert(each, each)
-                pair.oracle.insert(each, each)
+            pair.begin(range(size))
         pair.bulk_evict(time)
         pair.bulk_evict(time + size // 3)
         pair.bulk_insert([time, time + 1, size // 2])
