@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +15,11 @@ import pytest
 
 from sash.shards.fair import Member, Table
 from sash.shards.lease_table import LeaseTable
-from sash_client import Client, DataLoss, InvalidArgument, SashClientError
+from sash_client import Client, DataLoss, InvalidArgument
 from sash_client import Unavailable as ClientUnavailable
 from sash_engine.errors import Unavailable
 from sash_wire.placement import shard_of
-from tests.support.deployments import KEYS, SHARDS, Deployment, Process, Producer, check, made
+from tests.support.deployments import KEYS, SHARDS, Callers, Deployment, Process, Producer, check, made
 from tests.support.links import links
 from tests.support.redis_servers import BINARIES, RedisServer, redis_server
 from tests.support.servers import PLAIN, WAIT_S, running_service
@@ -102,49 +100,17 @@ def test_a_restart_of_a_process_fails_no_call_that_can_be_made_again(deployment:
     first, second = deployment.add(), deployment.add()
     deployment.settle(4, 4)
     made(first)
-    ended = threading.Event()
-    applied, perhaps = Counter[str](), Counter[str]()
-    failed: list[SashClientError] = []
-
-    def call() -> None:
-        with Client(first.target, timeout_s=WAIT_S) as client:
-            window = client.window("w")
-            for time in itertools.count():
-                if ended.is_set():
-                    break
-                key = KEYS[time % len(KEYS)]
-                try:
-                    window.insert(time, fields={"value": 1}, key=key)
-                    applied[key] += 1
-                except ClientUnavailable as error:
-                    perhaps[key] += 1
-                    if error.unchanged:
-                        failed.append(error)
-                try:
-                    window.query(key=key)
-                except SashClientError as error:
-                    failed.append(error)
-
-    def writes() -> None:
-        enough = applied.total() + len(KEYS)
-        wait_until(lambda: failed or applied.total() > enough)
-
-    caller = threading.Thread(target=call)
-    caller.start()
-    try:
+    with Callers(first.target) as callers:
         for _ in range(2):
-            writes()
+            callers.more()
             second.process.send_signal(signal.SIGTERM)
             assert second.process.wait(WAIT_S) == 0
             second = deployment.add()
             deployment.settle(4, 4)
-        writes()
-    finally:
-        ended.set()
-        caller.join()
-    assert failed == []
+        callers.more()
+    assert callers.failed == []
     for key, (entries, _) in first.answers().items():
-        assert applied[key] <= entries <= applied[key] + perhaps[key]
+        assert callers.applied[key] <= entries <= callers.applied[key] + callers.perhaps[key]
 
 
 def test_a_table_that_is_lost_is_made_again(deployment: Deployment) -> None:
@@ -259,14 +225,11 @@ def test_a_process_that_does_not_reach_redis_does_not_say_who_has_what(deploymen
     deployment.settle(8)
 
 
-def test_leases_survive_a_store_that_takes_three_seconds_to_answer() -> None:
-    with (
-        redis_server(BINARIES["valkey"], "appendfsync no") as redis,
-        links() as network,
-        contextlib.ExitStack() as stack,
-    ):
+def test_leases_survive_a_store_that_takes_a_third_of_a_lease_to_answer(deployment: Deployment) -> None:
+    redis = deployment.redis
+    with links() as network, contextlib.ExitStack() as stack:
         ways = [network.made(redis.port) for _ in range(2)]
-        processes = [Process(f"redis://127.0.0.1:{way.port}", SASH_LEASE_S="10") for way in ways]
+        processes = [Process(f"redis://127.0.0.1:{way.port}", SASH_LEASE_S="4") for way in ways]
         for process in processes:
             stack.callback(process.end)
         wait_until(lambda: all(sorted(map(len, process.shards().values())) == [4, 4] for process in processes))
@@ -277,7 +240,7 @@ def test_leases_survive_a_store_that_takes_three_seconds_to_answer() -> None:
 
         owners = {field: value for field, value in table().items() if field.startswith(b"s:")}
         for way in ways:
-            way.delay_s = 1.5
+            way.delay_s = 0.65
         rows: dict[bytes, set[bytes]] = {}
 
         def beaten() -> bool:
@@ -292,27 +255,25 @@ def test_leases_survive_a_store_that_takes_three_seconds_to_answer() -> None:
         wait_until(beaten, look_s=0.1)
 
 
-def test_what_an_idle_process_asks_of_redis_does_not_grow_with_its_shards() -> None:
+def test_what_an_idle_process_asks_of_redis_does_not_grow_with_its_shards(deployment: Deployment) -> None:
     """It renewed a lease for each."""
-    shards = 64
-    with redis_server(BINARIES["valkey"], "appendfsync no") as redis, contextlib.ExitStack() as stack:
-        process = Process(redis.url, "--shards", str(shards))
-        stack.callback(process.end)
-        wait_until(lambda: process.shards() == {0: [*range(shards)]} and process.serves())
-        beats, looks = set[bytes](), 0
+    shards, redis = 64, deployment.redis
+    process = deployment.add("--shards", str(shards))
+    wait_until(lambda: process.shards() == {0: [*range(shards)]} and process.serves())
+    beats, looks = set[bytes](), 0
 
-        def beaten() -> bool:
-            nonlocal looks
-            looks += 1
-            table = redis.ask("HGETALL", "{sash}:table")
-            (row,) = [value for field, value in zip(table[::2], table[1::2], strict=True) if field.startswith(b"p:")]
-            beats.add(row)
-            return len(beats) > 10
+    def beaten() -> bool:
+        nonlocal looks
+        looks += 1
+        table = redis.ask("HGETALL", "{sash}:table")
+        (row,) = [value for field, value in zip(table[::2], table[1::2], strict=True) if field.startswith(b"p:")]
+        beats.add(row)
+        return len(beats) > 10
 
-        before = commands(redis)
-        wait_until(beaten, look_s=0.01)
-        asked = commands(redis) - before - looks
-        assert asked / (len(beats) - 1) < shards / 2
+    before = commands(redis)
+    wait_until(beaten, look_s=0.01)
+    asked = commands(redis) - before - looks
+    assert asked / (len(beats) - 1) < shards / 2
 
 
 def commands(redis: RedisServer) -> int:

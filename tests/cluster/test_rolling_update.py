@@ -6,19 +6,15 @@ The settings are those of the manifests. What a pod's volumes and secrets would 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 import signal
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from sash_client import Client, SashClientError
-from tests.support.deployments import KEYS, Process, made
+from tests.support.deployments import Callers, Process, made
 from tests.support.namespaces import Machines, machines
 from tests.support.redis_servers import BINARIES, redis_server, wait_until
 from tests.support.servers import WAIT_S
@@ -44,42 +40,6 @@ def pod(network: Machines, number: int, redis: str) -> Process:
     return Process(redis, "--shards", settings.pop("SASH_SHARDS"), *ports, under=network.on(number), **settings)
 
 
-class Callers:
-    """Insert one entry after the other, and ask, through any pod; what fails is kept."""
-
-    def __init__(self, target: str) -> None:
-        self.applied: Counter[str] = Counter()
-        self.failed: list[tuple[str, SashClientError]] = []
-        self._ended = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(target, call), daemon=True) for call in (self._insert, self._query)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self, target, call) -> None:
-        with Client(target, timeout_s=WAIT_S) as client:
-            for number in itertools.count():
-                if self._ended.wait(0.005):
-                    break
-                try:
-                    call(client.window("w"), number, KEYS[number % len(KEYS)])
-                except SashClientError as error:
-                    self.failed.append((call.__name__, error))
-
-    def _insert(self, window, number, key) -> None:
-        window.insert(number, fields={"value": 1}, key=key)
-        self.applied[key] += 1
-
-    def _query(self, window, number, key) -> None:
-        window.query(key=key)
-
-    def end(self) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
-
-
 def test_an_update_of_all_pods_fails_no_call(network: Machines) -> None:
     with contextlib.ExitStack() as stack:
         bound = (f"bind 127.0.0.1 {network.redis}", "protected-mode no", "appendfsync no")
@@ -99,16 +59,13 @@ def test_an_update_of_all_pods_fails_no_call(network: Machines) -> None:
         wait_until(settled)
         assert {re.sub(r":\d+$", "", each.target) for each in pods} == {network.address(i) for i in range(PODS)}
         made(pods[0])
-        callers = Callers("ipv4:" + ",".join(each.target for each in pods))
-        wait_until(lambda: sum(callers.applied.values()) > len(KEYS))
-        try:
+        with Callers("ipv4:" + ",".join(each.target for each in pods)) as callers:
+            callers.more()
             for number in reversed(range(PODS)):  # as the controller of a StatefulSet does
                 pods[number].process.send_signal(signal.SIGTERM)
                 assert pods[number].process.wait(WAIT_S) == 0
                 pods[number] = started(number)
                 wait_until(settled)
-        finally:
-            callers.end()
-        assert callers.failed == []
+        assert (callers.failed, callers.perhaps) == ([], {})
         for each in pods:
             assert {key: entries for key, (entries, _) in each.answers().items()} == dict(callers.applied)

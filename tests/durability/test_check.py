@@ -284,7 +284,7 @@ async def test_a_window_that_is_being_deleted_is_not_salvaged():
         await storage.create(spec(name=name, aggregates=SMALL))
         await storage.write(name, BulkInsert(batch([("a", time) for time in range(100)], 0)))
     storage = await server.restart()
-    with storage.store.session.pin(1):
+    with storage.store.session.pins.pin(1):
         await storage.delete("w")
         await server.die()
     assert values.pointer_key(1) in server.store.values

@@ -4,20 +4,19 @@ import numpy as np
 import pytest
 
 from sash.durability.images.chunk_store import ChunkStore
+from sash.tiers.memory import MemoryStore, MemoryTier
 from sash_engine.aggregators.kvs_mta import KvsAMTA, KvsLogMTA
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.monoids import Collect, CountMin, Sum
 from sash_engine.monoids.laws import close
-from tests.support.tiers import KINDS, Faulty
+from tests.support.tiers import Faulty
 
 
-@pytest.fixture(params=sorted(KINDS))
-def tier(request, tmp_path):
-    with KINDS[request.param](tmp_path) as stored:
-        tier = stored.open()
-        tier.acquire()
-        yield tier
-        tier.close()
+@pytest.fixture
+def tier(place):
+    tier = place.open()
+    tier.acquire()
+    return tier
 
 
 def fold(monoid, entries):
@@ -59,30 +58,28 @@ def test_windows_on_one_tier_do_not_mix(tier):
 
 
 @pytest.mark.parametrize("window", [KvsLogMTA, KvsAMTA])
-def test_a_window_stays_whole_while_its_tier_is_away(window, tmp_path):
-    with KINDS["memory"](tmp_path) as stored:
-        tier = Faulty(stored.open())
-        tier.acquire()
-        store = ChunkStore(tier, Sum("int64"), "w")
-        sliding = window(Sum("int64"), store=store, chunk=2)
-        for time in range(3000):
-            tier.unreachable = 1000 <= time < 2000
-            sliding.insert(time, time)
-            if time >= 800 and not tier.unreachable:
-                sliding.evict()
-        assert sliding.query() == sum(range(1200, 3000))
-        assert 3 < tier.commits < 40
-        tier.fail_before = 1
-        with pytest.raises(Unavailable):
-            store.flush()
+def test_a_window_stays_whole_while_its_tier_is_away(window):
+    tier = Faulty(MemoryTier(MemoryStore()))
+    tier.acquire()
+    store = ChunkStore(tier, Sum("int64"), "w")
+    sliding = window(Sum("int64"), store=store, chunk=2)
+    for time in range(3000):
+        tier.unreachable = 1000 <= time < 2000
+        sliding.insert(time, time)
+        if time >= 800 and not tier.unreachable:
+            sliding.evict()
+    assert sliding.query() == sum(range(1200, 3000))
+    assert 3 < tier.commits < 40
+    tier.fail_before = 1
+    with pytest.raises(Unavailable):
         store.flush()
-        assert sliding.range_query(1500, 2500) == sum(range(1500, 2501))
+    store.flush()
+    assert sliding.range_query(1500, 2500) == sum(range(1500, 2501))
 
 
-def test_a_chunk_that_is_lost_is_named(tmp_path):
-    with KINDS["memory"](tmp_path) as stored:
-        tier = stored.open()
-        tier.acquire()
-        store = ChunkStore(tier, Sum("int64"), "w")
-        with pytest.raises(DataLoss, match="mta/w/3/7"):
-            store.get_many([(3, 7)])
+def test_a_chunk_that_is_lost_is_named():
+    tier = MemoryTier(MemoryStore())
+    tier.acquire()
+    store = ChunkStore(tier, Sum("int64"), "w")
+    with pytest.raises(DataLoss, match="mta/w/3/7"):
+        store.get_many([(3, 7)])

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sash.durability import formats as values
 from sash.tiers.lmdb import LmdbTier
 from sash_client import Client, Unavailable
-from sash_client.errors import DataLoss, ResourceExhausted
+from sash_client.errors import DataLoss
 from sash_engine.clock import ManualClock
 from tests.support.redis_servers import ALWAYS, BINARIES, redis_server, wait_until
 from tests.support.servers import WAIT_S, problem, refused_start, running_service, serve, service_process
@@ -209,33 +209,6 @@ def check_answers(window, expected):
         assert window.query(key=key)[0].aggregates["all"] == found
 
 
-def test_a_full_directory_refuses_writes_and_takes_them_again_where_there_is_room(tmp_path):
-    place = str(tmp_path / "data")
-    with running_service(data=place, data_max_bytes=2 * 2**20) as service, Client(service.grpc_target) as client:
-        window = client.create_window(SPEC | {"aggregates": {"n": {"function": "count"}}})
-        acknowledged, refused = 0, None
-        for sequence in range(1, 1000):
-            times = list(range(2000 * sequence, 2000 * sequence + 2000))
-            try:
-                window.bulk_insert(times, {"value": times}, keys="a", producer="p", sequence=sequence)
-            except ResourceExhausted as error:
-                refused = error
-                break
-            acknowledged += len(times)
-        assert acknowledged
-        assert refused is not None
-        assert refused.field == "data"
-        assert "full" in refused.message
-        assert service.http().get("/readyz").status_code == 503
-        assert window.query(key="a")[0].entries == acknowledged, "what is refused is not applied"
-    with running_service(data=place, data_max_bytes=64 * 2**20) as service, Client(service.grpc_target) as client:
-        window = client.window("kept")
-        assert window.query(key="a")[0].entries == acknowledged
-        retried = window.bulk_insert(times, {"value": times}, keys="a", producer="p", sequence=sequence)
-        assert (retried.inserted, retried.durability) == (2000, "sync")
-        assert window.query(key="a")[0].entries == acknowledged + 2000
-
-
 @pytest.mark.parametrize("data", ["memory", "directory"])
 def test_a_window_on_wall_time_empties_by_itself(data, tmp_path):
     """Nobody writes or asks: the service's own clock does it."""
@@ -260,24 +233,6 @@ def opened(place):
     tier.acquire()
     yield tier
     tier.close()
-
-
-def test_a_damaged_journal_stops_only_the_windows_that_may_need_it(tmp_path):
-    place = str(tmp_path / "data")
-    with service_process("--data", place) as service, Client(service.grpc_target) as client:
-        client.create_window(SPEC).insert(1, fields={"value": 1}, key="a")
-        service.process.kill()
-        service.process.wait(WAIT_S)
-    key = values.group_key(1)
-    with opened(place) as tier:
-        (found,) = tier.get_many([key])
-        tier.commit({key: found[:-1] + bytes([found[-1] ^ 1])})
-    with running_service(data=place) as service, Client(service.grpc_target) as client:
-        (window,) = client.list_windows()
-        assert "journal/0000000000000001" in window.problem
-        assert "backup" in window.problem
-        other = client.create_window(SPEC | {"name": "other"})
-        assert other.insert(1, fields={"value": 1}, key="a").durability == "sync"
 
 
 def test_a_window_that_cannot_be_recovered_is_listed_with_its_problem_by_all_that_list(tmp_path):

@@ -3,6 +3,7 @@
 What still arrives of a body that was refused is read in turns: nobody wants it, and others wait meanwhile.
 """
 
+import asyncio
 import gc
 import weakref
 
@@ -234,6 +235,23 @@ async def test_the_rest_of_a_refused_body_is_read_on_where_nobody_waits(port):
     connection.data_received(HEAD % 0)
     await turns(5)
     assert b" 403 " in transport.did.pop(), "the next request is answered"
+
+
+async def test_a_connection_whose_requests_wait_reads_on_when_they_are_answered():
+    go = asyncio.Event()
+
+    async def waiting(scope, receive, send):
+        await go.wait()
+        await refusing(scope, receive, send)
+
+    under = Transport()
+    over(under, port_of(waiting)).data_received(HEAD % 0 * 3)
+    await turns(5)
+    assert not under.reads
+    go.set()
+    await turns(20)
+    assert under.reads
+    assert b"".join(under.did).count(b" 403 ") == 3
 
 
 async def test_of_many_refused_bodies_few_are_read_in_an_iteration_of_the_loop(port):

@@ -109,7 +109,7 @@ def _in_memory(storage: Any) -> dict[str, Any]:
         "bytes of blocks": session.cache.used_bytes,
         "bytes that are not stored": session._unstored_bytes,
         "what waits for a commit": len(journal._records) + len(journal._writes) + len(journal._waiting),
-        "readers": len(session._pins._pins),
+        "readers": len(session.pins._pins),
         "deletions": len(store.listing._discarded),
     }
     return {what: much for what, much in found.items() if much}

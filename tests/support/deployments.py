@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import subprocess
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
-from sash_client import Client, FailedPrecondition, SashClientError, Staged, Window
+from sash_client import Client, FailedPrecondition, SashClientError, Staged, Unavailable, Window
 from sash_client.direct import DirectClient
 from tests.support.redis_servers import RedisServer
 from tests.support.servers import PLAIN, WAIT_S, serve
@@ -240,6 +241,60 @@ class Batches(Writer):
             return window.stage([number] * len(part), {"value": [1] * len(part)}, keys=part, query=name, batch=number)
 
         yield write
+
+
+class Callers:
+    """Insert one entry after the other, and ask, as long as they run.
+
+    Attributes:
+        applied: by key, inserts that were acknowledged.
+        perhaps: by key, inserts that may be applied.
+        failed: calls that failed in another way.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.applied, self.perhaps = Counter[str](), Counter[str]()
+        self.failed: list[SashClientError] = []
+        self._ended = threading.Event()
+        calls = (self._insert, self._query)
+        self._threads = [threading.Thread(target=self._run, args=(target, call), daemon=True) for call in calls]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def more(self) -> None:
+        """Wait until so many more inserts are acknowledged as there are keys."""
+        enough = self.applied.total() + len(KEYS)
+        wait_until(lambda: self.failed or self.applied.total() > enough)
+
+    def _run(self, target: str, call: Callable[[Window, int, str], None]) -> None:
+        with Client(target, timeout_s=WAIT_S) as client:
+            for number in itertools.count():
+                if self._ended.wait(0.005):
+                    break
+                try:
+                    call(client.window("w"), number, KEYS[number % len(KEYS)])
+                except SashClientError as error:
+                    self.failed.append(error)
+
+    def _insert(self, window: Window, number: int, key: str) -> None:
+        try:
+            window.insert(number, fields={"value": 1}, key=key)
+            self.applied[key] += 1
+        except Unavailable as error:
+            if error.unchanged:
+                raise
+            self.perhaps[key] += 1
+
+    def _query(self, window: Window, number: int, key: str) -> None:
+        window.query(key=key)
 
 
 def check(process: Process, *wrote: Counter[str], what: object = "") -> None:

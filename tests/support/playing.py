@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-__all__ = ["CHROMIUM", "a_browser", "a_page", "at", "expect"]
+__all__ = ["CHROMIUM", "a_browser", "a_page", "at", "create", "expect"]
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first has no window to draw: a page takes a third of the processor time that it takes in the others."""
@@ -52,6 +52,16 @@ def a_page(browser: Browser, allowed: tuple[str, ...] = (), **options: Any) -> I
         assert not found, found
     finally:
         context.close()
+
+
+def create(service: Any, spec: dict[str, Any], bulk: dict[str, Any] | None = None) -> None:
+    """Create a window over REST, and insert entries."""
+    http = service.http()
+    created = http.post("/v1/windows", json=spec)
+    assert created.status_code == 201, created.text
+    if bulk is not None:
+        inserted = http.post(f"/v1/windows/{spec['name']}/bulk-insert", json=bulk)
+        assert inserted.status_code == 200, inserted.text
 
 
 def at(service: Any, address: str = "") -> str:

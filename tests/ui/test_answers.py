@@ -7,24 +7,20 @@ import sys
 import pytest
 
 from tests.support.pictured import KINDS, departures, made
-from tests.support.playing import a_page, at, expect
+from tests.support.playing import a_page, at, create, expect
 from tests.support.servers import running_service
 
 
 @pytest.fixture(scope="module")
 def service():
     with running_service() as running:
-        http = running.http()
-        assert http.post("/v1/windows", json=departures("delays", KINDS)).status_code == 201
-        assert http.post("/v1/windows/delays/bulk-insert", json=made(2000)).status_code == 200
+        create(running, departures("delays", KINDS), made(2000))
         wide = {f"a{i:02}": {"function": "count"} for i in range(64)}
-        assert (
-            http.post("/v1/windows", json={"name": "wide", "time_unit": "none", "aggregates": wide}).status_code == 201
-        )
-        http.post("/v1/windows/wide/insert", json={"time": 7, "value": 1})
         kinds = {"mean": {"function": "mean"}, "most": {"function": "max"}, "least": {"function": "min"}}
-        http.post("/v1/windows", json={"name": "odd", "time_unit": "none", "aggregates": kinds})
-        http.post("/v1/windows/odd/bulk-insert", json={"time": [1, 2, 3], "value": [1.0, "NaN", "Infinity"]})
+        logical = {"time_unit": "none"}
+        create(running, {"name": "wide", "aggregates": wide, **logical}, {"time": [7], "value": [1]})
+        values = [1.0, "NaN", "Infinity"]
+        create(running, {"name": "odd", "aggregates": kinds, **logical}, {"time": [1, 2, 3], "value": values})
         yield running
 
 

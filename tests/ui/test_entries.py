@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.playing import at, expect
+from tests.support.playing import at, create, expect
 from tests.support.servers import running_service
 
 COUNT = {"n": {"function": "count"}}
@@ -11,9 +11,7 @@ COUNT = {"n": {"function": "count"}}
 @pytest.fixture(scope="module")
 def service():
     with running_service() as running:
-        http = running.http()
         spec = {"name": "w", "time_unit": "ns", "keys": ["a"], "fields": {"x": "float64", "s": "string"}}
-        assert http.post("/v1/windows", json={**spec, "aggregates": COUNT}).status_code == 201
         start = 1_795_000_000_000_000_001
         times = [start] * 70 + [start + i for i in range(1, 51)]
         bulk = {
@@ -22,10 +20,9 @@ def service():
             "x": [i + 1 / 3 for i in range(120)],
             "s": [f"s{i}" for i in range(120)],
         }
-        assert http.post("/v1/windows/w/bulk-insert", json=bulk).status_code == 200
+        create(running, {**spec, "aggregates": COUNT}, bulk)
         panes = {"name": "panes", "time_unit": "s", "granularity": "1m", "aggregates": COUNT}
-        assert http.post("/v1/windows", json=panes).status_code == 201
-        http.post("/v1/windows/panes/bulk-insert", json={"time": [60, 61, 130], "value": [1.0] * 3})
+        create(running, panes, {"time": [60, 61, 130], "value": [1.0] * 3})
         yield running
 
 
@@ -67,7 +64,7 @@ def test_what_is_known_of_entries(service, page):
     http = service.http()
     spec = {"name": "known", "time_unit": "s", "keyed": True, "fields": {"x": "float64", "id": "int64"}}
     spec |= {"aggregates": COUNT, "identity": "id", "known": "arrival"}
-    assert http.post("/v1/windows", json=spec).status_code == 201
+    create(service, spec)
 
     def write(how, time, x, id):
         body = {"time": [time], "key": ["k"], "id": [id]} | ({} if how == "retract" else {"x": [x]})

@@ -8,7 +8,7 @@ import pyarrow.ipc
 import pytest
 
 from tests.support.pictured import END_MS, GROUPED, KINDS, departures, made
-from tests.support.playing import a_page, at, expect
+from tests.support.playing import a_page, at, create, expect
 from tests.support.servers import running_service
 
 HOUR_MS = 3_600_000
@@ -17,18 +17,15 @@ HOUR_MS = 3_600_000
 @pytest.fixture(scope="module")
 def service():
     with running_service() as running:
-        http = running.http()
         for name, aggregates in (("delays", GROUPED), ("kinds", KINDS)):
-            assert http.post("/v1/windows", json=departures(name, aggregates)).status_code == 201
-            assert http.post(f"/v1/windows/{name}/bulk-insert", json=made(2000)).status_code == 200
+            create(running, departures(name, aggregates), made(2000))
         wide = {f"a{i:02}": {"function": "count"} for i in range(64)}
-        http.post("/v1/windows", json={"name": "wide", "time_unit": "s", "aggregates": wide})
-        http.post("/v1/windows/wide/bulk-insert", json={"time": list(range(9000, 12000, 5)), "value": [1.0] * 600})
-        http.post(
-            "/v1/windows", json={"name": "nan", "time_unit": "none", "aggregates": {"mean": {"function": "mean"}}}
-        )
-        http.post("/v1/windows/nan/bulk-insert", json={"time": [1, 2, 900], "value": ["NaN", "NaN", "Infinity"]})
-        http.post("/v1/windows", json={"name": "empty", "keyed": True, "aggregates": {"n": {"function": "count"}}})
+        many = {"time": list(range(9000, 12000, 5)), "value": [1.0] * 600}
+        create(running, {"name": "wide", "time_unit": "s", "aggregates": wide}, many)
+        mean = {"mean": {"function": "mean"}}
+        odd = {"time": [1, 2, 900], "value": ["NaN", "NaN", "Infinity"]}
+        create(running, {"name": "nan", "time_unit": "none", "aggregates": mean}, odd)
+        create(running, {"name": "empty", "keyed": True, "aggregates": mean})
         yield running
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.support.playing import a_page, at, expect
+from tests.support.playing import a_page, at, create, expect
 
+COUNT = {"n": {"function": "count"}}
 # 404: the page may ask for the window that it has just deleted.
 REFUSED = ("400 (Bad Request)", "404 (Not Found)", "409 (Conflict)", "429")
 
@@ -16,10 +17,6 @@ def page(browser):
 
 def made(service, name):
     return service.http().get(f"/v1/windows/{name}").json()
-
-
-def create(service, **spec):
-    assert service.http().post("/v1/windows", json=spec).status_code == 201
 
 
 def test_a_window_from_the_form(service, page):
@@ -119,7 +116,7 @@ def test_the_form_is_shown_as_yaml_and_a_spec_is_taken_over(service, page):
 def test_entries_are_sent(service, page):
     fields = {"x": "float64", "n": "int64", "s": "string", "b": "bool"}
     count = {"n_": {"function": "count"}, "last": {"function": "last", "field": "s"}}
-    create(service, name="sent", time_unit="s", keys=["a", "b_"], fields=fields, aggregates=count)
+    create(service, {"name": "sent", "time_unit": "s", "keys": ["a", "b_"], "fields": fields, "aggregates": count})
     page.goto(at(service, "window=sent&tab=send"))
     form = page.locator("#one")
     form.get_by_label("Time").fill("2026-01-02T03:04:05Z")
@@ -149,7 +146,7 @@ def test_entries_are_sent(service, page):
 
 
 def test_times_in_nanoseconds_are_exact(service, page):
-    create(service, name="exact", time_unit="ns", aggregates={"n": {"function": "count"}})
+    create(service, {"name": "exact", "time_unit": "ns", "aggregates": COUNT})
     first, last = 1_795_000_000_123_456_789, 1_795_000_000_123_456_790
     page.goto(at(service, "window=exact&tab=send"))
     form = page.locator("#one")
@@ -168,8 +165,8 @@ def test_times_in_nanoseconds_are_exact(service, page):
 
 
 def test_test_entries_are_sent(service, page):
-    create(service, name="tried", time_unit="ms", keys=["a", "b"], aggregates={"n": {"function": "count"}})
-    create(service, name="logical", time_unit="none", aggregates={"n": {"function": "count"}})
+    create(service, {"name": "tried", "time_unit": "ms", "keys": ["a", "b"], "aggregates": COUNT})
+    create(service, {"name": "logical", "time_unit": "none", "aggregates": COUNT})
     page.goto(at(service, "window=tried&tab=send"))
     form = page.locator("#made")
     form.get_by_label("How many").fill("1e9")
@@ -185,9 +182,8 @@ def test_test_entries_are_sent(service, page):
 
 
 def test_entries_are_evicted_and_a_window_is_deleted(service, page):
-    create(service, name="going", time_unit="s", keyed=True, aggregates={"n": {"function": "count"}})
     bulk = {"time": [10, 20, 30], "key": ["k", "k", "l"], "value": [1.0] * 3}
-    service.http().post("/v1/windows/going/bulk-insert", json=bulk)
+    create(service, {"name": "going", "time_unit": "s", "keyed": True, "aggregates": COUNT}, bulk)
     page.goto(at(service, "window=going&tab=manage"))
     form = page.locator("#evict")
     form.get_by_label("Up to and including").fill("yesterday")

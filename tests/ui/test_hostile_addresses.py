@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.playing import at, expect
+from tests.support.playing import at, create, expect
 from tests.support.servers import running_service
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -14,10 +14,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 def service():
     spec = {"name": "w", "time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}}}
     with running_service() as running:
-        http = running.http()
-        assert http.post("/v1/windows", json=spec).status_code == 201
-        for name in (HOSTILE, "k"):
-            assert http.post("/v1/windows/w/insert", json={"time": 1, "value": 1, "key": name}).status_code == 200
+        create(running, spec, {"time": [1, 1], "value": [1, 1], "key": [HOSTILE, "k"]})
         yield running
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.playing import a_page, at, expect
+from tests.support.playing import a_page, at, create, expect
 from tests.support.servers import running_service
 
 SPEC = {
@@ -25,15 +25,11 @@ ROWS = [
 @pytest.fixture(scope="module")
 def service():
     with running_service() as running:
-        http = running.http()
-        assert http.post("/v1/windows", json=SPEC).status_code == 201
-        airports, carriers, delays = zip(*ROWS, strict=True)
-        bulk = {"time": list(range(100, 106)), "airport": airports, "carrier": carriers, "delay": delays}
-        assert http.post("/v1/windows/delays/bulk-insert", json=bulk).status_code == 200
+        columns = dict(zip(("airport", "carrier", "delay"), zip(*ROWS, strict=True), strict=True))
+        create(running, SPEC, {"time": list(range(100, 106)), **columns})
         many = {"name": "many", "time_unit": "s", "keyed": True, "aggregates": {"n": {"function": "count"}}}
-        assert http.post("/v1/windows", json=many).status_code == 201
-        bulk = {"time": [1] * 120, "key": [f"key-{i:03}" for i in range(120)], "value": [1.0] * 120}
-        assert http.post("/v1/windows/many/bulk-insert", json=bulk).status_code == 200
+        keys = [f"key-{i:03}" for i in range(120)]
+        create(running, many, {"time": [1] * 120, "key": keys, "value": [1.0] * 120})
         yield running
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.playing import at, expect
+from tests.support.playing import at, create, expect
 from tests.support.servers import running_service
 
 N = {"n": {"function": "count"}}
@@ -34,8 +34,7 @@ TABS = {
 def service():
     with running_service() as running:
         for name, spec in SPECS.items():
-            answered = running.http().post("/v1/windows", json={"name": name, **spec})
-            assert answered.status_code == 201, answered.text
+            create(running, {"name": name, **spec})
         yield running
 
 

@@ -322,9 +322,8 @@ class TierStorage:
         self.session.cache.trim()
 
     def tidy(self) -> None:
-        self._memory.tidy()
         self.checkpoints.shorten_journal()
-        self.session.end_idle_pins()
+        self.session.pins.end_idle()
         self.capacity.check()
 
     # ---------------------------------------------------------------- imports

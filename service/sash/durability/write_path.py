@@ -255,7 +255,7 @@ class TieredWindow:
         """As `HostedWindow.read_parts`. They stay in the tier until they are read."""
         session = self._path.session
         session.journal.check()
-        with session.pin(self._stored.number):
+        with session.pins.pin(self._stored.number):
             await session.journal.durable(self.last_record)  # a part may be on its way still
             return await asyncio.to_thread(self._stored.read_together, parts)
 

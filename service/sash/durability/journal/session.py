@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from sash.durability import formats as values
 from sash.durability.journal.group_commit import BackgroundWrite
 from sash.durability.journal.journal import Journal
-from sash.durability.journal.pins import Pin, Pins
+from sash.durability.journal.pins import Pins
 from sash.durability.journal.retrying import RetryingTier
 from sash.durability.journal.roots import ROOTS, End, Group, Meta, Start, check_together, last_out_of_date, store_among
 from sash.durability.tier import ColdTier
@@ -67,7 +67,8 @@ class TierSession:
         """Names of the values that were found damaged or missing; `report_damage` adds to it."""
         self._clock, self._entropy = clock, entropy
         self._unstored_bytes = 0
-        self._pins = Pins(clock, self.journal.background)
+        self.pins = Pins(clock, self.journal.background)
+        """The readers of windows as they were; deletes wait for them."""
 
     @contextlib.contextmanager
     def retrying(self, sleep: Callable[[float], None]) -> Iterator[None]:
@@ -198,15 +199,11 @@ class TierSession:
             chunk = list(islice(rest, _KEYS_PER_WRITE))
             if chunk:
                 deletes = BackgroundWrite(deletes=chunk, size=16 * len(chunk), done=delete_some)
-                self._pins.run_unpinned(window, deletes)
+                self.pins.run_unpinned(window, deletes)
             elif done is not None:
                 done()
 
         delete_some()
-
-    def pin(self, window: int) -> contextlib.AbstractContextManager[Pin]:
-        """Delete nothing of a window inside the `with` block; see `Pins.pin`."""
-        return self._pins.pin(window)
 
     def pinned(self, window: int, parts: Iterator[T]) -> Iterator[T]:
         """Iterate over a window as it was, and keep it pinned meanwhile.
@@ -219,13 +216,9 @@ class TierSession:
         return iterator  # type: ignore[return-value]
 
     def _pinned(self, window: int, parts: Iterator[T]) -> Iterator[T | None]:
-        with self.pin(window) as pin:
+        with self.pins.pin(window) as pin:
             yield None
             for part in parts:
                 self.cache.trim()
                 yield part
-                self._pins.renew(pin)
-
-    def end_idle_pins(self) -> None:
-        """End the pins of readers that are idle for too long, if deletes wait for them."""
-        self._pins.end_idle()
+                self.pins.renew(pin)
