@@ -134,13 +134,6 @@ def test_parts_of_keys_and_conditions(client):
     assert sum(entries)
 
 
-async def test_asyncio(client, address):
-    window = filled(client)
-    async with AsyncClient(**address) as sash:
-        found = await sash.window("flights").answers_at(pl.DataFrame(ROWS), key="airport", time="at", lookbacks=["1h"])
-    assert found["entries_1h"].to_list() == [answer.entries for answer in expected(window)]
-
-
 @pytest.mark.parametrize(
     ("options", "field"),
     [

@@ -20,6 +20,7 @@ from sash_proto.v1 import windows_pb2 as pb
 from tests.clients.test_connect import OK, answering, inserted
 from tests.support.certificates import Authority
 from tests.support.connect_server import over_connect
+from tests.support.either_client import CLIENTS, opened
 from tests.support.recorder import Recorder
 
 
@@ -37,18 +38,11 @@ BEHIND = {
 }
 
 
+@pytest.mark.parametrize("kind", CLIENTS)
 @pytest.mark.parametrize("behind", BEHIND)
-def test_bytes_behind_an_answer_change_neither_it_nor_the_next_one(behind):
-    both = [answer(1) + BEHIND[behind], answer(2)]
-
-    async def awaited(target):
-        async with AsyncClient(target) as client:
-            return [(await client.window("w").insert(1, 1.0)).inserted for _ in both]
-
-    with answering(*both) as (target, _), Client(target) as client:
-        assert [client.window("w").insert(1, 1.0).inserted for _ in both] == [1, 2]
-    with answering(*both) as (target, _):
-        assert asyncio.run(awaited(target)) == [1, 2]
+def test_bytes_behind_an_answer_change_neither_it_nor_the_next_one(kind, behind):
+    with answering(answer(1) + BEHIND[behind], answer(2)) as (target, _), opened(kind, target) as client:
+        assert [client.window("w").insert(1, 1.0).inserted for _ in range(2)] == [1, 2]
 
 
 def test_trailers_are_not_read():
@@ -212,20 +206,13 @@ def test_two_threads_may_close_at_once():
     assert not client._http._idle
 
 
-def test_a_call_that_failed_gives_its_connection_up():
-    async def awaited(target):
-        async with AsyncClient(target, timeout_s=0.2) as client:
-            with pytest.raises(DeadlineExceeded):
-                await client.window("w").insert(1, 1.0)
-            assert not client._http._idle
-
-    with answering(OK, OK) as (target, _), Client(target, timeout_s=0.2) as client:
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_call_that_failed_gives_its_connection_up(kind):
+    with answering(OK, OK) as (target, _), opened(kind, target, timeout_s=0.2) as client:
         with pytest.raises(DeadlineExceeded):
             client.window("w").insert(1, 1.0)
         assert not client._http._idle
         assert not client._http._all
-    with answering(OK, OK) as (target, _):
-        asyncio.run(awaited(target))
 
 
 def test_nothing_is_opened_or_kept_after_the_end():

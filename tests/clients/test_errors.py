@@ -105,60 +105,45 @@ def test_a_reason_is_the_service_s_own(service, domain, reason, shown):
     assert caught.value.reason == shown
 
 
-def test_reads_are_tried_again(service):
-    recorder, client = service
-    recorder.failures += [UNAVAILABLE, UNAVAILABLE]
-    assert client.window("w").query()[0].entries == 1
-    assert len(recorder.of(pb.QueryRequest)) == 3
-
-
-def test_reads_give_up(service):
-    recorder, client = service
-    recorder.failures += [UNAVAILABLE] * 10
-    with pytest.raises(Unavailable, match="starting"):
-        client.list_windows()
-    assert len(recorder.requests) == 4
-
-
-def test_a_write_that_was_seen_is_not_sent_again(service):
-    recorder, client = service
-    recorder.failures.append(UNAVAILABLE)
-    with pytest.raises(Unavailable):
-        client.window("w").insert(1, 1.0)
-    assert len(recorder.of(pb.InsertRequest)) == 1
-
-
-def unchanged(message="moving", says="true", domain="sash"):
-    info = error_details_pb2.ErrorInfo(domain=domain, reason="UNAVAILABLE", metadata={"unchanged": says})
+def unchanged(says="true"):
+    info = error_details_pb2.ErrorInfo(domain="sash", reason="UNAVAILABLE", metadata={"unchanged": says})
     again = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(nanos=1_000_000))
-    return status(grpc.StatusCode.UNAVAILABLE, message, info, again)
+    return status(grpc.StatusCode.UNAVAILABLE, "moving", info, again)
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_write_that_changed_nothing_is_sent_again(service, times):
+def query(client):
+    return client.window("w").query()
+
+
+def insert(client):
+    return client.window("w").insert(1, 1.0)
+
+
+AGAIN = {
+    "a read": (query, [UNAVAILABLE] * 2, 3, None),
+    "a read, in vain": (query, [UNAVAILABLE] * 10, 4, "starting"),
+    "a write that may have been applied": (insert, [UNAVAILABLE], 1, "starting"),
+    "a write that changed nothing": (insert, [unchanged()], 2, None),
+    "a write that changed nothing, often": (insert, [unchanged()] * 3, 4, None),
+    "a write that changed nothing, in vain": (insert, [unchanged()] * 10, 4, "moving"),
+    "a write that changed nothing at first": (insert, [unchanged(), unchanged("false")], 2, "moving"),
+    "a write that changed nothing at first, and is lost": (insert, [unchanged(), UNAVAILABLE], 2, "starting"),
+}
+"""A call, how the service fails it, how often it is made, and the error at last."""
+
+
+@pytest.mark.parametrize("call", AGAIN)
+def test_only_what_changes_nothing_twice_is_sent_again(service, call):
     recorder, client = service
-    recorder.failures += [unchanged()] * times
-    assert client.window("w").insert(1, 1.0).inserted == 1
-    assert len(recorder.of(pb.InsertRequest)) == times + 1
-
-
-def test_a_write_that_changed_nothing_is_not_sent_for_ever(service):
-    recorder, client = service
-    recorder.failures += [unchanged()] * 10
-    with pytest.raises(Unavailable, match="moving") as caught:
-        client.window("w").insert(1, 1.0)
-    assert caught.value.unchanged
-    assert len(recorder.of(pb.InsertRequest)) == 4
-
-
-def test_a_write_that_may_have_changed_something_is_not_sent_again(service):
-    recorder, client = service
-    for failure in (unchanged(says="false"), status(grpc.StatusCode.UNAVAILABLE, "perhaps")):
-        recorder.failures += [unchanged(), failure]
-        with pytest.raises(Unavailable) as caught:
-            client.window("w").insert(1, 1.0)
-        assert not caught.value.unchanged
-    assert len(recorder.of(pb.InsertRequest)) == 4
+    make, failures, attempts, error = AGAIN[call]
+    recorder.failures += failures
+    if error is None:
+        make(client)
+    else:
+        with pytest.raises(Unavailable, match=error) as caught:
+            make(client)
+        assert caught.value.unchanged == ("nothing, in vain" in call)
+    assert len(recorder.requests) == attempts
 
 
 def test_a_failed_bulk_says_what_was_applied(recorded):

@@ -17,6 +17,7 @@ import pytest
 
 from sash_client import Bulk, Client, SashClientError, Unavailable
 from sash_client.aio import AsyncClient
+from tests.support.either_client import CLIENTS, opened
 from tests.support.profile import THOROUGH
 from tests.support.servers import WAIT_S, service_process
 
@@ -49,52 +50,24 @@ class Reading:
         return len(data)
 
 
-def entries(target, reading):
-    with Client(target, timeout_s=TIMEOUT_S) as client:
+def entries(client, reading):
+    for bulk in client.window("w").entries():
+        reading.took(bulk)
+
+
+def export(client, reading):
+    client.export_window("w", reading)
+
+
+def run(kind, read, target, reading):
+    """Read the same stream over and over, until an error ends one."""
+    with opened(kind, target, timeout_s=TIMEOUT_S) as client:
         try:
             while True:
                 reading.begin()
-                for bulk in client.window("w").entries():
-                    reading.took(bulk)
+                read(client, reading)
         except SashClientError as error:
             reading.error = error
-
-
-def export(target, reading):
-    with Client(target, timeout_s=TIMEOUT_S) as client:
-        try:
-            while True:
-                reading.begin()
-                client.export_window("w", reading)
-        except SashClientError as error:
-            reading.error = error
-
-
-async def entries_awaited(target, reading):
-    async with AsyncClient(target, timeout_s=TIMEOUT_S) as client:
-        try:
-            while True:
-                reading.begin()
-                async for bulk in client.window("w").entries():
-                    reading.took(bulk)
-        except SashClientError as error:
-            reading.error = error
-
-
-async def export_awaited(target, reading):
-    async with AsyncClient(target, timeout_s=TIMEOUT_S) as client:
-        try:
-            while True:
-                reading.begin()
-                await client.export_window("w", reading)
-        except SashClientError as error:
-            reading.error = error
-
-
-def run(read, target, reading):
-    found = read(target, reading)
-    if found is not None:
-        asyncio.run(found)
 
 
 async def inserted(target, kill, after):
@@ -134,9 +107,9 @@ def test_no_stream_outlives_its_service(kill):
             window = client.create_window({"name": "w", "time_unit": "s", "aggregates": {"n": {"function": "count"}}})
             window.bulk_insert(np.arange(ROWS), np.zeros(ROWS))
         readers = []
-        for read in (entries, export, entries_awaited, export_awaited) * READERS:
+        for kind, read in itertools.product(CLIENTS, (entries, export) * READERS):
             reading = Reading(arrived)
-            thread = threading.Thread(target=run, args=(read, service.grpc_target, reading), daemon=True)
+            thread = threading.Thread(target=run, args=(kind, read, service.grpc_target, reading), daemon=True)
             thread.start()
             readers.append((thread, reading))
         for _, reading in readers:

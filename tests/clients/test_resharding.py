@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +23,18 @@ SPEC = {
     "aggregates": {"n": {"function": "count"}, "mean": {"function": "mean"}},
 }
 PLAIN = {"name": "plain", "time_unit": "none", "aggregates": {"list": {"function": "collect"}}}
+
+
+@contextmanager
+def two(old: int, new: int, client: Any = Client) -> Iterator[tuple[Any, Any]]:
+    """Clients of two services with so many shards."""
+    with (
+        running_service(shards=old) as source,
+        running_service(shards=new) as target,
+        client(source.grpc_target) as before,
+        client(target.grpc_target) as after,
+    ):
+        yield before, after
 
 
 def filled(client: Client) -> None:
@@ -43,14 +57,9 @@ def answers(client: Client) -> Any:
 
 @pytest.mark.parametrize(("old", "new"), [(1, 4), (4, 3), (3, 1)])
 def test_windows_are_the_same_with_another_number_of_shards(old: int, new: int) -> None:
-    with (
-        running_service(shards=old) as source,
-        running_service(shards=new) as target,
-        Client(source.grpc_target) as before,
-        Client(target.grpc_target) as after,
-    ):
+    with two(old, new) as (before, after):
         filled(before)
-        told = CliRunner().invoke(app, ["reshard", "--target", source.grpc_target, target.grpc_target])
+        told = CliRunner().invoke(app, ["reshard", "--target", before.target, after.target])
         assert (told.exit_code, told.output) == (0, "2 of 2 windows are copied\n")
         assert answers(after) == answers(before)
         assert after.window("plain").insert(1, 2.0, producer="p", sequence=1).already_applied
@@ -61,34 +70,24 @@ def test_windows_are_the_same_with_another_number_of_shards(old: int, new: int) 
         assert keyed.insert(999, 2.0, key="new", producer="p", sequence=2).inserted == 1
         again = reshard(before, after)
         assert {name: type(error) for name, error in again.items()} == dict.fromkeys(["keyed", "plain"], AlreadyExists)
-        told = CliRunner().invoke(app, ["reshard", "--target", source.grpc_target, target.grpc_target])
+        told = CliRunner().invoke(app, ["reshard", "--target", before.target, after.target])
         assert told.exit_code == 1
         assert "0 of 2 windows are copied" in told.output
 
 
 def test_the_copy_of_a_window_with_a_source_stands_alone_and_that_is_said() -> None:
-    with (
-        running_service() as source,
-        running_service() as target,
-        Client(source.grpc_target) as before,
-        Client(target.grpc_target) as after,
-    ):
+    with two(1, 1) as (before, after):
         before.create_window(SPEC)
         before.create_window(SPEC | {"name": "fed", "from": {"window": "keyed", "granularity": 5}})
         before.window("keyed").insert(1, 2.0, key="a")
-        told = CliRunner().invoke(app, ["reshard", "--target", source.grpc_target, target.grpc_target])
+        told = CliRunner().invoke(app, ["reshard", "--target", before.target, after.target])
         assert told.exit_code == 1
         assert "fed: window 'fed' is copied, and its copy gets no entries from 'keyed' any more" in told.output
         assert [(window.name, window.entries) for window in after.list_windows()] == [("fed", 1), ("keyed", 1)]
 
 
 def test_a_window_that_is_written_meanwhile_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        running_service(shards=2) as source,
-        running_service(shards=3) as target,
-        Client(source.grpc_target) as before,
-        Client(target.grpc_target) as after,
-    ):
+    with two(2, 3) as (before, after):
         filled(before)
         imported = after.import_window
 
@@ -105,12 +104,7 @@ def test_a_window_that_is_written_meanwhile_is_not_copied(monkeypatch: pytest.Mo
 
 
 def test_numbers_of_each_shard_mean_nothing_with_another_number_of_shards() -> None:
-    with (
-        running_service(shards=3) as source,
-        running_service(shards=2) as target,
-        DirectClient(source.grpc_target) as before,
-        DirectClient(target.grpc_target) as after,
-    ):
+    with two(3, 2, DirectClient) as (before, after):
         before.create_window(SPEC)
         with before.window("keyed").producer("p", linger_s=0.0) as producer:
             for time in range(20):
@@ -135,12 +129,7 @@ def test_numbers_of_each_shard_mean_nothing_with_another_number_of_shards() -> N
 
 def test_a_view_is_a_view_in_the_target() -> None:
     view = {"name": "a_view", "of": "keyed", "slide": {"max_age": 20}, "aggregates": {"most": {"function": "max"}}}
-    with (
-        running_service(shards=1) as source,
-        running_service(shards=3) as target,
-        Client(source.grpc_target) as before,
-        Client(target.grpc_target) as after,
-    ):
+    with two(1, 3) as (before, after):
         filled(before)
         before.create_window(view)
         assert reshard(before, after) == {"a_view": None, "keyed": None, "plain": None}

@@ -15,7 +15,7 @@ from sash_engine.windows.questions import Query
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import GONE, changed, first_of, imported, imported_or_refused, put
-from tests.support.known_model import Commands, KnownModel, write
+from tests.support.known_model import KnownModel, applying, write
 from tests.support.salvaged import Salvaged
 from tests.support.stored import running
 from tests.windows.test_known import DOCUMENT, check
@@ -28,9 +28,9 @@ async def test_answers_as_known_survive_restarts_and_crashes(place):
     keys = ["a", "b", "c"]
     server, storage = await running(SPEC, place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)
     for step in range(60):
-        commands = Commands(SPEC)
-        next_id = write(commands, model, rng, keys, rng.choice([2, 30, 300]), next_id, evicts=False)
-        for command in commands.made:
+        commands = []
+        next_id = write(commands.append, model, rng, keys, rng.choice([2, 30, 300]), next_id, evicts=False)
+        for command in commands:
             await storage.write("w", command)
         for key in keys:  # online: nothing says as of when
             (answer,) = await storage.ask("w", Query(key, [50]))
@@ -77,7 +77,7 @@ def test_an_export_has_what_was_known(seed, keyed, monkeypatch):
     window = Window(WindowSpec.parse({**DOCUMENT, "keyed": keyed, "slide": {"max_age": 120}}), block=8)
     for _ in range(4):
         for _ in range(25):
-            next_id = write(window, model, rng, keys, rng.choice([2, 30, 300]), next_id)
+            next_id = write(applying(window), model, rng, keys, rng.choice([2, 30, 300]), next_id)
         window = imported(b"".join(export(window)))
         window.check_invariants()
         check(window, model, rng, keys, next_id // 3)
@@ -181,9 +181,9 @@ async def test_salvage_keeps_what_was_known():
     rng, model, next_id = random.Random(5), KnownModel(), 0
     server, storage = await running(SPEC)
     for _ in range(40):
-        commands = Commands(SPEC)
-        next_id = write(commands, model, rng, ["a", "b"], 30, next_id)
-        for command in commands.made:
+        commands = []
+        next_id = write(commands.append, model, rng, ["a", "b"], 30, next_id)
+        for command in commands:
             await storage.write("w", command)
     await storage.stop(5)
     async with Salvaged(dict(server.store.values)) as salvaged:

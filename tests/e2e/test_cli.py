@@ -11,12 +11,11 @@ from contextlib import suppress
 import grpc
 import pytest
 
-from sash_client import Client
 from sash_client.client import Window
 from sash_engine.version import engine, version
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status
-from tests.support.servers import WAIT_S, Running, service_process
+from tests.support.servers import WAIT_S, Running
 
 SPEC = """name: demo
 time_unit: s
@@ -27,22 +26,12 @@ aggregates:
 """
 
 
-@pytest.fixture(scope="module")
-def service():
-    with service_process() as running:
-        yield running
-
-
 @pytest.fixture
-def demo(service, tmp_path):
+def demo(client, tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text(SPEC)
-    with Client(service.grpc_target) as client:
-        client.create_window(SPEC)
-    columns = {"time": [0, 50, 100], "key": ["JFK", "JFK", "LGA"], "value": [1, 4, 9]}
-    service.http().post("/v1/windows/demo/bulk-insert", json=columns).raise_for_status()
-    yield path
-    service.http().delete("/v1/windows/demo")
+    client.create_window(SPEC).bulk_insert([0, 50, 100], [1.0, 4.0, 9.0], keys=["JFK", "JFK", "LGA"])
+    return path
 
 
 def test_create_list_query_delete(sash, service, demo):
@@ -162,7 +151,7 @@ def test_output_that_cannot_be_written_is_one_line(service, demo):
 
 
 def test_no_service(sash):
-    for target in ("127.0.0.1:1", "localhost:1", "http://127.0.0.1:1"):
+    for target in ("localhost:1", "http://127.0.0.1:1"):
         said = sash("list", "--target", target, expect=1).err
         assert said == f"sash: nothing listens on {target}; is `sash serve` running?\n"
     said = sash("list", "--target", "ftp://127.0.0.1:7071", expect=1).err
@@ -183,14 +172,13 @@ def test_as_of_is_ticks_or_an_instant(sash, service, demo):
     assert "'noon' is not a time" in sash(*asked, "noon", service=service, expect=1).err
 
 
-def test_watch_shows_changes_only(sash, service, demo):
+def test_watch_shows_changes_only(sash, service, client, demo):
     command = [sys.executable, "-m", "sash.main", "watch", "demo", "-k", "JFK", "--every", "0.05", "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "SASH_TARGET": service.grpc_target}
     ) as watching:
         assert json.loads(watching.stdout.readline())["entries"] == 2
-        entry = {"time": 60, "key": "JFK", "fields": {"value": 7}}
-        service.http().post("/v1/windows/demo/insert", json=entry).raise_for_status()
+        client.window("demo").insert(60, 7.0, key="JFK")
         assert json.loads(watching.stdout.readline())["entries"] == 3
         watching.send_signal(signal.SIGINT)
         assert watching.wait(WAIT_S) == 130
@@ -228,13 +216,11 @@ def test_export_and_import(sash, service, demo, tmp_path):
     answers = [sash("query", name, "-k", "JFK", "--json", service=service).out for name in ("demo", "copy")]
     assert answers[0] == answers[1]
     assert "copy" in sash("import", str(path), "--name", "copy", service=service, expect=1).err
-    sash("delete", "copy", service=service)
 
 
-def test_backup_and_restore(sash, service, demo, tmp_path):
+def test_backup_and_restore(sash, service, client, demo, tmp_path):
     path = tmp_path / "all.sash"
-    with Client(service.grpc_target) as client:
-        client.create_window(SPEC.replace("demo", "other"))
+    client.create_window(SPEC.replace("demo", "other"))
     done = sash("backup", str(path), service=service)
     assert done.out.startswith(f"2 windows are in {path}: ")
     assert [line.split(":")[0] for line in done.err.splitlines()] == ["demo", "other"]
@@ -247,7 +233,6 @@ def test_backup_and_restore(sash, service, demo, tmp_path):
     assert done.out == "1 of 2 windows are restored\n"
     assert "sash: other: " in done.err
     assert sash("query", "demo", "--all-keys", "--json", service=service).out == before
-    sash("delete", "other", service=service)
 
 
 @pytest.fixture
@@ -315,7 +300,7 @@ def test_a_taken_port_is_one_line(sash, service):
         assert re.search(rf"cannot listen on 127\.0\.0\.1, port {port}", done.err)
 
 
-def test_questions_by_parts_of_keys(sash, service):
+def test_questions_by_parts_of_keys(sash, service, client):
     """`where`, `by`, `top` and `having`, of queries, series, keys and watches."""
     spec = {
         "name": "flights",
@@ -323,10 +308,8 @@ def test_questions_by_parts_of_keys(sash, service):
         "keys": ["airport", "carrier"],
         "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}},
     }
-    with Client(service.grpc_target) as client:
-        window = client.create_window(spec)
-        keys = {"airport": ["JFK", "JFK", "LGA"], "carrier": ["AA", "B6", "AA"]}
-        window.bulk_insert([10, 11, 12], [1.0, 2.0, 4.0], keys=keys)
+    keys = {"airport": ["JFK", "JFK", "LGA"], "carrier": ["AA", "B6", "AA"]}
+    client.create_window(spec).bulk_insert([10, 11, 12], [1.0, 2.0, 4.0], keys=keys)
 
     def lines(*arguments):
         return [line.split() for line in sash(*arguments, service=service).out.splitlines()]

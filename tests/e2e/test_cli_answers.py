@@ -7,7 +7,6 @@ import pytest
 
 from sash_cli.answers import short_form, sparkline
 from sash_cli.output import Progress
-from sash_client import Client
 
 
 @pytest.mark.parametrize(
@@ -20,45 +19,41 @@ from sash_client import Client
         ("none", 7, "7"),
     ],
 )
-def test_times_are_shown_in_the_unit_of_the_window(sash, service, unit, tick, shown):
-    with Client(service.grpc_target) as client:
-        spec = {
-            "name": "units",
-            "time_unit": unit,
-            "order": {"ahead": "none"},
-            "aggregates": {"n": {"function": "count"}},
-        }
-        client.create_window(spec).insert(tick, 1.0)
-        assert sash("list", service=service).out.splitlines()[1].split()[8:10] == [shown, shown]
-        asked = ("series", "units", "--start", str(tick), "--end", str(tick + 1), "--step", "1")
-        assert sash(*asked, service=service).out.splitlines()[1].split()[0] == shown
-        client.delete_window("units")
+def test_times_are_shown_in_the_unit_of_the_window(sash, service, client, unit, tick, shown):
+    spec = {
+        "name": "units",
+        "time_unit": unit,
+        "order": {"ahead": "none"},
+        "aggregates": {"n": {"function": "count"}},
+    }
+    client.create_window(spec).insert(tick, 1.0)
+    assert sash("list", service=service).out.splitlines()[1].split()[8:10] == [shown, shown]
+    asked = ("series", "units", "--start", str(tick), "--end", str(tick + 1), "--step", "1")
+    assert sash(*asked, service=service).out.splitlines()[1].split()[0] == shown
 
 
-def test_the_last_hours_of_a_series(sash, service):
+def test_the_last_hours_of_a_series(sash, service, client):
     """They end with the newest entry, and buckets start at multiples of the step, which is a round one."""
-    with Client(service.grpc_target) as client:
-        spec = {"name": "trail", "time_unit": "s", "aggregates": {"n": {"function": "count"}}}
-        window = client.create_window(spec)
-        assert "no entries" in sash("series", "trail", "--last", "6h", service=service, expect=1).err
-        window.bulk_insert([0, 86_400, 86_400 + 3 * 3600], [1.0, 1.0, 1.0])
+    spec = {"name": "trail", "time_unit": "s", "aggregates": {"n": {"function": "count"}}}
+    window = client.create_window(spec)
+    assert "no entries" in sash("series", "trail", "--last", "6h", service=service, expect=1).err
+    window.bulk_insert([0, 86_400, 86_400 + 3 * 3600], [1.0, 1.0, 1.0])
 
-        def times(*given):
-            out = sash("series", "trail", *given, "--json", service=service).out
-            return [json.loads(line)["time"] for line in out.splitlines()]
+    def times(*given):
+        out = sash("series", "trail", *given, "--json", service=service).out
+        return [json.loads(line)["time"] for line in out.splitlines()]
 
-        found = times("--last", "6h")
-        assert found == list(range(86_400 - 3 * 3600, 86_400 + 3 * 3600 + 1, 600))
-        assert times("--last", "6h", "--step", "4h") == [72_000, 86_400]
-        assert times("--last", "1h", "--gap", "5m") == [86_400 + 3 * 3600]
-        assert times("--start", "1970-01-02", "--end", "1970-01-02T01:00Z", "--step", "30m") == [86_400, 88_200]
-        for wrong in ([], ["--start", "0"], ["--last", "6h", "--end", "now"]):
-            assert "--last" in sash("series", "trail", *wrong, "--step", "1h", service=service, expect=1).err
-        client.delete_window("trail")
+    found = times("--last", "6h")
+    assert found == list(range(86_400 - 3 * 3600, 86_400 + 3 * 3600 + 1, 600))
+    assert times("--last", "6h", "--step", "4h") == [72_000, 86_400]
+    assert times("--last", "1h", "--gap", "5m") == [86_400 + 3 * 3600]
+    assert times("--start", "1970-01-02", "--end", "1970-01-02T01:00Z", "--step", "30m") == [86_400, 88_200]
+    for wrong in ([], ["--start", "0"], ["--last", "6h", "--end", "now"]):
+        assert "--last" in sash("series", "trail", *wrong, "--step", "1h", service=service, expect=1).err
 
 
 @pytest.fixture
-def trips(service):
+def trips(service, client):
     spec = {
         "name": "trips",
         "time_unit": "s",
@@ -67,12 +62,10 @@ def trips(service):
         "nullable": ["tail"],
         "aggregates": {"n": {"function": "count"}, "most": {"function": "max", "field": "delay"}},
     }
-    with Client(service.grpc_target) as client:
-        window = client.create_window(spec)
-        keys = {"carrier": ["AA", "AA", "UA"], "airport": ["JFK", "LGA", "JFK"]}
-        window.bulk_insert([10, 20, 30], {"delay": [1.0, 2.0, 4.0], "tail": ["N1", None, "N3"]}, keys=keys)
-        yield window
-        client.delete_window("trips")
+    window = client.create_window(spec)
+    keys = {"carrier": ["AA", "AA", "UA"], "airport": ["JFK", "LGA", "JFK"]}
+    window.bulk_insert([10, 20, 30], {"delay": [1.0, 2.0, 4.0], "tail": ["N1", None, "N3"]}, keys=keys)
+    return window
 
 
 def test_the_aggregates_of_a_range(sash, service, trips):
@@ -122,22 +115,20 @@ def test_the_entries(sash, service, trips):
     assert sash("entries", "trips", "-n", "1", service=service).out.splitlines()[1].startswith("1970-01-01T00:00:10Z")
 
 
-def test_the_entries_of_panes(sash, service):
-    with Client(service.grpc_target) as client:
-        window = client.create_window(
-            {
-                "name": "panes",
-                "time_unit": "s",
-                "keyed": True,
-                "granularity": "10s",
-                "aggregates": {"n": {"function": "count"}, "mean": {"function": "mean"}},
-            }
-        )
-        window.bulk_insert([1, 2, 15], [1.0, 3.0, 5.0], keys=["a"] * 3)
-        shown = sash("entries", "panes", "--ticks", service=service).out.splitlines()
-        assert shown[0].split()[:3] == ["time", "key", "entries"]
-        assert [line.split()[:3] for line in shown[1:]] == [["0", "a", "2"], ["10", "a", "1"]]
-        client.delete_window("panes")
+def test_the_entries_of_panes(sash, service, client):
+    window = client.create_window(
+        {
+            "name": "panes",
+            "time_unit": "s",
+            "keyed": True,
+            "granularity": "10s",
+            "aggregates": {"n": {"function": "count"}, "mean": {"function": "mean"}},
+        }
+    )
+    window.bulk_insert([1, 2, 15], [1.0, 3.0, 5.0], keys=["a"] * 3)
+    shown = sash("entries", "panes", "--ticks", service=service).out.splitlines()
+    assert shown[0].split()[:3] == ["time", "key", "entries"]
+    assert [line.split()[:3] for line in shown[1:]] == [["0", "a", "2"], ["10", "a", "1"]]
 
 
 SHAPES = {
@@ -160,12 +151,10 @@ SHAPES = {
 
 
 @pytest.fixture
-def shapes(service):
-    with Client(service.grpc_target) as client:
-        window = client.create_window(SHAPES)
-        window.bulk_insert([10, 20, 30], {"delay": [5.0, 12.5, -1.0], "carrier": ["UA", "UA", "B6"]})
-        yield window
-        client.delete_window("shapes")
+def shapes(service, client):
+    window = client.create_window(SHAPES)
+    window.bulk_insert([10, 20, 30], {"delay": [5.0, 12.5, -1.0], "carrier": ["UA", "UA", "B6"]})
+    return window
 
 
 def test_only_the_aggregates_that_are_asked_for(sash, service, shapes):
@@ -320,13 +309,12 @@ def test_lines_where_there_is_no_terminal(progress):
     assert progress([(6.0, "a", 600)], False, **shares) == "a:  60% 600 rows, 100 rows/s, 0:04 left\n"
 
 
-def test_entries_with_what_is_known_of_them(sash, service):
+def test_entries_with_what_is_known_of_them(sash, service, client):
     spec = {"name": "known", "time_unit": "s", "fields": {"x": "float64", "id": "int64"}, "identity": "id"}
-    with Client(service.grpc_target) as client:
-        window = client.create_window({**spec, "aggregates": {"n": {"function": "count"}}, "known": "arrival"})
-        window.bulk_insert([10, 20, 30], {"x": [1.0, 2.0, 3.0], "id": [1, 2, 3]})
-        window.retract([10], [1])
-        window.update([20], {"x": [9.0], "id": [2]})
+    window = client.create_window({**spec, "aggregates": {"n": {"function": "count"}}, "known": "arrival"})
+    window.bulk_insert([10, 20, 30], {"x": [1.0, 2.0, 3.0], "id": [1, 2, 3]})
+    window.retract([10], [1])
+    window.update([20], {"x": [9.0], "id": [2]})
 
     def rows(*given):
         return [line.split() for line in sash("entries", "known", "--ticks", *given, service=service).out.splitlines()]

@@ -26,7 +26,7 @@ from sash_cli import load_files
 from sash_cli.wrong_rows import BadRows
 from sash_wire.file_formats import Unquoted
 from tests.support.profile import THOROUGH
-from tests.support.servers import WAIT_S, service_process
+from tests.support.servers import WAIT_S
 from tests.support.waiting import wait_until
 
 SPEC = {
@@ -41,12 +41,6 @@ SPEC = {
     },
 }
 COLUMNS = ("--time", "at", "--key", "origin", "--field", "delay=dep_delay")
-
-
-@pytest.fixture(scope="module")
-def service():
-    with service_process() as running:
-        yield running
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sash_ingest.lines import Lines
 from tests.ingest.log import SPEC, Letters, Log, ids_of, ingest, record, target
 
 NAMES = ("one", "two")
-FITS = [n for n in range(1, 13) if n not in (3, 4, 8)]
+FITS = [n for n in range(1, 10) if n not in (3, 4, 8)]
 BAD = {(4, None), (8, "two")}
 """Numbers of records that do not fit, and the window; 3 is a gap."""
 
@@ -98,7 +98,7 @@ class Life:
 
 
 def log():
-    numbers = [n for n in range(1, 13) if n != 3]
+    numbers = [n for n in range(1, 10) if n != 3]
     return Log({name: [(n, record_of(n)) for n in numbers[i::2]] for i, name in enumerate("ab")}, some=4)
 
 
@@ -135,7 +135,7 @@ def steps_of(client, made, source):
 @pytest.fixture
 def lines(tmp_path):
     """Makes a connector for the same lines each time."""
-    (tmp_path / "lines").write_bytes(b"".join(record_of(n) + b"\n" for n in range(1, 13)))
+    (tmp_path / "lines").write_bytes(b"".join(record_of(n) + b"\n" for n in range(1, 10)))
     with ExitStack() as files:
         yield lambda: Lines(files.enter_context((tmp_path / "lines").open("rb")), "again")
 

@@ -447,8 +447,7 @@ def test_records_of_avro_go_into_windows_and_those_that_do_not_fit_to_a_topic(cl
     assert ids_of(client.window("log")) == Counter([1, 2])
 
 
-def test_a_topic_that_was_made_anew_is_not_read_from_its_middle(client, cluster, topic):
-    window = client.create_window(SPEC)
+def test_a_topic_that_was_made_anew_is_not_read_from_its_middle(client, window, cluster, topic):
     window.bulk_insert([1], {"id": [1]}, keys={"carrier": ["A"]}, producer=f"p/{topic}/0", sequence=500, after=0)
     cluster.send(topic, records(0, 100))
     with pytest.raises(SourceError, match="made anew"):

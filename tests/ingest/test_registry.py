@@ -287,12 +287,11 @@ def test_a_lost_field_is_null_or_put_aside_as_the_window_says(client, registry):
     assert (letter.window, letter.field, letter.reason, letter.value) == ("log", "v", NULL, log[1][1])
 
 
-def test_a_registry_that_is_away_is_waited_for(client, registry, monkeypatch):
+def test_a_registry_that_is_away_is_waited_for(window, registry, monkeypatch):
     monkeypatch.setattr("sash_ingest.runner.pauses_s", lambda: iter([0.0] * 1000))
     schema = fields(at="long", carrier="string", id="long")
     number = registry.add("AVRO", schema)
     registry.failures += [500, 503, 429]
-    window = client.create_window(SPEC)
     run = ingest([target(window)], form=Avro(Registry(registry.url)))
     run.run(Log({"a": [(n, framed(number, avro(schema, {"at": n, "carrier": "A", "id": n}))) for n in (1, 2)]}))
     assert ids_of(window) == Counter([1, 2])

@@ -20,10 +20,9 @@ from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize(("host", "elsewhere"), [(None, False), ("0.0.0.0", True)])
-def test_metrics_listen_on_this_machine_alone_unless_told(client, host, elsewhere):
+def test_metrics_listen_on_this_machine_alone_unless_told(client, window, host, elsewhere):
     more = {} if host is None else {"metrics_host": host}
     document = {"name": f"p{host}", "time": "at", "windows": [{"spec": SPEC}], "metrics_port": 0} | more
-    window = client.create_window(SPEC)
     said, (to_read, to_write) = [], os.pipe()
     with open(to_read, "rb") as lines, open(to_write, "wb", buffering=0) as pipe:
         task = (client, parsed(IngestConfig, document), False, lines, None, said.append, lambda stop: None)

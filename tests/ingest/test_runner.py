@@ -72,9 +72,8 @@ def faulty(window, **rates):
     return found
 
 
-def test_lost_calls_and_answers_lose_and_double_nothing(client, monkeypatch):
+def test_lost_calls_and_answers_lose_and_double_nothing(window, monkeypatch):
     monkeypatch.setattr("sash_ingest.runner.pauses_s", lambda: iter([0.0] * 1000))
-    window = client.create_window(SPEC)
     run = ingest([faulty(window, loses=0.3)], records_per_write=20)
     run.run(Log(log_of()))
     assert ids_of(window) == Counter(NUMBERS)
@@ -96,9 +95,8 @@ def test_processes_that_die_at_any_moment_lose_and_double_nothing(client):
     assert ids_of(window) == Counter(NUMBERS)
 
 
-def test_two_processes_that_both_take_a_stream_for_theirs(client, monkeypatch):
+def test_two_processes_that_both_take_a_stream_for_theirs(window, monkeypatch):
     monkeypatch.setattr("sash_ingest.runner._FENCED_S", 0.0)
-    window = client.create_window(SPEC)
     runs = [ingest([target(window)], records_per_write=10) for _ in range(2)]
     failures = []
 
@@ -118,8 +116,7 @@ def test_two_processes_that_both_take_a_stream_for_theirs(client, monkeypatch):
     assert sum(run.meters.inserted for run in runs) == len(NUMBERS)
 
 
-def test_a_zombie_is_fenced_and_drops_what_it_has(client):
-    window = client.create_window(SPEC)
+def test_a_zombie_is_fenced_and_drops_what_it_has(window):
     old = ingest([target(window)])
     assert old.begin("a") == 0
     ingest([target(window)]).run(Log({"a": [(n, record(n)) for n in range(1, 50)]}))
@@ -146,9 +143,8 @@ def test_a_zombie_is_fenced_and_drops_what_it_has(client):
     assert [at.epoch for at in old._streams["a"].at] == [10]
 
 
-def test_a_window_that_has_a_part_of_a_write_is_given_the_rest(client):
+def test_a_window_that_has_a_part_of_a_write_is_given_the_rest(window):
     """Two processes began before one of them wrote, so neither is fenced."""
-    window = client.create_window(SPEC)
     old = ingest([target(window)])
     assert old.begin("a") == 0
     ingest([target(window)]).run(Log({"a": [(n, record(n)) for n in range(1, 26)]}))
@@ -178,9 +174,8 @@ def test_a_stream_that_is_lost_waits_for_no_answer(client):
     assert type(write.exception(60)) is _AbandonedError
 
 
-def test_a_shard_that_lacks_a_write_is_given_it_again(client):
+def test_a_shard_that_lacks_a_write_is_given_it_again(window):
     """The other shards have it: a write that ends where theirs did is applied on this one alone."""
-    window = client.create_window(SPEC)
     run, log = ingest([target(window)]), Log({"a": [(n, record(n)) for n in range(1, 200)]}, some=50)
     begin = run.begin
 
@@ -242,8 +237,7 @@ def test_a_batch_of_nothing_but_bad_records_is_read_once(client):
     assert window.last_write("p/a").number == 8
 
 
-def test_a_window_that_was_made_anew_with_other_fields_ends_it(client):
-    window = client.create_window(SPEC)
+def test_a_window_that_was_made_anew_with_other_fields_ends_it(client, window):
     made = target(window)
     client.delete_window("log")
     client.create_window(SPEC | {"fields": {"other": "int64"}, "aggregates": {"n": {"function": "count"}}})
@@ -252,16 +246,14 @@ def test_a_window_that_was_made_anew_with_other_fields_ends_it(client):
     assert not letters
 
 
-def test_a_stream_whose_numbers_an_export_lost_is_not_begun(client):
-    window = client.create_window(SPEC)
+def test_a_stream_whose_numbers_an_export_lost_is_not_begun(window):
     run = ingest([target(window)])
     run._targets[0].window = type("W", (), {"name": "w", "last_write": lambda self, producer: LastWrite(0, 3)})()
     with pytest.raises(SourceError, match="Take another name"):
         run.begin("a")
 
 
-def test_a_stream_that_gives_more_than_is_written_is_held(client):
-    window = client.create_window(SPEC)
+def test_a_stream_that_gives_more_than_is_written_is_held(window):
     log = Log(log_of(streams=("a",)), some=len(NUMBERS))
     held = []
     hold = log.hold
@@ -313,8 +305,7 @@ def test_the_service_says_when_to_come_again(client):
     assert waited[1] < 7.0
 
 
-def test_stop_writes_what_was_read(client):
-    window = client.create_window(SPEC)
+def test_stop_writes_what_was_read(window):
     log = Log({"a": [(n, record(n)) for n in range(1, 500)]}, some=500, ends=False)
     run = ingest([target(window)], records_per_write=40)
     log.applied = lambda stream, number: run.stop()
@@ -339,8 +330,7 @@ def test_stop_does_not_wait_for_a_service_that_is_away(client, monkeypatch):
     run.run(Log({"a": [(1, record(1))]}, ends=False))
 
 
-def test_the_line_and_the_metrics_say_what_happened(client):
-    window = client.create_window(SPEC)
+def test_the_line_and_the_metrics_say_what_happened(window):
     run = ingest([target(window)], Letters())
     run.run(Log({"a": [(1, record(1)), (2, b"{")]}))
     line = run.meters.line()

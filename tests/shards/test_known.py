@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sash.durability.records.commands import Command
 from sash.plane import Plane
 from sash.shards.files import _merged_header
 from sash_engine.clock import ManualClock
@@ -16,7 +17,7 @@ from sash_engine.windows.answers import Answer
 from sash_engine.windows.batches.batch import Coded
 from sash_engine.windows.questions import AnswersAt, Query
 from sash_engine.windows.spec.window import WindowSpec
-from tests.support.known_model import Commands, KnownModel, write
+from tests.support.known_model import KnownModel, write
 from tests.support.sharded import file_of, in_process, pieces, single
 from tests.support.stored import StorageServer
 from tests.windows.test_known import DOCUMENT
@@ -34,10 +35,10 @@ class Live:
 
     async def go_on(self, plane: Any, steps: int) -> None:
         for _ in range(steps):
-            commands = Commands(SPEC)
+            commands = list[Command[Any]]()
             late = self._rng.choice([2, 30, 300])
-            self._next = write(commands, self._model, self._rng, KEYS, late, self._next, evicts=False)
-            for command in commands.made:
+            self._next = write(commands.append, self._model, self._rng, KEYS, late, self._next, evicts=False)
+            for command in commands:
                 await plane.write("w", command)
             key = self._rng.choice(KEYS)
             self.logged += [each for each in await plane.ask("w", Query(key, [50])) if each.end is not None]

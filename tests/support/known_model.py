@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sash.durability.records.commands import BulkInsert, Command, EvictRange, Insert, Retract, Update
-from sash_engine.windows.batches.batch import Batch
-from sash_engine.windows.spec.window import WindowSpec
+import numpy as np
+
+from sash.durability.records.commands import BulkInsert, Command, EvictRange, Insert, Retract, Update, Write
+from sash_engine.windows.batches.batch import Batch, Coded
 from sash_engine.windows.window import Window
 
 NEVER_REMOVED = 2**63 - 1
@@ -96,35 +97,16 @@ class KnownModel:
         return [v.value for v in sorted(there, key=lambda version: (version.time, version.placed))]
 
 
-class Commands:
-    """Notes the writes of `write` as commands, in the place of a window.
+Apply = Callable[[Command[Any]], object]
 
-    Attributes:
-        made: the commands.
-    """
 
-    def __init__(self, spec: WindowSpec) -> None:
-        self.spec = spec
-        self.made: list[Command[Any]] = []
-
-    def insert(self, time: int, values: Mapping[str, Any], key: str | None) -> None:
-        self.made.append(Insert(time, values, key))
-
-    def bulk_insert(self, batch: Batch) -> None:
-        self.made.append(BulkInsert(batch))
-
-    def evict_range(self, start: int, end: int, key: str | None) -> None:
-        self.made.append(EvictRange(start, end, key))
-
-    def retract(self, batch: Batch) -> None:
-        self.made.append(Retract(batch))
-
-    def update(self, batch: Batch) -> None:
-        self.made.append(Update(batch))
+def applying(window: Window) -> Apply:
+    """Applies commands to a window."""
+    return lambda command: Write(command, 0).apply(window)
 
 
 def write(
-    window: Window | Commands,
+    apply: Apply,
     model: KnownModel,
     rng: random.Random,
     keys: list[str | None],
@@ -133,19 +115,21 @@ def write(
     evicts: bool = True,
     per_tick: int = 3,
 ) -> int:
-    """Make one random write to both, about times up to `late` before the newest; return the next identity.
+    """Make one random write to a window and its model; return the next identity.
 
     Args:
+        apply: gets the command.
+        late: how far before the newest time it is at most.
         per_tick: how many entries come until time goes on.
     """
     model.begin()
-    next_id = _written(window, model, rng, keys, late, next_id, evicts, per_tick)
+    next_id = _written(apply, model, rng, keys, late, next_id, evicts, per_tick)
     model.tokens.append(model.applied)
     return next_id
 
 
 def _written(
-    window: Window | Commands,
+    apply: Apply,
     model: KnownModel,
     rng: random.Random,
     keys: list[str | None],
@@ -163,12 +147,12 @@ def _written(
 
     if kind == "insert":
         key, at, value = rng.choice(keys), time(), rng.randrange(1000)
-        window.insert(at, {"value": value, "id": next_id}, key)
+        apply(Insert(at, {"value": value, "id": next_id}, key))
         model.insert(key, at, value, next_id)
         return next_id + 1
     if kind == "bulk":
         rows = [(rng.choice(keys), time(), rng.randrange(1000), next_id + i) for i in range(rng.randrange(1, 40))]
-        window.bulk_insert(_batch(window, rows))
+        apply(BulkInsert(_batch(rows)))
         for row in rows:
             model.insert(*row)
         return next_id + len(rows)
@@ -176,7 +160,7 @@ def _written(
     if kind == "evict" and there:
         key = rng.choice([None, *keys])
         start = rng.choice(there).time
-        window.evict_range(start, start + 1, key)
+        apply(EvictRange(start, start + 1, key))
         model.evict(key, start, start + 1)
         return next_id
     some = [rng.choice(there) for _ in range(min(len(there), rng.randrange(1, 6)))]
@@ -184,21 +168,18 @@ def _written(
     rows = [(v.key, v.time, rng.randrange(1000), v.id if rng.random() < 0.9 else -1) for v in some]
     if kind == "retract":
         if rows:
-            names = [r[0] for r in rows] if window.spec.keyed else None
-            window.retract(Batch.of(window.spec, [r[1] for r in rows], {"id": [r[3] for r in rows]}, names))
+            batch = _batch(rows)
+            apply(Retract(replace(batch, columns={"id": batch.columns["id"]})))
         for key, at, _, id in rows:
             model.retract(key, at, id)
     elif rows:
-        window.update(_batch(window, rows))
-        _corrected(model, rows)
+        apply(Update(_batch(rows)))
+        for row in rows:
+            model.correct(*row)
     return next_id
 
 
-def _corrected(model: KnownModel, rows: list[tuple[Any, ...]]) -> None:
-    for row in rows:
-        model.correct(*row)
-
-
-def _batch(window: Window | Commands, rows: list[tuple[Any, ...]]) -> Batch:
-    columns = {"value": [r[2] for r in rows], "id": [r[3] for r in rows]}
-    return Batch.of(window.spec, [r[1] for r in rows], columns, [r[0] for r in rows] if window.spec.keyed else None)
+def _batch(rows: list[tuple[Any, ...]]) -> Batch:
+    keys, times, values, ids = zip(*rows, strict=True)
+    columns = {"value": np.array(values, np.int64), "id": np.array(ids, np.int64)}
+    return Batch(np.array(times, np.int64), columns, None if None in keys else Coded.of(keys))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from sash.durability.records.commands import BulkInsert, Command, Insert, Update
 from sash_engine.errors import Unsupported
 from sash_engine.windows.batches.batch import Batch
 from sash_engine.windows.questions import EntriesQuery
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
-from tests.support.known_model import NEVER_REMOVED, KnownModel, write
+from tests.support.known_model import NEVER_REMOVED, Apply, KnownModel, applying, write
 from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
 from tests.support.refused import refused
 from tests.support.windows import functions
@@ -135,7 +137,7 @@ def test_it_answers_as_the_model(
     window = Window(WindowSpec.parse({**DOCUMENT, "keyed": keyed, **slide}), block=block, pages=pages)
     model, keys, next_id = KnownModel(max_age), ["a", "b", "c", "d"] if keyed else [None], 0
     for _ in range(60):
-        next_id = write(window, model, rng, keys, rng.choice([2, 30, 300]), next_id)
+        next_id = write(applying(window), model, rng, keys, rng.choice([2, 30, 300]), next_id)
         if rng.random() < 0.1:
             check(window, model, rng, keys, next_id // 3)
     window.check_invariants()
@@ -149,39 +151,27 @@ def test_times_that_blocks_share(seed: int, per_tick: int) -> None:
     rng, model, next_id = random.Random(seed), KnownModel(), 0
     window = Window(WindowSpec.parse({**DOCUMENT, "keyed": False}), block=8)
     for _ in range(50):
-        next_id = write(window, model, rng, [None], rng.choice([2, 9]), next_id, per_tick=per_tick)
+        next_id = write(applying(window), model, rng, [None], rng.choice([2, 9]), next_id, per_tick=per_tick)
     window.check_invariants()
     check(window, model, rng, [None], next_id // per_tick)
 
 
-class Fields:
-    """A window to `write` to, whose entries have fields of all types in the place of the value.
+def filling(window: Window) -> Apply:
+    """Applies commands to a window whose entries have fields of all types in the place of the value."""
 
-    Args:
-        window: gets the writes.
-    """
-
-    def __init__(self, window: Window) -> None:
-        self.window, self.spec = window, WindowSpec.parse(DOCUMENT)
-
-    def insert(self, time: int, values: Any, key: str | None) -> None:
-        self.bulk_insert(Batch.of(self.spec, [time], {name: [each] for name, each in values.items()}, [key]))
-
-    def bulk_insert(self, batch: Batch) -> None:
-        self.window.bulk_insert(self._filled(batch))
-
-    def update(self, batch: Batch) -> None:
-        self.window.update(self._filled(batch))
-
-    def retract(self, batch: Batch) -> None:
-        self.window.retract(batch)
-
-    def evict_range(self, start: int, end: int, key: str | None) -> None:
-        self.window.evict_range(start, end, key)
-
-    def _filled(self, batch: Batch) -> Batch:
+    def filled(batch: Batch) -> Batch:
         columns = {**columns_of(batch.columns["value"].tolist()), "id": batch.columns["id"]}
-        return Batch.of(self.window.spec, batch.times, columns, batch.keys.decode().tolist())
+        return Batch.of(window.spec, batch.times, columns, batch.keys.decode().tolist())
+
+    def apply(command: Command[Any]) -> None:
+        if isinstance(command, Insert):
+            columns = {name: [value] for name, value in command.values.items()}
+            command = BulkInsert(Batch.of(WindowSpec.parse(DOCUMENT), [command.time], columns, [command.key]))
+        if isinstance(command, BulkInsert | Update):
+            command = replace(command, batch=filled(command.batch))
+        applying(window)(command)
+
+    return apply
 
 
 @pytest.mark.parametrize("part", range(6))
@@ -193,7 +183,7 @@ def test_every_aggregate_is_the_fold_of_what_had_arrived(part: int) -> None:
     rng, model, next_id = random.Random(part), KnownModel(), 0
     window = Window(WindowSpec.parse(document), block=8, pages=(2, 16))
     for _ in range(40):
-        next_id = write(Fields(window), model, rng, ["a", "b"], rng.choice([2, 30, 300]), next_id)
+        next_id = write(filling(window), model, rng, ["a", "b"], rng.choice([2, 30, 300]), next_id)
     pairs = [(rng.choice("abc"), rng.randrange(next_id // 3 + 2), rng.choice(model.tokens)) for _ in range(25)]
     times, known = np.array([t for _, t, _ in pairs]), np.array([k for _, _, k in pairs])
     (columns,) = window.answers_at(times, [key for key, _, _ in pairs], [60], known_at=known)
