@@ -79,7 +79,7 @@ format: setup ## put code into the house's format
 
 soak: setup ## long: properties with thousands of examples, hundreds of kills on each tier, and of losses of power
 	SASH_PROFILE=soak $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --timeout 3600 -m "not spark"
-	SASH_PROFILE=soak $(BIN)/python -m pytest -rP tests/spark/test_cluster.py tests/spark/test_versions.py tests/bench/test_spark_smoke.py
+	SASH_PROFILE=soak $(BIN)/python -m pytest -rP tests/spark/test_cluster.py tests/spark/test_versions.py tests/bench/test_smoke.py::test_the_spark_benchmark_runs
 	$(BIN)/python -m tests.crash.driver --kills 200
 	$(BIN)/python -m tests.crash.power --losses 200 --lost 100
 	$(BIN)/python -W ignore -m tests.simulation --seeds 10000 --met

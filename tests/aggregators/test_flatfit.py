@@ -12,24 +12,19 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Collect, Sum
 from tests.support.histories import short_histories
 
-STEPS = st.one_of(
-    st.tuples(st.just("insert"), st.integers(1, 20)),
-    st.tuples(st.just("evict"), st.integers(1, 20)),
-    st.tuples(st.just("query_newest"), st.integers(0, 40)),
-)
+RANDOM = st.lists(st.tuples(st.sampled_from("iev"), st.integers(0, 40)), max_size=60)
 
 
-@given(history=st.lists(STEPS, max_size=60))
-def test_queries_of_parts_in_random_histories(history):
-    window, values = FlatFIT(Collect("int64")), []
-    inserted = 0
+def follow(history):
+    """Insert so many, evict so many, or ask for the newest ones, beside a list."""
+    window, values, inserted = FlatFIT(Collect("int64")), [], 0
     for operation, count in history:
-        if operation == "insert":
+        if operation == "i":
             for _ in range(count):
                 inserted += 1
                 window.insert(inserted)
                 values.append(inserted)
-        elif operation == "evict":
+        elif operation == "e":
             for _ in range(min(count, len(values))):
                 window.evict()
                 values.pop(0)
@@ -40,22 +35,15 @@ def test_queries_of_parts_in_random_histories(history):
     assert window.query() == values
 
 
+@given(history=RANDOM)
+def test_queries_of_parts_in_random_histories(history):
+    follow(history)
+
+
 def test_every_short_history_of_parts():
     """Inserts, evictions, and queries of the newest one, two and three: all words of six, from four entries on."""
     for history in short_histories("ie123", 6):
-        window, values = FlatFIT(Collect("int64")), []
-        for step, operation in enumerate("iiii" + history):
-            if operation == "i":
-                window.insert(step)
-                values.append(step)
-            elif operation == "e":
-                if values:
-                    window.evict()
-                    values.pop(0)
-            else:
-                assert window.query_newest(int(operation)) == values[-int(operation) :]
-        window.check_invariants()
-        assert window.query() == values
+        follow([("i", 4), *((step, 1) if step in "ie" else ("v", int(step)) for step in history)])
 
 
 def test_a_negative_number_of_entries_is_refused():

@@ -10,6 +10,14 @@ import sys
 import pytest
 
 
+def smoke(module, *arguments):
+    """Run a benchmark at smoke size; return what it prints."""
+    command = [sys.executable, "-m", module, "--smoke", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -27,45 +35,35 @@ import pytest
     ],
 )
 def test_a_benchmark_runs(module):
-    done = subprocess.run([sys.executable, "-m", module, "--smoke"], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert "digest" in done.stdout
+    assert "digest" in smoke(module)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("arguments", [(), ("--access",)])
 def test_unary_calls_are_measured(arguments):
     """With whichever of its two clients is installed."""
-    command = [sys.executable, "-m", "bench.unary", "--smoke", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    printed = smoke("bench.unary", *arguments)
     for client, edge in (("wrk", "Connect"), ("h2load", "gRPC")):
-        assert (f"| {edge} | " in done.stdout) == (shutil.which(client) is not None)
+        assert (f"| {edge} | " in printed) == (shutil.which(client) is not None)
 
 
 @pytest.mark.soak
 def test_logged_answers_are_given_again():
-    done = subprocess.run([sys.executable, "-m", "bench.known", "--smoke"], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert "are the same, bit for bit" in done.stdout
+    assert "are the same, bit for bit" in smoke("bench.known")
 
 
 def test_storage_is_measured_on_both_tiers():
-    command = [sys.executable, "-m", "bench.storage", "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    printed = smoke("bench.storage")
     for tier in ("lmdb", "redis"):
         for figure in ("resident beyond empty", "cold range query", "bulk evict of", "bare commits", "recovery of"):
-            assert any(line.startswith(tier) and figure in line for line in done.stdout.splitlines()), (tier, figure)
+            assert any(line.startswith(tier) and figure in line for line in printed.splitlines()), (tier, figure)
 
 
 @pytest.mark.soak
 def test_features_of_transactions_are_those_of_the_fold():
     """With as many of the other systems as are installed."""
-    command = [sys.executable, "-m", "bench.fraud", "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| Sash")]
+    printed = smoke("bench.fraud")
+    rows = [line.split(" | ") for line in printed.splitlines() if line.startswith("| Sash")]
     assert len(rows) == 8
     assert {row[7] for row in rows} == {"all exact"}
     assert len({row[9] for row in rows}) == 1
@@ -73,11 +71,8 @@ def test_features_of_transactions_are_those_of_the_fold():
 
 @pytest.mark.soak
 def test_decisions_are_exact_against_a_log():
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.limits", "--smoke"], capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    rows = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| Sash")]
+    printed = smoke("bench.limits")
+    rows = [line.split(" | ") for line in printed.splitlines() if line.startswith("| Sash")]
     assert [row[5] for row in rows] == ["100", "100"]
     assert rows[0][6] == "0"
 
@@ -86,10 +81,8 @@ def test_decisions_are_exact_against_a_log():
 def test_what_others_wait_is_measured_under_each_pressure():
     from bench.overload import PRESSURES
 
-    command = [sys.executable, "-m", "bench.overload", "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    printed = smoke("bench.overload")
+    lines = printed.splitlines()
     for name in ("idle", *PRESSURES):
         assert any(line.startswith(name) and "p99" in line for line in lines), name
     assert "alone" in lines[-1]
@@ -97,9 +90,20 @@ def test_what_others_wait_is_measured_under_each_pressure():
 
 @pytest.mark.soak
 def test_peers_are_measured_and_their_answers_are_checked():
-    command = [sys.executable, "-m", "bench.peers", "--smoke", "sash", "polars"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert "| | Sash | Polars |" in done.stdout
-    assert "| From a kill to the first right answer, s | " in done.stdout
-    assert done.stdout.count("cannot (") == 2  # sketches of Sash's other window, and a restart of a data frame
+    printed = smoke("bench.peers", "sash", "polars")
+    assert "| | Sash | Polars |" in printed
+    assert "| From a kill to the first right answer, s | " in printed
+    assert printed.count("cannot (") == 2  # sketches of Sash's other window, and a restart of a data frame
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_the_spark_benchmark_runs():
+    """Every case runs, and its windows are those of the fold."""
+    lines = [line.split() for line in smoke("bench.spark").splitlines() if line]
+    right = {line[0] for line in lines if line[-2:] == ["139", "0"]}  # windows, and how many of them are wrong
+    assert right == {"window", "aggregate", "stream", "sink"}
+    sinks = {" ".join(line[:-3]) for line in lines if line[0] in ("cached:", "files:")}
+    ways = ("noop", "noop behind Python", "nothing in Python", "sash")
+    assert sinks == {f"{source}: {way}" for source in ("cached", "files") for way in ways}
+    assert any(line[0] == "digest" for line in lines)

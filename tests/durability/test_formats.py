@@ -11,20 +11,17 @@ import pytest
 
 from sash.durability import formats as values
 from sash.durability.journal.roots import Meta, Start
-from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, StageBatch
+from sash.durability.records.commands import BulkEvict, Commit, StageBatch
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.windows.window import Window
 from tests.support.damage import SMALL, flipped
+from tests.support.failing import rows
 from tests.support.salvaged import Salvaged, listed
 from tests.support.stored import AGGREGATES, StorageServer, batch, same, spec
 from tests.support.waiting import until
 
 FORMAT_1 = Path(__file__).parents[1] / "fixtures" / "format-1.msgpack"
 OPTIONS = {"checkpoint_bytes": 10**6, "store_entries": 4}
-
-
-def rows(start, stop, key="a"):
-    return BulkInsert(batch([(key, time) for time in range(start, stop)], start))
 
 
 async def history(server):

@@ -25,6 +25,7 @@ from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, KeysQuery, Que
 from sash_engine.windows.spec.window import WindowSpec
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support import twins
+from tests.support.exports import put
 from tests.support.failing import entries, exported, insert, parts_of, rows
 from tests.support.mutations import mutated, places
 from tests.support.profile import THOROUGH
@@ -259,18 +260,6 @@ def with_image(stored, number, version, payloads):
     return stored | changed
 
 
-def at(*path_and_value):
-    """A change of the payloads of an image."""
-    *path, last, value = path_and_value
-
-    def change(payloads):
-        for step in path:
-            payloads = payloads[step]
-        payloads[last] = value
-
-    return change
-
-
 HEAD = (1, 1, 0, 1)
 KEYS = (1, 1, 1, 1)
 
@@ -309,32 +298,32 @@ async def is_lost(server, sound):
 @pytest.mark.parametrize(
     "change",
     [
-        at(0, "ledger", "next_part", "2"),
-        at(0, "ledger", "next_part", 2**63),
-        at(0, "ledger", "producers", {"p": 1}),
-        at(0, "ledger", "parts", {"token": "part"}),
-        at(0, "ledger", None),
-        at(0, "trash", None),
-        at(0, []),
-        at(*HEAD, "counts", "late", "many"),
-        at(*HEAD, "counts", "late", 2**63),
-        at(*HEAD, "counts", "evicted", -1),
-        at(*HEAD, "counts", "evicted", 10**6),
-        at(*HEAD, "counts", None),
-        at(*HEAD, "newest", "now"),
-        at(*HEAD, "newest", 2**64),
-        at(*HEAD, "large", ["x"]),
-        at(*HEAD, "large", [-1]),
-        at(*HEAD, "block", "4"),
-        at(*HEAD, "pages", 3),
-        at(1, 1, 0, 1, []),
-        at(*KEYS, 0, b"a"),
-        at(*KEYS, 0, "\ud800"),
-        at(*KEYS, 0, ["a"]),
-        at(1, 1, 1, 2, 0, ["<i8", "x"]),
-        at(1, 1, 1, []),
-        at(1, 1, {}),
-        at(1, 7),
+        put(0, "ledger", "next_part", "2"),
+        put(0, "ledger", "next_part", 2**63),
+        put(0, "ledger", "producers", {"p": 1}),
+        put(0, "ledger", "parts", {"token": "part"}),
+        put(0, "ledger", None),
+        put(0, "trash", None),
+        put(0, []),
+        put(*HEAD, "counts", "late", "many"),
+        put(*HEAD, "counts", "late", 2**63),
+        put(*HEAD, "counts", "evicted", -1),
+        put(*HEAD, "counts", "evicted", 10**6),
+        put(*HEAD, "counts", None),
+        put(*HEAD, "newest", "now"),
+        put(*HEAD, "newest", 2**64),
+        put(*HEAD, "large", ["x"]),
+        put(*HEAD, "large", [-1]),
+        put(*HEAD, "block", "4"),
+        put(*HEAD, "pages", 3),
+        put(1, 1, 0, 1, []),
+        put(*KEYS, 0, b"a"),
+        put(*KEYS, 0, "\ud800"),
+        put(*KEYS, 0, ["a"]),
+        put(1, 1, 1, 2, 0, ["<i8", "x"]),
+        put(1, 1, 1, []),
+        put(1, 1, {}),
+        put(1, 7),
     ],
 )
 async def test_a_window_whose_image_is_wrong_is_lost_and_no_other(change):

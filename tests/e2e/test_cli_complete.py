@@ -88,6 +88,7 @@ def test_bash(tmp_path):
 
 
 def test_a_service_that_is_away_completes_nothing(complete, tmp_path, monkeypatch):
+    monkeypatch.setattr(options, "TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for target in ("127.0.0.1:1", "nonsense://", f"127.0.0.1:{silent.getsockname()[1]}"):
             assert complete("query", "--target", target, "fl") == []

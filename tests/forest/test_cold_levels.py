@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sash_engine.errors import DataLoss, Unavailable
 from sash_engine.forest import Cache, Cold, Forest, Layout, external
@@ -24,8 +22,7 @@ from sash_engine.monoids import (
 from sash_engine.monoids.base import object_array
 from sash_engine.monoids.pane import Pane
 from tests.support.aggregates import LargeRootMeanSquare, RootMeanSquare
-from tests.support.cold_model import Tier, referred, storing
-from tests.support.forest_model import histories
+from tests.support.cold_model import Tier, referred
 
 FIELDS = {"value": "int64"}
 SKETCHES = {
@@ -42,10 +39,9 @@ class Beside:
     def __init__(self, aggregates, block, budget):
         self.layout = Layout(FIELDS, aggregates, block)
         self.tier, self.cache = Tier(), Cache(budget)
-        self.memory, self.saved, self.now, self.count = Forest(self.layout), None, 0, 0
+        self.memory = Forest(self.layout)
         self.cold = Cold(self.tier.load, self.cache)
         self.forest = Forest(self.layout, self.cold)
-        self.flying, self.log = [], []
 
     def both(self, method, *args):
         mine = getattr(self.forest, method)(*args)
@@ -56,40 +52,15 @@ class Beside:
         assert mine == theirs
         return mine
 
-    def run(self, step, *args):
-        """A step of `histories`, or of `storing`."""
-        if step in ("insert", "bulk"):
-            times = self.now + np.cumsum(np.array(args if step == "insert" else args[0], np.int64))
-            values = np.arange(self.count, self.count + len(times)) % 23
-            self.both("bulk_insert", times, [values])
-            self.now, self.count = max([self.now, *times.tolist()]), self.count + len(times)
-        elif step == "evict":
-            self.both("evict", *args)
-        elif step == "bulk_evict":
-            self.both("bulk_evict", self.now + args[0])
-        elif step == "evict_while":
-            self.both("evict_while", lambda entries, partials: partials[3] <= args[0])
-        elif step == "range":
-            self.both("range_query", self.now + args[0], self.now + sum(args))
-        elif step == "series":
-            starts = self.now + args[0] + args[2] * np.arange(args[1])
-            self.both("series", starts, starts + args[3])
-        elif step == "store":
-            self.flying += [(item, self.tier.store(item)) for item in self.forest.pending_blocks(args[0])]
-        elif step in ("land", "cool"):
-            self.store() if step == "cool" else None
-            self.cold.landed(self.flying)
-            self.flying.clear()
-        elif step in ("dump", "restore"):
-            self.reopen()
+    def land(self):
+        """Store all, and have it in memory."""
+        blocks = self.forest.pending_blocks()
+        self.cold.landed([(block, self.tier.store(block)) for block in blocks])
         self.cache.trim()
-
-    def store(self):
-        self.run("store", None)
 
     def cool(self):
         """Store all; nothing of it is in memory, and loads count from here."""
-        self.run("cool")
+        self.land()
         budget, self.cache.budget_bytes = self.cache.budget_bytes, 0
         self.cache.trim()
         self.cache.budget_bytes = budget
@@ -111,22 +82,6 @@ class Beside:
         self.forest.check_invariants(lowered)
         self.tier.check()
         assert set(self.tier.blocks) == referred(self.forest) | set(self.cold.released)
-
-
-@pytest.mark.parametrize("block", [2, 5])
-@given(
-    steps=histories(bulk=12, length=12, between=storing()),
-    budget=st.sampled_from([0, 700, 10**6]),
-    check_every=st.sampled_from([1, 4, 100]),
-)
-def test_sketches_answer_as_in_memory(block, steps, budget, check_every):
-    beside = Beside(SKETCHES, block, budget)
-    for number, step in enumerate(steps, 1):
-        beside.run(*step)
-        if number % check_every == 0:
-            beside.check()
-    beside.reopen()
-    beside.check()
 
 
 def test_what_is_large_is_kept_in_the_tier_and_what_is_small_is_not():
@@ -209,25 +164,28 @@ def test_a_series_loads_the_nodes_of_all_its_wide_ranges_at_once():
     assert kinds(beside) == [(2, 0), (0, 11)], "the blocks with bounds in them, and the nodes of all"
 
 
-def test_a_late_entry_loads_what_its_ancestors_are_made_of_at_once():
-    beside = filled()
-    beside.both("insert", 105, (7,))
-    assert kinds(beside) == [(1, 6)], "its block, and one sibling on each level"
-    assert len(beside.cold.released) == 1 + 7, "the block, its partial and those above it"
-    beside.check()
+USERS = {"users": (DistinctCount("int64"), ["value"])}
 
 
-def test_deferred_entries_load_partials_and_no_blocks():
-    beside = filled(aggregates={"users": (DistinctCount("int64"), ["value"])})
-    beside.both("bulk_insert", np.array([105, 405]), [np.array([-1, -2])])
-    assert kinds(beside) == [(0, 2 + 2 + 2 * 4)], "two partials; on each level two siblings, until they have one parent"
-    beside.check()
-
-
-def test_replacing_loads_all_it_needs_at_once():
-    beside = filled()
-    beside.both("replace", np.array([105, 115, 405]), [np.array([0, 0, 0])])
-    assert len(kinds(beside)) == 1
+@pytest.mark.parametrize(
+    ("aggregates", "change", "loads"),
+    [
+        (COLLECT, ("insert", 105, (7,)), (1, 6)),  # its block, and one sibling on each level
+        # Deferred: two partials and no block; on each level two siblings, until they have one parent.
+        (USERS, ("bulk_insert", np.array([105, 405]), [np.array([-1, -2])]), (0, 2 + 2 + 2 * 4)),
+        (
+            COLLECT,
+            ("replace", np.array([105, 115, 405]), [np.zeros(3, np.int64)]),
+            (3, 9),
+        ),  # on five levels the siblings
+    ],
+)
+def test_a_change_loads_at_once_what_its_ancestors_are_made_of(aggregates, change, loads):
+    beside = filled(aggregates=aggregates)
+    beside.both(*change)
+    assert kinds(beside) == [loads]
+    if change[0] == "insert":
+        assert len(beside.cold.released) == 1 + 7, "the block, its partial and those above it"
     beside.check()
 
 
@@ -238,11 +196,11 @@ def test_in_order_writes_load_nothing_as_long_as_the_ends_of_levels_are_cached()
     for time in range(640, 700):
         beside.both("insert", time, (time,))
         if time % 20 == 0:
-            beside.run("cool")
+            beside.land()
     assert kinds(beside) == []
     beside.cool()
     beside.both("bulk_insert", np.arange(700, 900), [np.arange(200)])
-    beside.store()
+    beside.forest.pending_blocks()
     assert len(kinds(beside)) <= 1, "else those that new nodes are made of come at once"
     beside.check()
 
@@ -294,7 +252,7 @@ def test_a_dropped_forest_releases_all_and_is_forgotten():
 
 
 def test_other_aggregates_keep_what_they_have_in_common():
-    beside = filled(aggregates=COLLECT | {"users": (DistinctCount("int64"), ["value"])})
+    beside = filled(aggregates=COLLECT | USERS)
     users = set(beside.forest._directory.ids(0, 64)[1].tolist())
     collected = set(beside.forest._directory.ids(0, 64)[0].tolist())
     beside.layout = Layout(FIELDS, {"sum": (Sum("int64"), ["value"]), **COLLECT}, 10)

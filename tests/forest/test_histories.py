@@ -23,26 +23,6 @@ def test_any_history_answers_as_the_fold_does(kind, block, steps):
     ForestLockstep(LAYOUTS[kind](block)).run(steps)
 
 
-@pytest.mark.parametrize("kind", LAYOUTS)
-@given(steps=histories(span=60), seed=st.integers(0, 3))
-def test_nothing_depends_on_when_it_is_asked_for(kind, steps, seed):
-    """Folds are caught up when read: reading seldom must not change what is read."""
-    lockstep = ForestLockstep(LAYOUTS[kind](4))
-    lockstep.run(steps, check_every=7 + seed)
-    lockstep.check()
-
-
-@pytest.mark.parametrize("kind", LAYOUTS)
-@given(steps=histories(span=40, bulk=50))
-def test_the_block_size_changes_no_answer(kind, steps):
-    forests = [ForestLockstep(LAYOUTS[kind](block)) for block in (1, 3, 8, 1024)]
-    for step in steps:
-        for lockstep in forests:
-            getattr(lockstep, step[0])(*step[1:])
-        answers = [lockstep.forest.query() for lockstep in forests]
-        assert all(answer == answers[0] for answer in answers)
-
-
 @pytest.mark.parametrize("block", [2, 8])
 @given(steps=histories())
 @example(steps=[("insert", 0), ("insert", 0), ("correct", [0])])
@@ -98,7 +78,7 @@ def test_all_short_histories(kind, block, depth):
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
-@pytest.mark.parametrize("size", [1023, 1024, 1025, 2047, 2048, 2049, 5000])
+@pytest.mark.parametrize("size", [1023, 1024, 1025, 2047, 2048, 2049, 3100])
 def test_around_the_real_block_size(kind, size):
     """In order, behind, spread out, and evicted to the middle of a block."""
     lockstep = ForestLockstep(LAYOUTS[kind](1024))
@@ -121,27 +101,33 @@ def test_around_the_real_block_size(kind, size):
     )
 
 
-def test_equal_times_keep_arrival_order():
-    lockstep = ForestLockstep(LAYOUTS["ordered"](4))
-    lockstep.run([("bulk", [0] * 30), ("insert", 0), ("bulk", [0] * 30), ("evict", 7), ("insert", 0), ("range", 0, 0)])
-    assert lockstep.forest.query()[0] == list(range(7, 62))
+NAMED = {
+    "a block that keeps receiving is cut": (
+        8,
+        [("bulk", [1] * 80), ("evict", 3), *[("insert", -60)] * 60, ("bulk", [-78] + [0] * 50), ("range", -70, 20)],
+    ),
+    "late bulks over many blocks, again and again": (
+        8,
+        [("bulk", [1] * 400), ("evict", 11)]
+        + [s for k in range(12) for s in (("bulk", [-399 + k] + [3] * 130), ("range", -300, 200), ("evict", 5))],
+    ),
+    # Evicting more than is paired leaves levels without live nodes; what comes next starts behind a gap.
+    "a jump over all that levels hold": (
+        1,
+        [
+            step
+            for n in (1, 5, 8, 13, 40)
+            for step in (("bulk", [1] * n), ("range", -n, n - 1), ("evict", n - 1), ("bulk", [1] * n), ("range", -n, n))
+        ],
+    ),
+}
 
 
-def test_one_block_that_keeps_receiving_is_cut():
-    lockstep = ForestLockstep(LAYOUTS["ordered"](8))
-    lockstep.run([("bulk", [1] * 80), ("evict", 3)])
-    for _ in range(60):
-        lockstep.run([("insert", -60)])
-    lockstep.run([("bulk", [-78] + [0] * 50), ("range", -70, 20)])
-
-
-def test_late_bulks_over_many_blocks():
-    """blocks  [..][..][..][..][..][..][..]   |  |   |  |   |: one bulk over all of them, again and again"""
-    for kind in LAYOUTS:
-        lockstep = ForestLockstep(LAYOUTS[kind](8))
-        lockstep.run([("bulk", [1] * 400), ("evict", 11)])
-        for k in range(12):
-            lockstep.run([("bulk", [-399 + k] + [3] * 130), ("range", -300, 200), ("evict", 5)])
+@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("name", NAMED)
+def test_named_histories(kind, name):
+    block, steps = NAMED[name]
+    ForestLockstep(LAYOUTS[kind](block)).run(steps)
 
 
 @pytest.mark.parametrize("bulks", [2, 3, 70, 150])
@@ -230,10 +216,3 @@ def test_a_bulk_over_every_second_block_and_more(block, before):
     lockstep.run([("bulk", [2] * 300), ("evict", before)])
     for start, step in ((-599, 4), (-300, 3), (-480, 10), (-61, 2)):
         lockstep.run([("bulk", [start] + [step] * 50), ("evict", 7), ("range", -500, 300), ("bulk", [1] * 9)])
-
-
-def test_levels_survive_a_jump_over_all_they_hold():
-    """Evicting more than is paired leaves levels without live nodes; what comes next starts behind a gap."""
-    lockstep = ForestLockstep(LAYOUTS["ordered"](1))
-    for n in (1, 5, 8, 13, 40):
-        lockstep.run([("bulk", [1] * n), ("range", -n, n - 1), ("evict", n - 1), ("bulk", [1] * n), ("range", -n, n)])

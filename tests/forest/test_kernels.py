@@ -401,8 +401,8 @@ def slid_in_parts(module, noted, starts, stops, lg_k, most):
 @pytest.mark.parametrize("values", [3, 300, 2**40])
 def test_registers_slide(plain, lg_k, values):
     random = np.random.default_rng(values % 97)
-    noted = kernels.coupons(random.integers(0, values, 600).view(np.uint64))
-    starts, stops = many_ranges(600, 80, 1, 29)
+    noted = kernels.coupons(random.integers(0, values, 300).view(np.uint64))
+    starts, stops = many_ranges(300, 40, 1, 29)
     starts, stops = (
         np.append(np.sort(starts), starts),
         np.append(np.maximum(np.sort(stops), np.sort(starts) + 1), stops),

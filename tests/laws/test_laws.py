@@ -32,24 +32,30 @@ def test_laws_with_nan_and_infinities(monoid, data):
     laws.check(monoid, values, tolerance=TOLERANCES.get(monoid.function))
 
 
+def rows_of(monoid, n, most):
+    """Rows of few different values, up to `most`; times are sorted."""
+    random, columns = np.random.default_rng(7), []
+    for read, kind in zip(monoid.reads, monoid.types, strict=True):
+        numbers = random.integers(1, most, n)
+        made = {
+            "time": lambda numbers=numbers: np.sort(numbers * 7),
+            "float64": lambda numbers=numbers: numbers / 4,
+            "int64": lambda numbers=numbers: numbers,
+            "string": lambda numbers=numbers: column("string", [f"item {i}" for i in numbers]),
+            "bool": lambda numbers=numbers: numbers % 2 == 0,
+        }
+        columns.append(made["time" if read.option == "time" else kind]())
+    return columns
+
+
 LONG = ("segments", "reduction", "suffixes", "lifting", "lowering")
 
 
 @each
 def test_column_forms_of_many_rows(monoid):
     """Longer than what is folded one by one, and than the stride of sketches' suffixes; equal and ragged segments."""
-    random = np.random.default_rng(7)
     n = 96
-    columns = []
-    for read, kind in zip(monoid.reads, monoid.types, strict=True):
-        if read.option == "time":
-            columns.append(np.sort(random.integers(0, 60, n)))
-        elif kind == "float64":
-            columns.append(random.integers(1, 9, n) / 4)
-        elif kind == "string":
-            columns.append(column("string", [f"item {i}" for i in random.integers(0, 9, n)]))
-        else:
-            columns.append(random.integers(0, 2, n).astype(bool) if kind == "bool" else random.integers(1, 9, n))
+    columns = rows_of(monoid, n, 9)
     tolerance = None if monoid.exact else 1e-7
     laws.check(monoid, columns, laws=LONG, tolerance=tolerance)
     for step in (1, 3, 32, 5, 7):
@@ -62,11 +68,7 @@ def test_column_forms_of_many_rows(monoid):
 
 @each
 def test_more_rows_than_a_dot_product_takes(monoid):
-    n = 5000
-    columns = [
-        column(kind, ["x", "y"] * (n // 2)) if kind == "string" else np.ones(n, laws_dtype(kind))
-        for kind in monoid.types
-    ]
+    columns = rows_of(monoid, 5000, 2)  # equal values: sketches of others answer by chance
     halves = [monoid.reduce([c[:2500] for c in columns]), monoid.reduce([c[2500:] for c in columns])]
     answer = monoid.lower(monoid.combine(*halves))
     assert laws.close(answer, monoid.lower(monoid.reduce(columns)), 0.0 if monoid.exact else 1e-9)
@@ -82,12 +84,8 @@ def laws_dtype(kind):
 def test_segments_of_a_large_bulk(monoid):
     """Longer than what is reduced in one go: chunks must meet without a seam."""
     n = 100_000
-    random = np.random.default_rng(5)
-    columns = [
-        column(kind, list("abcd") * (n // 4)) if kind == "string" else random.integers(0, 2, n).astype(laws_dtype(kind))
-        for kind in monoid.types
-    ]
-    for starts in (np.arange(0, n, 1000), np.unique(np.append(random.integers(0, n, 40), 0)), np.array([0, 99_990])):
+    columns, ragged = rows_of(monoid, n, 3), np.unique(np.append(np.random.default_rng(5).integers(0, n, 40), 0))
+    for starts in (np.arange(0, n, 1000), ragged, np.array([0, 99_990])):
         found = monoid.reduce_segments(columns, starts)
         assert tuple(part.dtype for part in found) == tuple(monoid.dtypes)
         ends = np.append(starts[1:], n)

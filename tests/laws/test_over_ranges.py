@@ -32,24 +32,33 @@ def ranges(n):
     return np.append(starts, [n - 10, n - 9]), np.append(stops, [n - 8, n - 8])
 
 
+def alone(monoid, values, starts, stops):
+    """The answer of each range alone."""
+    return [monoid.lower(monoid.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
+
+
+def slid(distinct, values, starts, stops):
+    return finished(distinct.over_sliding([values], starts, stops)).tolist()
+
+
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("lg_k", [4, 7, 8, 9, 12])
 @pytest.mark.parametrize("kind", list(VALUES))
 def test_distinct_counts(kind, lg_k, few):
     distinct, values = DistinctCount(kind, lg_k=lg_k), VALUES[kind](few)
     starts, stops = ranges(len(values))
-    expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
+    expected = alone(distinct, values, starts, stops)
     assert distinct.over_ranges([values])(starts, stops).tolist() == expected
-    assert finished(distinct.over_sliding([values], starts, stops)).tolist() == expected
+    assert slid(distinct, values, starts, stops) == expected
 
 
 @pytest.mark.parametrize("lg_k", [7, 8, 12])
 def test_around_the_size_from_which_on_a_sketch_has_registers(lg_k):
     distinct, values = DistinctCount("int64", lg_k=lg_k), np.arange(500) * 7919
     starts, stops = np.zeros(499, np.int64), np.arange(1, 500)
-    expected = [distinct.lower(distinct.reduce([values[:n]])) for n in range(1, 500)]
+    expected = alone(distinct, values, starts, stops)
     assert distinct.over_ranges([values])(starts, stops).tolist() == expected
-    assert finished(distinct.over_sliding([values], starts, stops)).tolist() == expected
+    assert slid(distinct, values, starts, stops) == expected
 
 
 def test_a_sketch_of_very_many_registers_does_not_slide():
@@ -63,9 +72,7 @@ def test_sliding_up_to_very_many_values(lg_k):
     """More than there are registers, of which none is 0 then."""
     distinct, values = DistinctCount("int64", lg_k=lg_k), np.arange(8_000) * 7919
     starts, stops = np.array([0, 5, 2_000, 7, 7_000]), np.array([8_000, 7_999, 5_000, 100, 7_005])
-    found = finished(distinct.over_sliding([values], starts, stops))
-    expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
-    assert found.tolist() == expected
+    assert slid(distinct, values, starts, stops) == alone(distinct, values, starts, stops)
 
 
 def test_registers_with_one_sum_that_differ_in_how_many_are_0():
@@ -77,8 +84,7 @@ def test_registers_with_one_sum_that_differ_in_how_many_are_0():
     alike = np.flatnonzero((np.diff(low[order]) == 0) & (np.diff(zeros[order]) != 0))
     assert len(alike) > 20
     for some in (order[at : at + 2] for at in alike):
-        found = finished(distinct.over_sliding([values], starts[some], stops[some]))
-        assert found.tolist() == [distinct.lower(distinct.reduce([values[starts[i] : stops[i]]])) for i in some]
+        assert slid(distinct, values, starts[some], stops[some]) == alone(distinct, values, starts[some], stops[some])
 
 
 @pytest.mark.parametrize("monoid", [Sum(), Sum("int64"), Max(), StdDev(), DistinctCount(), First(), Last("string")])
@@ -86,7 +92,7 @@ def test_folds(monoid):
     values = VALUES[monoid.types[0]](False)[:2900]
     starts, stops = ranges(2900)
     found = monoid.lower_columns(monoid.reduce_ranges([values], starts, stops)).tolist()
-    expected = [monoid.lower(monoid.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
+    expected = alone(monoid, values, starts, stops)
     assert [(type(each), repr(each)) for each in found] == [(type(each), repr(each)) for each in expected]
 
 
@@ -110,5 +116,4 @@ def test_few_values_are_counted_over_several_steps(kind, monkeypatch):
     sketches._answers_of_few.cache_clear()
     distinct, values, starts = DistinctCount(kind, lg_k=11), VALUES[kind](True), np.arange(0, 2900, 7)
     stops = starts + 1 + starts % 37
-    expected = [distinct.lower(distinct.reduce([values[a:b]])) for a, b in zip(starts, stops, strict=True)]
-    assert finished(distinct.over_sliding([values], starts, stops)).tolist() == expected
+    assert slid(distinct, values, starts, stops) == alone(distinct, values, starts, stops)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
+
+from sash.limits import receiving
 from sash.limits.receiving import Receiving
+from sash_engine.errors import ResourceExhausted
 from tests.support.virtual_time import passes, virtual
 
 
@@ -82,3 +86,17 @@ async def test_who_is_called_off_just_when_there_is_a_place_gives_it_back():
     assert messages.begun == ["ann", "carl"]
     await messages.arrive("carl")
     assert await third == "carl"
+
+
+@virtual
+async def test_only_so_many_wait_for_a_place(monkeypatch):
+    monkeypatch.setattr(receiving, "WAITING_MAX", 2)
+    messages = Messages(1)
+    tasks = [messages.ask("ann", f"a{i}") for i in range(4)]
+    await passes(0.1)
+    assert [task.done() for task in tasks] == [False, False, False, True]
+    with pytest.raises(ResourceExhausted, match="too many messages"):
+        await tasks.pop()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

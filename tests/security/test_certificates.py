@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from sash.access.access import Access
-from sash.access.tokens import Tokens, parse_tokens
+from sash.access.tokens import Tokens
 from sash_client import TLS, Client
 from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unauthenticated
@@ -174,17 +174,6 @@ def test_a_watch_ends_and_an_open_connection_is_refused_when_the_entry_goes(made
 
 
 # -------------------------------------------------------------------- the file
-
-
-def test_an_entry_has_a_token_or_a_certificate(tmp_path):
-    path = tmp_path / "tokens.yaml"
-    both = f"tokens:\n- {{name: a, sha256: {'a' * 64}, certificate: b, role: read, windows: [w]}}\n"
-    for text in (both, "tokens:\n- {name: a, role: read, windows: [w]}\n"):
-        with pytest.raises(InvalidArgument, match=r"line 2: tokens.0 must have either sha256 or certificate"):
-            parse_tokens(text.encode(), path)
-    twice = "tokens:\n" + "".join(f"- {{name: {name}, certificate: b, role: read, windows: [w]}}\n" for name in "ab")
-    with pytest.raises(InvalidArgument, match=r"line 3: tokens\.1\.certificate 'b' is there twice"):
-        parse_tokens(twice.encode(), path)
 
 
 def test_certificates_need_an_authority(tmp_path):

@@ -73,6 +73,11 @@ GOOD = {"name": "a", "sha256": "0" * 64, "role": "read", "windows": ["*"]}
         ("[" * 100_000, 1, "is nested too deep"),
         ("tokens: &a [*a]", 1, "is nested too deep"),
         ("tokens:\n- name: a\n  role: read\n  windows: ['*']", 2, "tokens.0 must have either sha256 or certificate"),
+        (
+            f"tokens:\n- {{name: a, sha256: {'a' * 64}, certificate: b, role: read, windows: [w]}}",
+            2,
+            "tokens.0 must have either sha256 or certificate",
+        ),
         ("tokens:\n- name: a\n  name: b", 3, "'name' is there twice"),
     ],
 )
@@ -110,9 +115,13 @@ def test_a_wrong_value_is_refused_with_its_line(tmp_path, member, value):
     assert shown <= found <= shown + 1 or member == "nonsense"
 
 
-@pytest.mark.parametrize("member", ["name", "sha256"])
-def test_a_name_or_a_hash_is_there_once(tmp_path, member):
-    entries = [GOOD, {**GOOD, "name": "b", "sha256": "1" * 64, member: GOOD[member]}]
+@pytest.mark.parametrize("member", ["name", "sha256", "certificate"])
+def test_a_name_a_hash_or_a_certificate_is_there_once(tmp_path, member):
+    entry = {**GOOD, "certificate": "b"} if member == "certificate" else GOOD
+    entries = [entry, {**entry, "name": "b", "sha256": "1" * 64, member: entry[member]}]
+    if member == "certificate":
+        for each in entries:
+            del each["sha256"]
     with pytest.raises(InvalidArgument, match=f"tokens.1.{member} .* is there twice"):
         parse_tokens(yaml.safe_dump({"tokens": entries}).encode(), tmp_path)
 

@@ -218,6 +218,30 @@ async def test_a_deletion_that_waits_for_a_shard_says_so_and_goes_on(plane: Shar
         await plane.delete("w")
 
 
+async def test_a_shard_that_comes_back_ends_the_deletion_that_waits_for_it(plane: ShardedPlane) -> None:
+    with without(plane, 2), pytest.raises(Unavailable):
+        await plane.delete("w")
+    await plane.deployment.lifecycle.reconcile_one(2)
+    assert not any("w" in hosted.catalogue for hosted in plane.shards.hosted.values())
+
+
+async def test_a_refusal_that_shows_that_another_process_has_the_shard_is_told(
+    plane: ShardedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fenced() -> None:
+        raise FailedPrecondition("another server has it")
+
+    told: list[int] = []
+    plane.shards.on_taken = told.append
+    with pytest.raises(FailedPrecondition):
+        await plane.shards.guarded(1, fenced())
+    assert told == []
+    monkeypatch.setattr(type(plane.shards.hosted[1].storage), "taken", True)
+    with pytest.raises(Unavailable):
+        await plane.shards.guarded(1, fenced())
+    assert told == [1]
+
+
 async def test_a_deletion_whose_process_loses_home_does_not_say_that_nothing_was_changed(plane: ShardedPlane) -> None:
     """It goes on when the process has home again. Seed 6400103 of the simulation."""
     calls = Calls(plane)

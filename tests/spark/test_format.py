@@ -12,7 +12,7 @@ from sash_client import InvalidArgument, Unavailable
 from sash_spark import register
 from sash_spark.source import SashDataSource
 from sash_spark.writing.route import Outcome, Route
-from tests.support.spark_streams import KEYED, Stream, assert_fold, killer, rows, staged_parts
+from tests.support.spark_streams import KEYED, Stream, assert_fold, rows
 
 pytestmark = pytest.mark.spark
 
@@ -48,15 +48,6 @@ def test_a_table_is_written_once_per_save(spark, window, options):
     assert_fold(window, *[rows(0, 100)] * 3)
     writer.option("query", "load").option("batch", 1).save()
     assert_fold(window, *[rows(0, 100)] * 4)
-
-
-def test_a_task_that_dies_after_it_staged_some(spark, service, window, options, large_batches, tmp_path):
-    died = tmp_path / "died"
-    frame = spark.createDataFrame(rows(0, 40_000)).coalesce(1)
-    dying = frame.mapInArrow(killer(died, staged_parts(service.address)), frame.schema)
-    dying.write.format("sash").options(**options, rows_per_call=4000).mode("append").save()
-    assert died.exists()
-    assert_fold(window, rows(0, 40_000))
 
 
 def test_fields_of_other_names_and_ticks(spark, client, target):
@@ -178,17 +169,6 @@ def test_integers_are_keys_times_and_values_and_parts_keep_their_order(spark, cl
     (answer,) = window.query(key="-7")
     assert answer.aggregates["all"] == list(range(48)), "equal times: the order of arrival"
     assert writer.write(iter(batches)).outcome == Outcome(0, (), committed=True)
-
-
-def test_a_missing_value_fails_the_task_and_names_the_column(spark, window, options):
-    schema = spark.createDataFrame([], "at timestamp, k string, v long").schema
-    writer = SashDataSource(options).writer(schema, overwrite=False)
-    whole = {"at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "k": "a", "v": 1}
-    for name in ("at", "k", "v"):
-        rows = [whole, whole | {name: None}]
-        with pytest.raises(InvalidArgument, match=f"1 of 2 rows .* column '{name}' is null in") as caught:
-            writer.write(iter([pa.RecordBatch.from_pylist(rows, to_arrow_schema(schema, timezone="UTC"))]))
-        assert caught.value.field == name
 
 
 def test_options_for_bad_rows_and_order(spark, window, options):

@@ -2,9 +2,11 @@
 
 import datetime as dt
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
-from pyspark.sql.types import TimestampNTZType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType, TimestampNTZType
 
 import sash_client
 from sash_spark import BatchReport, sash_sink
@@ -135,12 +137,16 @@ def test_bad_rows_are_left_out_and_counted(spark, client, target):
 @pytest.mark.parametrize(
     ("row", "column"), [*zip(BAD[1:-1], ["odd t"] * 3 + ["k"] * 3 + ["v", "s"], strict=True)], ids=str
 )
-def test_a_bad_row_is_named_by_the_columns_of_the_frame(spark, client, target, row, column):
+def test_a_bad_row_is_named_by_the_columns_of_the_frame(client, target, row, column):
+    """As a task of Spark stages its rows."""
     client.create_window(KEYED)
-    frame = spark.createDataFrame([BAD[0], row], "`odd t` long, k string, v long, s string").coalesce(1)
-    with pytest.raises(PythonException) as caught:
-        sash_sink(target, window="w", time="odd t", key="k", query="q")(frame, 0)
-    assert f"1 of 2 rows cannot go into the window: column '{column}' is" in str(caught.value)
+    schema = StructType().add("odd t", "long").add("k", "string").add("v", "long").add("s", "string")
+    route = sash_sink(target, window="w", time="odd t", key="k", query="q").route.fitted(schema)
+    rows = [dict(zip(schema.names, each, strict=True)) for each in (BAD[0], row)]
+    named = f"1 of 2 rows cannot go into the window: column '{column}' is"
+    with pytest.raises(sash_client.InvalidArgument, match=named) as caught:
+        route.stage(iter([pa.RecordBatch.from_pylist(rows, to_arrow_schema(schema))]), "q", 0)
+    assert caught.value.field == column
     assert client.window("w").describe().counts.inserted == 0
 
 

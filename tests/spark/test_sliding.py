@@ -59,9 +59,8 @@ def settings(spark):
 
 
 @pytest.fixture
-def three_partitions(spark):
-    """Some buckets of keys have no rows at first."""
-    spark.conf.set("spark.sql.shuffle.partitions", "3")
+def partitions(spark, request):
+    spark.conf.set("spark.sql.shuffle.partitions", request.param)
     yield
     spark.conf.set("spark.sql.shuffle.partitions", SETTINGS["spark.sql.shuffle.partitions"])
 
@@ -184,9 +183,12 @@ def test_a_stream_gives_what_spark_s_windows_give(spark, tmp_path):
     assert len({found[:4] for found in stream.rows}) == len(stream.rows), "every window once"
 
 
-@pytest.mark.parametrize(("at_once", "late"), [(False, 5), (True, 1)])
-def test_late_rows_are_dropped_as_spark_drops_them_and_counted(spark, tmp_path, three_partitions, at_once, late):
-    """At once, the watermark moves between micro-batches with rows, and late is what was late in the one before."""
+@pytest.mark.parametrize(("at_once", "partitions", "late"), [(False, "3", 5), (True, "1", 1)], indirect=["partitions"])
+def test_late_rows_are_dropped_as_spark_drops_them_and_counted(spark, tmp_path, partitions, at_once, late):
+    """At once, the watermark moves between micro-batches with rows, and late is what was late in the one before.
+
+    Of three partitions, some have no rows at first.
+    """
     files = [
         [row(s, "a", s) for s in range(30)] + [row(3, "silent", 1)],
         # The watermark is at 24: a window of 10 s that holds 14 has ended, one that holds 15 is open.

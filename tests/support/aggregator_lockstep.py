@@ -43,6 +43,12 @@ class AggregatorLockstep:
         for time in times:
             self._both("insert", time, self._value())
 
+    def begin(self, times: Iterable[int]) -> None:
+        """Insert entries, in a state that another test case has checked."""
+        self.checked = False
+        self.insert(*times)
+        self.checked = True
+
     def evict(self, time: int | None = None) -> None:
         self._both("evict", time)
 
@@ -80,9 +86,11 @@ class AggregatorLockstep:
 class Counted:
     """A window over a Counting sum, and the combines that its operations take."""
 
-    def __init__(self, make: Callable[[Monoid], Timed]) -> None:
+    def __init__(self, make: Callable[[Monoid], Timed], times: Iterable[int] = ()) -> None:
         self.monoid = Counting(Sum("int64"))
         self.window = make(self.monoid)
+        for time in times:
+            self.window.insert(time, 1)
 
     def combines(self, operation: str, *arguments: Any) -> int:
         """Do an operation; return how many combines it took."""

@@ -8,7 +8,9 @@ import pyarrow.compute  # noqa: F401
 from pyspark import daemon
 from pyspark.sql.worker import write_into_data_source  # noqa: F401
 
+from sash_engine.windows import window  # noqa: F401
 from sash_spark import source  # noqa: F401
+from sash_spark.sliding import stream  # noqa: F401
 
 if __name__ == "__main__":
     daemon.manager()

@@ -90,6 +90,13 @@ def test_a_mark_that_was_taken_back_does_not_come_again_with_the_next_write():
     assert w.info().high_water_mark == 5
 
 
+def test_what_is_late_follows_a_mark_that_was_taken_back():
+    w = Window(spec(slide={"max_age": 10}))
+    w.bulk_insert(bulk([("a", 95), ("a", 100)], 0))
+    assert w.evict_range(100, 100, reset_mark=True) == 1
+    assert [w.insert(time, {"value": 1}, "a").late for time in (85, 86)] == [1, 0]
+
+
 # ---------------------------------------------------------------- the mark, and keys without entries
 
 

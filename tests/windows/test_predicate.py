@@ -3,7 +3,7 @@
 import pytest
 
 from sash_engine.monoids import Collect, Correlation, Count, Max, Mean, Sum
-from sash_engine.windows.spec.predicate import Predicate
+from sash_engine.windows.spec.predicate import MAX_SUMS, Predicate
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.refused import refusal, refused
@@ -72,6 +72,13 @@ MACROS = "no macros (all, exists, exists_one, filter, map) and no matches"
 )
 def test_what_may_take_forever_is_refused_before_it_runs(source):
     assert refusal(Predicate, source, AGGREGATES) == ("slide.when", MACROS)
+
+
+@pytest.mark.parametrize("long", [Collect(), Max("string")], ids=["list", "text"])
+def test_many_additions_are_refused_where_an_answer_may_be_long(long):
+    source = "total.sum" + " + 1.0" * (MAX_SUMS + 1) + " > 0.0"
+    assert refusal(Predicate, source, {"sum": Sum(), "long": long}) == ("slide.when", f"{MAX_SUMS} additions")
+    assert Predicate(source, {"sum": Sum()})
 
 
 def test_an_aggregate_may_be_called_as_a_macro():

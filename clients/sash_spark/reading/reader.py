@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sash_client import InvalidArgument, Window, WindowInfo
+from sash_client import InvalidArgument, Window
 from sash_spark.names import meant
 from sash_spark.reading.answer_columns import instants
 from sash_spark.reading.planning import KEYS_PER_CALL, Narrowed, Share, TaskPlan, in_chunks
@@ -44,6 +44,10 @@ class Reader(DataSourceReader):
     Args:
         question: what to read.
         wanted: the columns that Spark wants: all of `Question.schema`, or some.
+
+    Attributes:
+        info: the window, as it was when the reader was made.
+        shape: what a read needs to know of it.
     """
 
     def __init__(self, question: Question, wanted: StructType) -> None:
@@ -51,10 +55,10 @@ class Reader(DataSourceReader):
             raise InvalidArgument("delay is an option of streams: spark.readStream", field="delay")
         self._question = question
         with question.client() as client:
-            self._info = client.window(question.window).describe()
-        self._shape = Shape.of(question, self._info)
+            self.info = client.window(question.window).describe()
+        self.shape = Shape.of(question, self.info)
         self._narrowed = Narrowed()
-        known = self._shape.schema
+        known = self.shape.schema
         self._own = {name: _own(name, known.names) for name in wanted.fieldNames()}
         self._wanted = pa.schema([known.field(own).with_name(name) for name, own in self._own.items()])
         for one, other in zip(from_arrow_schema(self._wanted), wanted, strict=True):
@@ -65,21 +69,11 @@ class Reader(DataSourceReader):
                     field=one.name,
                 )
 
-    @property
-    def info(self) -> WindowInfo:
-        """The window, as it was when the reader was made."""
-        return self._info
-
-    @property
-    def shape(self) -> Shape:
-        """What the reader knows of the window."""
-        return self._shape
-
     def partitions(self) -> Sequence[Share]:
         """Plan what each task reads."""
         with self._question.client() as client:
             window = client.window(self._question.window)
-            plan = TaskPlan(self._question, self._shape, self._info, self._narrowed, window)
+            plan = TaskPlan(self._question, self.shape, self.info, self._narrowed, window)
             shares = getattr(plan, self._question.what)()
         # Without any partition, Spark makes one of its own, without a share.
         return shares or [Share(keys=())]
@@ -91,7 +85,7 @@ class Reader(DataSourceReader):
             return
         with self._question.client() as client:
             window = client.window(self._question.window)
-            for columns in _READS[self._question.what](self._question, self._shape, window, partition):
+            for columns in _READS[self._question.what](self._question, self.shape, window, partition):
                 yield pa.RecordBatch.from_arrays([columns[own] for own in self._own.values()], schema=self._wanted)
 
 
@@ -101,7 +95,7 @@ class PushedReader(Reader):
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Narrow what is read; leave all filters to Spark."""
         for condition in filters:
-            self._narrowed.apply(self._shape, condition, self._own)
+            self._narrowed.apply(self.shape, condition, self._own)
         return filters
 
 

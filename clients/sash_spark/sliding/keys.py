@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, DecimalType, IntegralType, StringType, StructType
 
 from sash_spark.names import meant, named
-from sash_spark.sliding.plan import OWN_COLUMNS, refused
+from sash_spark.sliding.plan import OWN_COLUMNS, is_plain, refused
 
 
 def exact(schema: StructType, name: Any) -> Any:
@@ -68,8 +68,9 @@ class KeyColumns:
             if name in taken or name in OWN_COLUMNS:
                 raise refused(f"{name!r} is a column of the result already", name)
             kind = known[name].dataType
-            plain = getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"
-            if not plain or not isinstance(kind, StringType | IntegralType | BooleanType | DecimalType | DateType):
+            if not is_plain(kind) or not isinstance(
+                kind, StringType | IntegralType | BooleanType | DecimalType | DateType
+            ):
                 raise refused(f"column {name!r} is a {kind.simpleString()}: cast the key to a string", name)
         longer = "_" * (1 + max(map(len, known)))  # than the name of every column
         return cls(longer + "key", StructType([known[name] for name in names]))

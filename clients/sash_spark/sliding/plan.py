@@ -43,14 +43,13 @@ from sash_engine.errors import InvalidArgument
 from sash_engine.forest import Layout
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import NUMPY_TYPES, Array, FieldType
-from sash_spark.reading.answer_columns import arrow_type
+from sash_spark.reading.answer_columns import FIELD_TYPES, arrow_type
 
 NEVER, EVER = -(2**62), 2**62
 """Before and after all times: half of int64, so that a width more or less does not overflow."""
 
 OWN_COLUMNS = ("width", "start", "end", "entries")
 """Columns of a result besides the key and the aggregates."""
-_ARROW_TYPES = {"float64": pa.float64(), "int64": pa.int64(), "string": pa.string(), "bool": pa.bool_()}
 _SAMPLES: dict[str, Array] = {
     "float64": np.array([1.0, 2.0]),
     "int64": np.array([1, 2]),
@@ -107,7 +106,7 @@ class Plan:
             if not isinstance(document, Mapping):
                 raise refused(f"aggregates.{name}: write {{'function': …}}", f"aggregates.{name}")
             wanted += [str(document[option]) for option in ("field", "returns") if document.get(option) is not None]
-        if key is not None and not _is_plain(columns.get(key, LongType())):
+        if key is not None and not is_plain(columns.get(key, LongType())):
             raise refused(f"column {key!r} is a {columns[key].simpleString()}: cast the key to a string", key)
         for column in wanted:
             if column not in columns:
@@ -186,7 +185,7 @@ class Plan:
     @cached_property
     def entries_schema(self) -> Any:
         """Entries as Arrow columns: int64 times, then the fields."""
-        return pa.schema([("time", pa.int64()), *((c, _ARROW_TYPES[kind]) for c, kind in self.columns.items())])
+        return pa.schema([("time", pa.int64()), *((c, FIELD_TYPES[kind]) for c, kind in self.columns.items())])
 
     @cached_property
     def answers_schema(self) -> Any:
@@ -315,7 +314,7 @@ def _ignoring(monoid: Monoid, reads: tuple[str, ...], prefix: str) -> tuple[Mono
     return (IgnoresNulls(monoid, len(marks)), reads + marks) if marks else (monoid, reads)
 
 
-def _is_plain(kind: DataType) -> bool:
+def is_plain(kind: DataType) -> bool:
     """Whether values of a type are equal where their bytes are: not those of collations, nor of nested types."""
     if isinstance(kind, StringType):
         return getattr(kind, "collation", "UTF8_BINARY") == "UTF8_BINARY"

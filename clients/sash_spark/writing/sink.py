@@ -36,7 +36,7 @@ from sash_client import FailedPrecondition, InvalidArgument, WriteResult
 from sash_spark.login import Login
 from sash_spark.writing.bad_rows import bad_rows_of
 from sash_spark.writing.paths import column_of, flat
-from sash_spark.writing.preaggregate import check_preaggregation, prepared
+from sash_spark.writing.preaggregate import prepared
 from sash_spark.writing.route import QUERY_ID, Outcome, Route, batch_name, check_nulls, named_fields, sort_columns
 
 _OUTCOME = "outcome binary"
@@ -210,64 +210,27 @@ class SashSink:
                 a batch of this number and name, and it is not sure that it wrote these rows.
         """
         started_s = clock.perf_counter()
-        if self._fitted is None:
-            self._fit(batch)
+        route = self._fitted = self._fitted or self.route.fitted(batch.schema)
         query_id, run_id = self._running(batch)
         query = batch_name(query_id, self.query)
-        known = self.route.target, self.route.window, query
+        known = route.target, route.window, query
         if run_id is not None and _done.get(known) == (run_id, batch_id):
             # The service would take it for a retry and ignore its rows.
             raise InvalidArgument(
-                f"batch {batch_id} has come to window {self.route.window!r} in this run before: "
+                f"batch {batch_id} has come to window {route.window!r} in this run before: "
                 "where a streaming query has two sinks for one window, each needs a name, query=…",
                 field="query",
             )
         # An earlier run can have committed only the first micro-batch of this run: check before computing it.
-        if _done.get(known) != (run_id, batch_id - 1) and self._fitted_route.is_committed(query, batch_id):
+        if _done.get(known) != (run_id, batch_id - 1) and route.is_committed(query, batch_id):
             if run_id is not None:
-                self._check_replay(query, batch_id, query_id is None)
+                _check_replay(route, query, batch_id, query_id is None)
             outcomes, result = list[Outcome](), WriteResult(already_applied=True)
         else:
-            outcomes, result = self._written(batch, query, batch_id, run_id is not None)
+            outcomes, result = self._written(route, batch, query, batch_id, run_id is not None)
         if run_id is not None:
             _done[known] = run_id, batch_id
         self._report(batch_id, outcomes, result, clock.perf_counter() - started_s)
-
-    def _fit(self, batch: DataFrame) -> None:
-        fitted = self.route.fitted(batch.schema)
-        if fitted.panes:
-            check_preaggregation(fitted.spec)
-        self._fitted = fitted
-
-    def _rows(self, batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
-        """Return the rows that tasks stage. Spark takes names with dots for paths, so columns have other names here."""
-        own = {name: f"c{i}" for i, name in enumerate(route.paths)}
-        rows = batch.select(*(column_of(path).alias(own[name]) for name, path in route.paths.items()))
-        keys = [own[name] for name in ([route.key] if route.key else (route.parts or {}).values())]
-        for key in keys:
-            if not isinstance(rows.schema[key].dataType, StringType | IntegralType):
-                rows = rows.withColumn(key, F.col(key).cast("string"))
-        if route.panes:
-            fields = {field: own[name] for field, name in (route.fields or {}).items()}
-            rows = prepared(rows, route.spec, own[route.time], keys, fields)
-        return rows, replace(route, paths={name: (column,) for name, column in own.items()})
-
-    def _check_replay(self, query: str, batch_id: int, checkpoint_unknown: bool) -> None:
-        """Check that a committed micro-batch is the one that this checkpoint has committed; raises as `__call__`."""
-        if batch_id == 0 and checkpoint_unknown:
-            raise FailedPrecondition(
-                f"batch 0 of query {query!r} was not written to window {self.route.window!r}: the window has a batch 0 "
-                "of this name, and Spark Connect does not tell whether it came from this checkpoint. With a new "
-                "checkpoint: pass checkpoint=…, or choose another name, query=…. If a run with this checkpoint ended "
-                "in its first batch: the window has these rows, so do not call the sink for batch 0",
-                field="checkpoint",
-            )
-        self._fitted_route.check_last(query, batch_id)
-
-    @property
-    def _fitted_route(self) -> Route:
-        assert self._fitted is not None
-        return self._fitted
 
     def _running(self, batch: DataFrame) -> tuple[str | None, str | None]:
         """Return the ids of the current streaming query and of its run; None if they are unknown."""
@@ -297,14 +260,14 @@ class SashSink:
         return self._checkpoint_id
 
     def _written(
-        self, batch: DataFrame, query: str, batch_id: int, streaming: bool
+        self, fitted: Route, batch: DataFrame, query: str, batch_id: int, streaming: bool
     ) -> tuple[list[Outcome], WriteResult]:
-        rows, route = self._rows(batch, self._fitted_route)
+        rows, route = _rows(batch, fitted)
         # Spark takes one result of each task, however often it ran; collect() returns them in the order of partitions.
         found = rows.mapInArrow(_Stage(route, query, batch_id), _OUTCOME).collect()
         outcomes: list[Outcome] = [pickle.loads(row["outcome"]) for row in found]
         if self.on_bad_rows is not None and any(each.bad for each in outcomes):
-            self.on_bad_rows(batch.mapInArrow(_BadRows(self._fitted_route), batch.schema), batch_id)
+            self.on_bad_rows(batch.mapInArrow(_BadRows(fitted), batch.schema), batch_id)
         return outcomes, route.commit(query, batch_id, outcomes, streaming)
 
     def _report(self, batch_id: int, outcomes: Sequence[Outcome], result: WriteResult, seconds: float) -> None:
@@ -313,6 +276,33 @@ class SashSink:
         self.total = self.total.plus(report)
         if self.on_batch is not None:
             self.on_batch(report)
+
+
+def _rows(batch: DataFrame, route: Route) -> tuple[DataFrame, Route]:
+    """Return the rows that tasks stage. Spark takes names with dots for paths, so columns have other names here."""
+    own = {name: f"c{i}" for i, name in enumerate(route.paths)}
+    rows = batch.select(*(column_of(path).alias(own[name]) for name, path in route.paths.items()))
+    keys = [own[name] for name in ([route.key] if route.key else (route.parts or {}).values())]
+    for key in keys:
+        if not isinstance(rows.schema[key].dataType, StringType | IntegralType):
+            rows = rows.withColumn(key, F.col(key).cast("string"))
+    if route.panes:
+        fields = {field: own[name] for field, name in (route.fields or {}).items()}
+        rows = prepared(rows, route.spec, own[route.time], keys, fields)
+    return rows, replace(route, paths={name: (column,) for name, column in own.items()})
+
+
+def _check_replay(route: Route, query: str, batch_id: int, checkpoint_unknown: bool) -> None:
+    """Check that a committed micro-batch is the one that this checkpoint has committed; raises as the sink does."""
+    if batch_id == 0 and checkpoint_unknown:
+        raise FailedPrecondition(
+            f"batch 0 of query {query!r} was not written to window {route.window!r}: the window has a batch 0 "
+            "of this name, and Spark Connect does not tell whether it came from this checkpoint. With a new "
+            "checkpoint: pass checkpoint=…, or choose another name, query=…. If a run with this checkpoint ended "
+            "in its first batch: the window has these rows, so do not call the sink for batch 0",
+            field="checkpoint",
+        )
+    route.check_last(query, batch_id)
 
 
 @dataclass(frozen=True)

@@ -322,7 +322,6 @@ class TierStorage:
         self.session.cache.trim()
 
     def tidy(self) -> None:
-        self._memory.tidy()
         self.checkpoints.shorten_journal()
         self.session.pins.end_idle()
         self.capacity.check()
