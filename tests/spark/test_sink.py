@@ -135,7 +135,9 @@ def test_bad_rows_are_left_out_and_counted(spark, client, target):
 
 
 @pytest.mark.parametrize(
-    ("row", "column"), [*zip(BAD[1:-1], ["odd t"] * 3 + ["k"] * 3 + ["v", "s"], strict=True)], ids=str
+    ("row", "column"),
+    [*zip(BAD[1:-1], ["odd t"] * 3 + ["k"] * 3 + ["v", "s"], strict=True), ((None, "", None, None), "odd t")],
+    ids=str,
 )
 def test_a_bad_row_is_named_by_the_columns_of_the_frame(client, target, row, column):
     """As a task of Spark stages its rows."""
