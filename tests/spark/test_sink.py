@@ -144,8 +144,8 @@ def test_a_bad_row_is_named_by_the_columns_of_the_frame(client, target, row, col
     client.create_window(KEYED)
     schema = StructType().add("odd t", "long").add("k", "string").add("v", "long").add("s", "string")
     route = sash_sink(target, window="w", time="odd t", key="k", query="q").route.fitted(schema)
-    rows = [dict(zip(schema.names, each, strict=True)) for each in (BAD[0], row)]
-    named = f"1 of 2 rows cannot go into the window: column '{column}' is"
+    rows = [dict(zip(schema.names, each, strict=True)) for each in (BAD[0], BAD[0], row)]
+    named = f"1 of 3 rows cannot go into the window: column '{column}' is"
     with pytest.raises(sash_client.InvalidArgument, match=named) as caught:
         route.stage(iter([pa.RecordBatch.from_pylist(rows, to_arrow_schema(schema))]), "q", 0)
     assert caught.value.field == column
