@@ -18,8 +18,12 @@ def named(places, **columns):
     return Batch(places, {"id": places, **columns})
 
 
-async def started(**options):
-    server, storage = await running(spec(keyed=False, fields=FIELDS, aggregates=ALL, identity="id"), **options)
+COLD = {"cache_bytes": 0, "checkpoint_bytes": 300, "store_entries": 1}
+"""Options of a server that keeps no block in memory, and takes an image after each few writes."""
+
+
+async def started(aggregates=ALL, **options):
+    server, storage = await running(spec(keyed=False, fields=FIELDS, aggregates=aggregates, identity="id"), **options)
     await storage.write("w", BulkInsert(ENTRIES))
     return server, storage
 
@@ -29,14 +33,7 @@ def held(storage):
 
 
 async def test_changes_survive_restarts_on_each_tier(place):
-    server, storage = await running(
-        spec(keyed=False, fields=FIELDS, aggregates=ALL, identity="id"),
-        place=place,
-        cache_bytes=0,
-        checkpoint_bytes=300,
-        store_entries=1,
-    )
-    await storage.write("w", BulkInsert(ENTRIES))
+    server, storage = await started(place=place, **COLD)
     await server.spilled()
     await storage.write("w", EvictRange(10, 19))
     await storage.write("w", Retract(named([3, 25, 39, 12])))
@@ -54,14 +51,7 @@ def unknown(ids, **columns):
 
 
 async def test_entries_are_found_without_times_in_cold_blocks_and_stay_changed_on_each_tier(place):
-    server, storage = await running(
-        spec(keyed=False, fields=FIELDS, aggregates=ALL, identity="id"),
-        place=place,
-        cache_bytes=0,
-        checkpoint_bytes=300,
-        store_entries=1,
-    )
-    await storage.write("w", BulkInsert(ENTRIES))
+    server, storage = await started(place=place, **COLD)
     await storage.write("w", BulkInsert(Batch(np.arange(40, 44), {"id": np.arange(4), "value": np.arange(40, 44)})))
     await server.spilled()
     cached = storage.cache_bytes
@@ -122,14 +112,7 @@ async def test_a_long_change_loads_its_blocks_in_slices(step, monkeypatch):
 async def test_blocks_that_wait_to_be_folded_are_stored_as_they_are(place):
     """Nobody asks between the changes and the image: it has the folds of the rows that are left."""
     numbers = {"sum": {"function": "sum", "field": "value"}, "max": {"function": "max", "field": "value"}}
-    server, storage = await running(
-        spec(keyed=False, fields=FIELDS, aggregates=numbers, identity="id"),
-        place=place,
-        cache_bytes=0,
-        checkpoint_bytes=300,
-        store_entries=1,
-    )
-    await storage.write("w", BulkInsert(ENTRIES))
+    server, storage = await started(numbers, place=place, **COLD)
     await server.spilled()
     await storage.write("w", Retract(named([5, 14, 22])))
     await storage.write("w", Update(named([6, 17], value=np.array([100, 7]))))

@@ -31,7 +31,7 @@ Apply = Callable[[HostedWindow, Derive], Awaitable[tuple[WriteResult, int]]]
 
 def check_writable(window: Window | View | None) -> None:
     """Refuse a direct write to a window that is derived."""
-    if window is None:
+    if window is None:  # whoever admits the write says so
         return
     spec = window.spec
     if spec.of is not None:

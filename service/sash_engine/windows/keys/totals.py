@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sash_engine.forest import Layout
-from sash_engine.forest.series import at_once
+from sash_engine.forest.series import at_once, rows_of
 from sash_engine.monoids import Count, Monoid, Partial, Partials
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane, exported
@@ -166,11 +166,6 @@ class KeyTotals:
         narrow.monoids = tuple([each if isinstance(each, Pane) else Pane(each) for each in narrow.monoids])
         narrow.reads = tuple(reads)
         return narrow
-
-
-def rows_of(partials: Partials, rows: Array) -> Partials:
-    """Some of many partials."""
-    return tuple([part[rows] for part in partials])
 
 
 def partials_of(layout: Layout, entries: int, totals: Sequence[Partial]) -> dict[str, Partials]:

@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from sash_engine.errors import InvalidArgument, refuse
 from sash_engine.forest import Layout
-from sash_engine.forest.series import at_once
+from sash_engine.forest.series import at_once, rows_of
 from sash_engine.monoids import Monoid
 from sash_engine.monoids.base import Array, object_array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer
 from sash_engine.windows.keys.pages import Numbers
-from sash_engine.windows.keys.totals import Totals, rows_of
+from sash_engine.windows.keys.totals import Totals
 from sash_engine.windows.questions import Grouped, Having, Top
 from sash_engine.windows.reading.costs import MAX_ANSWERS
 from sash_wire.meant import instead

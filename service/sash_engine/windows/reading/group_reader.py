@@ -19,7 +19,7 @@ import numpy as np
 
 from sash_engine.errors import InvalidArgument, Unsupported
 from sash_engine.forest import Layout
-from sash_engine.forest.series import answers_of
+from sash_engine.forest.series import answers_of, rows_of
 from sash_engine.monoids.base import Array
 from sash_engine.monoids.pane import Pane
 from sash_engine.steps import Steps, spans_of
@@ -27,7 +27,7 @@ from sash_engine.windows.answers import Answer, Page, Series, parts_of
 from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.readable import Now, ReadableKeys
-from sash_engine.windows.keys.totals import partials_of, partials_of_buckets, rows_of
+from sash_engine.windows.keys.totals import partials_of, partials_of_buckets
 from sash_engine.windows.questions import (
     AllKeys,
     Grouped,

@@ -21,14 +21,14 @@ import numpy as np
 
 from sash_engine.forest import Layout
 from sash_engine.forest.segments import lengths_of_segments, starts_of_runs
-from sash_engine.forest.series import answers_of, fold_runs, reduce_steps, sorted_unique
+from sash_engine.forest.series import answers_of, fold_runs, reduce_steps, rows_of, sorted_unique
 from sash_engine.monoids import Partials
 from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.ragged import ragged, spans_of_lengths
 from sash_engine.windows.keys.readable import ReadableKeys
-from sash_engine.windows.keys.totals import Totals, rows_of
+from sash_engine.windows.keys.totals import Totals
 
 KEYS = 1_024
 """Small keys that one step looks at, at most: with a sum, 0.5 ms at ten entries each, 2 ms at 64."""
