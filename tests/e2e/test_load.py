@@ -21,7 +21,6 @@ import pyarrow.parquet
 import pytest
 
 import sash_cli.output
-from sash.main import run
 from sash_cli import load_files
 from sash_cli.wrong_rows import BadRows
 from sash_wire.file_formats import Unquoted
@@ -49,17 +48,11 @@ def window(client):
 
 
 @pytest.fixture
-def load(capsys, monkeypatch, service):
-    """Runs `sash data load` in this process; returns its output, or its errors where it is to fail."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
-    monkeypatch.setenv("SASH_TARGET", service.grpc_target)
+def load(sash, service):
+    """Runs `sash data load`; returns its output, or its errors where it is to fail."""
 
     def run_it(*arguments, expect=0):
-        monkeypatch.setattr(sys, "argv", ["sash", "load", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            run()
-        done = capsys.readouterr()
-        assert (ended.value.code or 0) == expect, done.out + done.err
+        done = sash("load", *arguments, service=service, expect=expect)
         return done.err if expect else done.out
 
     return run_it
@@ -712,7 +705,6 @@ def test_a_load_that_fails_ends_by_itself(service, client, tmp_path):
     path.write_text(lines_of("csv", "5,abc,1,w,true", 3) * 200)
     script = f"""
 import os, sys
-from sash.main import run
 for i in range({ENDS}):
     if not os.fork():
         sys.argv = ["sash", "data", "load", "typed", {str(path)!r}, "-t", {service.grpc_target!r}]
