@@ -311,13 +311,13 @@ def test_killed_in_the_middle_and_run_again(service, client, load, tmp_path):
     window = client.create_window(
         {"name": "long", "time_unit": "us", "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
     )
-    n = 40 * load_files.CHUNK_ROWS + 17
+    n = 12 * load_files.CHUNK_ROWS + 17
     values = np.arange(n, dtype=np.int64)
     path = tmp_path / "long.parquet"
     pa.parquet.write_table(pa.table({"time": values, "value": values.astype(np.float64)}), path)
     command = [sys.executable, "-m", "sash.main", "load", "long", str(path), "-t", service.grpc_target]
     killed_at = []
-    for goal in (1, 25):
+    for goal in (1, 6):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda goal=goal: window.describe().entries >= goal * load_files.CHUNK_ROWS)
         process.send_signal(signal.SIGKILL)
@@ -695,7 +695,7 @@ def test_a_file_for_wrong_rows_that_cannot_be_written(load, window, tmp_path):
     assert window.describe().entries == 0
 
 
-ENDS = 30 if THOROUGH else 5
+ENDS = 30 if THOROUGH else 3
 
 
 def test_a_load_that_fails_ends_by_itself(service, client, tmp_path):
@@ -705,6 +705,8 @@ def test_a_load_that_fails_ends_by_itself(service, client, tmp_path):
     path.write_text(lines_of("csv", "5,abc,1,w,true", 3) * 200)
     script = f"""
 import os, sys
+import grpc, sash_cli.load_files, sash_client.client
+from sash.main import run
 for i in range({ENDS}):
     if not os.fork():
         sys.argv = ["sash", "data", "load", "typed", {str(path)!r}, "-t", {service.grpc_target!r}]
@@ -714,4 +716,5 @@ for i in range({ENDS}):
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT_S)
     assert done.stdout.split() == ["1"] * ENDS, done.stderr
+    assert done.stderr.count("row 4: column 'x': 'abc' is no float64") == ENDS, done.stderr
     assert "terminate" not in done.stderr
