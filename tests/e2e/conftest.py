@@ -19,14 +19,14 @@ def ran(capsys, monkeypatch):
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
     monkeypatch.setattr(typer.main, "get_command", built)
 
-    def ran(*arguments, service=None, text=None):
+    def ran(*arguments, service=None, text=None, by=run):
         monkeypatch.setattr(sys, "argv", ["sash", *map(str, arguments)])
         if service is not None:
             monkeypatch.setenv("SASH_TARGET", service.grpc_target)
         if text is not None:
             monkeypatch.setattr(sys, "stdin", io.StringIO(text))
         with pytest.raises(SystemExit) as ended:
-            run()
+            by()
         return ended.value.code or 0, capsys.readouterr()
 
     return ran

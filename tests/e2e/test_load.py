@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -24,6 +23,7 @@ import sash_cli.output
 from sash_cli import load_files
 from sash_cli.wrong_rows import BadRows
 from sash_wire.file_formats import Unquoted
+from tests.support.forked import Forked
 from tests.support.profile import THOROUGH
 from tests.support.servers import WAIT_S
 from tests.support.waiting import wait_until
@@ -315,12 +315,12 @@ def test_killed_in_the_middle_and_run_again(service, client, load, tmp_path):
     values = np.arange(n, dtype=np.int64)
     path = tmp_path / "long.parquet"
     pa.parquet.write_table(pa.table({"time": values, "value": values.astype(np.float64)}), path)
-    command = [sys.executable, "-m", "sash.main", "load", "long", str(path), "-t", service.grpc_target]
+    words = ["load", "long", path, "-t", service.grpc_target]
     killed_at = []
     for goal in (1, 6):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = Forked(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
         wait_until(lambda goal=goal: window.describe().entries >= goal * load_files.CHUNK_ROWS)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
         killed_at.append(window.describe().entries)
     assert 0 < killed_at[0] < n
