@@ -1,6 +1,7 @@
 """The client against a real service: arrays go in, answers come out, and they are the fold."""
 
 import math
+import socket
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -118,9 +119,9 @@ def test_a_local_service_lives_as_long_as_its_block():
 
 def test_a_local_service_that_cannot_start_says_why():
     with (
-        local_service(wait_s=600) as service,
+        socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(RuntimeError, match="cannot listen"),
-        local_service(grpc_port=int(service.target.rpartition(":")[2]), wait_s=600),
+        local_service(grpc_port=taken.getsockname()[1], wait_s=600),
     ):
         pass
 

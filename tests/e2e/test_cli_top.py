@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
@@ -15,6 +14,7 @@ from sash_cli import scrape as cli_scrape
 from sash_cli.scrape import metrics_url
 from sash_cli.top import activity, samples
 from sash_client import Client
+from tests.support.forked import Forked
 from tests.support.servers import WAIT_S, running_service
 from tests.support.tokens import write_tokens
 
@@ -108,9 +108,8 @@ def test_once(sash, service):
 
 
 def test_it_looks_again_until_it_is_interrupted(service):
-    command = [sys.executable, "-m", "sash.main", "top", "--every", "0.05", "--json"]
-    environment = {**os.environ, "SASH_METRICS": f"{service.rest_url}/metrics"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as looking:
+    env = os.environ | {"SASH_METRICS": f"{service.rest_url}/metrics"}
+    with Forked(["top", "--every", "0.05", "--json"], stdout=subprocess.PIPE, env=env) as looking:
         for _ in range(3):
             assert json.loads(looking.stdout.readline())["ready"] is True
         looking.send_signal(signal.SIGINT)
