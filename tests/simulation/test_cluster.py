@@ -37,12 +37,11 @@ FOUND = {
     3001149: "commits were late behind another owner's",
     5013707: "an admission that writes nothing is a question, too, which a Redis that went back does not stop",
     5014158: "a process exported a shard that had not its windows yet: there was no such window",
-    6000296: "a command that gave a shard away arrived when the process had it again; the next owner answered beside it",
+    6000296: "a command that gave a shard away arrived when the process had it again; two answered then",
     6100058: "Redis' clock went back by what a process stood still: another one's heartbeats seemed to have ended",
     6203182: "a process was asked to import a window as it began to end, and the simulation took that for a fault",
     6400103: "a deletion that went on said that nothing was changed, as its process had been away from Redis",
-    6415673: "a window came back without the keys of one shard, as Redis went back while it was deleted; the simulation "
-    "took that for a fault",
+    6415673: "a window came back without the keys of a shard, as Redis went back; that is no fault",
 }
 """Seeds that have found something, with the mend that each was for, and find it still; see `planted` for mends of the
 service. They are as they were then: slots moved not, nor had windows what was known when."""
