@@ -413,7 +413,6 @@ def test_who_stops_it_is_told_the_sum_also_where_a_shell_has_it_ignore_interrupt
         assert command.main() == 0
         assert signal.getsignal(number) is signal.SIG_DFL  # the second one ends it at once
     finally:
-        gc.unfreeze()
         for each, handler in before.items():
             signal.signal(each, handler)
     assert "\n2 runs in " in capsys.readouterr().out
