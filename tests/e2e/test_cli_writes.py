@@ -1,4 +1,4 @@
-"""`sash data insert`, `admit`, `retract`, `update` and `punctuate`; and `sash window describe`."""
+"""`sash data insert`, `admit`, `retract`, `update`, `punctuate` and `ingest`; and `sash window describe`."""
 
 import json
 import re
@@ -103,6 +103,28 @@ def test_an_insert_says_how_many_entries_left(sash, service, client):
     assert said[0] == "the entry is inserted\n"
     assert said[1] == "the entry is inserted; 3 entries left the window\n"
     assert said[2] == "the entry is dropped: it is older than what has left the window\n"
+
+
+KAFKA = {"format": "kafka", "servers": "h:1", "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "said"),
+    [
+        ("-", {}, None),
+        ("kafka", {"source": KAFKA}, None),
+        ("file", {}, "file: write kafka, or - for lines of standard input"),
+        ("kafka", {}, "p.yaml: source.format: the document is not for kafka"),
+        ("-", {"source": KAFKA}, "p.yaml: source.format: the document is not for -"),
+        ("-", {"windows": []}, "p.yaml: windows"),
+    ],
+    ids=str,
+)
+def test_the_document_of_an_ingest_is_checked(sash, tmp_path, source, more, said):
+    document = {"name": "p", "time": "at", "windows": [{"spec": ORDERS}]} | more
+    (path := tmp_path / "p.yaml").write_text(json.dumps(document))
+    told = sash("ingest", source, path, "--check", expect=int(said is not None)).err
+    assert told == "" if said is None else said in told
 
 
 LLM = {
