@@ -10,6 +10,7 @@ from mcp import StdioServerParameters
 
 from sash_cli import tools
 from sash_client import Client
+from tests.support.clients import client_of
 from tests.support.servers import running_service
 from tests.support.tokens import write_tokens
 
@@ -27,7 +28,7 @@ SPEC = {
 
 @pytest.fixture
 def client(service):
-    with Client(service.grpc_target) as client:
+    with client_of(service.grpc_target) as client:
         yield client
 
 
@@ -42,8 +43,7 @@ def delays(client):
             {"delay": [float(airport[1:]) * (2 if minute == 9 else 1) for airport, _ in keys]},
             keys={"airport": [airport for airport, _ in keys], "carrier": [carrier for _, carrier in keys]},
         )
-    yield window
-    client.delete_window("delays")
+    return window
 
 
 @pytest.fixture
@@ -149,7 +149,6 @@ async def test_long_values_are_shortened(client, ask):
     assert row[:4] == [None, "0", "29", 30]  # ticks stay ticks
     assert row[4] == [*map(float, range(20)), "… 10 more"]
     assert row[5:] == ["t" * 200 + "… (500 characters)", "NaN"]
-    client.delete_window("texts")
 
 
 async def test_errors_say_what_is_wrong(delays, ask):
@@ -184,7 +183,6 @@ async def test_a_model_writes_only_where_it_may(client, ask):
     assert "delay" in await ask("insert", write=True, **given, times=["1", "2"], columns={"delay": [1.0]})
     assert "at most 1000" in await ask("insert", write=True, window="made", times=["1"] * 1001, columns={})
     assert client.window("made").describe().entries == 2
-    client.delete_window("made")
 
 
 async def test_over_standard_input_with_the_callers_token(tmp_path):

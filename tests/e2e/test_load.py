@@ -426,7 +426,6 @@ def test_history_is_loaded_beside_the_live_slide(client, load, tmp_path):
     window.insert(60_000, fields=live, key="JFK")
     assert "998 loaded before" in load("kept", years, *COLUMNS, "--history"), "nor when the slide has moved"
     assert window.describe().entries == 998 + 3
-    client.delete_window("kept")
 
 
 def test_rows_of_the_slide_are_no_history(client, load, tmp_path):
@@ -440,7 +439,6 @@ def test_rows_of_the_slide_are_no_history(client, load, tmp_path):
     assert "2 left out, 1 only in the history" in out, "LGA has no slide yet"
     assert "has changed" in load("kept", file, *COLUMNS, "--history", "--before", "49900", expect=1)
     assert "3 inserted" in load("kept", written(tmp_path / "more.parquet", 50_002, 49_901, 49_902), *COLUMNS)
-    client.delete_window("kept")
 
 
 def test_windows_that_take_no_history(client, window, load, tmp_path):
