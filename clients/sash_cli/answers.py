@@ -225,15 +225,17 @@ def _joined(items: Sequence[Any], form: Callable[[Any], str]) -> str:
 # ---------------------------------------------------------------- sparklines
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_POINTS = 60
+"""So many are drawn at most."""
 
 
-def sparkline(values: Sequence[Any], width: int = 60) -> str:
+def sparkline(values: Sequence[Any]) -> str:
     """Draw values from the lowest to the highest block; return "" if none of them is a finite number.
 
-    A value that is no finite number leaves a space. More values than `width` are drawn by the means of groups of equal
-    size. Where all are equal, the blocks are half high.
+    A value that is no finite number leaves a space. More than `_POINTS` values are drawn by the means of groups of
+    equal size. Where all are equal, the blocks are half high.
     """
-    size = -(-len(values) // width) or 1
+    size = -(-len(values) // _POINTS) or 1
     points = [_mean(values[i : i + size]) for i in range(0, len(values), size)]
     numbers = [point for point in points if point is not None]
     if not numbers:
