@@ -583,6 +583,7 @@ WRONG = [
     ("ndjson", '{"time": 5, "x"', "is no JSON"),
     ("ndjson", "[1, 2]", "is no object"),
     ("ndjson", "hello", "is no JSON"),
+    ("ndjson", '{"time": 5, "x": true, "n": 1, "s": "w", "b": true}', "column 'x': 'True' is no float64"),
 ]
 
 
