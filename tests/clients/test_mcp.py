@@ -118,6 +118,11 @@ async def test_answers_are_cut_and_say_so(client, delays, ask, monkeypatch):
     times = {"start": str(START), "end": str(START + 200 * MINUTE)}
     series = await ask("series", window="delays", step="1m", all_keys=True, **times)
     assert (len(series["rows"]), series["cut"]) == (100, "the first 100 of 200 rows; there are more")
+    (header, (row,)) = (await ask("list_windows")).values()
+    size = len(tools._json(header)) + len(tools._json(row)) + 1
+    for room, rows in ((0, [row]), (-1, [])):
+        monkeypatch.setattr(tools, "CHARACTERS", size + room)
+        assert (await ask("list_windows"))["rows"] == rows
     monkeypatch.setattr(tools, "CHARACTERS", 1000)
     short = await ask("query", window="delays", all_keys=True)
     assert 5 <= len(short["rows"]) < 20

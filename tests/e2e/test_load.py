@@ -100,15 +100,8 @@ NAMES = ["a.csv", "a.csv.gz", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "
 
 
 def counted(rows, **given):
-    counts = {
-        "inserted": 0,
-        "evicted": 0,
-        "late": 0,
-        "duplicates": 0,
-        "too far ahead": 0,
-        "rejected": 0,
-        "loaded before": 0,
-    }
+    names = ("inserted", "evicted", "late", "duplicates", "too far ahead", "rejected", "loaded before")
+    counts = dict.fromkeys(names, 0)
     counts |= {name.replace("_", " "): count for name, count in given.items()}
     return f"{rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "\n"
 
