@@ -117,15 +117,8 @@ def test_no_stream_has_a_retry_policy_of_grpc():
 # ---------------------------------------------------------------- restarts
 
 
-@pytest.fixture
-def unconnected():
-    with Client("127.0.0.1:1", timeout_s=5) as client:
-        yield client
-
-
-def test_restarts_end_with_the_time(unconnected):
-    clock = Clock()
-    restarts = Restarts(unconnected, clock)
+def test_restarts_end_with_the_time(unconnected, clock):
+    restarts = Restarts(unconnected)
     away = Unavailable("away", retry_after_s=3.0)
     assert restarts.pause_s(away) == 3.0
     clock.now_s = 2.0  # the next attempt would be made as the time ends
@@ -135,7 +128,7 @@ def test_restarts_end_with_the_time(unconnected):
 
 
 def test_restarts_come_after_longer_and_longer_pauses(unconnected):
-    restarts = Restarts(unconnected, Clock())
+    restarts = Restarts(unconnected)
     for most_s in (0.1, 0.2, 0.4):
         assert most_s / 2 <= restarts.pause_s(Unavailable("away")) <= most_s
     with pytest.raises(Unavailable):
@@ -143,7 +136,7 @@ def test_restarts_come_after_longer_and_longer_pauses(unconnected):
 
 
 def test_a_closed_client_does_not_restart(unconnected):
-    restarts = Restarts(unconnected, Clock())
+    restarts = Restarts(unconnected)
     unconnected.close()
     with pytest.raises(Unavailable):
         restarts.pause_s(Unavailable("the client is closed"))
@@ -151,7 +144,7 @@ def test_a_closed_client_does_not_restart(unconnected):
 
 def test_only_a_service_that_is_away_is_asked_again(unconnected):
     with pytest.raises(FailedPrecondition):
-        Restarts(unconnected, Clock()).pause_s(FailedPrecondition("never", retry_after_s=1.0))
+        Restarts(unconnected).pause_s(FailedPrecondition("never", retry_after_s=1.0))
 
 
 # ---------------------------------------------------------------- patience

@@ -249,7 +249,7 @@ def test_short_forms(value, shown):
     ],
 )
 def test_a_sparkline_draws_finite_numbers(values, drawn):
-    assert sparkline(values, 60) == drawn
+    assert sparkline(values) == drawn
 
 
 def test_a_series_has_sparklines_where_they_are_asked_for(sash, service, shapes, monkeypatch):
