@@ -123,6 +123,8 @@ async def test_answers_are_cut_and_say_so(client, delays, ask, monkeypatch):
     for room, rows in ((0, [row]), (-1, [])):
         monkeypatch.setattr(tools, "CHARACTERS", size + room)
         assert (await ask("list_windows"))["rows"] == rows
+    monkeypatch.setattr(tools, "CHARACTERS", len(whole := tools._json({"a": 1})))
+    assert tools._document({"a": 1}) == whole
     monkeypatch.setattr(tools, "CHARACTERS", 1000)
     short = await ask("query", window="delays", all_keys=True)
     assert 5 <= len(short["rows"]) < 20
