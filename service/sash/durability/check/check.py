@@ -178,8 +178,6 @@ class _Windows:
         self.owners: dict[bytes, tuple[str, Sequence[str] | None]] = {}
         self.problems: list[str] = []
         meta, start, end = self._roots()
-        if not self._session.named:
-            self._session.store = None  # nobody says which one it is
         self._meta = meta
         self.checked = [self._window(*each, each[0] < meta.bound, each[0] >= meta.owned) for each in meta.windows]
         self._broken: set[int] = set()
@@ -191,15 +189,17 @@ class _Windows:
 
     def _roots(self) -> tuple[Meta, Start, End]:
         """Read the values that all windows need; reconstruct those that are damaged."""
+        roots = None
         try:
             roots = self._session.roots()
+            if roots is None and self._scan.values:
+                self.problems.append("values 'meta', 'journal' and 'journal/last' are missing")
         except DataLoss as error:
             if error.message not in self._scan.damages.values():
                 self.problems.append(error.message)
-            return self._listed(), *self._journal()
+        if not self._session.named:
+            self._session.store = None  # nobody says which one it is
         if roots is None:
-            if self._scan.values:
-                self.problems.append("values 'meta', 'journal' and 'journal/last' are missing")
             return self._listed(), *self._journal()
         meta, start, end = roots
         newest = max(self._scan.groups, default=0)
