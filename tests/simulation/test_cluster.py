@@ -25,7 +25,7 @@ from tests.simulation.history import ANY, GONE, Contradiction, KeyedHistory
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.met import expected, never
 from tests.simulation.planted import CLUSTER, OWN, PLANTED, THEMES
-from tests.simulation.run import run, story
+from tests.simulation.run import replayed, run, story
 from tests.simulation.scenario import ClusterPart, Fault, cluster_of_seed, of_seed
 
 FOUND = {
@@ -113,14 +113,7 @@ def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state
         if seed in FOUND and seed < 6_400_000:  # the others, the simulation has found as it is now
             repeated = scenario.repeated if seed == 3001149 else 0.0
             scenario = as_found(seed, gathered=False, repeated=repeated)
-        first = run(scenario)
-        assert first.failure is None, story(first)
-        assert not first.unchecked
-        met += first.met
-        if seed in REPLAYED:
-            second = run(scenario)
-            assert first.events == second.events
-            assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
+        met += replayed(scenario, seed in REPLAYED)
     assert not never(met, MET)
 
 

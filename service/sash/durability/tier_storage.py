@@ -260,7 +260,7 @@ class TierStorage:
 
     def _unlisted(self, spec: WindowSpec) -> StoredWindow:
         stored = self._make(self.listing.take_number(), spec, spec.durability or "sync")
-        stored.start_after(self._path.last_record)
+        stored.manifest.start_after(self._path.last_record)
         return stored
 
     def _make(self, number: int, spec: WindowSpec, durability: Durability) -> StoredWindow:
