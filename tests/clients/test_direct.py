@@ -213,6 +213,7 @@ async def test_bulks_and_parts_of_a_batch_go_to_the_owners_of_their_keys(
     window = aio.window("w")
     done = await window.bulk_insert(times, {"v": times}, keys=keys)
     assert (done.inserted, done.already_applied) == (300, False)
+    assert len(aio._others) == 2, "both processes were called"
     staged = await window.stage(times, {"v": times}, keys=keys, query="q", batch=0)
     assert len(staged) == 2  # one for each process
     assert (await window.commit("q", 0, staged)).inserted == 300

@@ -22,7 +22,7 @@ from sash_client import (
 from sash_client.aio import AsyncClient, AsyncWindow
 from sash_client.calls.connection import OPTIONS
 from sash_client.calls.plans import READ_ATTEMPTS, Restarts
-from sash_client.calls.streams import Patience
+from sash_client.calls.streams import Patience, received
 from sash_client.windows import writes
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
@@ -30,6 +30,7 @@ from tests.support.either_client import CLIENTS, opened
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S
+from tests.support.waiting import wait_until
 
 SPEC = pb.WindowSpec(name="w", time_unit="us", fields={"value": "float64"})
 
@@ -175,6 +176,18 @@ def test_how_long_a_wait_may_be(wait):
         if done is not None:
             getattr(patience, done)()
         assert patience.is_over == is_over, (now_s, done)
+
+
+def test_nobody_watches_a_stream_that_has_ended():
+    class Call:
+        def __next__(self):
+            raise StopIteration
+
+        def cancel(self):
+            pass
+
+    assert list(received(Call(), Patience(3600.0))) == []
+    wait_until(lambda: not any(thread.name == "sash stream" for thread in threading.enumerate()))
 
 
 class Watched(Patience):

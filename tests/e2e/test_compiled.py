@@ -31,7 +31,7 @@ from sash_engine.forest import Forest, Layout
 random = np.random.default_rng(5)
 forest = Forest(Layout({"value": "float64"}, {f"a{i}": (one(), ["value"]) for i, one in enumerate(TEN)}, 64))
 seen, newest = hashlib.sha256(), 0
-for step in range(3000):
+for step in range(1500):
     m = int(random.integers(1, 200 if step % 7 == 0 else 4))
     late = 0 if step % 3 else 500
     times = newest + random.integers(-late, 40, m)

@@ -8,7 +8,7 @@ import pytest
 from sash import commands
 
 ONLY_SOME = {"pyarrow", "pandas", "polars", "jwt", "cryptography", "redis", "opentelemetry.sdk", "matplotlib", "rich"}
-ONLY_SOME |= {"sash.envoy.limits", "sash.shards.leased_host"}
+ONLY_SOME |= {"opentelemetry.exporter", "sash.envoy.limits", "sash.shards.leased_host"}
 COMMANDS = {"sash_cli.app", "sash.commands"}
 SERVICE = {"sash.service", "sash.plane", "sash_engine", "fastapi", "datasketches", "lmdb"}
 CALLS = {"grpc", "asyncio", "yaml"}
@@ -19,7 +19,7 @@ CLIENT = ALL_CALLS | {"numpy", "google.protobuf", "sash_client", "ssl", "urllib.
 @pytest.mark.parametrize(
     ("code", "others"),
     [
-        ("import sash.service, sash.processes.supervisor", ONLY_SOME | COMMANDS),
+        ("import sash.service, sash.processes.supervisor, sash_client.aio", ONLY_SOME | COMMANDS),
         ("from sash import main; sys.argv = ['sash', 'serve', '--help']; main.run()", CLIENT | COMMANDS),
         ("from sash import main; sys.argv = ['sash', '--help']; main.run()", CLIENT),
         (
