@@ -10,8 +10,15 @@ from tests.support.clients import client_of
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        daemon = "spark.python.daemon.module=tests.support.spark_daemon"
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {daemon} pyspark-shell")
+        given = {
+            "spark.python.daemon.module": "tests.support.spark_daemon",
+            # Else plans of a thousand queries are kept for a page that nobody opens, and fill the driver's memory.
+            "spark.sql.ui.retainedExecutions": 1,
+            "spark.ui.retainedJobs": 1,
+            "spark.ui.retainedStages": 1,
+        }
+        said = " ".join(f"--conf {name}={value}" for name, value in given.items())
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{said} pyspark-shell")
         session = local_session("sash tests", tmp_path_factory.mktemp("spark"), attempts=3)
     yield session
     session.stop()
