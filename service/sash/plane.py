@@ -157,7 +157,7 @@ class Plane:
         with self._observed(command.operation, name):
             self._access.charge(command.entries)
             # Producers evict all the time. An administrator does it by hand.
-            if self._access.is_admin and command.operation == BulkEvict.kind:
+            if command.operation == BulkEvict.kind and self._access.is_admin:
                 with self._access.audited(command.operation, name):
                     return await self._windows.write(name, command, origin)
             return await self._windows.write(name, command, origin)

@@ -59,8 +59,7 @@ def check_no_views(window: Window | View) -> None:
 
 def redirected(catalogue: Catalogue, name: str, operation: Operation) -> tuple[str, Operation]:
     """A write to a window, and which one: more aggregates of a view are a wider view of its window."""
-    view = catalogue.view(name)
-    if view is None or not isinstance(operation, AddAggregates):
+    if not isinstance(operation, AddAggregates) or (view := catalogue.view(name)) is None:
         return name, operation
     return catalogue.home(name), Derive(widened(view.spec, operation.aggregates).document())
 

@@ -13,12 +13,13 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from sash.context import payer
 from sash.durability import deriving
 from sash.durability.catalogue import Catalogue
-from sash.durability.hosting import HostedWindow, ImportTarget, WindowStorage
+from sash.durability.hosting import Applied, HostedWindow, ImportTarget, WindowStorage, never
 from sash.durability.images.export import Importer, export
 from sash.durability.images.footprint import COPIES, ROW_BYTES, footprint, held_bytes, view_footprint
 from sash.durability.journal.journal import MIB
@@ -375,34 +376,27 @@ class Storage:
         size = operation.size
         deriving.check_writable(self._catalogue.get(name))
         self.store.check_size(name, size)
-        of_whole = origin is not None and origin.digest is not None
-        if origin is not None and not of_whole:
-            origin = records.signed(origin, operation)
-
-        def applied(ledger: Ledger) -> bool:
-            if origin is None:
-                return False
-            try:
-                return ledger.applied(origin)
-            except SequenceReused:
-                if not of_whole:
-                    raise
-                return ledger.applied(records.signed(origin, operation))  # earlier versions signed the parts of a write
-
-        hosted = await self.store.admit(name, size, applied, isinstance(operation, records.Evict))
+        makes_room = isinstance(operation, records.Evict)
+        applied: Applied = never
+        if origin is not None:
+            of_whole = origin.digest is not None
+            origin = origin if of_whole else records.signed(origin, operation)
+            applied = partial(_is_applied, origin=origin, operation=operation, of_whole=of_whole)
+        hosted = await self.store.admit(name, size, applied, makes_room)
         if origin is not None and applied(hosted.window.ledger):
             again = WriteResult(already_applied=True)
             if isinstance(operation, records.Admit):
                 again = operation.again(hosted.window.ledger, origin)
             return await hosted.settled(again, hosted.last_record)
-        if isinstance(operation, Derive) and deriving.redirected(self._catalogue, *asked) != (name, operation):
-            return await self._write(*asked, origin)  # the view was changed or deleted meanwhile
         needed = COPIES * size
-        if isinstance(operation, records.BulkInsert | records.Admit):
-            needed = _footprint(hosted.window, [operation.batch], size)
-        elif isinstance(operation, Derive):
-            needed += _view_footprint(hosted.window, operation)
-        if not isinstance(operation, records.Evict):
+        match operation:
+            case records.BulkInsert() | records.Admit():
+                needed = _footprint(hosted.window, [operation.batch], size)
+            case Derive():
+                if deriving.redirected(self._catalogue, *asked) != (name, operation):
+                    return await self._write(*asked, origin)  # the view was changed or deleted meanwhile
+                needed += _view_footprint(hosted.window, operation)
+        if not makes_room:
             self._memory.check(needed)
         if records.takes_long(operation, hosted.window, size > _LONG_BYTES):
             result, record = await self._apply_in_slices(hosted, operation, needed, origin)
@@ -626,6 +620,16 @@ def _shielded(steps: Steps[T]) -> Steps[T]:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         yield
+
+
+def _is_applied(ledger: Ledger, origin: Origin, operation: Operation, of_whole: bool) -> bool:
+    """Whether a window has a write; `of_whole` says whether its digest is of one that was split over shards."""
+    try:
+        return ledger.applied(origin)
+    except SequenceReused:
+        if not of_whole:
+            raise
+        return ledger.applied(records.signed(origin, operation))  # earlier versions signed the parts of a write
 
 
 def _unanswered(error: SashError, result: WriteResult) -> SashError:

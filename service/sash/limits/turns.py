@@ -195,7 +195,8 @@ class Turns:
 
     def wrote(self, name: str, spent_s: float) -> None:
         """Give a caller back what it was charged in advance for applying a write, and note what that took in all."""
-        self._worked_s = self._clock_s()
+        if not self._is_metering:
+            self._worked_s = self._clock_s()
         if name in self._finish_s:
             expected_s = self._writing_s.get(name, _APPLIED_S)
             self._finish_s[name] -= expected_s

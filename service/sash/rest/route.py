@@ -35,7 +35,7 @@ from sash.rest.bodies import JSON, Gone
 from sash.rest.call import SAFE, Call, Edge
 from sash.rest.connection import Whole
 from sash.rest.documents import Problem, reference
-from sash.rest.models import Described, Document, Parameters
+from sash.rest.models import Document, Parameters
 from sash.rest.problems import MEDIA_TYPE, of_error, of_status
 from sash_engine.errors import NotFound
 from sash_wire import traces
@@ -120,6 +120,9 @@ class Route(APIRoute):
         self._call = self.dependant.request_param_name or "call"
         self._asked, self.parameters = _declared(self.dependant.query_params, Parameters)
         self._sent, self._document = _declared(self.dependant.body_params, Document)
+        declared = (self._asked, self.parameters), (self._sent, self._document)
+        self._with_times = [name for name, kind in declared if kind is not None and kind.time_members]
+        """The arguments that may have times."""
         if isinstance(model, type | UnionType):
             schemas = [reference(each) for each in get_args(model) or (model,)]
             answers = self.responses.setdefault(self._status, {})
@@ -160,9 +163,9 @@ class Route(APIRoute):
                 given[self._asked] = self.parameters.read(scope["query_string"], call.kind)
             if self._document is not None:
                 given[self._sent] = self._document.read(await call.json(bytes_max=self._document.bytes_max))
-            for each in given.values():
-                if isinstance(each, Described) and each.time_members and each.has_times_to_read() and name is not None:
-                    each.read_times((await edge.plane.look_up(name)).time_unit, edge.plane.now_ns)
+            for argument in self._with_times:
+                if name is not None and given[argument].has_times_to_read():
+                    given[argument].read_times((await edge.plane.look_up(name)).time_unit, edge.plane.now_ns)
             found = self.endpoint(**given)
             if self._awaited:
                 found = await found

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import time
 
+_ASKED_EVERY_S = 0.00025
+
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks. The thread whose processor time it tells is the one that asks for it."""
+
+    def __init__(self) -> None:
+        self._asked_s = self._had_s = self._told_s = 0.0
 
     def now_ns(self) -> int:
         return time.time_ns()
@@ -15,4 +20,12 @@ class SystemClock:
         return time.perf_counter()
 
     def processor_s(self) -> float:
-        return time.thread_time()
+        """As `Clock.processor_s`, never going back, and ahead of the truth by a quarter of a millisecond at most.
+
+        To ask the system takes up to 2 µs, and a small call asks four times. In between, wall time stands for it.
+        """
+        now_s = time.perf_counter()
+        if now_s - self._asked_s > _ASKED_EVERY_S:
+            self._asked_s, self._had_s = now_s, time.thread_time()
+        self._told_s = max(self._told_s, self._had_s + now_s - self._asked_s)
+        return self._told_s

@@ -489,13 +489,17 @@ def eviction_of(
 
 def takes_long(operation: Operation, window: Window, is_large: bool) -> bool:
     """Return whether an operation is to be applied to a window in slices; `is_large` says whether its bulk is."""
-    if isinstance(operation, Admit):
-        return window.admitting.takes_long(operation.batch, operation.limits)
-    if isinstance(operation, Retract | Update) and operation.batch.is_untimed:
-        return True
-    if isinstance(operation, Derive):
-        return operation.is_view
-    return is_large and isinstance(operation, BulkInsert | Retract | Update)
+    match operation:
+        case Admit():
+            return window.admitting.takes_long(operation.batch, operation.limits)
+        case BulkInsert():
+            return is_large
+        case Retract() | Update():
+            return is_large or operation.batch.is_untimed
+        case Derive():
+            return operation.is_view
+        case _:
+            return False
 
 
 @dataclass(slots=True)
