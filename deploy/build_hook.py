@@ -25,7 +25,8 @@ class Build(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """What pip installs for the build."""
-        return page.dependencies() + (compile_engine.requires() if self._compiles() else [])
+        compiles = self._compiles() and not compile_engine.kept().exists()
+        return page.dependencies() + (compile_engine.requires() if compiles else [])
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Fetch what the page lacks; compile, and name the libraries to hatchling."""

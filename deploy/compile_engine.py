@@ -114,16 +114,21 @@ def _fetched(tools: Path) -> str:
     return str(tools)
 
 
+def kept() -> Path:
+    """Return the directory that is for the package `sash_engine`, compiled from these sources; it need not be there."""
+    digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {platform.libc_ver()}".encode())
+    digest.update(str(_config()).encode())
+    for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py")), SOURCES / KERNELS]:
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return ROOT / "build" / "compiled" / digest.hexdigest()[:16]
+
+
 def compiled() -> Path:
     """Return a directory with the package `sash_engine`, compiled; it is made where there is none of these sources.
 
     What one process makes, others wait for.
     """
-    digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')} {platform.libc_ver()}".encode())
-    digest.update(str(_config()).encode())
-    for path in [Path(__file__), *sorted((SOURCES / LIBRARY).rglob("*.py")), SOURCES / KERNELS]:
-        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
-    return once(ROOT / "build" / "compiled" / digest.hexdigest()[:16], _make)
+    return once(kept(), _make)
 
 
 def once(kept: Path, make: Callable[[Path], None]) -> Path:

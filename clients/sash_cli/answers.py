@@ -39,22 +39,22 @@ class View:
     Args:
         as_json: one JSON document a line, in place of a table. JSON has ticks and whole answers.
         unit: of times in tables; "none" for ticks.
-        only: these aggregates, in this order; None for all.
+        only: these aggregates, in this order; none: all.
         returned: aggregates that return the times of entries.
     """
 
     as_json: bool = False
     unit: str = "none"
-    only: Sequence[str] | None = None
+    only: Sequence[str] = ()
     returned: Set[str] = frozenset()
 
     @property
     def asked(self) -> Mapping[str, Any]:
         """The argument of a question that asks for what is shown."""
-        return {} if self.only is None else {"aggregates": self.only}
+        return {"aggregates": self.only}
 
     def chosen(self, aggregates: Mapping[str, T]) -> dict[str, T]:
-        return dict(aggregates) if self.only is None else {name: aggregates[name] for name in self.only}
+        return {name: aggregates[name] for name in self.only or aggregates}
 
     def form(self, name: str, value: Any) -> str:
         """Return an answer of an aggregate as a short text."""
@@ -67,11 +67,11 @@ class View:
 
 def view_of(window: Window, shown: Shown) -> View:
     """Return how to show answers of a window; exit with a message if it lacks one of the aggregates."""
-    only = shown.aggregate
+    only = list(dict.fromkeys(shown.aggregate or ()))
     if shown.as_json and not only:
         return View(as_json=True)
     known = window.spec["aggregates"]
-    for name in only or []:
+    for name in only:
         if name not in known:
             fail(f"--aggregate {cell(name)} is none of window {window.name}{instead(name, sorted(known), 'it has')}")
     returned = {
@@ -80,7 +80,7 @@ def view_of(window: Window, shown: Shown) -> View:
         if aggregate["function"] in _RETURNING and aggregate.get("returns", "time") == "time"
     }
     unit = "none" if shown.ticks else window.spec["time_unit"]
-    return View(shown.as_json, unit, list(dict.fromkeys(only)) if only else None, returned)
+    return View(shown.as_json, unit, only, returned)
 
 
 def show(answers: Sequence[Answer], view: View, by_key: bool = False, ranges: bool = False) -> None:
@@ -225,15 +225,17 @@ def _joined(items: Sequence[Any], form: Callable[[Any], str]) -> str:
 # ---------------------------------------------------------------- sparklines
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_POINTS = 60
+"""So many are drawn at most."""
 
 
-def sparkline(values: Sequence[Any], width: int = 60) -> str:
+def sparkline(values: Sequence[Any]) -> str:
     """Draw values from the lowest to the highest block; return "" if none of them is a finite number.
 
-    A value that is no finite number leaves a space. More values than `width` are drawn by the means of groups of equal
-    size. Where all are equal, the blocks are half high.
+    A value that is no finite number leaves a space. More than `_POINTS` values are drawn by the means of groups of
+    equal size. Where all are equal, the blocks are half high.
     """
-    size = -(-len(values) // width) or 1
+    size = -(-len(values) // _POINTS) or 1
     points = [_mean(values[i : i + size]) for i in range(0, len(values), size)]
     numbers = [point for point in points if point is not None]
     if not numbers:

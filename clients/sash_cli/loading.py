@@ -32,6 +32,7 @@ from sash_wire.durations import NANOSECONDS, parse_duration
 from sash_wire.errors import WireError
 from sash_wire.mapping import quoted, source_of, sources
 
+_OTHERWISE = "To load it beside what is there, give another name: --producer"
 _CHECKED = 127
 """So many of the last chunks are sent again: the service keeps the digests of a producer's last 128 writes."""
 
@@ -104,7 +105,7 @@ class Load:
         from sash_cli.load_files import by_key, chunks
 
         self.file = files[0][0]
-        next_ = self._next()
+        next_ = self._window.last_write(self._producer).number + 1
         number = 0
         for self.file, kind in files:
             found = chunks(self.file, kind, self._mapped, self._bad)
@@ -123,7 +124,7 @@ class Load:
                 yield chunk.done, self.file
         if number < next_ - 1:
             raise WrongFile(
-                f"{next_ - 1} chunks of it were loaded before, and it has {number}: it has changed. {self._otherwise()}"
+                f"{next_ - 1} chunks of it were loaded before, and it has {number}: it has changed. {_OTHERWISE}"
             )
 
     def summary(self) -> str:
@@ -144,10 +145,6 @@ class Load:
             counts["only in the history"] = done.history
         return f"{self.file}: {self.rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
-    def _next(self) -> int:
-        """Return the number of the next chunk."""
-        return self._window.last_write(self._producer).number + 1
-
     def _send(self, chunk: Chunk, number: int) -> None:
         table = chunk.table if self._past is None else self._past.of(chunk.table)
         try:
@@ -156,8 +153,7 @@ class Load:
             if error.reason != "SEQUENCE_REUSED":
                 raise
             raise WrongFile(
-                f"chunk {number} was loaded before, with other data: the file or an option has changed. "
-                f"{self._otherwise()}"
+                f"chunk {number} was loaded before, with other data: the file or an option has changed. {_OTHERWISE}"
             ) from None
         assert done.sequences == 1  # a chunk is one message
         if done.already_applied:
@@ -166,9 +162,6 @@ class Load:
             self._rejected += chunk.rows - chunk.table.num_rows
             self._left_out += chunk.table.num_rows - table.num_rows
             self._result += done
-
-    def _otherwise(self) -> str:
-        return "To load it beside what is there, give another name: --producer"
 
 
 def producer_of(file: str) -> str:

@@ -42,7 +42,6 @@ class Progress:
     Elsewhere it prints a line now and then, and one at the end of each name.
 
     Args:
-        share: returns which part of all is done, from 0 to 1, by the name and its amount so far; None: nobody knows.
         amount_text: spells an amount.
         ends: whether each name ends with a line where there is no terminal.
         now_s: tells the time.
@@ -50,12 +49,11 @@ class Progress:
 
     def __init__(
         self,
-        share: Callable[[str, int], float | None] = lambda name, amount: None,
         amount_text: Callable[[int], str] | None = None,
         ends: bool = True,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._share, self._text, self._ends, self._now_s = share, amount_text or size_text, ends, now_s
+        self._text, self._ends, self._now_s = amount_text or size_text, ends, now_s
         self._name, self._amount, self._before = "", 0, 0
         self._began_s = self._shown_s = now_s()
         self._drawn = sys.stderr.isatty()
@@ -67,12 +65,11 @@ class Progress:
         self._end()
 
     def __call__(self, name: str, amount: int, share: float | None = None) -> None:
-        """So much is done of a name, and such a part of all, where the caller knows it."""
+        """So much is done of a name; and of all such a part, from 0 to 1, where the caller knows it."""
         if name != self._name:
             self._end()
             self._before += self._amount
         self._name, self._amount = name, amount
-        share = self._share(name, amount) if share is None else share
         now_s = self._now_s()
         if now_s - self._shown_s > (_BAR_S if self._drawn else _LINE_S):
             self._shown_s = now_s

@@ -147,11 +147,11 @@ def backup(
     with connected(target) as sash, files_named(file):
         entries, begun = {window.name: window.entries for window in sash.list_windows()}, dict[str, int]()
 
-        def share(name: str, _: int) -> float | None:
+        def progress(name: str, amount: int) -> None:
             begun[name] = entries.get(name, 0)
-            return (sum(begun.values()) - begun[name]) / max(sum(entries.values()), 1)
+            shown(name, amount, (sum(begun.values()) - begun[name]) / max(sum(entries.values()), 1))
 
-        with Progress(share) as progress:
+        with Progress() as shown:
             names = write_backup(sash, file, progress)
     typer.echo(f"{len(names)} windows are in {file}: {size_text(file.stat().st_size)}")
 
@@ -174,11 +174,11 @@ def restore(
 
         read = dict[str, int]()
 
-        def share(name: str, amount: int) -> float | None:
+        def progress(name: str, amount: int) -> None:
             read[name] = amount
-            return sum(read.values()) / size if size else None
+            shown(name, amount, sum(read.values()) / size if size else None)
 
-        with Progress(share) as progress:
+        with Progress() as shown:
             restored = read_backup(sash, file, only or [], progress)
     summed_up(restored, "restored")
 

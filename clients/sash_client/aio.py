@@ -35,7 +35,7 @@ from typing import Any, BinaryIO, ClassVar, Self, TypeVar, Unpack, cast
 
 import grpc
 
-from sash_client.answers import Topology, WindowInfo, WriteResult
+from sash_client.answers import WindowInfo, WriteResult
 from sash_client.calls.connect import AsyncCalls
 from sash_client.calls.connection import Connection
 from sash_client.calls.plans import CONNECT_PAUSE_S, READS, Ask, AskStream, Plan, Restarts, Together
@@ -47,10 +47,10 @@ from sash_client.data.times import TimeLike
 from sash_client.data.wire import from_info, new_name
 from sash_client.errors import FailedPrecondition, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.windows import handle, questions
+from sash_client.windows import handle
 from sash_client.windows.handle import Handle
-from sash_client.windows.keys import Key, Pairing
-from sash_client.windows.operations import Awaits, Operations
+from sash_client.windows.keys import Key
+from sash_client.windows.operations import Awaits, Calls, Operations
 from sash_client.windows.producer import Producer
 from sash_client.windows.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
@@ -59,7 +59,7 @@ from sash_wire import traces
 R = TypeVar("R")
 
 
-class AsyncClient(Connection):
+class AsyncClient(Connection, Calls, Awaits):
     """An asynchronous client; close it, or use it as a context manager.
 
     It belongs to the event loop of its first call, whose tasks may share it. It may be made before that loop runs.
@@ -102,43 +102,9 @@ class AsyncClient(Connection):
         made = await self._perform(handle.created(spec))
         return AsyncWindow(self, made.name, made)
 
-    async def list_windows(self) -> list[WindowInfo]:
-        """Show all windows."""
-        return await self._perform(handle.listed())
-
-    async def topology(self) -> Topology:
-        """Show which processes serve the windows, and which shards each has."""
-        return await self._perform(handle.topology())
-
-    async def move_shard(self, shard: int, process: int) -> Topology:
-        """Have a process take a shard, where processes share them by leases; returns when it has it.
-
-        Raises:
-            InvalidArgument: there is no such shard or process.
-            Unavailable: the process does not have it in time.
-            Unsupported: shards stay where they are.
-        """
-        return await self._perform(handle.moved(shard, process))
-
-    async def delete_window(self, name: str) -> int:
-        """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return await self._perform(handle.deleted(name))
-
     def window(self, name: str) -> AsyncWindow:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
         return AsyncWindow(self, name)
-
-    async def answers_at(
-        self,
-        pairs: Any,
-        windows: Sequence[str] | Mapping[str, Pairing],
-        *,
-        time: str | None = None,
-        progress: bool | Callable[[int, int], None] | None = None,
-        **asked: Unpack[Pairing],
-    ) -> Any:
-        """Answer about pairs of several windows; see `sash_client.Client.answers_at`."""
-        return await self._perform(questions.answers_of(self, pairs, windows, time, progress, asked))
 
     async def export_window(self, name: str, file: str | os.PathLike[str] | BinaryIO) -> int:
         """Write a window as one file, in a thread; return its bytes. As `Client.export_window`."""

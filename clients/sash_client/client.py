@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from contextvars import copy_context
 from html import escape
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
-from sash_client.answers import Topology, WindowInfo, WriteResult
+from sash_client.answers import WindowInfo, WriteResult
 from sash_client.calls.connection import Connection
 from sash_client.calls.plans import CONNECT_PAUSE_S, READS, Ask, AskStream, Plan, Restarts, Together
 from sash_client.calls.streams import Feed, Patience, answered, received
@@ -30,10 +30,9 @@ from sash_client.data.tables import Answers, Entries
 from sash_client.data.wire import from_info, new_name, spec_document
 from sash_client.errors import DeadlineExceeded, SashClientError, Unavailable, from_rpc
 from sash_client.files import chunks, open_to_read, replacing
-from sash_client.windows import handle, questions
+from sash_client.windows import handle
 from sash_client.windows.handle import spec_of
-from sash_client.windows.keys import Pairing
-from sash_client.windows.operations import Blocks, Operations
+from sash_client.windows.operations import Blocks, Calls, Operations
 from sash_client.windows.producer import Producer
 from sash_client.windows.writes import BulkStream
 from sash_proto.v1 import windows_pb2 as pb
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Client(Connection):
+class Client(Connection, Calls, Blocks):
     """A synchronous client; close it, or use it as a context manager.
 
     Threads may share it. Processes may not: a forked process makes its own.
@@ -130,60 +129,9 @@ class Client(Connection):
         made = self._perform(handle.created(spec))
         return Window(self, made.name, made)
 
-    def list_windows(self) -> list[WindowInfo]:
-        """Show all windows."""
-        return self._perform(handle.listed())
-
-    def topology(self) -> Topology:
-        """Show which processes serve the windows, and which shards each has."""
-        return self._perform(handle.topology())
-
-    def move_shard(self, shard: int, process: int) -> Topology:
-        """Have a process take a shard, where processes share them by leases; returns when it has it.
-
-        Raises:
-            InvalidArgument: there is no such shard or process.
-            Unavailable: the process does not have it in time.
-            Unsupported: shards stay where they are.
-        """
-        return self._perform(handle.moved(shard, process))
-
-    def delete_window(self, name: str) -> int:
-        """Delete a window and its entries; return how many it had. Raises NotFound."""
-        return self._perform(handle.deleted(name))
-
     def window(self, name: str) -> Window:
         """Return a handle on a window. No call is made: a name that does not exist shows at the first use."""
         return Window(self, name)
-
-    def answers_at(
-        self,
-        pairs: Any,
-        windows: Sequence[str] | Mapping[str, Pairing],
-        *,
-        time: str | None = None,
-        progress: bool | Callable[[int, int], None] | None = None,
-        **asked: Unpack[Pairing],
-    ) -> Any:
-        """Answer as `Window.answers_at` of several windows at once: a set of features.
-
-            features = sash.answers_at(frame, ["cards", "devices"], time="paid", key="card", lookbacks=["1h"])
-            features = sash.answers_at(frame, {"cards": {"key": "card"}, "shops": {"key": "shop"}}, time="paid")
-
-        The columns have the names of their windows before their own: "cards_sum_1h". One window is asked after the
-        other, as of the times of the pairs.
-
-        Args:
-            pairs, time: as of `Window.answers_at`.
-            windows: their names; or a mapping from a name to options of that window alone.
-            progress: as of `Window.answers_at`, about the pairs of all windows.
-            asked: options of all windows: `keys`, `key`, `lookbacks`, `where`, `aggregates`, `partial` and
-                `known_at` of `Window.answers_at`.
-
-        Raises:
-            InvalidArgument: there is no such option, or columns of two windows would have one name.
-        """
-        return self._perform(questions.answers_of(self, pairs, windows, time, progress, asked))
 
     def export_window(self, name: str, file: str | os.PathLike[str] | BinaryIO) -> int:
         """Write a window as one file: entries, spec, counts and producers; return its size in bytes.

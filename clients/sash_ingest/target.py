@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow as pa
 from sash_client import InvalidArgument, Window, WriteResult
 from sash_ingest.connector import Records
 from sash_ingest.decode import Decoded, Reject, Wanted
-from sash_wire.mapping import Source, Sources, source_of
+from sash_wire.mapping import Sources, source_of
 from sash_wire.rows import Columns, faults, instants
 
 
@@ -49,24 +48,20 @@ class Target:
 
     def __init__(self, window: Window, sources: Sources, place: str, beside: frozenset[str]) -> None:
         self.window, self.spec = window, window.spec
-        named = {"time": source_of(sources.time, f"{place}.time")}
-        keys = {name: source_of(text, f"{place}.parts.{name}") for name, text in sources.parts.items()}
-        if sources.key is not None:
-            named["key"] = source_of(sources.key, f"{place}.key")
-        fields = {name: source_of(text, f"{place}.fields.{name}") for name, text in sources.fields.items()}
         # A part, a field and the time may have one name.
-        self._sources: dict[str, Source] = named | {f"part {n}": s for n, s in keys.items()}
-        self._sources |= {f"field {n}": s for n, s in fields.items()}
-        kinds = {"time": "time", "key": "key"} | {f"part {n}": "key" for n in keys}
-        kinds |= {f"field {n}": self.spec["fields"][n] for n in fields}
-        self._kinds: Mapping[str, str] = kinds
-        self._beside = {name for name, source in self._sources.items() if source.path[0] in beside}
-        self.needs = frozenset(self._sources[name].path[0] for name in self._beside)
-        self.wanted = tuple(
-            Wanted(source, kinds[name]) for name, source in self._sources.items() if name not in self._beside
-        )
-        self._parts = {name: f"part {name}" for name in keys}
-        self._fields = {name: f"field {name}" for name in fields}
+        self._parts = {name: f"part {name}" for name in sources.parts}
+        self._fields = {name: f"field {name}" for name in sources.fields}
+        self._read = {"time": Wanted(source_of(sources.time, f"{place}.time"), "time")}
+        if sources.key is not None:
+            self._read["key"] = Wanted(source_of(sources.key, f"{place}.key"), "key")
+        for name, text in sources.parts.items():
+            self._read[self._parts[name]] = Wanted(source_of(text, f"{place}.parts.{name}"), "key")
+        for name, text in sources.fields.items():
+            source = source_of(text, f"{place}.fields.{name}")
+            self._read[self._fields[name]] = Wanted(source, self.spec["fields"][name])
+        self._beside = {name for name, each in self._read.items() if each.source.path[0] in beside}
+        self.needs = frozenset(self._read[name].source.path[0] for name in self._beside)
+        self.wanted = tuple(each for name, each in self._read.items() if name not in self._beside)
         self._columns = Columns(
             *("time", "key" if sources.key is not None else None, self._parts, self._fields),
             *(self.spec["time_unit"], {}, frozenset(self.spec.get("nullable") or ())),
@@ -76,7 +71,7 @@ class Target:
         """Return the rows of records that were decoded, and those that the window would refuse."""
         places = np.arange(len(records)) if decoded.rows is None else np.array(decoded.rows, np.int64)
         columns, made = {}, iter(decoded.columns)
-        for name in self._sources:
+        for name in self._read:
             columns[name] = self._besides(name, records, places) if name in self._beside else next(made)
         table = pa.table(columns)
         if self.spec["time_unit"] == "none" and pa.types.is_timestamp(table["time"].type):
@@ -85,7 +80,7 @@ class Target:
         for column, reason, mask in faults(table, self._columns):
             bad = mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask
             for row in np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist():
-                what = Reject(int(places[row]), str(self._sources[column]), reason.removesuffix(","))
+                what = Reject(int(places[row]), str(self._read[column].source), reason.removesuffix(","))
                 rejects.setdefault(row, what)
         numbers = np.array(records.numbers, np.int64)[places]
         if rejects:
@@ -95,11 +90,11 @@ class Target:
         return Rows(numbers, table), [rejects[row] for row in sorted(rejects)]
 
     def _besides(self, name: str, records: Records, places: Any) -> Any:
-        source = self._sources[name]
+        source, kind = self._read[name]
         column = pa.array(records.beside[source.path[0]]).take(pa.array(places))
-        if name == "time":
+        if kind == "time":
             return instants(column, source.unit)
-        return column.cast(pa.string()) if self._kinds[name] in ("key", "string") else column
+        return column.cast(pa.string()) if kind in ("key", "string") else column
 
     def has_changed(self) -> bool:
         """Whether the window takes other columns by now: it was deleted, and made anew."""

@@ -136,7 +136,8 @@ def _summary(thing: object) -> str:
 def _class(kind: type) -> str:
     parts = [f"## {kind.__name__}\n"]
     if kind is not sash_client.Window:  # which nobody makes by hand
-        parts.append(f"```python\n{_signature(kind.__name__, kind)}\n```\n")
+        of_window = kind is sash_client.Producer  # a method of the window makes it
+        parts.append(f"```python\n{_signature(kind.__name__, kind, of_window)}\n```\n")
     return "\n".join([*parts, docstring(kind), *(_member(kind, name) for name in public_members(kind))])
 
 
@@ -151,7 +152,8 @@ def _member(kind: type, name: str) -> str:
     if isinstance(member, property) or not callable(getattr(kind, name)):
         return f"### {kind.__name__}.{name}\n\n{docstring(member)}"
     method = getattr(kind, name)
-    return f"### {kind.__name__}.{name}\n\n```python\n{_signature(name, method)}\n```\n\n{docstring(method)}"
+    bound = inspect.isfunction(member)
+    return f"### {kind.__name__}.{name}\n\n```python\n{_signature(name, method, bound)}\n```\n\n{docstring(method)}"
 
 
 def _function(function: Any) -> str:
@@ -159,17 +161,10 @@ def _function(function: Any) -> str:
     return f"## {name}\n\n```python\n{_signature(name, function)}\n```\n\n{docstring(function)}"
 
 
-def _signature(name: str, thing: Any) -> str:
-    """A call as it is written, one argument a line where it would be long."""
+def _signature(name: str, thing: Any, bound: bool = False) -> str:
+    """A call as it is written, one argument a line where it would be long; `bound`: without its first one."""
     signature = inspect.signature(thing)
-    arguments = list(signature.parameters.values())
-    if (
-        arguments
-        and arguments[0].name in ("self", "window")
-        and arguments[0].kind is not inspect.Parameter.KEYWORD_ONLY
-    ):
-        arguments = arguments[1:]
-    shown = _arguments(arguments)
+    shown = _arguments(list(signature.parameters.values())[bound:])
     returns = "" if isinstance(thing, type) else _returned(signature)
     line = f"{name}({', '.join(shown)}){returns}"
     if len(line) <= 88:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 from collections import defaultdict
 from functools import cache
 
@@ -26,6 +27,14 @@ EXPERIMENTS = {
     "amta": {"throughput", "latency", "bulk-evict", "policies", "memory", "dimensions"},
 }
 PLOTLESS = {"break-even"}
+
+
+@pytest.fixture(autouse=True)
+def _frozen():
+    """What other tests have left is not looked at whenever an experiment clears up; nor later, as in `conftest.py`."""
+    gc.freeze()
+    yield
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

@@ -283,7 +283,7 @@ def test_one_bulk_at_a_time_is_in_memory(bulks, monkeypatch):
 
 def test_shards_that_any_window_lacks_are_told():
     """A description needs all shards, so they are away only from behind it on."""
-    plan, found, missing = questions.answers_of(None, [1], ["a", "b"], None, None, {"partial": "allow"}), None, [3, 1]
+    plan, found, missing = questions.answers_of(None, [1], ["a", "b"], partial="allow"), None, [3, 1]
     ask = next(plan)
     try:
         while True:

@@ -213,6 +213,7 @@ async def test_bulks_and_parts_of_a_batch_go_to_the_owners_of_their_keys(
     window = aio.window("w")
     done = await window.bulk_insert(times, {"v": times}, keys=keys)
     assert (done.inserted, done.already_applied) == (300, False)
+    assert len(aio._others) == 2, "both processes were called"
     staged = await window.stage(times, {"v": times}, keys=keys, query="q", batch=0)
     assert len(staged) == 2  # one for each process
     assert (await window.commit("q", 0, staged)).inserted == 300
@@ -278,15 +279,12 @@ async def test_producers_of_the_ordinary_client(processes: Running) -> None:
         await client.delete_window("w")
 
 
-async def test_a_full_buffer_does_not_hold_the_event_loop(processes: Running) -> None:
+async def test_a_full_buffer_does_not_hold_the_event_loop(aio: AsyncDirectClient) -> None:
     """The producer's calls are made on the event loop, so an insert that waited on it would wait for ever."""
-    async with AsyncDirectClient(processes.grpc_target, timeout_s=120) as client:
-        window = await client.create_window(SPEC)
-        async with window.producer("p", buffer_bytes=1, bulk_entries=1) as producer:
-            for time in range(20):
-                await producer.insert(time, fields={"v": 1}, key="key-1")
-        assert producer.result.inserted == 20
-        await client.delete_window("w")
+    async with aio.window("w").producer("p", buffer_bytes=1, bulk_entries=1) as producer:
+        for time in range(20):
+            await producer.insert(time, fields={"v": 1}, key="key-1")
+    assert producer.result.inserted == 20
 
 
 async def test_a_producer_whose_client_is_closed(processes: Running) -> None:

@@ -14,7 +14,6 @@ from sash_client import (
     WriteResult,
 )
 from sash_client.aio import AsyncClient
-from sash_client.local import local_service
 from tests.support.either_client import CLIENTS, opened
 from tests.support.servers import running_service
 
@@ -119,12 +118,12 @@ def test_partials_come_and_go(client):
 
 
 def test_writes_survive_the_service_they_were_acknowledged_by(tmp_path):
-    with local_service(data=str(tmp_path / "data"), wait_s=600) as service, Client(service.target) as client:
+    with running_service(data=str(tmp_path / "data")) as service, Client(service.grpc_target) as client:
         window = client.create_window(SPEC)
         with window.producer("p") as producer:
             producer.insert(1, 1.0, key="a")
         assert producer.result == WriteResult(inserted=1, durability="sync", sequences=1)
-    with local_service(data=str(tmp_path / "data"), wait_s=600) as service, Client(service.target) as client:
+    with running_service(data=str(tmp_path / "data")) as service, Client(service.grpc_target) as client:
         window = client.window("w")
         assert window.bulk_insert([1], [1.0], keys="a", producer="p", sequence=1).already_applied
         with pytest.raises(FailedPrecondition, match="with other data"):

@@ -10,6 +10,7 @@ from mcp import StdioServerParameters
 
 from sash_cli import tools
 from sash_client import Client
+from tests.support.clients import client_of
 from tests.support.servers import running_service
 from tests.support.tokens import write_tokens
 
@@ -27,7 +28,7 @@ SPEC = {
 
 @pytest.fixture
 def client(service):
-    with Client(service.grpc_target) as client:
+    with client_of(service.grpc_target) as client:
         yield client
 
 
@@ -42,8 +43,7 @@ def delays(client):
             {"delay": [float(airport[1:]) * (2 if minute == 9 else 1) for airport, _ in keys]},
             keys={"airport": [airport for airport, _ in keys], "carrier": [carrier for _, carrier in keys]},
         )
-    yield window
-    client.delete_window("delays")
+    return window
 
 
 @pytest.fixture
@@ -118,6 +118,13 @@ async def test_answers_are_cut_and_say_so(client, delays, ask, monkeypatch):
     times = {"start": str(START), "end": str(START + 200 * MINUTE)}
     series = await ask("series", window="delays", step="1m", all_keys=True, **times)
     assert (len(series["rows"]), series["cut"]) == (100, "the first 100 of 200 rows; there are more")
+    (header, (row,)) = (await ask("list_windows")).values()
+    size = len(tools._json(header)) + len(tools._json(row)) + 1
+    for room, rows in ((0, [row]), (-1, [])):
+        monkeypatch.setattr(tools, "CHARACTERS", size + room)
+        assert (await ask("list_windows"))["rows"] == rows
+    monkeypatch.setattr(tools, "CHARACTERS", len(whole := tools._json({"a": 1})))
+    assert tools._document({"a": 1}) == whole
     monkeypatch.setattr(tools, "CHARACTERS", 1000)
     short = await ask("query", window="delays", all_keys=True)
     assert 5 <= len(short["rows"]) < 20
@@ -149,7 +156,6 @@ async def test_long_values_are_shortened(client, ask):
     assert row[:4] == [None, "0", "29", 30]  # ticks stay ticks
     assert row[4] == [*map(float, range(20)), "… 10 more"]
     assert row[5:] == ["t" * 200 + "… (500 characters)", "NaN"]
-    client.delete_window("texts")
 
 
 async def test_errors_say_what_is_wrong(delays, ask):
@@ -184,7 +190,6 @@ async def test_a_model_writes_only_where_it_may(client, ask):
     assert "delay" in await ask("insert", write=True, **given, times=["1", "2"], columns={"delay": [1.0]})
     assert "at most 1000" in await ask("insert", write=True, window="made", times=["1"] * 1001, columns={})
     assert client.window("made").describe().entries == 2
-    client.delete_window("made")
 
 
 async def test_over_standard_input_with_the_callers_token(tmp_path):

@@ -21,7 +21,6 @@ from sash_client import (
 )
 from sash_client.calls.connection import OPTIONS
 from sash_client.calls.plans import Ask, Pause, asked_again, pauses_s
-from tests.support.clocks import Clock
 from tests.support.connect_server import address, over_connect
 from tests.support.either_client import CLIENTS, opened
 from tests.support.numbered import LOST, Numbered, serving
@@ -116,14 +115,7 @@ def test_retries_end_with_the_time(service, where, kind):
     assert type(caught.value) in (Unavailable, DeadlineExceeded)
 
 
-@pytest.fixture
-def unconnected():
-    """A client that makes no call: plans are performed by hand."""
-    with Client("127.0.0.1:1", timeout_s=5) as client:
-        yield client
-
-
-def performed(plan, clock, error):
+def performed(plan, error, clock):
     """Perform a plan whose calls all fail with an error; return its steps until it raises the error."""
     step = next(plan)
     steps = [step]
@@ -139,9 +131,8 @@ def performed(plan, clock, error):
             clock.now_s += step.seconds
 
 
-def test_each_attempt_has_the_time_that_is_left(unconnected):
-    clock = Clock()
-    steps = performed(asked_again(unconnected, "Insert", None, clock), clock, Unavailable("lost"))
+def test_each_attempt_has_the_time_that_is_left(unconnected, clock):
+    steps = performed(asked_again(unconnected, "Insert", None), Unavailable("lost"), clock)
     left_s = 5.0
     for step in steps:
         if isinstance(step, Ask):
@@ -155,23 +146,20 @@ def test_each_attempt_has_the_time_that_is_left(unconnected):
         assert most_s / 2 <= pause_s <= most_s
 
 
-def test_a_client_that_is_closed_makes_no_further_attempt(unconnected):
+def test_a_client_that_is_closed_makes_no_further_attempt(unconnected, clock):
     unconnected.close()
-    clock = Clock()
-    assert len(performed(asked_again(unconnected, "Insert", None, clock), clock, Unavailable("closed"))) == 1
+    assert len(performed(asked_again(unconnected, "Insert", None), Unavailable("closed"), clock)) == 1
 
 
-def test_an_attempt_that_is_due_at_the_deadline_is_not_made(unconnected):
-    clock = Clock()
+def test_an_attempt_that_is_due_at_the_deadline_is_not_made(unconnected, clock):
     for retry_after_s, attempts in [(4.5, 2), (5.0, 1), (60.0, 1)]:
-        plan = asked_again(unconnected, "Insert", None, clock)
-        assert len(performed(plan, clock, Unavailable("away", retry_after_s=retry_after_s))) == 2 * attempts - 1
+        plan = asked_again(unconnected, "Insert", None)
+        assert len(performed(plan, Unavailable("away", retry_after_s=retry_after_s), clock)) == 2 * attempts - 1
 
 
-def test_an_attempt_after_too_long_a_pause_still_has_some_time(unconnected):
+def test_an_attempt_after_too_long_a_pause_still_has_some_time(unconnected, clock):
     """A machine that was asleep: a call without time to live would not be a call."""
-    clock = Clock()
-    plan = asked_again(unconnected, "Insert", None, clock)
+    plan = asked_again(unconnected, "Insert", None)
     next(plan)
     assert isinstance(plan.throw(Unavailable("lost")), Pause)
     clock.now_s = 3600.0
@@ -179,8 +167,7 @@ def test_an_attempt_after_too_long_a_pause_still_has_some_time(unconnected):
 
 
 def test_the_service_says_when_to_come_again(unconnected):
-    clock = Clock()
-    plan = asked_again(unconnected, "Insert", None, clock)
+    plan = asked_again(unconnected, "Insert", None)
     assert isinstance(next(plan), Ask)
     assert plan.throw(FailedPrecondition("not yet", retry_after_s=1.0)) == Pause(1.0)
     assert isinstance(next(plan), Ask)
@@ -189,9 +176,8 @@ def test_the_service_says_when_to_come_again(unconnected):
 
 
 @pytest.mark.parametrize("error", [FailedPrecondition("a gap"), SashClientError("a bug", code="INTERNAL")])
-def test_what_no_retry_mends_is_not_sent_again(unconnected, error):
-    clock = Clock()
-    assert len(performed(asked_again(unconnected, "Insert", None, clock), clock, error)) == 1
+def test_what_no_retry_mends_is_not_sent_again(unconnected, clock, error):
+    assert len(performed(asked_again(unconnected, "Insert", None), error, clock)) == 1
 
 
 def test_a_bulk_in_parts_has_a_number_for_each(service, where, kind):

@@ -98,6 +98,7 @@ async def test_a_range_is_a_table_in_asyncio(window):
     async with AsyncClient(window._client.target) as client:
         found = await client.window("shown").range_query(10, 20, key="a")
         assert (await found.to_pandas())["n"].tolist() == [2]
+        assert found._repr_html_() is None, "notebooks show it as text: its table is awaited"
 
 
 @pytest.mark.parametrize(

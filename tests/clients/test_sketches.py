@@ -1,4 +1,4 @@
-"""The client's readers of CountMin and theta sketches and of naive Bayes models."""
+"""The client's readers of Bloom filters, of CountMin and theta sketches, and of naive Bayes models."""
 
 import doctest
 import math
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sash_client import CountMin, InvalidArgument, NaiveBayes, ThetaSketch
-from sash_client.sketches import count_min, naive_bayes, theta
+from sash_client import BloomFilter, CountMin, InvalidArgument, NaiveBayes, ThetaSketch
+from sash_client.sketches import bloom, count_min, naive_bayes, theta
 from sash_engine import monoids
 
 RANDOM = np.random.default_rng(29)
@@ -23,10 +23,46 @@ VALUES = {
     "bool": st.booleans(),
     "float64": st.floats(allow_nan=False),
 }
+SPECIAL = {"float64": st.sampled_from([0.0, -0.0, math.nan])}
 
 
 def answer_of(monoid, items):
     return monoid.lower(monoid.reduce([np.fromiter(items, DTYPES[monoid.types[0]], len(items))]))
+
+
+# -------------------------------------------------------------------- Bloom filters
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_filter_says_what_the_service_says(kind):
+    """Of values that are in it, and of others, of which a filter this small takes many for its own."""
+    monoid, values = monoids.Bloom(kind, capacity=10, error=0.2), VALUES[kind] | SPECIAL.get(kind, st.nothing())
+
+    @given(st.lists(values, max_size=20), st.lists(values, max_size=20))
+    def agrees(inside, others):
+        answer = answer_of(monoid, inside)
+        reader, oracle = BloomFilter(answer), monoids.BloomFilter(answer)
+        assert all(reader.may_contain(value) for value in inside)
+        for value in others:
+            assert reader.may_contain(value) == (value in oracle) == (value in reader)
+
+    agrees()
+
+
+@pytest.mark.parametrize("change", ["", "short", "long", "family", "version", "words"])
+def test_what_is_no_filter_is_refused(change):
+    data = answer_of(monoids.Bloom("int64", capacity=10), range(3))
+    BloomFilter(data)
+    changed = {
+        "": b"",
+        "short": data[:-1],
+        "long": data + b"\0",
+        "family": data[:2] + b"\7" + data[3:],
+        "version": data[:1] + b"\2" + data[2:],
+        "words": data[:16] + struct.pack("<I", 0) + data[20:32],
+    }
+    with pytest.raises(InvalidArgument, match="no Bloom filter"):
+        BloomFilter(changed[change])
 
 
 # -------------------------------------------------------------------- CountMin
@@ -159,15 +195,23 @@ def test_they_read_answers(client):
         "often": {"function": "count_min", "field": "tail", "error": 0.001},
         "who": {"function": "theta_sketch", "field": "tail"},
         "model": {"function": "naive_bayes", "field": "late", "features": ["delay", "tail"]},
+        "seen": {"function": "bloom", "field": "tail"},
+        "few": {"function": "bloom", "field": "tail", "capacity": 10, "error": 1e-9},
     }
     fields = {"tail": "string", "late": "bool", "delay": "float64"}
     window = client.create_window({"name": "w", "keyed": True, "fields": fields, "aggregates": aggregates})
+    (nothing,) = window.query(key="JFK")
+    assert "N1" not in BloomFilter(nothing.aggregates["seen"])
     tails, times = ["N1", "N2", "N1", "N3"], [1, 2, 3, 4]
     for key, shift in (("JFK", 0), ("BOS", 2)):
         named = [f"N{int(tail[1:]) + shift}" for tail in tails]
         delays, late = [60.0, 5.0, 45.0, 1.0], [True, False, True, False]
         window.bulk_insert(times, {"tail": named, "delay": delays, "late": late}, keys=[key] * 4)
     (jfk,), (bos,) = window.query(key="JFK"), window.query(key="BOS")
+    for name in ("seen", "few"):
+        seen = BloomFilter(jfk.aggregates[name])
+        assert all(map(seen.may_contain, tails))
+        assert not seen.may_contain("a tail that never flew")
     assert CountMin(jfk.aggregates["often"]).estimate("N1") == 2
     a, b = ThetaSketch(jfk.aggregates["who"]), ThetaSketch(bos.aggregates["who"])
     assert ((a | b).estimate(), (a & b).estimate(), (a - b).estimate()) == (5.0, 1.0, 2.0)
@@ -192,8 +236,12 @@ def test_what_is_no_sketch_is_refused(reader, change):
 
 @pytest.mark.parametrize("value", [None, 1.5, 2**63, b"UA"])
 def test_a_value_that_no_field_has_is_refused(value):
-    with pytest.raises(InvalidArgument, match="no value of a field"):
-        CountMin(answer_of(monoids.CountMin("int64"), range(3))).estimate(value)
+    asked = [CountMin(answer_of(monoids.CountMin("int64"), range(3))).estimate]
+    if value is None:
+        asked.append(BloomFilter(answer_of(monoids.Bloom("int64", capacity=10), range(3))).may_contain)
+    for ask in asked:
+        with pytest.raises(InvalidArgument, match="no value of a field"):
+            ask(value)
 
 
 @pytest.mark.parametrize("model", [None, [], [{}], [3], [{"label": 1, "entries": 1, "means": 3, "values": []}]])
@@ -235,7 +283,7 @@ def test_damaged_theta_sketches_are_refused(change):
         ThetaSketch(change(data))
 
 
-@pytest.mark.parametrize("module", [count_min, theta, naive_bayes])
+@pytest.mark.parametrize("module", [bloom, count_min, theta, naive_bayes])
 def test_the_examples_run(module):
     failed, ran = doctest.testmod(module)
     assert failed == 0

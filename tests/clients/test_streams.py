@@ -22,7 +22,7 @@ from sash_client import (
 from sash_client.aio import AsyncClient, AsyncWindow
 from sash_client.calls.connection import OPTIONS
 from sash_client.calls.plans import READ_ATTEMPTS, Restarts
-from sash_client.calls.streams import Patience
+from sash_client.calls.streams import Patience, received
 from sash_client.windows import writes
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.clocks import Clock
@@ -30,6 +30,7 @@ from tests.support.either_client import CLIENTS, opened
 from tests.support.numbered import LOST, Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S
+from tests.support.waiting import wait_until
 
 SPEC = pb.WindowSpec(name="w", time_unit="us", fields={"value": "float64"})
 
@@ -117,15 +118,8 @@ def test_no_stream_has_a_retry_policy_of_grpc():
 # ---------------------------------------------------------------- restarts
 
 
-@pytest.fixture
-def unconnected():
-    with Client("127.0.0.1:1", timeout_s=5) as client:
-        yield client
-
-
-def test_restarts_end_with_the_time(unconnected):
-    clock = Clock()
-    restarts = Restarts(unconnected, clock)
+def test_restarts_end_with_the_time(unconnected, clock):
+    restarts = Restarts(unconnected)
     away = Unavailable("away", retry_after_s=3.0)
     assert restarts.pause_s(away) == 3.0
     clock.now_s = 2.0  # the next attempt would be made as the time ends
@@ -135,7 +129,7 @@ def test_restarts_end_with_the_time(unconnected):
 
 
 def test_restarts_come_after_longer_and_longer_pauses(unconnected):
-    restarts = Restarts(unconnected, Clock())
+    restarts = Restarts(unconnected)
     for most_s in (0.1, 0.2, 0.4):
         assert most_s / 2 <= restarts.pause_s(Unavailable("away")) <= most_s
     with pytest.raises(Unavailable):
@@ -143,7 +137,7 @@ def test_restarts_come_after_longer_and_longer_pauses(unconnected):
 
 
 def test_a_closed_client_does_not_restart(unconnected):
-    restarts = Restarts(unconnected, Clock())
+    restarts = Restarts(unconnected)
     unconnected.close()
     with pytest.raises(Unavailable):
         restarts.pause_s(Unavailable("the client is closed"))
@@ -151,7 +145,7 @@ def test_a_closed_client_does_not_restart(unconnected):
 
 def test_only_a_service_that_is_away_is_asked_again(unconnected):
     with pytest.raises(FailedPrecondition):
-        Restarts(unconnected, Clock()).pause_s(FailedPrecondition("never", retry_after_s=1.0))
+        Restarts(unconnected).pause_s(FailedPrecondition("never", retry_after_s=1.0))
 
 
 # ---------------------------------------------------------------- patience
@@ -182,6 +176,18 @@ def test_how_long_a_wait_may_be(wait):
         if done is not None:
             getattr(patience, done)()
         assert patience.is_over == is_over, (now_s, done)
+
+
+def test_nobody_watches_a_stream_that_has_ended():
+    class Call:
+        def __next__(self):
+            raise StopIteration
+
+        def cancel(self):
+            pass
+
+    assert list(received(Call(), Patience(3600.0))) == []
+    wait_until(lambda: not any(thread.name == "sash stream" for thread in threading.enumerate()))
 
 
 class Watched(Patience):

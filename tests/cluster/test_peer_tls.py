@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -55,12 +56,21 @@ async def answer_of(
         await peer.close()
 
 
-async def test_only_processes_of_the_deployment_reach_each_other(given: Given) -> None:
-    ours, others = Authority("ours"), Authority("others")
-    server = PeerServer("127.0.0.1:0", lambda shard, operation: resolve, "s", PeerTls(given(ours, True)).server())
+@contextlib.asynccontextmanager
+async def serving(certificates: Certificates, address: str = "127.0.0.1") -> AsyncIterator[int]:
+    """A process with a certificate, and its port."""
+    server = PeerServer(f"{address}:0", lambda shard, operation: resolve, "s", PeerTls(certificates).server())
     await server.start()
     try:
-        assert await answer_of(server.port, PeerTls(given(ours, True)).client()) == "served"
+        yield server.port
+    finally:
+        await server.stop()
+
+
+async def test_only_processes_of_the_deployment_reach_each_other(given: Given) -> None:
+    ours, others = Authority("ours"), Authority("others")
+    async with serving(given(ours, True)) as port:
+        assert await answer_of(port, PeerTls(given(ours, True)).client()) == "served"
         theirs = given(others, True)
         for credentials in (
             None,
@@ -69,47 +79,32 @@ async def test_only_processes_of_the_deployment_reach_each_other(given: Given) -
             grpc.ssl_channel_credentials(ours.pem, theirs.pem.key, theirs.pem.cert),
         ):
             with pytest.raises(Unavailable):
-                await answer_of(server.port, credentials)
-    finally:
-        await server.stop()
+                await answer_of(port, credentials)
 
 
 async def test_a_process_without_the_right_certificate_is_not_called(given: Given) -> None:
-    ours, others = Authority("ours"), Authority("others")
-    false = PeerServer("127.0.0.1:0", lambda shard, operation: resolve, "s", PeerTls(given(others, False)).server())
-    await false.start()
-    try:
+    async with serving(given(Authority("others"), False)) as port:
         with pytest.raises(Unavailable):
-            await answer_of(false.port, PeerTls(given(ours, True)).client())
-    finally:
-        await false.stop()
+            await answer_of(port, PeerTls(given(Authority("ours"), True)).client())
 
 
 async def test_the_certificate_of_a_process_is_for_its_address_or_the_given_name(given: Given) -> None:
     ours = Authority("ours")
-    server = PeerServer("0.0.0.0:0", lambda shard, operation: resolve, "s", PeerTls(given(ours, True)).server())
-    await server.start()
-    try:
+    async with serving(given(ours, True), "0.0.0.0") as port:
         caller = PeerTls(given(ours, True)).client()
         with pytest.raises(Unavailable):
-            await answer_of(server.port, caller, "127.0.0.2")
-        assert await answer_of(server.port, caller, "127.0.0.2", "localhost") == "served"
+            await answer_of(port, caller, "127.0.0.2")
+        assert await answer_of(port, caller, "127.0.0.2", "localhost") == "served"
         with pytest.raises(Unavailable):
-            await answer_of(server.port, caller, "127.0.0.1", "other.example.com")
-    finally:
-        await server.stop()
+            await answer_of(port, caller, "127.0.0.1", "other.example.com")
 
 
 async def test_processes_with_one_certificate_need_no_authority(given: Given) -> None:
     one = given(Authority("ours"), False)
-    server = PeerServer("127.0.0.1:0", lambda shard, operation: resolve, "s", PeerTls(one).server())
-    await server.start()
-    try:
-        assert await answer_of(server.port, PeerTls(one).client()) == "served"
+    async with serving(one) as port:
+        assert await answer_of(port, PeerTls(one).client()) == "served"
         with pytest.raises(Unavailable):
-            await answer_of(server.port, PeerTls(given(Authority("ours"), False)).client())
-    finally:
-        await server.stop()
+            await answer_of(port, PeerTls(given(Authority("ours"), False)).client())
 
 
 @pytest.mark.parametrize("content", [b"", b"no PEM", b"\xff"])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,7 @@ from sash.processes import supervisor as processes
 from sash.processes.supervisor import _Worker
 from sash.settings import load_settings
 from sash.shards.layout import Share
-from tests.cluster.test_processes import workers_of
-from tests.support.servers import WAIT_S, service_process
-from tests.support.waiting import wait_until
+from tests.support.servers import WAIT_S
 
 
 async def child(code: str) -> asyncio.subprocess.Process:
@@ -66,15 +62,6 @@ async def test_a_process_that_does_not_stop_is_killed() -> None:
     stopped._patience_s = 0.0
     await stopped.stop()
     assert stopped._process.returncode == -signal.SIGKILL
-
-
-def test_a_worker_that_stands_still_ends_with_the_others(tmp_path: Path) -> None:
-    with service_process("--data", str(tmp_path), "--processes", "2") as running:
-        workers = workers_of(running)
-        os.kill(workers[0], signal.SIGSTOP)
-        running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(WAIT_S) == 0
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
 
 def test_the_first_process_does_not_import_what_only_the_others_need() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,10 +18,9 @@ import numpy as np
 from sash.durability.records.commands import BulkEvict, BulkInsert, Commit, Insert, StageBatch
 from sash.durability.storage import Storage
 from sash_engine.errors import NotFound
-from sash_engine.windows.answers import Answer
 from sash_engine.windows.batches.batch import Batch, Coded, Origin
 from sash_engine.windows.spec.window import WindowSpec
-from tests.crash.writers import MAX_AGE, MAX_COUNT, SPECS
+from tests.crash.writers import MAX_AGE, MAX_COUNT, SPECS, same
 from tests.support.model import Slow
 
 Rows = list[tuple[int, int]]
@@ -128,20 +127,11 @@ class Writer:
 
     def _check_all(self, storage: Storage, name: str, model: Slow) -> None:
         [answer] = storage.find(name).query(self.name, [], None)
-        self._same(answer, [value for _, value in model.entries], f"all of {name}")
+        same(self.name, answer, [value for _, value in model.entries], f"all of {name}")
 
     def _check_range(self, storage: Storage, name: str, model: Slow, start: int, end: int) -> None:
         answer = storage.find(name).range_query(start, end, self.name)
-        self._same(answer, model.between(start, end), f"{start} to {end} of {name}")
-
-    def _same(self, answer: Answer, values: Sequence[object], what: str) -> None:
-        found = answer.aggregates["all"]
-        assert found == values, (
-            f"key {self.name}, {what}: {len(found)} entries, not {len(values)}; "
-            f"missing {sorted(set(values) - set(found))[:10]}, too many {sorted(set(found) - set(values))[:10]}"
-        )
-        assert answer.entries == answer.aggregates["n"] == len(values), what
-        assert answer.aggregates["max"] == max(values, default=None), what
+        same(self.name, answer, model.between(start, end), f"{start} to {end} of {name}")
 
     def _batch(self, rows: Rows) -> Batch:
         times, values = np.array(rows, np.int64).reshape(-1, 2).T.copy()

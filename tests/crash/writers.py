@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sash_client import Client, Limit, SashClientError, Unavailable
@@ -228,26 +228,28 @@ class Writer(threading.Thread):
             for name, model in self._models.items():
                 window = client.window(name)
                 [all_of_it] = window.query(key=self.key)
-                self._same(all_of_it, [value for _, value in model.entries], f"all of {name}")
+                same(self.key, all_of_it, [value for _, value in model.entries], f"all of {name}")
                 if not model.entries:
                     continue
                 first, last = model.entries[0][0], model.entries[-1][0]
                 for _ in range(3):
                     start, end = sorted(self._random.randint(first - 5, last + 5) for _ in range(2))
                     answer = window.range_query(start, end, key=self.key)
-                    self._same(answer, model.between(start, end), f"{start} to {end} of {name}")
+                    same(self.key, answer, model.between(start, end), f"{start} to {end} of {name}")
                 # Now is the newest entry's time that ever was: after an eviction of all, a late one may be alone.
                 lookback = self._random.randint(1, MAX_AGE)
                 [answer] = window.query(key=self.key, lookbacks=[lookback])
                 within = model.between(model.now - lookback + 1, model.now)
-                self._same(answer, within, f"the last {lookback} of {name}")
+                same(self.key, answer, within, f"the last {lookback} of {name}")
 
-    def _same(self, answer: Any, values: list[object], what: str) -> None:
-        found = answer.aggregates["all"]
-        assert found == values, (
-            f"key {self.key}, {what}: {len(found)} entries, not {len(values)}; "
-            f"missing {sorted(set(values) - set(found))[:10]}, "
-            f"too many {sorted(v for v in set(found) if found.count(v) > 1 or v not in set(values))[:10]}"
-        )
-        assert answer.entries == answer.aggregates["n"] == len(values), what
-        assert answer.aggregates["max"] == max(values, default=None), what
+
+def same(key: str, answer: Any, values: Sequence[object], what: str) -> None:
+    """Compare an answer about a key with the values that must be there."""
+    found = answer.aggregates["all"]
+    assert found == values, (
+        f"key {key}, {what}: {len(found)} entries, not {len(values)}; "
+        f"missing {sorted(set(values) - set(found))[:10]}, "
+        f"too many {sorted(v for v in set(found) if found.count(v) > 1 or v not in set(values))[:10]}"
+    )
+    assert answer.entries == answer.aggregates["n"] == len(values), what
+    assert answer.aggregates["max"] == max(values, default=None), what

@@ -104,7 +104,8 @@ def of_message(message):
 
 def of_python(name):
     owner, method = name.split(".")
-    words = set(inspect.signature(getattr(getattr(sash_client, owner), method)).parameters) - {"self"}
+    _, *named = inspect.signature(getattr(getattr(sash_client, owner), method)).parameters
+    words = set(named)
     return words - {"grouping"} | set(Grouping.__annotations__) if "grouping" in words else words
 
 

@@ -267,6 +267,29 @@ async def test_what_all_windows_need_is_said_to_be_out_of_date(whole):
             assert {name: listed(salvaged.storage, name) for name in names} == entries
 
 
+async def test_without_the_values_that_all_windows_need_images_and_journal_tell_of_them(whole):
+    stored, _, entries = whole
+    roots = values.meta_key(), values.journal_key(), values.last_group_key()
+    async with Salvaged({key: value for key, value in stored.items() if key not in roots}) as salvaged:
+        assert salvaged.found.problems == ["values 'meta', 'journal' and 'journal/last' are missing"]
+        assert {name: listed(salvaged.storage, name) for name in entries} == entries
+
+
+async def test_an_older_image_is_noticed_where_the_journal_was_cut():
+    server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9)
+    older = {}
+    for start in (0, 10):
+        await storage.write("w", BulkInsert(batch([("a", start)], start)))
+        storage = await server.restart()
+        now = dict(server.store.values)
+        older = older or {key: value for key, value in now.items() if key.startswith((b"pointer/", b"image/"))}
+    await server.die()
+    async with Salvaged(now | older) as salvaged:
+        assert [window.problem for window in salvaged.found.windows] == [
+            "the pointer to the image of window 'w' is out of date"
+        ]
+
+
 async def test_a_window_that_is_only_in_a_damaged_list_is_said_to_be_unknown():
     server, storage = await running(spec(aggregates=SMALL), checkpoint_bytes=10**9)
     await storage.write("w", Insert(1, {"value": 1}, "a"))

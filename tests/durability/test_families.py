@@ -45,7 +45,7 @@ def changed(stored, key, how):
     return stored | {key: flipped(stored[key], -1)}
 
 
-def each_value(stored, most=3):
+def each_value(stored, most=2):
     """Values, damaged or missing in turn: of each kind of one window some, at most so many."""
     blocks, taken = blocks_of(stored), Counter()
     for number, key in enumerate(sorted(stored)):

@@ -109,7 +109,7 @@ async def test_an_export_has_the_history():
     same_answers(again, shown, kept, partials=False)
 
 
-async def test_a_salvaged_window_has_its_history(tmp_path):
+async def test_a_salvaged_window_has_its_history():
     server, storage = await running(SPEC, store_entries=4)
     batch = bulk(np.random.default_rng(5), 3)
     await storage.write("requests", BulkInsert(batch))

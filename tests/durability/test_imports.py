@@ -32,7 +32,7 @@ from tests.support.profile import THOROUGH
 from tests.support.stored import StorageServer, running, spec
 from tests.support.waiting import surely, until
 
-MUTATIONS = 10_000 if THOROUGH else 999
+MUTATIONS = 10_000 if THOROUGH else 540
 FEW = ("sum", "last_flag", "distinct")
 """Of windows whose exports carry values and no partials."""
 ROUNDED = {name: {"function": name, "field": "x"} for name in ("stddev", "kurtosis", "m4", "linear_slope", "min_count")}
@@ -211,7 +211,7 @@ async def test_a_made_up_export_is_refused_by_name_or_is_a_window_that_works(kin
             await storage.delete("other")
             assert "other" not in shown(plane, metrics)
     assert await used(plane, "w") == sound
-    assert refused > 50
+    assert refused > 30
     assert working > 5
 
 

@@ -190,6 +190,20 @@ async def test_salvage_keeps_what_was_known():
         check(salvaged.storage.find("w"), model, rng, ["a", "b"], next_id // 3)
 
 
+async def test_each_block_that_is_missing_is_named_also_of_what_was_removed():
+    server, storage = await running(SPEC, store_entries=4)
+    rows = range(100)
+    for command, value in ((BulkInsert, 1), (Update, 2)):
+        await storage.write("w", command(Batch.of(SPEC, rows, {"value": [value] * 100, "id": rows}, ["a"] * 100)))
+    await storage.stop()
+    stored = server.store.values
+    blocks = [key for key in stored if key.startswith(b"block/")]
+    assert len(blocks) > 100 // 4, "those of what was removed are among them"
+    for key in blocks[::7]:
+        async with Salvaged({other: value for other, value in stored.items() if other != key}) as salvaged:
+            assert [(damage.key, damage.window) for damage in salvaged.found.damages] == [(key, "w")]
+
+
 async def test_entries_are_read_without_their_arrivals():
     _, storage = await running(SPEC)
     await storage.write("w", BulkInsert(Batch.of(SPEC, [1, 2], {"value": [3, 4], "id": [5, 6]}, ["a", "a"])))

@@ -295,7 +295,7 @@ async def test_a_journal_that_is_cut_while_a_failed_window_is_recovered_loses_no
     with pytest.raises(Unavailable):
         await storage.write("w", BulkEvict(17))
     assert await asyncio.to_thread(tier.arrived.wait, 10), "the recovery waits for what was pending"
-    storage.store.windows["v"].start_after(storage.store.session.journal.last)  # as if it had an image
+    storage.store.windows["v"].manifest.start_after(storage.store.session.journal.last)  # as if it had an image
     storage.store.checkpoints.trim()
     tier.open_gate.set()
     assert await asyncio.to_thread(cut.wait, 10)

@@ -2,28 +2,43 @@
 
 import io
 import sys
+from functools import cache
 
 import pytest
+import typer
 
 from sash.main import run
 
+built = cache(typer.main.get_command)
+"""All commands, made once: that takes 22 ms, which each call would spend anew."""
+
 
 @pytest.fixture
-def sash(capsys, monkeypatch):
-    """Runs a command in this process, as the console script does; returns its exit status, output and errors."""
-
+def ran(capsys, monkeypatch):
+    """Runs a command in this process, as the console script does; returns its exit status, and what it says."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
+    monkeypatch.setattr(typer.main, "get_command", built)
 
-    def run_it(*arguments, service=None, text=None, expect=0):
-        monkeypatch.setattr(sys, "argv", ["sash", *arguments])
+    def ran(*arguments, service=None, text=None, by=run):
+        monkeypatch.setattr(sys, "argv", ["sash", *map(str, arguments)])
         if service is not None:
             monkeypatch.setenv("SASH_TARGET", service.grpc_target)
         if text is not None:
             monkeypatch.setattr(sys, "stdin", io.StringIO(text))
         with pytest.raises(SystemExit) as ended:
-            run()
-        done = capsys.readouterr()
-        assert (ended.value.code or 0) == expect, done.err
-        return done
+            by()
+        return ended.value.code or 0, capsys.readouterr()
 
-    return run_it
+    return ran
+
+
+@pytest.fixture
+def sash(ran):
+    """Runs a command that ends with a status; returns what it says."""
+
+    def sash(*arguments, expect=0, **given):
+        status, said = ran(*arguments, **given)
+        assert status == expect, said.out + said.err
+        return said
+
+    return sash

@@ -36,16 +36,14 @@ SPEC = {
 
 
 @pytest.fixture
-def delays(service: Running) -> Iterator[Window]:
+def delays(client: Client) -> Window:
     """By wall time, which is that of rules: JFK is late in the last five minutes, and EWR was before."""
-    with Client(service.grpc_target) as client:
-        window = client.create_window(SPEC)
-        now = time.time_ns() // 1_000_000
-        for airport, delay, ago_ms in (("JFK", 30.0, 1000), ("JFK", 0.0, 1_200_000), ("EWR", 50.0, 1_200_000)):
-            window.bulk_insert([now - ago_ms], {"delay": [delay]}, keys={"airport": [airport], "service": ["s"]})
-        window.bulk_insert([now - 1000], {"delay": [1.0]}, keys={"airport": ["EWR"], "service": ["s"]})
-        yield window
-        client.delete_window("delays")
+    window = client.create_window(SPEC)
+    now = time.time_ns() // 1_000_000
+    for airport, delay, ago_ms in (("JFK", 30.0, 1000), ("JFK", 0.0, 1_200_000), ("EWR", 50.0, 1_200_000)):
+        window.bulk_insert([now - ago_ms], {"delay": [delay]}, keys={"airport": [airport], "service": ["s"]})
+    window.bulk_insert([now - 1000], {"delay": [1.0]}, keys={"airport": ["EWR"], "service": ["s"]})
+    return window
 
 
 @pytest.fixture
@@ -100,37 +98,35 @@ def test_the_rules(rules: Callable[..., Path], delays: Window) -> None:
     assert count["expr"] == 'delays:count{__lookback__="5m"} == 0'
 
 
-def test_names_with_signs_are_selected(rules: Callable[..., Path], service: Running) -> None:
-    with Client(service.grpc_target) as client:
-        client.create_window(SPEC | {"name": "a.b", "keys": ["service.name"]})
-        made = yaml.safe_load(rules("a.b", "mean <= 1.5", "--severity", "page").read_text())
-        client.delete_window("a.b")
+def test_names_with_signs_are_selected(rules: Callable[..., Path], client: Client) -> None:
+    client.create_window(SPEC | {"name": "a.b", "keys": ["service.name"]})
+    made = yaml.safe_load(rules("a.b", "mean <= 1.5", "--severity", "page").read_text())
     (rule,) = made["groups"][0]["rules"]
     assert rule["expr"] == '{__name__="a.b:mean"} <= 1.5'
     assert rule["labels"] == {"severity": "page"}
     assert rule["annotations"] == {"summary": 'mean of a.b is {{ $value }}: {{ index $labels "service.name" }}'}
 
 
-def test_parts_that_no_alert_can_have_are_said(sash: Callable[..., Any], service: Running, delays: Window) -> None:
-    with Client(service.grpc_target) as client:
-        client.create_window(SPEC | {"name": "dotted", "keys": ["airport", "service.name"]})
-        told = sash("rules", "dotted", "mean > 1", service=service).err
-        client.delete_window("dotted")
+def test_parts_that_no_alert_can_have_are_said(
+    sash: Callable[..., Any], service: Running, client: Client, delays: Window
+) -> None:
+    client.create_window(SPEC | {"name": "dotted", "keys": ["airport", "service.name"]})
+    told = sash("rules", "dotted", "mean > 1", service=service).err
     assert told == "sash: Alertmanager takes labels such as service.name from version 0.27 on\n"
     assert not sash("rules", "delays", "mean > 1", service=service).err
 
 
-def test_what_no_rule_can_be_made_of(sash: Callable[..., Any], service: Running, delays: Window) -> None:
+def test_what_no_rule_can_be_made_of(
+    sash: Callable[..., Any], service: Running, client: Client, delays: Window
+) -> None:
     for given, reason in (
         ("mean", "mean"),
         ("median > 1", "median is none of window delays; did you mean 'mean'? It has all, count, mean"),
         ("all > 1", "all is no number"),
     ):
         assert reason in sash("rules", "delays", given, service=service, expect=1).err
-    with Client(service.grpc_target) as client:
-        client.create_window(SPEC | {"name": "ticks", "time_unit": "none", "slide": None})
-        assert "has no metrics" in sash("rules", "ticks", "mean > 1", service=service, expect=1).err
-        client.delete_window("ticks")
+    client.create_window(SPEC | {"name": "ticks", "time_unit": "none", "slide": None})
+    assert "has no metrics" in sash("rules", "ticks", "mean > 1", service=service, expect=1).err
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 
 import lmdb
 import pytest
@@ -11,7 +10,6 @@ from sash.durability import formats as values
 from sash.durability.catalogue import Catalogue
 from sash.durability.records.commands import BulkInsert
 from sash.durability.storage import Storage
-from sash.main import run
 from sash.runtime.clock import SystemClock
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier
@@ -30,17 +28,14 @@ NAMES = ("one", "two")
 
 
 @pytest.fixture
-def sash(capsys, monkeypatch):
-    """Runs a command as the console script does; returns its exit status, the lines it prints, and its error."""
+def check(ran):
+    """Runs `sash check`; returns its exit status, the lines it prints, and its error."""
 
-    def run_it(*arguments):
-        monkeypatch.setattr(sys, "argv", ["sash", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            run()
-        done = capsys.readouterr()
-        return ended.value.code or 0, done.out.splitlines(), done.err
+    def check(*arguments):
+        status, said = ran("check", *arguments)
+        return status, said.out.splitlines(), said.err
 
-    return run_it
+    return check
 
 
 async def fill(tier):
@@ -75,8 +70,8 @@ def served(data, **settings):
         return {window.name: client.window(window.name).query(key="a")[0].aggregates["n"] for window in windows}
 
 
-def test_a_whole_directory_is_said_to_be_whole(sash, data):
-    status, lines, _ = sash("check", data)
+def test_a_whole_directory_is_said_to_be_whole(check, data):
+    status, lines, _ = check(data)
     assert status == 0
     *windows, total = lines
     assert windows == ["window 'one': 300 entries", "window 'two': 300 entries"]
@@ -84,7 +79,7 @@ def test_a_whole_directory_is_said_to_be_whole(sash, data):
     assert total == f"2 windows, {len(stored(data))} values, {size:,} bytes: all is well"
 
 
-def test_what_is_damaged_is_named_and_the_rest_salvaged_and_served(sash, data, tmp_path):
+def test_what_is_damaged_is_named_and_the_rest_salvaged_and_served(check, data, tmp_path):
     there = stored(data)
     kinds = {}
     for key in sorted(there):
@@ -93,12 +88,12 @@ def test_what_is_damaged_is_named_and_the_rest_salvaged_and_served(sash, data, t
     assert len(kinds) == 3 + 1 + 2 * 4, "of every kind one, of each window"
     for number, ((kind, window, _), key) in enumerate(kinds.items()):
         change(data, {key: flipped(there[key], -1)})
-        status, lines, _ = sash("check", data)
+        status, lines, _ = check(data)
         assert status == 1
         assert any(key.decode() in line for line in lines)
         assert "all is well" not in lines[-1]
         new = tmp_path / f"new {number}"
-        assert sash("check", "--salvage", data, new)[0] == 1
+        assert check("--salvage", data, new)[0] == 1
         assert stored(data) == there | {key: flipped(there[key], -1)}, "it is as it was"
         expected = dict.fromkeys(NAMES, 300)
         if kind == "block":
@@ -108,17 +103,17 @@ def test_what_is_damaged_is_named_and_the_rest_salvaged_and_served(sash, data, t
         elif window is not None:
             del expected[NAMES[window - 1]]
         assert served(new) == expected, key
-        assert sash("check", new)[0] == 0
+        assert check(new)[0] == 0
         change(data, {key: there[key]})
-    assert sash("check", data)[0] == 0
+    assert check(data)[0] == 0
 
 
-def test_the_report_says_whom_it_concerns_and_with_how_many_entries(sash, data, tmp_path):
+def test_the_report_says_whom_it_concerns_and_with_how_many_entries(check, data, tmp_path):
     there = stored(data)
     block = next(key for key in sorted(there) if key.startswith(b"block/00000001"))
     pointer = values.pointer_key(2)
     change(data, {block: flipped(there[block], -1), pointer: None})
-    status, lines, _ = sash("check", data)
+    status, lines, _ = check(data)
     assert status == 1
     assert lines[0] == f"value {block.decode()!r} is damaged: its checksum is another (window 'one', 64 entries)"
     assert lines[1] == "window 'one': 236 entries, and 64 in values that are damaged or missing"
@@ -127,7 +122,7 @@ def test_the_report_says_whom_it_concerns_and_with_how_many_entries(sash, data, 
         "rows, and the journal has 1 of its writes, with 100 entries"
     )
     assert lines[3].endswith("1 values are damaged or missing")
-    status, lines, _ = sash("check", "--salvage", data, tmp_path / "new")
+    status, lines, _ = check("--salvage", data, tmp_path / "new")
     assert status == 1
     assert lines[-2:] == [
         f"window 'one' is in {tmp_path / 'new'}: 236 entries; 64 entries and 0 writes are left behind",
@@ -139,7 +134,7 @@ def test_the_report_says_whom_it_concerns_and_with_how_many_entries(sash, data, 
         assert again.already_applied
 
 
-def test_a_service_serves_what_a_damaged_group_does_not_concern_and_says_how_to_save_the_rest(sash, data, tmp_path):
+def test_a_service_serves_what_a_damaged_group_does_not_concern_and_says_how_to_save_the_rest(check, data, tmp_path):
     there = stored(data)
     groups = sorted(key for key in there if values.name_of(key).kind == "journal")
     change(data, {groups[0]: None})
@@ -151,21 +146,21 @@ def test_a_service_serves_what_a_damaged_group_does_not_concern_and_says_how_to_
         assert client.window("two").query(key="a")[0].aggregates["n"] == 300
         with pytest.raises(SashClientError, match="is not served"):
             client.window("one").query(key="a")
-    status, lines, _ = sash("check", "--salvage", data, tmp_path / "new")
+    status, lines, _ = check("--salvage", data, tmp_path / "new")
     assert status == 1
     assert "window 'one': 200 entries; it would not be served: " in "\n".join(lines)
     assert served(tmp_path / "new") == {"one": 200, "two": 300}
 
 
-def test_a_directory_that_a_server_has_is_not_looked_at(sash, data):
+def test_a_directory_that_a_server_has_is_not_looked_at(check, data):
     with running_service(data=str(data)):
-        status, lines, error = sash("check", data)
+        status, lines, error = check(data)
     assert (status, lines) == (1, [])
     assert error.startswith("sash: A server has the data directory")
-    assert sash("check", data)[0] == 0
+    assert check(data)[0] == 0
 
 
-def test_what_cannot_be_is_refused(sash, data, tmp_path, monkeypatch):
+def test_what_cannot_be_is_refused(check, data, tmp_path, monkeypatch):
     for arguments, said in (
         ((tmp_path / "none",), "not a data directory"),
         (("memory://",), "not a place where windows are stored"),
@@ -176,71 +171,71 @@ def test_what_cannot_be_is_refused(sash, data, tmp_path, monkeypatch):
         (("--salvage", data, "reddis://x"), "not a place to store windows"),
         (("--prefix", "a b", data), "SASH_REDIS_PREFIX"),
     ):
-        status, _, error = sash("check", *arguments)
+        status, _, error = check(*arguments)
         assert status == 1, arguments
         assert said in error, arguments
     assert not (tmp_path / "new").exists()
     asyncio.run(fill(lambda: LmdbTier(tmp_path / "used")))
-    status, _, error = sash("check", "--salvage", data, tmp_path / "used")
+    status, _, error = check("--salvage", data, tmp_path / "used")
     assert status == 1
     assert "is not empty" in error
     assert served(tmp_path / "used") == dict.fromkeys(NAMES, 300)
 
 
-def test_a_directory_that_lost_a_write_is_not_served_and_can_be_salvaged(sash, data, tmp_path):
+def test_a_directory_that_lost_a_write_is_not_served_and_can_be_salvaged(check, data, tmp_path):
     with lmdb.open(str(data), max_dbs=1) as env, env.begin(write=True) as changed:
         changed.put(b"mine", b"1")
     said = refused_start("--data", data)
     assert "has lost a write" in said
     assert "sash admin check --salvage" in said
-    status, lines, _ = sash("check", "--salvage", data, tmp_path / "new")
+    status, lines, _ = check("--salvage", data, tmp_path / "new")
     assert status == 1
     assert "has lost a write" in lines[0]
     assert served(tmp_path / "new") == dict.fromkeys(NAMES, 300)
 
 
-def test_in_redis_a_prefix_is_looked_at_and_salvaged(sash, tmp_path, monkeypatch):
+def test_in_redis_a_prefix_is_looked_at_and_salvaged(check, tmp_path, monkeypatch):
     if not BINARIES:
         pytest.skip("there is no Redis server")
     with redis_server(next(iter(BINARIES.values()))) as server:
         asyncio.run(fill(lambda: RedisTier(server.url, "some", timeout_s=60)))
-        status, lines, _ = sash("check", "--prefix", "some", server.url)
+        status, lines, _ = check("--prefix", "some", server.url)
         assert (status, lines[0]) == (0, "window 'one': 300 entries")
         with running_service(data=server.url, redis_prefix="some"):
-            status, _, error = sash("check", "--prefix", "some", server.url)
+            status, _, error = check("--prefix", "some", server.url)
             assert status == 1
             assert f"A server has 'some' on this Redis: process {os.getpid()} " in error
         [block, *_] = sorted(server.ask("KEYS", "{some}:k:block/00000002/*"))
         server.ask("DEL", block)
         monkeypatch.setenv("SASH_REDIS_PREFIX", "some")
-        status, lines, _ = sash("check", "--salvage", server.url, server.url, "--new-prefix", "other")
+        status, lines, _ = check("--salvage", server.url, server.url, "--new-prefix", "other")
         assert status == 1
         assert lines[-1].endswith("236 entries; 64 entries and 0 writes are left behind")
         assert served(server.url, redis_prefix="other") == {"one": 300, "two": 236}
-        assert sash("check", "--salvage", server.url, tmp_path / "new")[0] == 1
+        assert check("--salvage", server.url, tmp_path / "new")[0] == 1
         assert served(tmp_path / "new") == {"one": 300, "two": 236}
-        status, _, error = sash("check", "--salvage", server.url, server.url)
+        status, _, error = check("--salvage", server.url, server.url)
         assert status == 1
         assert "is not empty" in error
 
 
-def test_every_shard_is_looked_at(sash, tmp_path):
+def test_every_shard_is_looked_at(check, tmp_path):
     with running_service(data=str(tmp_path / "d"), shards=2) as running:
         http = running.http()
         spec = {"name": "w", "keyed": True, "aggregates": {"n": {"function": "count"}}}
         http.post("/v1/windows", json=spec).raise_for_status()
         http.post("/v1/windows/w/insert", json={"time": 1, "key": "a", "value": 1}).raise_for_status()
-    status, lines, _ = sash("check", tmp_path / "d")
+    status, lines, _ = check(tmp_path / "d")
     assert status == 0
     assert [line for line in lines if line.endswith(":")] == [f"{tmp_path}/d/shard-{i}:" for i in (0, 1)]
     assert sorted(line for line in lines if line.startswith("window")) == [
         "window 'w': 0 entries",
         "window 'w': 1 entries",
     ]
-    assert sash("check", "--salvage", tmp_path / "d" / "shard-1", tmp_path / "alone")[0] == 0
+    assert check("--salvage", tmp_path / "d" / "shard-1", tmp_path / "alone")[0] == 0
 
 
-def test_all_shards_are_salvaged_together_and_served(sash, tmp_path):
+def test_all_shards_are_salvaged_together_and_served(check, tmp_path):
     """Also a window that the first shard has lost, and others have not."""
     data, new = tmp_path / "data", tmp_path / "new"
     keys = [f"k{i}" for i in range(40)]
@@ -254,7 +249,7 @@ def test_all_shards_are_salvaged_together_and_served(sash, tmp_path):
     pointer = values.pointer_key(2)
     there = stored(data / "shard-0")
     change(data / "shard-0", {pointer: flipped(there[pointer], -1)})
-    status, lines, _ = sash("check", "--salvage", data, new)
+    status, lines, _ = check("--salvage", data, new)
     assert status == 1
     assert lines[-1] == f"window 'two' is in {new}/shard-0: no entries; other shards have some"
     for _ in range(2):
@@ -263,13 +258,13 @@ def test_all_shards_are_salvaged_together_and_served(sash, tmp_path):
             counted = {name: client.window(name).describe().entries for name in before}
             assert counted == {"one": 40, "lately": 40, "two": 40 - of_shard}
             assert client.topology().shards == 3
-    status, _, error = sash("check", "--salvage", data, new)
+    status, _, error = check("--salvage", data, new)
     assert (status, "is not empty" in error) == (1, True)
-    assert sash("check", new)[0] == 0
+    assert check(new)[0] == 0
     one_by_one = tmp_path / "one by one"
     for shard in (2, 0, 1):
         assert not (one_by_one / "shards.json").exists(), "nothing starts there yet"
-        assert sash("check", "--salvage", data / f"shard-{shard}", one_by_one / f"shard-{shard}")[0] == (shard == 0)
+        assert check("--salvage", data / f"shard-{shard}", one_by_one / f"shard-{shard}")[0] == (shard == 0)
     with running_service(data=str(one_by_one)) as service, Client(service.grpc_target) as client:
         assert {name: client.window(name).describe().entries for name in before} == counted
 
@@ -283,14 +278,14 @@ FED = {
 }
 
 
-def test_windows_that_are_stored_together_are_told_and_salvaged_together(sash, tmp_path):
+def test_windows_that_are_stored_together_are_told_and_salvaged_together(check, tmp_path):
     data, new = tmp_path / "data", tmp_path / "new"
     with running_service(data=str(data)) as service, Client(service.grpc_target) as client:
         for name, spec in FED.items():
             client.create_window({"name": name, **spec})
         client.window("requests").bulk_insert(range(300), [1] * 300, keys=["a"] * 300)
         before = {name: client.window(name).describe() for name in FED}
-    status, lines, _ = sash("check", data)
+    status, lines, _ = check(data)
     assert (status, lines[:5]) == (
         0,
         [
@@ -302,7 +297,7 @@ def test_windows_that_are_stored_together_are_told_and_salvaged_together(sash, t
         ],
     )
     assert lines[5].startswith("5 windows, ")
-    status, lines, _ = sash("check", "--salvage", data, new)
+    status, lines, _ = check("--salvage", data, new)
     assert (status, lines[6:]) == (0, [f"window {name!r} is in {new}: {before[name].entries} entries" for name in FED])
     with running_service(data=str(new)) as service, Client(service.grpc_target) as client:
         after = {window.name: window for window in client.list_windows()}
@@ -313,7 +308,7 @@ def test_windows_that_are_stored_together_are_told_and_salvaged_together(sash, t
         assert [client.window(name).describe().entries for name in FED] == [301, 301, 301, 50, 301]
     pointer = values.pointer_key(1)
     change(data, {pointer: None})
-    status, lines, _ = sash("check", data)
+    status, lines, _ = check(data)
     assert status == 1
     assert lines[1:5] == [
         f"window {name!r}, {kind} {of!r}, cannot be read: see window 'requests'"
@@ -322,6 +317,4 @@ def test_windows_that_are_stored_together_are_told_and_salvaged_together(sash, t
             *(("lately", "a view of", "requests"), ("recent", "a view of", "minutes")),
         )
     ]
-    assert sash("check", "--salvage", data, tmp_path / "none")[1][-5:] == [
-        f"window {name!r} is left behind" for name in FED
-    ]
+    assert check("--salvage", data, tmp_path / "none")[1][-5:] == [f"window {name!r} is left behind" for name in FED]

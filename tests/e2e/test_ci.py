@@ -57,42 +57,32 @@ def test_tests_run_on_the_compiled_engine_and_those_of_the_engine_as_python_too(
         assert said(FAILS="tests/forest") == (False, lines[:1])
 
 
-def test_the_last_line_counts_what_was_skipped_by_reason(tmp_path):
+def test_the_last_line_counts_what_was_skipped_and_what_is_marked_soak_runs_there_only(tmp_path):
     """On a fresh machine it says what is missing."""
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"
-        "def test_runs(): pass\n"
+        "@pytest.mark.parametrize('n', [0, pytest.param(1, marks=pytest.mark.soak)])\n"
+        "def test_runs(n): pass\n"
         "@pytest.mark.parametrize('n', range(3))\n"
         "def test_asks(n): pytest.skip('there is no chromium')\n"
         "@pytest.mark.skipif(True, reason='an image needs buildah')\n"
         "def test_image(): pass\n"
     )
 
-    def last_line(*chosen):
+    def last_lines(profile, *chosen):
         command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p"]
         command += ["no:cacheprovider", f"--confcutdir={tmp_path}", *chosen, str(tmp_path)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        environment = os.environ | {"SASH_PROFILE": profile}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.splitlines()[-1]
+        return done.stdout.splitlines()[-2:]
 
     expected = "4 tests were skipped: 3 there is no chromium; 1 an image needs buildah"
-    assert last_line() == expected
-    assert last_line("-n", "2") == expected
-    assert "1 passed, 4 deselected" in last_line("-k", "test_runs")
-
-
-@pytest.mark.parametrize(("profile", "outcome"), [("ci", "1 passed, 1 deselected"), ("soak", "2 passed")])
-def test_what_is_marked_soak_runs_there_only(tmp_path, profile, outcome):
-    (tmp_path / "test_some.py").write_text(
-        "import pytest\n"
-        "@pytest.mark.parametrize('n', [0, pytest.param(1, marks=pytest.mark.soak)])\n"
-        "def test_runs(n): pass\n"
-    )
-    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p"]
-    command += ["no:cacheprovider", f"--confcutdir={tmp_path}", str(tmp_path)]
-    environment = os.environ | {"SASH_PROFILE": profile}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert outcome in done.stdout.splitlines()[-1]
+    for profile, chosen, outcome in (("soak", [], "2 passed, 4 skipped"), ("ci", ["-n", "2"], "1 passed, 4 skipped")):
+        counted, last = last_lines(profile, *chosen)
+        assert outcome in counted
+        assert last == expected
+    assert "1 passed, 5 deselected" in last_lines("ci", "-k", "test_runs")[-1]
 
 
 def test_a_table_of_rooms(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 from sash_client.client import Window
 from sash_engine.version import engine, version
+from tests.support.forked import Forked, command
 from tests.support.numbered import Numbered, serving
 from tests.support.recorder import status
 from tests.support.servers import WAIT_S, Running
@@ -173,16 +174,14 @@ def test_as_of_is_ticks_or_an_instant(sash, service, demo):
 
 
 def test_watch_shows_changes_only(sash, service, client, demo):
-    command = [sys.executable, "-m", "sash.main", "watch", "demo", "-k", "JFK", "--every", "0.05", "--json"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "SASH_TARGET": service.grpc_target}
-    ) as watching:
+    words, env = ("watch", "demo", "-k", "JFK", "--every", "0.05"), os.environ | {"SASH_TARGET": service.grpc_target}
+    with Forked([*words, "--json"], stdout=subprocess.PIPE, env=env) as watching:
         assert json.loads(watching.stdout.readline())["entries"] == 2
         client.window("demo").insert(60, 7.0, key="JFK")
         assert json.loads(watching.stdout.readline())["entries"] == 3
         watching.send_signal(signal.SIGINT)
         assert watching.wait(WAIT_S) == 130
-    looks = sash("watch", "demo", "-k", "JFK", "--every", "0.05", "--times", "5", "--json", service=service)
+    looks = sash(*words, "--times", "5", "--json", service=service)
     assert len(looks.out.splitlines()) == 1
 
 
@@ -248,14 +247,14 @@ def test_files_that_fail_leave_nothing_behind(sash, files, tmp_path):
     servicer, service = files
     lost = ("before", status(grpc.StatusCode.DATA_LOSS, "block 7 is damaged"))
     path = tmp_path / "file"
-    for command in (("export", "b", str(path)), ("backup", str(path))):
+    for words in (("export", "b", str(path)), ("backup", str(path))):
         servicer.script.append(lost)
-        done = sash(*command, service=service, expect=1)
+        done = sash(*words, service=service, expect=1)
         assert (done.out, done.err.splitlines()[-1]) == ("", "sash: block 7 is damaged")
         assert list(tmp_path.iterdir()) == []
     path.write_text("nothing of the kind")
     nowhere = tmp_path / "nowhere" / "file"
-    for command, words in (
+    for words, said in (
         (("export", "c", str(path)), "no window"),
         (("export", "a", str(nowhere)), "No such file"),
         (("import", str(nowhere)), "No such file"),
@@ -264,9 +263,9 @@ def test_files_that_fail_leave_nothing_behind(sash, files, tmp_path):
         (("restore", str(nowhere)), "No such file"),
         (("restore", str(path)), "no backup"),
     ):
-        done = sash(*command, service=service, expect=1)
+        done = sash(*words, service=service, expect=1)
         assert done.out == ""
-        assert words in done.err.splitlines()[-1]
+        assert said in done.err.splitlines()[-1]
     assert path.read_text() == "nothing of the kind"
     sash("backup", str(path), service=service)
     assert "'c' is not in" in sash("restore", str(path), "--only", "c", service=service, expect=1).err
@@ -284,14 +283,12 @@ def test_progress_is_a_line_that_grows_on_a_terminal(sash, files, tmp_path, monk
     assert len(servicer.files["b"]) == 3 * 2**20
 
 
-def test_a_window_through_a_pipe(sash, files):
-    _, service = files
-    environment = {**os.environ, "SASH_TARGET": service.grpc_target}
-    command = [sys.executable, "-m", "sash.main"]
-    out = subprocess.run([*command, "export", "a", "-"], env=environment, capture_output=True, check=True, timeout=240)
-    assert out.stdout == b"x" * 2_500
-    subprocess.run([*command, "import", "-", "--name", "c"], env=environment, input=out.stdout, check=True, timeout=240)
-    assert files[0].files["c"] == out.stdout
+def test_a_window_through_a_pipe(files, tmp_path):
+    servicer, service = files
+    forks, env = command(tmp_path), os.environ | {"SASH_TARGET": service.grpc_target}
+    script = f"{tmp_path}/sash export a - | {tmp_path}/sash import - --name c"
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script], env=env, pass_fds=[forks], check=True, timeout=240)
+    assert servicer.files["c"] == servicer.files["a"]
 
 
 def test_a_taken_port_is_one_line(sash, service):

@@ -249,7 +249,7 @@ def test_short_forms(value, shown):
     ],
 )
 def test_a_sparkline_draws_finite_numbers(values, drawn):
-    assert sparkline(values, 60) == drawn
+    assert sparkline(values) == drawn
 
 
 def test_a_series_has_sparklines_where_they_are_asked_for(sash, service, shapes, monkeypatch):
@@ -305,8 +305,7 @@ def test_lines_where_there_is_no_terminal(progress):
         "a: 100% 1,110 rows, 100 rows/s, 0:00 left",
     ]
     assert progress([(1.0, "a", 100), (2.0, "b", 5)], False) == "a: 100 bytes\nb: 5 bytes\n"
-    shares = {"share": lambda name, amount: amount / 1000, **rows}
-    assert progress([(6.0, "a", 600)], False, **shares) == "a:  60% 600 rows, 100 rows/s, 0:04 left\n"
+    assert progress([(6.0, "a", 600, 0.6)], False, **rows) == "a:  60% 600 rows, 100 rows/s, 0:04 left\n"
 
 
 def test_entries_with_what_is_known_of_them(sash, service, client):

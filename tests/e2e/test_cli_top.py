@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
@@ -15,6 +14,8 @@ from sash_cli import scrape as cli_scrape
 from sash_cli.scrape import metrics_url
 from sash_cli.top import activity, samples
 from sash_client import Client
+from tests.support.certificates import Authority
+from tests.support.forked import Forked
 from tests.support.servers import WAIT_S, running_service
 from tests.support.tokens import write_tokens
 
@@ -108,9 +109,8 @@ def test_once(sash, service):
 
 
 def test_it_looks_again_until_it_is_interrupted(service):
-    command = [sys.executable, "-m", "sash.main", "top", "--every", "0.05", "--json"]
-    environment = {**os.environ, "SASH_METRICS": f"{service.rest_url}/metrics"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as looking:
+    env = os.environ | {"SASH_METRICS": f"{service.rest_url}/metrics"}
+    with Forked(["top", "--every", "0.05", "--json"], stdout=subprocess.PIPE, env=env) as looking:
         for _ in range(3):
             assert json.loads(looking.stdout.readline())["ready"] is True
         looking.send_signal(signal.SIGINT)
@@ -156,6 +156,19 @@ def test_a_token_is_sent_to_this_address_only(sash, tmp_path, monkeypatch):
             Thread(target=elsewhere.handle_request, daemon=True).start()
             said = sash("top", "--once", "--metrics", f"http://127.0.0.1:{elsewhere.server_port}/", expect=1).err
         assert "302" in said
+
+
+def test_metrics_of_a_service_that_asks_for_certificates(sash, tmp_path):
+    authority = Authority("one")
+    (ca := tmp_path / "ca.pem").write_bytes(authority.pem)
+    (cert, key), (own, own_key) = authority.give(tmp_path), authority.give(tmp_path, "ops")
+    with running_service(tls_cert=cert, tls_key=key, tls_client_ca=ca) as service:
+        url = f"https://127.0.0.1:{service.rest_port}/metrics"
+        words = ("top", "--once", "--every", "0.05", "--metrics", url)
+        shown = sash("--tls-ca", ca, "--cert", own, "--key", own_key, *words).out
+        assert shown.startswith(f"{url}: ready, 0 windows")
+        assert "cannot read" in sash("--tls-ca", ca, *words, expect=1).err
+        assert "cannot read" in sash(*words, expect=1).err
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,10 +20,10 @@ import pyarrow.parquet
 import pytest
 
 import sash_cli.output
-from sash.main import run
 from sash_cli import load_files
 from sash_cli.wrong_rows import BadRows
 from sash_wire.file_formats import Unquoted
+from tests.support.forked import Forked
 from tests.support.profile import THOROUGH
 from tests.support.servers import WAIT_S
 from tests.support.waiting import wait_until
@@ -49,17 +48,11 @@ def window(client):
 
 
 @pytest.fixture
-def load(capsys, monkeypatch, service):
-    """Runs `sash data load` in this process; returns its output, or its errors where it is to fail."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
-    monkeypatch.setenv("SASH_TARGET", service.grpc_target)
+def load(sash, service):
+    """Runs `sash data load`; returns its output, or its errors where it is to fail."""
 
     def run_it(*arguments, expect=0):
-        monkeypatch.setattr(sys, "argv", ["sash", "load", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            run()
-        done = capsys.readouterr()
-        assert (ended.value.code or 0) == expect, done.out + done.err
+        done = sash("load", *arguments, service=service, expect=expect)
         return done.err if expect else done.out
 
     return run_it
@@ -107,15 +100,8 @@ NAMES = ["a.csv", "a.csv.gz", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "
 
 
 def counted(rows, **given):
-    counts = {
-        "inserted": 0,
-        "evicted": 0,
-        "late": 0,
-        "duplicates": 0,
-        "too far ahead": 0,
-        "rejected": 0,
-        "loaded before": 0,
-    }
+    names = ("inserted", "evicted", "late", "duplicates", "too far ahead", "rejected", "loaded before")
+    counts = dict.fromkeys(names, 0)
     counts |= {name.replace("_", " "): count for name, count in given.items()}
     return f"{rows:,} rows: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()) + "\n"
 
@@ -318,16 +304,16 @@ def test_killed_in_the_middle_and_run_again(service, client, load, tmp_path):
     window = client.create_window(
         {"name": "long", "time_unit": "us", "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
     )
-    n = 40 * load_files.CHUNK_ROWS + 17
+    n = 12 * load_files.CHUNK_ROWS + 17
     values = np.arange(n, dtype=np.int64)
     path = tmp_path / "long.parquet"
     pa.parquet.write_table(pa.table({"time": values, "value": values.astype(np.float64)}), path)
-    command = [sys.executable, "-m", "sash.main", "load", "long", str(path), "-t", service.grpc_target]
+    words = ["load", "long", path, "-t", service.grpc_target]
     killed_at = []
-    for goal in (1, 25):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for goal in (1, 6):
+        process = Forked(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
         wait_until(lambda goal=goal: window.describe().entries >= goal * load_files.CHUNK_ROWS)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
         killed_at.append(window.describe().entries)
     assert 0 < killed_at[0] < n
@@ -433,7 +419,6 @@ def test_history_is_loaded_beside_the_live_slide(client, load, tmp_path):
     window.insert(60_000, fields=live, key="JFK")
     assert "998 loaded before" in load("kept", years, *COLUMNS, "--history"), "nor when the slide has moved"
     assert window.describe().entries == 998 + 3
-    client.delete_window("kept")
 
 
 def test_rows_of_the_slide_are_no_history(client, load, tmp_path):
@@ -447,7 +432,6 @@ def test_rows_of_the_slide_are_no_history(client, load, tmp_path):
     assert "2 left out, 1 only in the history" in out, "LGA has no slide yet"
     assert "has changed" in load("kept", file, *COLUMNS, "--history", "--before", "49900", expect=1)
     assert "3 inserted" in load("kept", written(tmp_path / "more.parquet", 50_002, 49_901, 49_902), *COLUMNS)
-    client.delete_window("kept")
 
 
 def test_windows_that_take_no_history(client, window, load, tmp_path):
@@ -592,6 +576,7 @@ WRONG = [
     ("ndjson", '{"time": 5, "x"', "is no JSON"),
     ("ndjson", "[1, 2]", "is no object"),
     ("ndjson", "hello", "is no JSON"),
+    ("ndjson", '{"time": 5, "x": true, "n": 1, "s": "w", "b": true}', "column 'x': 'True' is no float64"),
 ]
 
 
@@ -702,7 +687,7 @@ def test_a_file_for_wrong_rows_that_cannot_be_written(load, window, tmp_path):
     assert window.describe().entries == 0
 
 
-ENDS = 30 if THOROUGH else 5
+ENDS = 30 if THOROUGH else 3
 
 
 def test_a_load_that_fails_ends_by_itself(service, client, tmp_path):
@@ -712,6 +697,7 @@ def test_a_load_that_fails_ends_by_itself(service, client, tmp_path):
     path.write_text(lines_of("csv", "5,abc,1,w,true", 3) * 200)
     script = f"""
 import os, sys
+import grpc, sash_cli.load_files, sash_client.client
 from sash.main import run
 for i in range({ENDS}):
     if not os.fork():
@@ -722,4 +708,5 @@ for i in range({ENDS}):
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT_S)
     assert done.stdout.split() == ["1"] * ENDS, done.stderr
+    assert done.stderr.count("row 4: column 'x': 'abc' is no float64") == ENDS, done.stderr
     assert "terminate" not in done.stderr

@@ -197,21 +197,22 @@ def test_the_chart_renders_the_manifests(built, mode):
 
 
 @needs("helm")
-@pytest.mark.parametrize("name", VALUES)
-def test_a_value_of_the_chart_is_in_its_place(built, name):
-    """In every mode that has it, and nothing else changes."""
-    path, _ = VALUES[name]
-    for mode in MODES:
-        given, expected = {
-            "resources": (["--set", "resources.limits.memory=4Gi"], lambda old: old | {"limits": {"memory": "4Gi"}}),
-            "settings": (["--set", "settings.SASH_CACHE_BYTES=7"], lambda old: old | {"SASH_CACHE_BYTES": "7"}),
-            "replicas": (["--set", "replicas=7"], lambda old: 7),
-        }.get(name, (["--set", f"{name}=other"], lambda old: "other"))
-        wanted = [json.loads(json.dumps(document)) for document in built[mode].values()]
+@pytest.mark.parametrize("mode", MODES)
+def test_values_of_the_chart_are_in_their_places(built, mode):
+    """Those that the mode has, and nothing else changes."""
+    changes = {name: (f"{name}=other-{name}", lambda old, name=name: f"other-{name}") for name in VALUES}
+    changes |= {
+        "resources": ("resources.limits.memory=4Gi", lambda old: old | {"limits": {"memory": "4Gi"}}),
+        "settings": ("settings.SASH_CACHE_BYTES=7", lambda old: old | {"SASH_CACHE_BYTES": "7"}),
+        "replicas": ("replicas=7", lambda old: 7),
+    }
+    wanted = [json.loads(json.dumps(document)) for document in built[mode].values()]
+    for name, (_, expected) in changes.items():
         if applies(name, mode):
-            inside, last = place(wanted, path)
+            inside, last = place(wanted, VALUES[name][0])
             inside[last] = expected(inside[last])
-        assert by_name(rendered(mode, *given)) == by_name(wanted)
+    given = [word for setting, _ in changes.values() for word in ("--set", setting)]
+    assert by_name(rendered(mode, *given)) == by_name(wanted)
 
 
 @needs("helm")

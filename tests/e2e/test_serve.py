@@ -18,7 +18,7 @@ def test_signals_end_it_gracefully(number):
     """A request in progress is answered after the signal; then the process ends with status 0."""
     import socket
 
-    with service_process(forked=False) as running:
+    with service_process(forked=number == signal.SIGINT) as running:
         http = running.http()
         http.post("/v1/windows", json={"name": "w", "aggregates": {"n": {"function": "count"}}}).raise_for_status()
         with socket.create_connection(("127.0.0.1", running.rest_port)) as holder:

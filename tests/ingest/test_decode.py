@@ -133,11 +133,12 @@ def test_times_as_texts(texts):
 
 def test_csv():
     form = Csv(["at", "who", "v", "n", "b", "s"])
-    values = [b"1,a,1.5,2,true,x", b'2,7,NA,,FALSE,"p,q"']
+    values = [b"1,a,1.5,2,true,x", b'2,7,NA,,FALSE,"p,q"', b"3,NA,1,1,true,NA"]
     for more in ([], [b"1,2"]):
         found = form.decode(values + more, WANTED)
-        assert lists(found) == [[1, 2], ["a", "7"], [1.5, None], [2, None], [True, False], ["x", "p,q"]]
-        assert [(each.row, each.reason) for each in found.rejects] == [(2, "has 2 columns, and not 6")][: len(more)]
+        assert lists(found)[:3] == [[1, 2, 3], ["a", "7", "NA"], [1.5, None, 1.0]]
+        assert lists(found)[3:] == [[2, None, 1], [True, False, True], ["x", "p,q", "NA"]]
+        assert [(each.row, each.reason) for each in found.rejects] == [(3, "has 2 columns, and not 6")][: len(more)]
     for value, field in (
         (b"x,a,1,1,true,x", "at"),
         (b"1,a,x,1,true,x", "v"),
@@ -145,8 +146,8 @@ def test_csv():
         (b"1,a,1,1,yes,x", "b"),
     ):
         (reject,) = form.decode([*values, value], WANTED).rejects
-        assert (reject.row, reject.field) == (2, field)
+        assert (reject.row, reject.field) == (3, field)
     for value in (b'1,"a,1,1,true,x', b"1,a,1,1,true,x\n2,b,1,1,true,x", b"", None, b"1,a,1,1,true,\xff"):
         (reject,) = form.decode([*values, value], WANTED).rejects
-        assert reject.row == 2
+        assert reject.row == 3
     assert Csv(["at", "s"], ";").decode([b"1;x"], [WANTED[0], WANTED[5]]).columns[1].to_pylist() == ["x"]

@@ -31,6 +31,7 @@ from tests.ingest.log import SPEC, ids_of, ingest, record
 from tests.ingest.test_runner import faulty
 from tests.support import kafka as mock
 from tests.support import transactions
+from tests.support.forked import Forked
 from tests.support.kafka import mock_cluster, sent
 from tests.support.profile import THOROUGH
 from tests.support.registry import framed, schema_registry
@@ -483,17 +484,17 @@ def test_kills_of_the_command(client, service, cluster, topic, tmp_path):
     path.write_text(
         yaml.safe_dump(document(cluster.servers, topic, records_per_write=100, service=service.grpc_target))
     )
-    command = [sys.executable, "-m", "sash.main", "ingest", "kafka", str(path)]
+    words = ["ingest", "kafka", path]
     window, chance = client.create_window(SPEC), random.Random(4)
     for kill in range(KILLS):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        process = Forked(words, stderr=subprocess.DEVNULL, env=os.environ)
         goal = min(window.describe().entries + chance.randrange(1, 2000), total // 2)
         has(window, goal)
         process.kill()
         process.wait()
         if kill == KILLS // 2:
             cluster.send(topic, records(total // 2, total))
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = Forked(words, stderr=subprocess.PIPE, env=os.environ)
     has(window, total)
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate()

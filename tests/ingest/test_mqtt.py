@@ -7,7 +7,7 @@ from threading import Event, Thread
 import pytest
 
 from sash_client import FailedPrecondition, Unavailable
-from tests.ingest.log import SPEC, ids_of, ingest, record, target
+from tests.ingest.log import ids_of, ingest, record, target
 from tests.support.mqtt import OneSession
 from tests.support.pages import ROOT, blocks_of
 from tests.support.waiting import wait_until
@@ -21,12 +21,6 @@ def broker():
     broker = OneSession()
     yield broker
     broker.close()
-
-
-@pytest.fixture
-def window(client):
-    yield client.create_window(SPEC)
-    client.delete_window("log")
 
 
 def connector(broker):

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections import Counter
 from threading import Thread
 
@@ -16,6 +15,7 @@ from sash_ingest.config import IngestConfig
 from sash_ingest.run import run
 from sash_wire.pipeline import parsed
 from tests.ingest.log import SPEC, ids_of, record
+from tests.support.forked import command
 from tests.support.waiting import wait_until
 
 
@@ -55,9 +55,9 @@ def test_strict_ends_at_the_first_record_that_does_not_fit(client, service, tmp_
         })
     )  # fmt: skip
     lines = b"\r\n".join([record(1), record(2), record(3, id="x"), record(4)])
-    command = [sys.executable, "-m", "sash.main", "ingest", "-", str(tmp_path / "p.yaml"), "--name", "again"]
+    forks, words = command(tmp_path), ["ingest", "-", tmp_path / "p.yaml", "--name", "again", *["--strict"] * strict]
     for _ in range(2):
-        done = subprocess.run([*command, *["--strict"] * strict], input=lines, capture_output=True)
+        done = subprocess.run([tmp_path / "sash", *words], input=lines, capture_output=True, pass_fds=[forks])
         told = done.stderr.decode()
         assert done.returncode == (1 if strict else 0), told
         assert ("line 3: id is 'x', a str, and no int64 (window log)" in told) == strict

@@ -16,7 +16,7 @@ class Node:
 
 @pytest.fixture
 def process(monkeypatch):
-    """As a process of its own: nothing is left out before or behind it."""
+    """As a process of its own: nothing is left out at first."""
     thresholds = gc.get_threshold()
     gc.unfreeze()
     monkeypatch.setattr(memory, "_settled", False)
@@ -24,7 +24,7 @@ def process(monkeypatch):
     yield
     gc.set_threshold(*thresholds)
     gc.enable()
-    gc.unfreeze()
+    gc.freeze()  # other tests look at none of it again
 
 
 def test_what_was_there_at_the_start_is_left_out_also_after_long_work(process):

@@ -28,6 +28,7 @@ from sash_engine.windows.questions import (
     Where,
     selecting,
 )
+from sash_engine.windows.reading import costs
 from sash_wire.labels import join
 from tests.shards.test_sharded_plane import Pair, _plain
 from tests.support.asking import question_of
@@ -218,3 +219,18 @@ async def test_entries_of_selected_keys() -> None:
     question = EntriesQuery(where=[Where("airport", "=", ["JFK"])])
     found = [batch async for batch in await plane.ask("w", question)]
     assert sum(len(batch.times) for batch in found) == len(CARRIERS)
+
+
+async def test_answers_of_all_shards_together_have_as_many_values_as_those_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    question = question_of(Query, by=["airport", "carrier"])
+    for plane in (in_process(1), in_process(4)):
+        await plane.create(spec_of(aggregates={"top": {"function": "frequent_items"}}))
+        await plane.write("w", BulkInsert(bulk([((a, c, "x"), 1, 1) for a in AIRPORTS for c in CARRIERS])))
+        values = 4 * len(AIRPORTS) * len(CARRIERS)
+        monkeypatch.setattr(costs, "MAX_VALUES", values)
+        assert len(await plane.ask("w", question)) == values // 4
+        monkeypatch.setattr(costs, "MAX_VALUES", values - 1)
+        with pytest.raises(InvalidArgument, match=f"more than {values - 1} values"):
+            await plane.ask("w", question)

@@ -9,13 +9,12 @@ from sash.access.access import Access
 from sash.access.caller import Caller
 from sash.access.rights import Right
 from sash.access.tokens import Tokens
-from sash.calls import each
 from sash.context import CALL, CallContext
 from sash.durability.records.commands import BulkInsert
 from sash_engine.clock import ManualClock
 from sash_engine.errors import FailedPrecondition, NotFound, PermissionDenied, Unsupported
 from sash_engine.windows.batches.batch import Batch
-from sash_engine.windows.questions import ALL_KEYS, EntriesQuery, Grouped, KeysQuery, Query, RangeQuery, SeriesQuery
+from sash_engine.windows.questions import ALL_KEYS, Grouped, Query
 from sash_engine.windows.spec.window import WindowSpec
 from tests.support.sharded import in_process
 
@@ -46,42 +45,13 @@ def bulk(n=400):
     return Batch.of(SOURCE, random.integers(0, 200, n), {"v": random.integers(-9, 9, n)}, keys)
 
 
-async def answers_of(plane, name):
-    found = [
-        await plane.ask(name, Query("k3|1")),
-        await plane.ask(name, Query("k4|0", lookbacks=["10s", "50s"])),
-        await plane.ask(name, Query(keys=["k1|0", "k2|1", "k5|0"])),
-        await plane.ask(name, Query(keys=ALL_KEYS, combine=True)),
-        await plane.ask(name, Query(lookbacks=["30s"], selection=Grouped(by=["b"]))),
-        await plane.ask(name, RangeQuery(50, 190, "k7|1")),
-        await plane.ask(name, RangeQuery(50, 190, keys=ALL_KEYS)),
-        await plane.ask(name, SeriesQuery(0, 200, "20s", keys=ALL_KEYS)),
-        sorted(str(answer) for answer in await plane.ask(name, Query(keys=ALL_KEYS))),
-    ]
-    names, position = await plane.ask(name, KeysQuery())
-    while position is not None:
-        more, position = await plane.ask(name, KeysQuery(position=position))
-        names += more
-    found.append(sorted(names))
-    rows = []
-    async for batch in each(await plane.ask(name, EntriesQuery(keys=ALL_KEYS))):
-        names = [batch.keys.dictionary[code] for code in batch.keys.codes]
-        rows += zip(names, batch.times.tolist(), batch.columns["v"].tolist(), strict=True)
-    return [*map(str, found), sorted(rows)]
-
-
 @pytest.mark.parametrize("shards", [1, 5])
-async def test_a_view_answers_as_a_window_over_all_shards(shards):
+async def test_a_view_is_made_widened_and_deleted_on_all_shards(shards):
     plane = in_process(shards, ManualClock())
     await plane.create(SOURCE)
     info, created = await plane.create(VIEW)
     assert (created, info.spec.fields) == (True, SOURCE.fields)
-    twin = {name: each for name, each in info.spec.document().items() if name != "of"} | {"name": "twin"}
-    await plane.create(WindowSpec.parse(twin))
-    for name in ("requests", "twin"):
-        await plane.write(name, BulkInsert(bulk()))
-    assert await answers_of(plane, "recent") == await answers_of(plane, "twin")
-    assert (await plane.window("recent")).entries == (await plane.window("twin")).entries
+    await plane.write("requests", BulkInsert(bulk()))
     assert (await plane.create(VIEW))[1] is False
     with pytest.raises(Unsupported, match="is a view of 'requests'"):
         await plane.write("recent", BulkInsert(bulk()))
@@ -157,3 +127,19 @@ async def test_views_whose_names_cross_are_refused_and_wait_for_nobody():
         outcomes = await asyncio.gather(*creating, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [NotFound, NotFound]
     await plane.create(WindowSpec.parse({**SOURCE.document(), "name": "a"}))
+
+
+async def test_cascades_need_a_service_of_one_shard():
+    """Their keys would be on other shards than those of the window that feeds them, and in other commits."""
+    fed = {"name": "fed", "from": {"window": "requests", "granularity": "2s"}, "slide": {}}
+    spec = WindowSpec.parse({**SOURCE.document(), **fed})
+    plane = in_process(3, ManualClock())
+    await plane.create(SOURCE)
+    with pytest.raises(Unsupported, match="different shards") as refused:
+        await plane.create(spec)
+    assert (refused.value.field, [info.spec.name for info in await plane.windows()]) == ("from", ["requests"])
+    plane = in_process(1, ManualClock())
+    await plane.create(SOURCE)
+    await plane.create(spec)
+    await plane.write("requests", BulkInsert(Batch.of(SOURCE, [1, 2], {"v": [1, 2]}, ["k|x", "l|x"])))
+    assert [answer.entries for answer in await plane.ask("fed", Query(selection=Grouped(by=["b"])))] == [2]

@@ -185,6 +185,18 @@ def shrunk(scenario: Scenario, setup: Setup = lambda world: None, tries: int = 3
     return outcome
 
 
+def replayed(scenario: Scenario, again: bool) -> Counter[str]:
+    """Run a scenario in which nothing goes wrong, and once more if so asked; return which faults met which states."""
+    first = run(scenario)
+    assert first.failure is None, story(first)
+    assert not first.unchecked
+    if again:
+        second = run(scenario)
+        assert first.events == second.events
+        assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
+    return first.met
+
+
 def story(outcome: Outcome, lines: int = 60) -> str:
     """Tell who did what when, on one page."""
     scenario = outcome.scenario

@@ -891,7 +891,7 @@ GIVEN = {
     "service/sash/durability/journal/session.py": {"secrets.token_bytes"},
     "service/sash/limits/memory.py": {"time.monotonic"},
     "clients/sash_client/aio.py": {"threading.Thread"},
-    "clients/sash_client/calls/plans.py": {"random.uniform", "time.monotonic"},
+    "clients/sash_client/calls/plans.py": {"random.uniform"},
     "clients/sash_client/calls/owners.py": {"time.monotonic"},
     # what runs on the loop, which runs it as it wants
     "service/sash/durability/journal/journal.py": {"concurrent.futures.ThreadPoolExecutor"},

@@ -25,7 +25,7 @@ from tests.simulation.callers import admitting, creating, deleting, evicting, in
 from tests.simulation.history import ANY, GONE, Contradiction, History, _within
 from tests.simulation.loop import Process, SimulatedLoop, Stuck
 from tests.simulation.met import never
-from tests.simulation.run import run, shrunk, story
+from tests.simulation.run import replayed, run, shrunk, story
 from tests.simulation.scenario import Fault, of_seed
 from tests.simulation.world import World
 
@@ -62,23 +62,19 @@ MET = [
     ("request lost", ""),
     ("fenced", "a write that is lost"),
     ("durable", "a write that was answered before"),
+    ("known", "logged"),
+    ("known", "of the same"),
+    ("known", "of another"),
 ]
 """Which faults meet which states in the seeds of the test below: where one never does, nothing tests it."""
 
 
 def test_seeds_lose_nothing_replay_event_by_event_and_meet_faults_in_every_state():
     met = Counter[str]()
-    for seed in [*FOUND, *range(16, 16 + 40), 61, 72, 477, 834]:
+    for seed in [*FOUND, *range(26, 46), 72, 477, 834]:
         # Of those that have found something, as they were then: without writes that decide, and none delivered twice.
         scenario = dataclasses.replace(of_seed(seed), limited=False, repeated=0.0) if seed in FOUND else of_seed(seed)
-        first = run(scenario)
-        assert first.failure is None, story(first)
-        assert not first.unchecked
-        met += first.met
-        if seed in FOUND or seed < 26:
-            second = run(scenario)
-            assert first.events == second.events
-            assert (first.digest, first.callbacks) == (second.digest, second.callbacks)
+        met += replayed(scenario, seed in FOUND or seed < 30)
     assert not never(met, MET)
 
 
@@ -97,7 +93,7 @@ def unsynced(world: World) -> None:
 
 def test_a_disk_that_does_not_sync_is_found_and_told_on_a_page():
     found = next(outcome for outcome in (run(of_seed(seed), unsynced) for seed in range(1, 30)) if outcome.failure)
-    small = shrunk(found.scenario, unsynced, tries=60)
+    small = shrunk(found.scenario, unsynced, tries=25)
     assert small.failure is not None
     assert len(small.scenario.callers) <= len(found.scenario.callers)
     assert small.scenario.steps <= found.scenario.steps
@@ -410,7 +406,6 @@ def test_who_stops_it_is_told_the_sum_also_where_a_shell_has_it_ignore_interrupt
         assert command.main() == 0
         assert signal.getsignal(number) is signal.SIG_DFL  # the second one ends it at once
     finally:
-        gc.unfreeze()
         for each, handler in before.items():
             signal.signal(each, handler)
     assert "\n2 runs in " in capsys.readouterr().out

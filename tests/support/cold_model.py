@@ -216,19 +216,11 @@ class ColdLockstep(ForestLockstep):
 
     def loaded(self, step: Step) -> None:
         """Load what a step needs, in as many loads as that takes; then take it without a tier."""
-        forest, (name, *given) = self.forest, step
-        match name:
-            case "bulk_evict":
-                load, arguments = forest.load_evicted, (self.now + given[0],)
-            case "evict_between":
-                load, arguments = forest.load_between, (self.now + given[0], self.now + sum(given))
-            case "remove" | "correct":
-                asked = self.named(given[0])
-                load, arguments = forest.load_named, (np.array([time for time, _ in asked]), 1, [v for _, v in asked])
+        load, arguments = self.loading(*step)
         self.empty()
         load(*arguments)
         self.tier.down = True
-        getattr(self, name)(*given)
+        getattr(self, step[0])(*step[1:])
         self.tier.down = False
 
     def _state(self, stale: set[int]) -> tuple:

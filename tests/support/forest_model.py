@@ -19,6 +19,7 @@ random history is mostly in order and never far from it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,8 +100,15 @@ class ForestLockstep:
         assert forest.newest == (entries[-1][0] if entries else None)
         assert forest.query() == self.answers(entries)
         forest.check_invariants()
-        times, values = forest.columns()
+        self.check_rows(forest.columns(), entries)
+
+    def check_rows(self, columns: list[np.ndarray], entries: list[tuple[int, int]]) -> None:
+        times, values = columns
         assert list(zip(times.tolist(), values.tolist(), strict=True)) == entries
+
+    def by_row(self, entries: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+        """The entries of each row."""
+        return [[entry] for entry in entries]
 
     def answers(self, entries: list[tuple[int, int]]) -> list[Any]:
         values = [value for _, value in entries]
@@ -109,6 +117,7 @@ class ForestLockstep:
             "bag": sorted(values),
             "sum": sum(values),
             "entries": len(values),
+            "n": len(values),
             "first": values[0] if values else None,
         }
         return [found[name] for name in self.layout.names]
@@ -116,22 +125,32 @@ class ForestLockstep:
     # ---------------------------------------------------------------- steps
 
     def insert(self, after: int) -> None:
-        self.forest.insert(self.now + after, (self.arrivals,))
-        self._arrive([self.now + after])
+        time = self.now + after
+        self.forest.insert(time, self.row(time, self.arrivals))
+        self._arrive([time])
 
     def bulk(self, steps: list[int]) -> None:
         times = (self.now + np.cumsum(np.array(steps, np.int64))).astype(np.int64)
         values = np.arange(self.arrivals, self.arrivals + len(steps))
         before = times.copy(), values.copy()
         times.flags.writeable = values.flags.writeable = False
-        self.forest.bulk_insert(times, [values])
+        self.forest.bulk_insert(*self.columns(times, values))
         self._arrive(times.tolist())
         assert np.array_equal(times, before[0])
         assert np.array_equal(values, before[1])
 
+    def row(self, time: int, value: int) -> Sequence[Any]:
+        """A row with one entry, as it is inserted."""
+        return (value,)
+
+    def columns(self, times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Rows with some entries, as they are inserted."""
+        return times, [values]
+
     def evict(self, count: int) -> None:
-        assert self.forest.evict(count) == min(count, len(self.entries))
-        del self.entries[:count]
+        rows = self.by_row(self.entries)
+        assert self.forest.evict(count) == min(count, len(rows))
+        del self.entries[: sum(map(len, rows[:count]))]
 
     def bulk_evict(self, after: int) -> None:
         kept = [entry for entry in self.entries if entry[0] > self.now + after]
@@ -169,7 +188,7 @@ class ForestLockstep:
         self.entries = [(entry[0], given.get(entry, entry[1])) for entry in self.entries]
 
     def evict_while(self, most: int) -> None:
-        slot = self.layout.answers[self.layout.names.index("sum")]
+        slot = dict(zip(reversed(self.layout.names), reversed(self.layout.answers), strict=False))["sum"]
         asked = []
 
         def holds(entries, partials):
@@ -178,16 +197,17 @@ class ForestLockstep:
             return partials[slot] <= most
 
         total = count = 0
-        for _, value in self.entries:
-            total += value
+        rows = self.by_row(self.entries)
+        for row in rows:
+            total += sum(value for _, value in row)
             if total > most:
                 break
-            count += 1
+            count += len(row)
         size = len(self.entries)
         last = self.entries[count - 1][0] if count else None
         assert self.forest.evict_while(holds) == (count, last)
         assert len(asked) <= 6 * max(size, 2).bit_length()
-        assert asked == [1] or count or not size
+        assert count or not size or asked == [len(rows[0])]
         del self.entries[:count]
 
     def ask(self) -> None:
@@ -206,6 +226,15 @@ class ForestLockstep:
         assert entries.tolist() == [len(those) for those in inside]
         rows = list(zip(*(column.tolist() for column in answers), strict=True))
         assert rows == [tuple(self.answers(those)) for those in inside]
+
+    def loading(self, name: str, *given: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        """What loads all that a step needs, and its arguments."""
+        if name == "bulk_evict":
+            return self.forest.load_evicted, (self.now + given[0],)
+        if name == "evict_between":
+            return self.forest.load_between, (self.now + given[0], self.now + sum(given))
+        asked = self.named(given[0])
+        return self.forest.load_named, (np.array([time for time, _ in asked]), 1, [value for _, value in asked])
 
     def relayout(self, layout: Layout) -> None:
         self.forest.relayout(layout)

@@ -176,6 +176,11 @@ def test_what_cannot_be_a_data_directory_is_refused_and_left_alone(tmp_path, wha
     assert {file: file.read_bytes() for file in before} == before
 
 
+def test_a_database_of_nothing_is_a_new_directory(open_tier, tmp_path):
+    lmdb.open(os.fspath(tmp_path)).close()
+    open_tier(tmp_path).commit({b"a": b"1"})
+
+
 def test_a_refused_directory_is_not_kept_locked(open_tier, tmp_path):
     (tmp_path / "data.mdb").write_bytes(b"no database " * 1000)
     with pytest.raises(FailedPrecondition):
@@ -321,7 +326,8 @@ def test_reads_do_not_wait_for_a_commit(open_tier, tmp_path):
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_a_copy_by_lmdb_s_own_tool_opens_and_goes_on(tmp_path, compact):
+@pytest.mark.parametrize("commits", [0, 2])
+def test_a_copy_by_lmdb_s_own_tool_opens_and_goes_on(tmp_path, compact, commits):
     tier = LmdbTier(tmp_path / "data")
     tier.acquire()
     for number in range(9):
@@ -331,11 +337,12 @@ def test_a_copy_by_lmdb_s_own_tool_opens_and_goes_on(tmp_path, compact):
     copy.mkdir()
     with lmdb.open(str(tmp_path / "data"), max_dbs=1, readonly=True, lock=False) as env:
         env.copy(str(copy), compact=compact)
-    for number in (8, 9):
+    for number in range(8, 9 + commits):
         tier = LmdbTier(copy)
         tier.acquire()
         assert tier.get_many([b"key"]) == [b"%d" % number]
-        tier.commit({b"key": b"%d" % (number + 1)})
+        if commits:
+            tier.commit({b"key": b"%d" % (number + 1)})
         tier.close()
     with lmdb.open(str(copy), max_dbs=1) as env, env.begin(env.open_db(b"values", create=False), write=True) as change:
         change.put(b"key", b"behind the tier's back")

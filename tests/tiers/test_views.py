@@ -11,7 +11,6 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from sash import tiers
 from sash.tiers import open_tier
 from sash.tiers.lmdb import LmdbTier
 from sash.tiers.redis import RedisTier
@@ -301,32 +300,19 @@ def test_a_server_that_is_gone_without_a_word_is_no_server(server, monkeypatch):
     tier.close()
 
 
-def test_a_view_and_a_tier_are_of_one_place(directory):
-    tier = tiers.open_tier(str(directory))
-    assert isinstance(tier, LmdbTier)
-
-
-def test_a_directory(tmp_path):
-    tier = open_tier(str(tmp_path / "data"), max_bytes=2**20)
-    assert isinstance(tier, LmdbTier)
-    tier.acquire()
-    tier.close()
-    assert (tmp_path / "data" / "data.mdb").exists()
-
-
-@pytest.mark.parametrize("name", ["memory", "redis:6379"])
-def test_a_directory_of_any_name(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert isinstance(open_tier(f"./{name}"), LmdbTier)
-
-
-@pytest.mark.parametrize("address", ["redis://127.0.0.1:1/0", "rediss://user:secret@127.0.0.1:1"])
-def test_redis(address):
-    assert isinstance(open_tier(address, "windows"), RedisTier)
-
-
-def test_memory_is_no_tier():
-    assert open_tier("memory") is None
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("data", LmdbTier),
+        ("./memory", LmdbTier),
+        ("./redis:6379", LmdbTier),
+        ("redis://127.0.0.1:1/0", RedisTier),
+        ("rediss://user:secret@127.0.0.1:1", RedisTier),
+        ("memory", type(None)),
+    ],
+)
+def test_the_tier_of_an_address(address, kind):
+    assert type(open_tier(address)) is kind
 
 
 @pytest.mark.parametrize("address", ["", "http://127.0.0.1", "reddis://127.0.0.1", "file:///var/sash"])

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -115,7 +114,6 @@ def asked_again(
     client: Caller,
     method: str,
     request: Any,
-    now_s: Callable[[], float] | None = None,
     owner: int | None = None,
     idempotent: bool = True,
 ) -> Plan[Any]:
@@ -125,19 +123,18 @@ def asked_again(
         idempotent: whether it may be made twice. One that may not is made again only after errors that say that nothing
             was changed, and as often as reads are.
     """
-    now_s = now_s or client._now_s
     left_s = client.timeout_s
-    deadline_s = now_s() + left_s
+    deadline_s = client._now_s() + left_s
     for attempt, pause_s in enumerate(pauses_s(client._uniform), 1):
         try:
             return (yield Ask(method, request, max(left_s, 0.001), owner))
         except SashClientError as error:
             pause_s = max(pause_s, error.retry_after_s or 0.0)
             again = may_pass(error) if idempotent else error.unchanged and attempt < READ_ATTEMPTS
-            if not again or client._is_closed or now_s() + pause_s >= deadline_s:
+            if not again or client._is_closed or client._now_s() + pause_s >= deadline_s:
                 raise
         yield Pause(pause_s)
-        left_s = deadline_s - now_s()
+        left_s = deadline_s - client._now_s()
     raise AssertionError("pauses do not end")
 
 
@@ -150,21 +147,19 @@ class Restarts:
 
     Args:
         client: the connection.
-        now_s: the clock, in seconds.
     """
 
-    def __init__(self, client: Caller, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Caller) -> None:
         self.messages = 0
         """Messages that have arrived; the client counts them."""
         self._client = client
-        self._now_s = now_s
-        self._deadline_s = now_s() + client.timeout_s
-        self._pauses_s = islice(pauses_s(), READ_ATTEMPTS - 1)
+        self._deadline_s = client._now_s() + client.timeout_s
+        self._pauses_s = islice(pauses_s(client._uniform), READ_ATTEMPTS - 1)
 
     @property
     def left_s(self) -> float:
         """How long the next attempt may take."""
-        return max(self._deadline_s - self._now_s(), 0.001)
+        return max(self._deadline_s - self._client._now_s(), 0.001)
 
     def pause_s(self, error: SashClientError) -> float:
         """Return the seconds to wait before the call is made again; raise the error if it is not."""
@@ -175,7 +170,7 @@ class Restarts:
             error.args = (error.message,)
             raise error
         pause_s = max(next(self._pauses_s, math.inf), error.retry_after_s or 0.0)
-        if self._client._is_closed or self._now_s() + pause_s >= self._deadline_s:
+        if self._client._is_closed or self._client._now_s() + pause_s >= self._deadline_s:
             raise error
         return pause_s
 

@@ -19,11 +19,10 @@ from sash_client.answers import PartialColumn
 from sash_client.data.columns import to_coded, to_column, to_nullable, to_part
 from sash_client.data.libraries import eager, is_pandas
 from sash_client.data.times import Ticks, to_ticks
-from sash_client.errors import InvalidArgument
+from sash_client.errors import InvalidArgument, refusing
 from sash_proto.v1 import windows_pb2 as pb
 from sash_wire.coded import Coded
 from sash_wire.columns import Column, fill_column, fill_strings, read_column, read_strings, read_valid
-from sash_wire.errors import WireError
 from sash_wire.key_parts import check_named, joined
 from sash_wire.meant import no_field
 from sash_wire.nulls import is_mark, mark_of, named_by
@@ -387,6 +386,7 @@ def _named(columns: Any, spec: pb.WindowSpec) -> Mapping[str, Any]:
     return columns
 
 
+@refusing
 def _with_keys(bulk: Bulk, spec: pb.WindowSpec) -> Bulk:
     """Return a bulk whose keys are joined, where their parts are given: as keys by name, or among the columns."""
     keys, columns = bulk.keys, bulk.columns
@@ -395,13 +395,9 @@ def _with_keys(bulk: Bulk, spec: pb.WindowSpec) -> Bulk:
         columns = {name: column for name, column in columns.items() if name not in spec.keys}
     if not isinstance(keys, Mapping):
         return bulk
-    n = len(bulk.times)
-    try:
-        check_named(keys, spec.keys, f"window {spec.name!r}", set(columns or ()) - set(spec.fields))
-        parts = {name: _keys(keys[name], n, name) for name in spec.keys}
-        whole = joined({name: part for name, part in parts.items() if part is not None})
-    except WireError as error:
-        raise InvalidArgument(error.message, field=error.field, limit=error.limit) from None
+    check_named(keys, spec.keys, f"window {spec.name!r}", set(columns or ()) - set(spec.fields))
+    parts = {name: _keys(keys[name], len(bulk.times), name) for name in spec.keys}
+    whole = joined({name: part for name, part in parts.items() if part is not None})
     return replace(bulk, keys=whole, columns=columns)
 
 

@@ -343,7 +343,17 @@ class Series(Tabular):
         return with_aggregates(table, {name: Values.of(column) for name, column in self.aggregates.items()})
 
 
-class Answers(Tabular, list[Answer]):
+class _Listed(list[Answer]):
+    """The answers of a question, and what it says of them together."""
+
+    def __init__(self, answers: Iterable[Answer], spec: Callable[[], Any]) -> None:
+        super().__init__(answers)
+        self.next = getattr(answers, "next", None)
+        self.missing_shards = getattr(answers, "missing_shards", ())
+        self._spec = spec
+
+
+class Answers(Tabular, _Listed):
     """The answers of a query: a list, and a table with a row for each answer.
 
     The table has the columns "key" if the window is keyed, or one for each part of keys, and "lookback" if the query
@@ -359,12 +369,6 @@ class Answers(Tabular, list[Answer]):
         next: of a question with a limit: the position to go on at; None after the last answers.
         missing_shards: with `partial`: the shards that are away, whose part the answers lack.
     """
-
-    def __init__(self, answers: Iterable[Answer], spec: Callable[[], pb.WindowSpec]) -> None:
-        super().__init__(answers)
-        self.next = getattr(answers, "next", None)
-        self.missing_shards = getattr(answers, "missing_shards", ())
-        self._spec = spec
 
     def _table(self) -> Table:
         return _answers_table(self, self._spec())
@@ -401,7 +405,8 @@ class RangeAnswer(Answer):
         return super().__repr__().removeprefix("Range")
 
     def _repr_html_(self) -> Any:
-        return self._answers._repr_html_()
+        # The table of the client for asyncio is awaited: notebooks show the text.
+        return self._answers._repr_html_() if isinstance(self._answers, Tabular) else None
 
     def to_pandas(self) -> Any:
         """Return a DataFrame of pandas with one row; awaited in the client for asyncio."""
@@ -416,19 +421,13 @@ class RangeAnswer(Answer):
         return self._answers.to_arrow()
 
 
-class AsyncAnswers(AsyncTabular, list[Answer]):
+class AsyncAnswers(AsyncTabular, _Listed):
     """`Answers` of the client for asyncio.
 
     Args:
         answers: the answers.
         spec: returns the window's spec.
     """
-
-    def __init__(self, answers: Iterable[Answer], spec: Callable[[], Awaitable[pb.WindowSpec]]) -> None:
-        super().__init__(answers)
-        self.next = getattr(answers, "next", None)
-        self.missing_shards = getattr(answers, "missing_shards", ())
-        self._spec = spec
 
     async def _table(self) -> Table:
         return _answers_table(self, await self._spec())

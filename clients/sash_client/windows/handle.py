@@ -146,23 +146,29 @@ def created(spec: Mapping[str, Any] | str) -> Plan[pb.WindowSpec]:
     return made
 
 
-def listed() -> Plan[list[WindowInfo]]:
+def list_windows(client: Any) -> Plan[list[WindowInfo]]:
     """Show all windows."""
     response = yield Ask("ListWindows", pb.ListWindowsRequest())
     return [from_info(window) for window in response.windows]
 
 
-def deleted(name: str) -> Plan[int]:
-    """Delete a window; return how many entries it had."""
+def delete_window(client: Any, name: str) -> Plan[int]:
+    """Delete a window and its entries; return how many it had. Raises NotFound."""
     response = yield Ask("DeleteWindow", pb.DeleteWindowRequest(name=name))
     return int(response.entries)
 
 
-def topology() -> Plan[Topology]:
-    """Show the processes of the service, and the shards of each."""
+def topology(client: Any) -> Plan[Topology]:
+    """Show which processes serve the windows, and which shards each has."""
     return from_topology((yield Ask("GetTopology", pb.GetTopologyRequest())))
 
 
-def moved(shard: int, process: int) -> Plan[Topology]:
-    """Have a process take a shard."""
+def move_shard(client: Any, shard: int, process: int) -> Plan[Topology]:
+    """Have a process take a shard, where processes share them by leases; returns when it has it.
+
+    Raises:
+        InvalidArgument: there is no such shard or process.
+        Unavailable: the process does not have it in time.
+        Unsupported: shards stay where they are.
+    """
     return from_topology((yield Ask("MoveShard", pb.MoveShardRequest(shard=shard, process=process))))

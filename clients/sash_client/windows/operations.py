@@ -1,6 +1,6 @@
-"""The operations of a window, declared once: methods of the client that blocks and of the one that awaits.
+"""Operations, declared once: methods of the client that blocks, and of the one that awaits, and of their windows.
 
-                  of a Window            of an AsyncWindow
+                  of Client, Window      of AsyncClient, AsyncWindow
     performed     R                      Coroutine[R]
     answered      Answers                Coroutine[AsyncAnswers]
     watched       Iterator[Answers]      AsyncIterator[AsyncAnswers]
@@ -62,11 +62,11 @@ class _Method(Protocol[P, B, A]):
     def __get__(self, window: Awaits, kind: type) -> Callable[P, A]: ...
 
 
-def _performed(plan: Callable[Concatenate[Handle, P], Plan[R]]) -> _Method[P, R, Coroutine[Any, Any, R]]:
+def _performed(plan: Callable[Concatenate[Any, P], Plan[R]]) -> _Method[P, R, Coroutine[Any, Any, R]]:
     """Return the method that performs an operation."""
 
     @wraps(plan)
-    def method(self: Handle, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self._client._perform(plan(self, *args, **kwargs))
 
     return cast("_Method[P, R, Coroutine[Any, Any, R]]", _told(method, plan))
@@ -125,6 +125,21 @@ def _read(
         return self._entries(self._client._streamed(plan(self, *args, **kwargs)), self._spec)
 
     return cast("_Method[P, Entries, AsyncEntries]", _told(method, plan, "Entries"))
+
+
+class Calls:
+    """The calls about all windows that both clients have by the same names."""
+
+    list_windows = _performed(handle.list_windows)
+    topology = _performed(handle.topology)
+    move_shard = _performed(handle.move_shard)
+    delete_window = _performed(handle.delete_window)
+    answers_at = _performed(questions.answers_of)
+
+    @property
+    def _client(self) -> Any:
+        """Itself: what performs an operation is the client of its first argument."""
+        return self
 
 
 class Operations(Handle):

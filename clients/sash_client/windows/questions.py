@@ -389,11 +389,29 @@ def answers_of(
     client: Any,
     pairs: Any,
     windows: Sequence[str] | Mapping[str, Pairing],
-    time: str | None,
-    progress: bool | Callable[[int, int], None] | None,
-    asked: Pairing,
+    *,
+    time: str | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
+    **asked: Unpack[Pairing],
 ) -> Plan[Any]:
-    """Answer as `answers_at` of several windows; see `Client.answers_at`."""
+    """Answer as `Window.answers_at` of several windows at once: a set of features.
+
+        features = sash.answers_at(frame, ["cards", "devices"], time="paid", key="card", lookbacks=["1h"])
+        features = sash.answers_at(frame, {"cards": {"key": "card"}, "shops": {"key": "shop"}}, time="paid")
+
+    The columns have the names of their windows before their own: "cards_sum_1h". One window is asked after the
+    other, as of the times of the pairs.
+
+    Args:
+        pairs, time: as of `Window.answers_at`.
+        windows: their names; or a mapping from a name to options of that window alone.
+        progress: as of `Window.answers_at`, about the pairs of all windows.
+        asked: options of all windows: `keys`, `key`, `lookbacks`, `where`, `aggregates`, `partial` and
+            `known_at` of `Window.answers_at`.
+
+    Raises:
+        InvalidArgument: there is no such option, or columns of two windows would have one name.
+    """
     pairs, told = eager(pairs), shown(progress, "pairs")
     columns, missing = dict[str, Any](), set[int]()
     named = options_of(windows, asked, Pairing.__annotations__)
@@ -406,6 +424,9 @@ def answers_of(
                 raise InvalidArgument(f"two windows have columns {prefixed!r}: ask about them apart", field="windows")
             columns[prefixed] = values
     return beside(pairs, Features(columns, tuple(sorted(missing))))
+
+
+answers_of.__name__ = "answers_at"  # of a client
 
 
 def options_of(

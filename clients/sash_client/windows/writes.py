@@ -132,7 +132,7 @@ def bulk_insert(
     spec = yield from known(window)
     bulk = checked(bulk_of(times, columns, keys, partials, entries, time, key), spec)
     # All shards note a producer's number, and one that may reject entries has to see all of a bulk.
-    is_whole = producer is not None or sequence is not None or epoch != 0 or "reject" in _policies(spec)
+    is_whole = producer is not None or "reject" in _policies(spec)
     parts = [(None, bulk)] if is_whole else (yield from _parts(window, bulk, spec))
     if after is not None:
         messages = list(messages_of(window, bulk))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from sash.durability.records.commands import Operation, Stage, Write
 from sash.durability.window_lock import WindowLock
+from sash.runtime.storage_status import StorageStatus
 from sash_engine.windows.answers import Counts, Staged, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.ledger import Ledger, Part
@@ -31,25 +31,6 @@ Applied = Callable[[Ledger], bool]
 def never(ledger: Ledger) -> bool:
     """The `Applied` of a write that has no number."""
     return False
-
-
-@dataclass(slots=True)
-class StorageStatus:
-    """The state of a storage, for metrics."""
-
-    tier: str
-    error: str | None
-    used_bytes: int | None
-    limit_bytes: int | None
-    pending_bytes: int
-    commits: int
-    records: int
-    journal_groups: int
-    checkpoints: int
-    cache_bytes: int
-    cache_hits: int
-    cache_misses: int
-    damaged: int
 
 
 class HostedWindow(Protocol):

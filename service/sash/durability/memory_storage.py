@@ -8,11 +8,12 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.hosting import Applied, StorageStatus, never
+from sash.durability.hosting import Applied, never
 from sash.durability.records import commands as records
 from sash.durability.records.commands import Operation, Stage, Write
 from sash.durability.records.shared_texts import with_one_dictionary
 from sash.durability.window_lock import RestingClock, WindowLock
+from sash.runtime.storage_status import StorageStatus
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition
 from sash_engine.windows.answers import Counts, Staged, WindowInfo, WriteResult

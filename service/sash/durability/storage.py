@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from sash.context import payer
 from sash.durability import deriving
 from sash.durability.catalogue import Catalogue
-from sash.durability.hosting import HostedWindow, ImportTarget, StorageStatus, WindowStorage
+from sash.durability.hosting import HostedWindow, ImportTarget, WindowStorage
 from sash.durability.images.export import Importer, export
 from sash.durability.images.footprint import COPIES, ROW_BYTES, footprint, held_bytes, view_footprint
 from sash.durability.journal.journal import MIB
@@ -32,6 +32,7 @@ from sash.durability.tier_storage import TierStorage
 from sash.limits.long_questions import LongQuestions
 from sash.limits.memory import MemoryBudget, StagedBytes, unlimited
 from sash.runtime.slices import Slices
+from sash.runtime.storage_status import StorageStatus
 from sash_engine.clock import Clock, ForwardClock
 from sash_engine.errors import (
     AlreadyExists,

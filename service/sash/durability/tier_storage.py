@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from sash.durability.catalogue import Catalogue
 from sash.durability.formats import VALUE_BYTES_MAX
-from sash.durability.hosting import Applied, HostedWindow, ImportTarget, StorageStatus, never
+from sash.durability.hosting import Applied, HostedWindow, ImportTarget, never
 from sash.durability.images.capacity import Capacity
 from sash.durability.images.checkpoint import Checkpoint, Progress
 from sash.durability.images.checkpoints import Checkpoints
@@ -37,6 +37,7 @@ from sash.durability.recovery.recovery import RecoveredTier, in_thread, recover
 from sash.durability.tier import ColdTier
 from sash.durability.window_lock import WindowLock
 from sash.durability.write_path import TieredWindow, WritePath
+from sash.runtime.storage_status import StorageStatus
 from sash_engine.clock import Clock
 from sash_engine.errors import FailedPrecondition, SashError, TooLarge
 from sash_engine.windows.answers import Counts, WindowInfo
@@ -259,7 +260,7 @@ class TierStorage:
 
     def _unlisted(self, spec: WindowSpec) -> StoredWindow:
         stored = self._make(self.listing.take_number(), spec, spec.durability or "sync")
-        stored.start_after(self._path.last_record)
+        stored.manifest.start_after(self._path.last_record)
         return stored
 
     def _make(self, number: int, spec: WindowSpec, durability: Durability) -> StoredWindow:

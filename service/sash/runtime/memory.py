@@ -90,15 +90,14 @@ def unsettle() -> None:
 
 
 def grow_old() -> None:
-    """Have the collector leave out what there is now, or in a process that has not settled take it for old.
+    """Have the collector leave out what there is now, in a process that has settled.
 
     Work in slices makes objects that live for a second: an image of 20,000 forests a quarter of a million. Where they
     grow old one by one, the collector looks through the whole process, which holds the loop for 150 ms with so many
     forests.
     """
-    gc.freeze()
-    if not _settled:
-        gc.unfreeze()
+    if _settled:
+        gc.freeze()
 
 
 def look_again() -> None:

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import (
@@ -40,6 +39,7 @@ from prometheus_client.registry import Collector
 
 from sash.limits.memory import MemoryBudget
 from sash.limits.watches import Watches
+from sash.runtime.storage_status import StorageStatus
 from sash_engine.windows.answers import WindowInfo
 
 # From one cached query (about a microsecond) to the largest bulk (tenths of a second).
@@ -52,37 +52,6 @@ OUTCOMES = ("inserted", "late", "evicted", "duplicates", "ahead", "retracted", "
 
 # No window can have this name, because names start with a letter or '_'.
 OTHERS = "(others)"
-
-
-class WatchedStorage(Protocol):
-    """The part of a storage that the collector reads; `sash.durability.storage.StorageStatus` is one."""
-
-    @property
-    def tier(self) -> str: ...
-    @property
-    def error(self) -> str | None: ...
-    @property
-    def used_bytes(self) -> int | None: ...
-    @property
-    def limit_bytes(self) -> int | None: ...
-    @property
-    def pending_bytes(self) -> int: ...
-    @property
-    def commits(self) -> int: ...
-    @property
-    def records(self) -> int: ...
-    @property
-    def journal_groups(self) -> int: ...
-    @property
-    def checkpoints(self) -> int: ...
-    @property
-    def cache_bytes(self) -> int: ...
-    @property
-    def cache_hits(self) -> int: ...
-    @property
-    def cache_misses(self) -> int: ...
-    @property
-    def damaged(self) -> int: ...
 
 
 class Metrics:
@@ -171,7 +140,7 @@ class Metrics:
         """Make each scrape report whether the service is ready: `not_ready` returns None."""
         self._ready.read = lambda: _of_readiness(not_ready())
 
-    def watch_storage(self, storage: Callable[[], WatchedStorage | None]) -> None:
+    def watch_storage(self, storage: Callable[[], StorageStatus | None]) -> None:
         """Make each scrape call `storage` and report its state, if there is one."""
         self._storage.read = lambda: _of_storage(storage())
 
@@ -248,7 +217,7 @@ def _of_readiness(problem: str | None) -> Iterator[Metric]:
     yield GaugeMetricFamily("sash_ready", text, value=float(problem is None))
 
 
-def _of_storage(found: WatchedStorage | None) -> Iterator[Metric]:
+def _of_storage(found: StorageStatus | None) -> Iterator[Metric]:
     """The state of the tier, the journal and the cache."""
     if found is None:
         return

@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from sash.durability.catalogue import Catalogue
-from sash.durability.hosting import StorageStatus
 from sash.durability.storage import Storage
 from sash.limits.loop_time import LoopTime
+from sash.runtime.storage_status import StorageStatus
 from sash.shard import LocalShard
 from sash.shards.merging import merged_infos
 from sash.shards.peers import RemoteShard

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -94,30 +93,14 @@ def test_arrow_entries_have_nulls(http):
 
 FRAMES = {
     "lists": lambda: COLUMNS,
-    "masked": lambda: (
-        COLUMNS
-        | {
-            "x": np.ma.masked_array([1.5, 9, 9], [False, True, True]),
-            "n": np.ma.masked_array([9, 7, 9], [True, False, True]),
-        }
-    ),
-    "arrow": lambda: {name: TABLE[name] for name in FIELDS},
-    "arrow dictionary": lambda: {name: TABLE[name] for name in FIELDS} | {"s": TABLE["s"].dictionary_encode()},
-    "polars": lambda: {name: pl.Series(COLUMNS[name]) for name in FIELDS},
     "pandas": lambda: {
         "x": pd.array(COLUMNS["x"], "Float64"),
         "n": pd.Series(COLUMNS["n"], dtype="Int64"),
         "s": pd.Series(["p", pd.NA, ""], dtype="string"),
         "b": pd.Series(COLUMNS["b"], dtype="boolean"),
     },
-    "pandas objects": lambda: {
-        "x": pd.Series([1.5, pd.NaT, None], dtype=object),
-        "n": pd.Series(COLUMNS["n"], dtype=object),
-        "s": pd.Series(["p", float("nan"), ""], dtype=object),
-        "b": pd.Series(COLUMNS["b"], dtype=object),
-    },
-    "pandas categories": lambda: COLUMNS | {"s": pd.Series(COLUMNS["s"], dtype="category")},
 }
+"""Columns of the other kinds are in tests/clients/test_columns.py."""
 
 
 @pytest.mark.parametrize("kind", FRAMES)

@@ -15,9 +15,9 @@ from the groups that exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from sash.durability import formats as values
 from sash.durability.check.partial_window import PartialWindow
@@ -28,7 +28,7 @@ from sash.durability.journal.session import TierSession
 from sash.durability.records import commands as records
 from sash.durability.recovery.recovery import apply_again
 from sash.durability.recovery.replay import Replay
-from sash.durability.tier import TierView
+from sash.durability.tier import ColdTier, TierView
 from sash_engine.clock import Clock
 from sash_engine.errors import DataLoss, InvalidArgument, SashError, Unavailable
 from sash_engine.forest import BLOCK
@@ -171,14 +171,13 @@ class _Windows:
 
     def __init__(self, view: TierView, clock: Clock, scan: Scan) -> None:
         self._scan, self._clock = scan, clock
-        self._session = TierSession(_ReadOnly(view), cache_bytes=64 << 20, interval_s=1.0, clock=clock)
+        # What is looked through is only read: nothing needs more of a tier than a view has.
+        self._session = TierSession(cast(ColdTier, view), cache_bytes=64 << 20, interval_s=1.0, clock=clock)
         self.damages: dict[bytes, str] = {}
         self.lost_entries: dict[bytes, int] = {}
         self.owners: dict[bytes, tuple[str, Sequence[str] | None]] = {}
         self.problems: list[str] = []
         meta, start, end = self._roots()
-        if not self._session.named:
-            self._session.store = None  # nobody says which one it is
         self._meta = meta
         self.checked = [self._window(*each, each[0] < meta.bound, each[0] >= meta.owned) for each in meta.windows]
         self._broken: set[int] = set()
@@ -190,15 +189,17 @@ class _Windows:
 
     def _roots(self) -> tuple[Meta, Start, End]:
         """Read the values that all windows need; reconstruct those that are damaged."""
+        roots = None
         try:
             roots = self._session.roots()
+            if roots is None and self._scan.values:
+                self.problems.append("values 'meta', 'journal' and 'journal/last' are missing")
         except DataLoss as error:
             if error.message not in self._scan.damages.values():
                 self.problems.append(error.message)
-            return self._listed(), *self._journal()
+        if not self._session.named:
+            self._session.store = None  # nobody says which one it is
         if roots is None:
-            if self._scan.values:
-                self.problems.append("values 'meta', 'journal' and 'journal/last' are missing")
             return self._listed(), *self._journal()
         meta, start, end = roots
         newest = max(self._scan.groups, default=0)
@@ -403,30 +404,3 @@ def _entries_of(fields: Sequence[Any], staged: dict[str, int]) -> int:
         case records.Commit():
             return sum(staged.get(token, 0) for token in operation.tokens)
     return 0
-
-
-class _ReadOnly:
-    """A `ColdTier` on a view; nothing can be committed."""
-
-    healthy = True
-    used_bytes = limit_bytes = None
-
-    def __init__(self, view: TierView) -> None:
-        self._view, self.name = view, view.name
-
-    def acquire(self) -> None:
-        """The view is open."""
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `TierView`."""
-        return self._view.get_many(keys)
-
-    def check_room(self, size: int, reserve: float = 0.0) -> None:
-        """Nothing needs any."""
-
-    def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
-        """Nobody may."""
-        raise AssertionError("what is looked through is not changed")
-
-    def close(self) -> None:
-        """Do nothing: the view is closed by its opener."""

@@ -168,7 +168,7 @@ class Checkpoint:
             return
         self.progress, self.error = Progress.REFUSED, error
         self._stored.manifest.withdraw(writer.draft)
-        self._stored.return_logged(self._logged_bytes)
+        self._stored.count_logged(self._logged_bytes)
         self._stored.end_checkpoint()
         self._ended(self)
 

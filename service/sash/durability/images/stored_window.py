@@ -287,10 +287,6 @@ class StoredWindow:
 
     # ---------------------------------------------------------------- journal and blocks
 
-    def start_after(self, record: int) -> None:
-        """Note that no record up to this one belongs to the window, which is new."""
-        self.manifest.start_after(record)
-
     def count_logged(self, size: int) -> None:
         """Count bytes of records that are in the journal, and neither in blocks nor in an image."""
         self.logged_bytes += size
@@ -301,10 +297,6 @@ class StoredWindow:
         logged_bytes, self.logged_bytes = self.logged_bytes, 0
         self._count_stored()
         return logged_bytes
-
-    def return_logged(self, size: int) -> None:
-        """Count bytes of the journal again: the image that was to cover them was refused."""
-        self.count_logged(size)
 
     def _count_unstored(self, size: int) -> None:
         self._unstored_bytes += size

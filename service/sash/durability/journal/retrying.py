@@ -9,8 +9,8 @@ A starting service would end with the first failed read. So it retries reads, fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from sash.durability.tier import ColdTier
 from sash_engine.clock import Clock
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class RetryingTier:
-    """A `ColdTier` around another one. `acquire` and `get_many` retry while that one is unavailable.
+    """A `ColdTier` around another one, which does all. `acquire` and `get_many` retry while that one is unavailable.
 
     Args:
         tier: the other tier.
@@ -35,20 +35,10 @@ class RetryingTier:
 
     def __init__(self, tier: ColdTier, clock: Clock, sleep: Callable[[float], None]) -> None:
         self._tier, self._clock, self._sleep = tier, clock, sleep
-        self.name = tier.name
         self._end_s: float | None = None  # when to give up, while it fails
 
-    @property
-    def healthy(self) -> bool:
-        return self._tier.healthy
-
-    @property
-    def used_bytes(self) -> int | None:
-        return self._tier.used_bytes
-
-    @property
-    def limit_bytes(self) -> int | None:
-        return self._tier.limit_bytes
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tier, name)
 
     def acquire(self) -> None:
         """See `ColdTier`; raises Unavailable if it stays unavailable."""
@@ -57,15 +47,6 @@ class RetryingTier:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `ColdTier`; raises Unavailable if it stays unavailable."""
         return self._tried(lambda: self._tier.get_many(keys))
-
-    def check_room(self, size: int, reserve: float = 0.0) -> None:
-        self._tier.check_room(size, reserve)
-
-    def commit(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes] = ()) -> None:
-        self._tier.commit(puts, deletes)
-
-    def close(self) -> None:
-        self._tier.close()
 
     def _tried(self, call: Callable[[], T]) -> T:
         pause_s = _PAUSE_FIRST_S

@@ -12,7 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sash.durability import formats as values
 from sash.durability.journal.group_commit import BackgroundWrite
@@ -74,7 +74,7 @@ class TierSession:
     def retrying(self, sleep: Callable[[float], None]) -> Iterator[None]:
         """Retry reads while the tier is unavailable, inside the `with` block; see `RetryingTier`."""
         tier = self.tier
-        self.tier = RetryingTier(tier, self._clock, sleep)
+        self.tier = cast(ColdTier, RetryingTier(tier, self._clock, sleep))
         try:
             yield
         finally:
