@@ -84,6 +84,7 @@ __all__ = [
     "Array",
     "FieldType",
     "Joined",
+    "JoinedNumbers",
     "Monoid",
     "OneValue",
     "Partial",
@@ -411,11 +412,11 @@ class OneValue(Monoid):
 
 
 class Joined(Monoid):
-    """An aggregate whose partial over no entries is None; others are joined. Columns of numbers are joined alike."""
+    """An aggregate whose partial over no entries is None; others are joined."""
 
     @abstractmethod
     def join(self, older: Any, newer: Any) -> Any:
-        """Join two partials over some entries; where all parts are numbers, also arrays of them row by row."""
+        """Join two partials over some entries."""
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
         if older is None:
@@ -424,9 +425,13 @@ class Joined(Monoid):
             return older
         return self.join(older, newer)
 
+
+class JoinedNumbers(Joined):
+    """All parts of its partials are numbers: `join` also joins arrays of them row by row."""
+
     @quiet
     def combine_columns(self, older: Partials, newer: Partials) -> Partials:
-        return self.join(older, newer) if self.fixed else super().combine_columns(older, newer)
+        return self.join(older, newer)  # type: ignore[no-any-return]
 
 
 def default_type(read: Read) -> FieldType:

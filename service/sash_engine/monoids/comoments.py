@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.monoids.base import NUMERIC, Array, Joined, Partial, Partials, Read, Values
+from sash_engine.monoids.base import NUMERIC, Array, JoinedNumbers, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import in_chunks, lengths, quiet, total
 
 _FLOAT64 = np.dtype(np.float64)
 
 
-class _Comoments(Joined):
+class _Comoments(JoinedNumbers):
     """Partial: (n, mean_x, mean_y, s_xx, s_yy, s_xy); None over no entries."""
 
     reads = (Read("field", NUMERIC), Read("with", NUMERIC))

@@ -32,7 +32,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sash_engine.kernels import join_powers, powers
-from sash_engine.monoids.base import NUMERIC, Array, Joined, Monoid, Partial, Partials, Read, Values, object_array
+from sash_engine.monoids.base import (
+    NUMERIC,
+    Array,
+    JoinedNumbers,
+    Monoid,
+    Partial,
+    Partials,
+    Read,
+    Values,
+    object_array,
+)
 from sash_engine.monoids.numerics import in_chunks, powers_of_segments, quiet
 
 _FLOAT64 = np.dtype(np.float64)
@@ -248,7 +258,7 @@ def _join3(older: Partial, newer: Partial) -> Any:
     return (n, mean1 + apart * share2, m2, m3), (share1, share2, apart, square, between)
 
 
-class Skewness(Joined, _Moments):
+class Skewness(JoinedNumbers, _Moments):
     """The population skewness of a field, as in Spark: (m3 / n) / (m2 / n)^1.5, without correction for bias.
 
     None over no entries, and if all values are equal.

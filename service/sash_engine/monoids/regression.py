@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.monoids.base import NUMERIC, Array, FieldType, Joined, Partial, Partials, Read, Schema, Values
+from sash_engine.monoids.base import NUMERIC, Array, FieldType, JoinedNumbers, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.comoments import centred, centred_segments
 from sash_engine.monoids.numerics import in_chunks, lengths, quiet, total
 
@@ -27,7 +27,7 @@ _SINGULAR = 1e-12
 """If the smallest eigenvalue of the correlation matrix is a smaller share of the largest, the fields are collinear."""
 
 
-class LinearRegression(Joined):
+class LinearRegression(JoinedNumbers):
     """The least-squares fit of a field on 1 to 16 others, with an intercept.
 
     The answer is `{"intercept": a, "coefficients": [b1, …, bp], "r_squared": r}`: the fit is
