@@ -114,7 +114,7 @@ def read_condition(text: str, field: str = "where") -> tuple[str, str, list[str]
     return part, operator, [_value(rest, text, field)]
 
 
-def read_having(text: str, field: str = "having") -> tuple[str, str, float]:
+def read_having(text: str) -> tuple[str, str, float]:
     """Read a comparison: the aggregate, how it compares, and the number: an integer exactly, of up to 40 digits.
 
     Raises:
@@ -133,8 +133,8 @@ def read_having(text: str, field: str = "having") -> tuple[str, str, float]:
     except ValueError:
         pass
     raise WireError(
-        f"{field}: {text[:100]!r} is no comparison of an aggregate with a number",
-        field=field,
+        f"having: {text[:100]!r} is no comparison of an aggregate with a number",
+        field="having",
         limit=f"aggregate>number; {', '.join(COMPARISONS)}",
     )
 

@@ -66,7 +66,7 @@ FIRST = [  # of two operations
     ("correct", [2, 5]),
 ]
 SECOND = [*CHANGES[::7], *QUESTIONS[::9], ("ask",), ("store", None)]
-ONE_OF, ONE_OF_TWO = (1, 1) if THOROUGH else (3, 7)
+ONE_OF, ONE_OF_TWO = (1, 1) if THOROUGH else (4, 11)
 """Of the operations, and of the pairs of two, of which other layouts and shapes have others."""
 
 

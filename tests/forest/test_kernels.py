@@ -397,7 +397,7 @@ def slid_in_parts(module, noted, starts, stops, lg_k, most):
     return [len(part[0]) for part in parts], [np.concatenate(each) for each in zip(*parts, strict=True)]
 
 
-@pytest.mark.parametrize("lg_k", [4, 12])
+@pytest.mark.parametrize("lg_k", [4, 10])
 @pytest.mark.parametrize("values", [3, 300, 2**40])
 def test_registers_slide(plain, lg_k, values):
     random = np.random.default_rng(values % 97)

@@ -61,7 +61,7 @@ def exact_variance(column):
 
 
 @pytest.mark.parametrize("offset", [1e3, -1e9, 1e12, 1e15, 4e15])
-@pytest.mark.parametrize("n", [2, 3, 64, 1000, 5000])
+@pytest.mark.parametrize("n", [2, 3, 64, 1025])
 def test_moments_of_a_column_are_right_to_the_last_digits_however_far_it_is_from_zero(offset, n):
     column = offset + np.random.default_rng(n).normal(size=n) * 2
     small = column - offset  # exact, as floats of nearly one size are

@@ -234,7 +234,7 @@ async def test_a_long_write_of_one_producer_too_many_is_refused(server, monkeypa
     assert await server.entries() == 2 * N
 
 
-@pytest.mark.parametrize("after", range(0, 150, 7))
+@pytest.mark.parametrize("after", range(0, 150, 13))
 async def test_a_write_to_a_window_that_was_deleted_is_not_answered(server, after):
     """At every point: while it has a slice, and while it waits for one behind a question to another window."""
     others = [asked(server, "other") for _ in range(2)]

@@ -163,7 +163,7 @@ class ColdLockstep(ForestLockstep):
         calls = len(self.tier.calls)
         image = self.forest.dump()
         assert len(self.tier.calls) == calls, "a dump loads nothing"
-        assert image.entries == len(self.entries)
+        assert image.entries == len(self.by_row(self.entries))
         assert set(image.numbers) == referred(self.forest, swept=False)
         released = self.cold.take_released()
         assert set(self.tier.blocks) == set(image.numbers) | set(released)

@@ -16,7 +16,7 @@ from sash_engine.windows.spec.derived import completed
 from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from sash_wire.coded import Coded
-from tests.support.viewed import COMMON, MORE, SECOND, SUMS, ask, bulk, questions_about, write
+from tests.support.viewed import COMMON, MORE, SECOND, SUMS, Viewed, ask, questions_about, write
 
 SLIDE, HISTORY, LONG = 8, 24, 16
 AGGREGATES = {
@@ -69,7 +69,7 @@ def twins_of(kind, **options):
     return twins
 
 
-class Historic:
+class Historic(Viewed):
     """A window with a history, and its twins, which are sent the same.
 
     Args:
@@ -86,61 +86,32 @@ class Historic:
 
     def step(self, kind, *arguments):
         """Do a write to all of them. Each takes what it keeps: twins that forget earlier find more late."""
-        windows = [self.window, *self.twins.values()]
-        if kind == "clock":
-            self.clock.advance(arguments[0] * SECOND)
-            for window in windows:
-                window.tidy()
-        elif kind == "aggregates":
-            if self.window.spec.granularity is None:
-                for window in (self.window, self.twins["shown"], self.twins["kept"]):
-                    window.add_aggregates(MORE)
-        elif kind in ("bulk", "insert"):
-            self._insert(arguments if kind == "insert" else None, *arguments)
-        elif not isinstance(write(self.window, kind, *arguments), SashError):
-            for twin in self.twins.values():
-                write(twin, kind, *arguments)
+        if kind in ("bulk", "insert"):
+            self._insert(kind, *arguments)
+        elif kind != "aggregates":
+            super().step(kind, *arguments)
+        elif self.window.spec.granularity is None:
+            for window in (self.window, self.twins["shown"], self.twins["kept"]):
+                window.add_aggregates(MORE)
 
-    def _insert(self, entry, *arguments):
-        rows = [entry] if entry else arguments[0]
-        done = {}
-        for window in (self.window, *self.twins.values()):
-            sent = rows
-            if window.spec.order.late == "reject" and window is not self.window and window.spec.name != "kept":
-                sent = [row for row in rows if not self._is_late(window, row)]  # only what is late for all is refused
-            try:
-                if entry and sent:
-                    key, time, value = entry
-                    fields = {"v": value, "w": f"w{value % 4}"}
-                    done[window] = window.insert(time, fields, key if window.spec.keyed else None)
-                elif sent:
-                    done[window] = window.bulk_insert(bulk(window.spec, sent))
-            except SashError as error:
-                if window.spec.name not in ("historic", "kept"):
-                    raise
-                done[window] = (type(error), error.field, error.limit)
-                if window is self.window:
-                    done[self.twins["kept"]] = self._refused(entry, rows)
-                    break
-        mine, theirs = done[self.window], done[self.twins["kept"]]
-        if isinstance(mine, tuple):
-            assert mine == theirs, "what is late for the history is refused"
+    def _insert(self, kind, *arguments):
+        kept, done = self.twins["kept"], {}
+        mine, theirs = write(self.window, kind, *arguments), write(kept, kind, *arguments)
+        if isinstance(mine, SashError):
+            told, expected = [(type(error), error.field, error.limit) for error in (mine, theirs)]
+            assert told == expected, "what is late for the history is refused"
             return
+        for name in ("shown", "long", "kept_long"):
+            twin, sent = self.twins[name], [arguments] if kind == "insert" else arguments[0]
+            if twin.spec.order.late == "reject":  # only what is late for all is refused
+                sent = [row for row in sent if not self._is_late(twin, row)]
+            if sent:
+                done[name] = write(twin, kind, *(arguments if kind == "insert" else [sent]))
+                assert not isinstance(done[name], SashError), done[name]
         for name in ("inserted", "late", "evicted", "duplicates"):
             assert getattr(mine, name) == getattr(theirs, name), name
         if self.window.spec.order.equal_times == "keep" and self.window.spec.order.late == "drop":
-            assert mine.history == done[self.twins["shown"]].late - mine.late, "late for the slide, and not for it"
-
-    def _refused(self, entry, rows):
-        kept = self.twins["kept"]
-        try:
-            if entry:
-                kept.insert(entry[1], {"v": entry[2], "w": ""}, entry[0] if kept.spec.keyed else None)
-            else:
-                kept.bulk_insert(bulk(kept.spec, rows))
-        except SashError as error:
-            return type(error), error.field, error.limit
-        return None
+            assert mine.history == done["shown"].late - mine.late, "late for the slide, and not for it"
 
     @staticmethod
     def _is_late(window, row):

@@ -24,6 +24,7 @@ from sash_engine.windows.writing.runs import Candidates
 from tests.support.admit_model import ANSWERS, OF_NULLABLE, decide
 from tests.support.profile import THOROUGH
 from tests.support.refused import refusal, refused
+from tests.support.twins import a_share_of_examples
 from tests.support.windows import functions
 
 PARTS = ("tenant", "user")
@@ -211,6 +212,7 @@ steps = st.one_of(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@a_share_of_examples(2)
 @given(st.lists(steps, min_size=1, max_size=8), st.booleans(), st.sampled_from([0, 8]), st.data())
 def test_any_history_on_any_kind_of_window(kind, history, small, single, data):
     """So many rows of a write are decided one by one: none, or as it comes."""
@@ -308,11 +310,10 @@ ONE_OF = 17 if THOROUGH else 37
 ASKED = list(product(range(7), (1, 2, 3, 4), ("<=", "<", ">=", ">"), ("n", "entries", "sum", "max"), (-1, 0, 1, 2, 3)))
 
 
-@pytest.mark.parametrize("small", [True, False])
-def test_all_short_histories_of_one_key(small):
+def test_all_short_histories_of_one_key():
     """All entries of up to three times, and for each of them a share of all rows and limits."""
     for at, times in enumerate(ENTRIES):
-        both = Lockstep(small)
+        both = Lockstep(at % 2 == 1)
         if times:
             both.insert([("a|x", time, value) for time, value in zip(times, (2, -1, 1), strict=False)])
         there = [tuple(entry[:3]) for entry in both.entries]

@@ -177,7 +177,7 @@ def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monke
     for more in ({}, {"lookbacks": [400]}, {"as_of": 600}):
         whole = {shown_of(each): str(each) for each in window.reader.query(question_of(Query, **which, **more))}
         for chosen_by in (
-            *({"top": Top("mean", n, "asc")} for n in range(1, 9)),
+            *({"top": Top("mean", n, "asc")} for n in (1, 2, 5, 8)),
             {"having": [Having("sum", ">", 0)]},
             {"having": [Having("spread", "<", 1e5)], "aggregates": list(MEASURED)},
             {"limit": 3},
@@ -186,7 +186,7 @@ def test_an_answer_is_the_same_to_the_last_bit_whichever_others_are_chosen(monke
             assert [str(each) for each in some] == [whole[shown_of(each)] for each in some]
     if by is not None:
         whole = {shown_of(each): values_of_series(each) for each in answers_of(window.reader, series_by(by))}
-        for n in range(1, 9):
+        for n in (1, 3, 8):
             some = answers_of(window.reader, series_by(by, top=Top("mean", n)))
             assert [values_of_series(each) for each in some] == [whole[shown_of(each)] for each in some]
 

@@ -80,8 +80,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("offset", [1e6, -1e9, 1e12, 1e15])
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("order", "offset"), [("random", 1e6), ("rising", -1e9), ("falling", 1e12), ("random", 1e15), ("rising", 1e15)]
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_of_a_variance_far_from_zero_no_more_is_lost_than_is_said(way, order, offset):
     values = ORDERS[order](np.random.default_rng(7).normal(size=N)) + offset

@@ -14,8 +14,7 @@ from tests.support.historic import KINDS, Historic, spec_of, view_of
 from tests.support.refused import refused
 from tests.support.shelf import Shelf
 from tests.support.twins import a_share_of_examples
-from tests.support.viewed import follow, many_writes
-from tests.support.written import writes_until
+from tests.support.viewed import follow, many_writes, writes_until
 
 writes_of = writes_until(70)
 
@@ -36,7 +35,7 @@ def test_a_stored_window_has_the_same_history_after_restarts(kind, writes):
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_many_entries_of_each_kind(kind):
     old = [("bulk", [("x|y", 31 - back, 5) for back in range(20)]), ("insert", "q|y", 19, 3)]
-    follow(Historic(kind), [*many_writes(20), *old])
+    follow(Historic(kind), [*many_writes(12), *old])
 
 
 COUNT = {"n": {"function": "count"}}

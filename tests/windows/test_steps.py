@@ -189,8 +189,8 @@ def test_blocks_that_are_in_no_pair_yet_take_several_steps(n, first, lookback, l
         unions += 1
         return union(self, older, newer)
 
-    union = Quantile._union
-    monkeypatch.setattr(Quantile, "_union", counted)
+    union = Quantile.join
+    monkeypatch.setattr(Quantile, "join", counted)
     aggregates = {"q": {"function": "quantile", "field": "v", "q": 0.5}}
     spec = {"name": "w", "time_unit": "s", "fields": {"v": "float64"}, "aggregates": aggregates}
     window = Window(WindowSpec.parse(spec), block=8)

@@ -208,13 +208,11 @@ class Directory(Level):
                 old = old.copy()
             for a, b, to in runs:
                 column[start + to : start + to + b - a] = old[a:b]
-        blocks = self._blocks[start:]
-        self._blocks[start:] = [None] * (n + more)
+        blocks: list[Block | list[Array] | _Slab | None] = [None] * (n + more)
         for a, b, to in runs:
-            those = enumerate(blocks[a:b], first + a)
-            self._blocks[start + to : start + to + b - a] = [
-                block.cut(p) if type(block) is _Slab else block for p, block in those
-            ]
+            those = enumerate(self._blocks[start + a : start + b], first + a)
+            blocks[to : to + b - a] = [block.cut(p) if type(block) is _Slab else block for p, block in those]
+        self._blocks[start:] = blocks
         # Neither new rows nor those that are left over have stored partials.
         self._clear(np.array(places, np.int64) - self.base)
         self._clear(slice(start + n + more, start + n))
@@ -249,7 +247,7 @@ class Directory(Level):
     def advance(self, head: int) -> None:
         """Drop the blocks before `head`; their ids are released when they are swept."""
         assert self.head <= head <= self.tail
-        self._note_dirty_range(self.head, head, -1)
+        self._note_dropped(self.head, head)
         self.head = head
         if self._inbox is not None and head > self._inbox.newest:
             self._inbox = None
@@ -314,18 +312,18 @@ class Directory(Level):
         counts, ids = self.counts[rows], self._ids[rows]
         return int(np.add.reduce((counts + (ids - _NONE))[ids < 0]))
 
-    def _note_dirty_range(self, start: int, stop: int, sign: int) -> None:
-        """The dirty ones of the blocks start..stop have come (1) or gone (-1)."""
-        if not self.loads or start == stop or (sign < 0 and not self.dirty):
+    def _note_dropped(self, start: int, stop: int) -> None:
+        """The blocks start..stop are gone, the dirty ones among them, too."""
+        if start == stop or not self.dirty:
             return
         if stop - start == 1:  # the usual case, and some microseconds cheaper
             number = self._ids.item(start - self.base)
             if number < 0:
-                self._note_dirty(sign * (self.count(start) + number - _NONE))
+                self._note_dirty(_NONE - number - self.count(start))
             return
         entries = self._dirty_in(slice(start - self.base, stop - self.base))
         if entries:
-            self._note_dirty(sign * entries)
+            self._note_dirty(-entries)
 
     # ---------------------------------------------------------------- reading and changing blocks
 

@@ -767,9 +767,9 @@ class Forest:
             for position, (a, b) in zip(positions.tolist(), itertools.pairwise(bounds.tolist()), strict=True):
                 self._splice(position, [column[a:b] for column in rows])
         self._levels.refresh(positions)
-        self._spliced(positions.item(0), self._cut_overfull(positions))
+        self._sealed_changed(positions.item(0), self._cut_overfull(positions))
 
-    def _spliced(self, first: int, cut: int | None) -> None:
+    def _sealed_changed(self, first: int, cut: int | None) -> None:
         """Sealed blocks from `first` on have changed; those from `cut` on were replaced, and moved.
 
         Where the head is replaced, its evicted rows are gone.
@@ -803,7 +803,7 @@ class Forest:
             before = self._even_blocks([column[skip:at] for column in block.columns]) if at > skip else []
             pieces = [*before, *pieces, *self._even_blocks([column[at : block.rows] for column in block.columns])]
         self._exchange([(position, drop, pieces)])
-        self._spliced(position, position)
+        self._sealed_changed(position, position)
 
     def _exchange(self, changes: Sequence[tuple[int, int, Sequence[list[Array]]]]) -> None:
         """Put blocks in the place of others: from a position on, so many, by blocks of these columns."""
@@ -1104,7 +1104,7 @@ class Forest:
             self._levels.lose(np.array([a]), np.array([lost]))
         else:
             self._exchange([(a, b - a + 1, self._even_blocks(kept) if kept else [])])
-        self._sealed_changed(a)
+        self._sealed_changed(a, a)
 
     # ---------------------------------------------------------------- removing and correcting single entries
 
@@ -1258,7 +1258,7 @@ class Forest:
             changes.append((position, 1 + len(columns), columns))
         if changes:
             self._exchange(changes)
-        self._sealed_changed(min(gone))
+        self._sealed_changed(min(gone), min(gone))
 
     def _kept_rows(self, position: int, rows: list[int]) -> list[Array]:
         """The rows of a sealed block that neither leave now nor have left."""
@@ -1272,13 +1272,6 @@ class Forest:
         block.columns, block.rows = columns, len(columns[0])
         directory.respan(position, columns[0].item(0), columns[0].item(-1))
         return directory.count(position) - block.rows
-
-    def _sealed_changed(self, first: int) -> None:
-        """Sealed blocks from `first` on have changed; if that is the head, its evicted rows are gone."""
-        self._sealed.touch(first)
-        if first == self._directory.head:
-            self._head.reset()
-            self._skip = self._split = 0
 
     def _remove_of_tail(self, rows: Array) -> None:
         """Remove some rows of the open block."""

@@ -55,7 +55,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.kernels import RANGED
+from sash_engine.kernels import RANGED, quiet
 from sash_engine.monoids.columns import (
     ANY,
     NUMERIC,
@@ -83,6 +83,8 @@ __all__ = [
     "TIME",
     "Array",
     "FieldType",
+    "Joined",
+    "JoinedNumbers",
     "Monoid",
     "OneValue",
     "Partial",
@@ -407,6 +409,29 @@ class OneValue(Monoid):
 
     def _typed(self, partial: Any) -> Partial:
         return typed(partial, self.types[0])
+
+
+class Joined(Monoid):
+    """An aggregate whose partial over no entries is None; others are joined."""
+
+    @abstractmethod
+    def join(self, older: Any, newer: Any) -> Any:
+        """Join two partials over some entries."""
+
+    def combine(self, older: Partial, newer: Partial) -> Partial:
+        if older is None:
+            return newer
+        if newer is None:
+            return older
+        return self.join(older, newer)
+
+
+class JoinedNumbers(Joined):
+    """All parts of its partials are numbers: `join` also joins arrays of them row by row."""
+
+    @quiet
+    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
+        return self.join(older, newer)  # type: ignore[no-any-return]
 
 
 def default_type(read: Read) -> FieldType:

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import NUMERIC, Array, JoinedNumbers, Partial, Partials, Read, Values
 from sash_engine.monoids.numerics import in_chunks, lengths, quiet, total
 
 _FLOAT64 = np.dtype(np.float64)
 
 
-class _Comoments(Monoid):
+class _Comoments(JoinedNumbers):
     """Partial: (n, mean_x, mean_y, s_xx, s_yy, s_xy); None over no entries."""
 
     reads = (Read("field", NUMERIC), Read("with", NUMERIC))
@@ -36,13 +36,6 @@ class _Comoments(Monoid):
         x, y = float(value[0]), float(value[1])
         zero_x, zero_y = x - x, y - y  # NaN if the value is NaN or infinite
         return 1, x, y, zero_x, zero_y, zero_x * zero_y
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
-        return _join(older, newer)
 
     @quiet
     def reduce(self, values: Values) -> Partial:
@@ -73,30 +66,24 @@ class _Comoments(Monoid):
         zero_x, zero_y = x - x, y - y
         return np.ones(len(x), np.int64), x, y, zero_x, zero_y, zero_x * zero_y
 
-    @quiet
-    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
-        return _join(older, newer)  # type: ignore[no-any-return]
+    def join(self, older: Any, newer: Any) -> Any:
+        n1, x1, y1, xx1, yy1, xy1 = older
+        n2, x2, y2, xx2, yy2, xy2 = newer
+        n = n1 + n2
+        share = n2 / n
+        between = n1 * share
+        dx, dy = x2 - x1, y2 - y1
+        return (
+            n,
+            x1 + dx * share,
+            y1 + dy * share,
+            xx1 + xx2 + dx * dx * between,
+            yy1 + yy2 + dy * dy * between,
+            xy1 + xy2 + dx * dy * between,
+        )
 
     def implausible(self, partials: Partials, entries: Array) -> Array:
         return (partials[0] != entries) | (partials[3] < 0) | (partials[4] < 0)  # type: ignore[no-any-return]
-
-
-def _join(older: Any, newer: Any) -> Any:
-    """Join scalars, or arrays row by row."""
-    n1, x1, y1, xx1, yy1, xy1 = older
-    n2, x2, y2, xx2, yy2, xy2 = newer
-    n = n1 + n2
-    share = n2 / n
-    between = n1 * share
-    dx, dy = x2 - x1, y2 - y1
-    return (
-        n,
-        x1 + dx * share,
-        y1 + dy * share,
-        xx1 + xx2 + dx * dx * between,
-        yy1 + yy2 + dy * dy * between,
-        xy1 + xy2 + dx * dy * between,
-    )
 
 
 def centred(column: Array) -> tuple[float, Array]:

@@ -20,13 +20,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Joined, Partial, Partials, Read, Values
+from sash_engine.monoids.forms import ticks
 from sash_engine.monoids.numerics import difference, in_chunks, lengths, quiet, total
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 
 
-class _Pairs(Monoid):
+class _Pairs(Joined):
     """Partial: (n, first time, first value, last time, last value, sums over pairs …); None over no entries."""
 
     reads = (Read("field", NUMERIC), TIME)
@@ -46,11 +47,7 @@ class _Pairs(Monoid):
         return (1, time, number, time, number, *(0.0,) * self.sums)
 
     @quiet
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         apart = float(max(newer[1] - older[3], 0))
         across = self.pair(older[3], older[4], newer[1], newer[2], apart)
         sums = [a + b + c for a, b, c in zip(older[5:], across, newer[5:], strict=True)]
@@ -173,7 +170,7 @@ class Increase(_Pairs):
 
     def __init__(self, *types: FieldType, range: int | None = None) -> None:
         super().__init__(*types)
-        self.range = None if range is None else _ticks("range", range)
+        self.range = None if range is None else ticks("range", range)
 
     def pair(self, time: Any, value: Any, next_time: Any, next_value: Any, apart: Any) -> tuple[Any, ...]:
         if isinstance(apart, float):
@@ -214,7 +211,7 @@ class Rate(Increase):
 
     def __init__(self, *types: FieldType, range: int | None = None, per: int = 1) -> None:
         super().__init__(*types, range=range)
-        self.per = _ticks("per", per)
+        self.per = ticks("per", per)
 
     @quiet
     def lower(self, partial: Partial) -> float | None:
@@ -254,9 +251,3 @@ def extrapolated_increase(partial: Partial, start: int, end: int) -> float | Non
     if to_end >= interval * 1.1:
         to_end = interval / 2
     return increase * ((sampled + to_start + to_end) / sampled)  # type: ignore[no-any-return]
-
-
-def _ticks(name: str, number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 2**63:
-        raise InvalidArgument(f"{name} must be a duration", field=name, limit="more than 0, less than 2^63 ticks")
-    return number

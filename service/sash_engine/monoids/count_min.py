@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import Array, FieldType, Joined, Partial, Partials, Read, Values
 from sash_wire.murmur import hash_of, hashes_of, row_seeds
 
 _HEADER = struct.Struct("<BBBBxxxxIBHx")  # preamble, version, family, flags, buckets, hashes, hash of the seed
@@ -28,7 +28,7 @@ _PREAMBLE, _VERSION, _FAMILY, _EMPTY, _SEED_HASH = 2, 1, 18, 1, 0x93CC
 _MOST = 2**53
 
 
-class CountMin(Monoid):
+class CountMin(Joined):
     """A CountMin sketch of a field's values: bytes that `CountMin` of `sash_client` reads.
 
     `CountMin(answer).estimate("UA")` is how often a value occurs, or more: with the probability `confidence` at most
@@ -73,11 +73,7 @@ class CountMin(Monoid):
             counters[row * self.buckets + hash_of(value, seed) % self.buckets] += 1
         return counters
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         return older + newer
 
     def reduce(self, values: Values) -> Partial:

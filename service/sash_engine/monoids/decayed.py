@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sash_engine.errors import InvalidArgument
 from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.forms import ticks
 from sash_engine.monoids.numerics import difference, in_chunks, lengths, quiet, total
 
 
@@ -47,10 +47,7 @@ class DecayedSum(Monoid):
 
     def __init__(self, *types: FieldType, half_life: int) -> None:
         super().__init__(*types)
-        if isinstance(half_life, bool) or not isinstance(half_life, int) or not 0 < half_life < 2**63:
-            limit = "more than 0, less than 2^63 ticks"
-            raise InvalidArgument("half_life must be a duration", field="half_life", limit=limit)
-        self.half_life = half_life
+        self.half_life = ticks("half_life", half_life)
 
     def lift(self, value: Any) -> Partial:
         return value[1], float(value[0])

@@ -190,6 +190,13 @@ def whole(name: str, number: Any, least: int, most: int, limit: str = "") -> int
     return number
 
 
+def ticks(name: str, number: Any) -> int:
+    """Check a parameter that is a duration in ticks, and return it; raises InvalidArgument."""
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 2**63:
+        raise InvalidArgument(f"{name} must be a duration", field=name, limit="more than 0, less than 2^63 ticks")
+    return number
+
+
 def typed_parts(partial: Any, kinds: Sequence[FieldType]) -> tuple[Any, ...]:
     """Check a tuple of values read from JSON, each of its own type; raises as `typed` does."""
     if type(partial) is not tuple or len(partial) != len(kinds):

@@ -32,7 +32,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sash_engine.kernels import join_powers, powers
-from sash_engine.monoids.base import NUMERIC, Array, Monoid, Partial, Partials, Read, Values, object_array
+from sash_engine.monoids.base import (
+    NUMERIC,
+    Array,
+    JoinedNumbers,
+    Monoid,
+    Partial,
+    Partials,
+    Read,
+    Values,
+    object_array,
+)
 from sash_engine.monoids.numerics import in_chunks, powers_of_segments, quiet
 
 _FLOAT64 = np.dtype(np.float64)
@@ -248,7 +258,7 @@ def _join3(older: Partial, newer: Partial) -> Any:
     return (n, mean1 + apart * share2, m2, m3), (share1, share2, apart, square, between)
 
 
-class Skewness(_Moments):
+class Skewness(JoinedNumbers, _Moments):
     """The population skewness of a field, as in Spark: (m3 / n) / (m2 / n)^1.5, without correction for bias.
 
     None over no entries, and if all values are equal.
@@ -264,14 +274,10 @@ class Skewness(_Moments):
 
     function = "skewness"
     order = 3
-    parts = ("entries", "mean", "m2", "m3")
-    dtypes = (np.dtype(np.int64),) + (np.dtype(np.float64),) * 3
+    parts: tuple[str, ...] = ("entries", "mean", "m2", "m3")
+    dtypes: tuple[np.dtype[Any], ...] = (np.dtype(np.int64),) + (np.dtype(np.float64),) * 3
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         return _join3(older, newer)[0]
 
     def lift(self, value: Any) -> Partial:
@@ -281,10 +287,6 @@ class Skewness(_Moments):
     @in_chunks(32_768)
     def reduce_segments(self, values: Values, starts: Array) -> Partials:
         return super().reduce_segments(values, starts)
-
-    @quiet
-    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
-        return _join3(older, newer)[0]  # type: ignore[no-any-return]
 
     def lower(self, partial: Partial) -> float | None:
         if partial is None or partial[2] == 0:
@@ -300,7 +302,7 @@ class Skewness(_Moments):
         return partials[2] == 0  # type: ignore[no-any-return]
 
 
-class Kurtosis(_Moments):
+class Kurtosis(Skewness):
     """The population excess kurtosis of a field, as in Spark: (m4 / n) / (m2 / n)^2 - 3, without correction for bias.
 
     None over no entries, and if all values are equal.
@@ -319,24 +321,12 @@ class Kurtosis(_Moments):
     parts = ("entries", "mean", "m2", "m3", "m4")
     dtypes = (np.dtype(np.int64),) + (np.dtype(np.float64),) * 4
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         return _join4(older, newer)
 
     def lift(self, value: Any) -> Partial:
         mean = float(value)
         return 1, mean, mean - mean, mean - mean, mean - mean
-
-    @in_chunks(32_768)
-    def reduce_segments(self, values: Values, starts: Array) -> Partials:
-        return super().reduce_segments(values, starts)
-
-    @quiet
-    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
-        return _join4(older, newer)  # type: ignore[no-any-return]
 
     def lower(self, partial: Partial) -> float | None:
         if partial is None or partial[2] == 0:
@@ -347,9 +337,6 @@ class Kurtosis(_Moments):
     def _answers(self, *partials: Array) -> Array:
         n, _, m2, _, m4 = partials
         return n * (m4 / m2 / m2) - 3
-
-    def _unanswered(self, *partials: Array) -> Array:
-        return partials[2] == 0  # type: ignore[no-any-return]
 
 
 def _join4(older: Partial, newer: Partial) -> Any:

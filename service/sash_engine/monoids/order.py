@@ -141,7 +141,7 @@ class Collect(Monoid):
         return _sizes(partials) != entries  # type: ignore[no-any-return]
 
 
-class CollectDistinct(Monoid):
+class CollectDistinct(Collect):
     """The distinct values of a field in order of first appearance, as a list; [] over no entries.
 
     All NaN count as one value, and so do -0.0 and 0.0. Partial: a tuple of the values.
@@ -156,26 +156,13 @@ class CollectDistinct(Monoid):
     """
 
     function = "collect_distinct"
-    parts = ("values",)
-    blob = "JSON: a list of the values"
-    reads = (Read("field", ANY),)
-    large = True
-    answer = list
-    values_per_entry = 1
-    identity = ()
-
-    @property
-    def schema(self) -> Schema:
-        return [self.types[0]]
+    combine_columns = Monoid.combine_columns
 
     def lift(self, value: Any) -> Partial:
         return (_one_nan(value),)
 
     def combine(self, older: Partial, newer: Partial) -> Partial:
         return tuple(dict.fromkeys(older + newer))
-
-    def lower(self, partial: Partial) -> list[Any]:
-        return list(partial)
 
     def reduce(self, values: Values) -> Partial:
         items = values[0].tolist()

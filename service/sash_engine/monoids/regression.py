@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sash_engine.monoids.base import NUMERIC, Array, FieldType, Monoid, Partial, Partials, Read, Schema, Values
+from sash_engine.monoids.base import NUMERIC, Array, FieldType, JoinedNumbers, Partial, Partials, Read, Schema, Values
 from sash_engine.monoids.comoments import centred, centred_segments
 from sash_engine.monoids.numerics import in_chunks, lengths, quiet, total
 
@@ -27,7 +27,7 @@ _SINGULAR = 1e-12
 """If the smallest eigenvalue of the correlation matrix is a smaller share of the largest, the fields are collinear."""
 
 
-class LinearRegression(Monoid):
+class LinearRegression(JoinedNumbers):
     """The least-squares fit of a field on 1 to 16 others, with an intercept.
 
     The answer is `{"intercept": a, "coefficients": [b1, …, bp], "r_squared": r}`: the fit is
@@ -72,15 +72,7 @@ class LinearRegression(Monoid):
         zeros = [mean - mean for mean in means]
         return (1, *means, *(zeros[i] * zeros[j] for i, j in self.pairs))
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
-        return self._join(older, newer)
-
-    def _join(self, older: Any, newer: Any) -> Any:
-        """Join scalars, or arrays row by row."""
+    def join(self, older: Any, newer: Any) -> Any:
         n1, n2, after = older[0], newer[0], 1 + self.fields
         n = n1 + n2
         share = n2 / n
@@ -115,10 +107,6 @@ class LinearRegression(Monoid):
         means = [column.astype(np.float64) for column in values]
         zeros = [mean - mean for mean in means]
         return (np.ones(len(means[0]), np.int64), *means, *(zeros[i] * zeros[j] for i, j in self.pairs))
-
-    @quiet
-    def combine_columns(self, older: Partials, newer: Partials) -> Partials:
-        return self._join(older, newer)  # type: ignore[no-any-return]
 
     @quiet
     def lower(self, partial: Partial) -> dict[str, Any] | None:

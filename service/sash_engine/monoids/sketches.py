@@ -32,7 +32,7 @@ from sash_engine.monoids.base import (
     NUMERIC,
     Array,
     FieldType,
-    Monoid,
+    Joined,
     Partial,
     Partials,
     Read,
@@ -62,7 +62,7 @@ _EMPTY_STRING = -1
 """An HLL sketch counts this value in place of the empty string, which the library leaves out."""
 
 
-class _Sketch(Monoid):
+class _Sketch(Joined):
     """Partial: a live sketch; `identity` is None."""
 
     commutative = True
@@ -71,13 +71,6 @@ class _Sketch(Monoid):
 
     def lift(self, value: Any) -> Partial:
         return self._sketch_of([value])
-
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
-        return self._union(older, newer)
 
     def reduce(self, values: Values) -> Partial:
         items = values[0].tolist()
@@ -104,8 +97,7 @@ class _Sketch(Monoid):
     def _sketch_of(self, items: list[Any]) -> Partial:
         """Make a sketch of some items."""
 
-    def _union(self, older: Partial, newer: Partial) -> Partial:
-        """Make a sketch of both."""
+    def join(self, older: Any, newer: Any) -> Any:
         both = copy.copy(older)
         both.merge(newer)
         return both
@@ -266,7 +258,7 @@ class DistinctCount(_Sketch):
             update(item)
         return sketch
 
-    def _union(self, older: Partial, newer: Partial) -> Partial:
+    def join(self, older: Any, newer: Any) -> Any:
         union = ds.hll_union(self.lg_k)
         union.update(older)
         union.update(newer)
@@ -423,7 +415,7 @@ class Quantile(_Sketch):
     def _resized(self, sketch: Partial) -> Partial:
         if sketch.k <= self.k:
             return sketch
-        return self._union((ds.tdigest_double if self.tail else ds.kll_doubles_sketch)(self.k), sketch)
+        return self.join((ds.tdigest_double if self.tail else ds.kll_doubles_sketch)(self.k), sketch)
 
 
 class FrequentItems(_Sketch):
@@ -498,7 +490,7 @@ class FrequentItems(_Sketch):
 
     def _resized(self, sketch: Partial) -> Partial:
         ours = self._sketch_of([])
-        return self._union(ours, sketch) if sketch.epsilon < ours.epsilon else sketch
+        return self.join(ours, sketch) if sketch.epsilon < ours.epsilon else sketch
 
     def _read(self, data: bytes) -> Partial:
         if self.types[0] == "string":

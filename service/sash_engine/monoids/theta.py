@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sash_engine.errors import InvalidArgument
-from sash_engine.monoids.base import ANY, Array, FieldType, Monoid, Partial, Partials, Read, Values, whole
+from sash_engine.monoids.base import ANY, Array, FieldType, Joined, Partial, Partials, Read, Values, whole
 from sash_wire.murmur import hash_of, hashes_of
 
 ONE = 2**63 - 1
@@ -29,7 +29,7 @@ _AT_ONCE = 65_536
 _READ_ONLY, _EMPTY, _COMPACT, _ORDERED = 2, 4, 8, 16
 
 
-class ThetaSketch(Monoid):
+class ThetaSketch(Joined):
     """A theta sketch of a field's distinct values: bytes that `ThetaSketch` of `sash_client` reads.
 
     Answers of several windows, keys or lookbacks combine in the client: `a | b` are the values of both, `a & b` those
@@ -67,11 +67,7 @@ class ThetaSketch(Monoid):
     def lift(self, value: Any) -> Partial:
         return ONE, np.array([hash_of(value) >> 1], np.uint64)
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         return self._of(min(older[0], newer[0]), np.concatenate((older[1], newer[1])))
 
     def reduce(self, values: Values) -> Partial:

@@ -169,7 +169,7 @@ class Known:
 
     def check_loaded(self, columns: Sequence[Array]) -> None:
         """Check the numbers of entries that another window had, with the columns of this one; see `Writer.load`."""
-        self._check_order(ARRIVAL, columns[-1], 1, self.number)
+        self._check_order(ARRIVAL, columns[-1], self.number)
 
     def load(self, batch: Batch) -> None:
         """Take in what was removed of keys of the window, as another window had it.
@@ -182,9 +182,9 @@ class Known:
         """
         times, columns = batch.checked(removed_spec(self._spec))
         *_, arrived, placed, removed = columns
-        self._check_order(PLACED, placed, 1, arrived)
-        self._check_order(ARRIVAL, arrived, 1, removed - 1)
-        self._check_order(REMOVED, removed, 1, self.number)
+        self._check_order(PLACED, placed, arrived)
+        self._check_order(ARRIVAL, arrived, removed - 1)
+        self._check_order(REMOVED, removed, self.number)
         for time in (times.min(initial=0), times.max(initial=0)):
             check_time(int(time), "time")
         names = [UNKEYED] if batch.keys is None else batch.keys.dictionary
@@ -196,9 +196,9 @@ class Known:
         codes = np.zeros(len(times), np.int64) if batch.keys is None else batch.keys.codes
         finished(self.removed.feed_steps(keys.find_each(names)[codes], [times, *columns]))
 
-    def _check_order(self, name: str, numbers: Array, least: int, most: Array | int) -> None:
-        """Raise InvalidArgument unless least <= numbers <= most."""
-        if ((numbers < least) | (numbers > most)).any():
+    def _check_order(self, name: str, numbers: Array, most: Array | int) -> None:
+        """Raise InvalidArgument unless 1 <= numbers <= most."""
+        if ((numbers < 1) | (numbers > most)).any():
             raise InvalidArgument(f"{name} has a number that cannot be", field=name, limit=f"1 to {self.number}")
 
     def keep(

@@ -38,7 +38,6 @@ from sash_engine.windows.batches.panes import Panes
 from sash_engine.windows.batches.rows import Rows
 from sash_engine.windows.batches.values import Fields
 from sash_engine.windows.derived.derived import Cascade, Derived, Rollup
-from sash_engine.windows.derived.view_keys import ViewSlide
 from sash_engine.windows.derived.views import View
 from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.keys.pages import PAGES, Numbers, pages_of
@@ -62,6 +61,7 @@ from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.reading.reader import Reader
 from sash_engine.windows.sliding.adaptive import layout_of
 from sash_engine.windows.sliding.slide import Slide
+from sash_engine.windows.sliding.view_keys import ViewSlide
 from sash_engine.windows.spec.algorithms import check_algorithm
 from sash_engine.windows.spec.derived import check_derived, document_of, widened
 from sash_engine.windows.spec.window import REMOVED, TICK_MIN, WindowSpec, check_time

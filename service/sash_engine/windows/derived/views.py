@@ -28,13 +28,13 @@ from sash_engine.forest import Cold, Layout, PaneLayout
 from sash_engine.steps import Steps, finished, spans_of
 from sash_engine.windows.answers import Counts, WindowInfo
 from sash_engine.windows.batches.ledger import Ledger
-from sash_engine.windows.derived.view_keys import ViewKeys, ViewSlide
 from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.known import Known
 from sash_engine.windows.questions import Question
 from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.reading.reader import Reader
 from sash_engine.windows.sliding.slide import Slide
+from sash_engine.windows.sliding.view_keys import ViewKeys, ViewSlide
 from sash_engine.windows.spec.window import WindowSpec
 
 _KEYS = 2_048

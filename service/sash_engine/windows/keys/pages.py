@@ -395,7 +395,7 @@ class Pages:
         return int(np.count_nonzero(self._counts))
 
     def totals(self, key: int, part: Layout | None = None) -> list[Partial]:
-        """The partials over all entries of a key, one per slot; `part` as of `ReadableStore`."""
+        """The partials over all entries of a key, one per slot; `part` as store.py says."""
         start, layout = self._starts.item(key), self.layout if part is None else part
         return layout.reduce_rows(self._columns, start, start + self._counts.item(key))
 

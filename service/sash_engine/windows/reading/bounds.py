@@ -7,9 +7,9 @@ import numpy as np
 from sash_engine.errors import InvalidArgument
 from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.pages import Numbers
-from sash_engine.windows.keys.readable import Now
 from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.reading.costs import Costs
+from sash_engine.windows.sliding.view_keys import Now
 from sash_engine.windows.spec.window import TICK_MAX, WindowSpec, check_time, parse_duration
 
 

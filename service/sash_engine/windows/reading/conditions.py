@@ -23,8 +23,8 @@ from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.keys import Keys
 from sash_engine.windows.keys.label_table import Label
 from sash_engine.windows.keys.ragged import grown
-from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.questions import Where
+from sash_engine.windows.sliding.view_keys import ReadableKeys
 
 MAX_PATTERN, MAX_PROGRAM = 1_024, 2_000
 
@@ -209,14 +209,14 @@ class _Matching:
 
 
 @lru_cache(16)
-def pattern(text: str, field: str = "where") -> Any:
+def pattern(text: str) -> Any:
     """Compile a regular expression, which takes time linear in what it is asked about.
 
     Raises:
         InvalidArgument: it is none, or too large.
     """
     if len(text) * 4 > MAX_PATTERN and len(text.encode()) > MAX_PATTERN:
-        refuse(field, f"a regular expression of {len(text.encode())} bytes", limit=f"{MAX_PATTERN} bytes")
+        refuse("where", f"a regular expression of {len(text.encode())} bytes", limit=f"{MAX_PATTERN} bytes")
     try:
         compiled = re2.compile(text, _OPTIONS)
     except (re2.error, UnicodeError) as error:
@@ -224,10 +224,10 @@ def pattern(text: str, field: str = "where") -> Any:
             error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
         )
         raise InvalidArgument(
-            f"{field}: {text[:100]!r} is no regular expression that can be used: {reason}",
-            field=field,
+            f"where: {text[:100]!r} is no regular expression that can be used: {reason}",
+            field="where",
             limit="the syntax of RE2",
         ) from None
     if compiled.programsize > MAX_PROGRAM:
-        refuse(field, f"the regular expression {text[:100]!r} is too large", limit=f"{MAX_PROGRAM} instructions")
+        refuse("where", f"the regular expression {text[:100]!r} is too large", limit=f"{MAX_PROGRAM} instructions")
     return compiled

@@ -23,8 +23,8 @@ from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.batches.batch import AnyBatch, Coded
 from sash_engine.windows.batches.panes import batch_of
 from sash_engine.windows.keys.pages import Numbers
-from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.keys.store import rows_of_slices
+from sash_engine.windows.sliding.view_keys import ReadableKeys, ReadableStore
 from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
 
 BULK_ROWS = 16_384
@@ -77,7 +77,8 @@ class Entries:
             self._of, self._small = self._of[inside], [column[inside] for column in self._small]
         self._large = list[tuple[int, RowSlice]]()
         large = list[int]()
-        for i, (number, store) in enumerate(keys.with_own_stores(numbers)):
+        stores: Iterator[tuple[int, ReadableStore]] = keys.with_own_stores(numbers)
+        for i, (number, store) in enumerate(stores):
             if i % _STORES_A_STEP == 0:
                 yield
             captured = store.capture(start, end)

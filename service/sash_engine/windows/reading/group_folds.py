@@ -28,8 +28,8 @@ from sash_engine.monoids import Partial
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.ragged import spans_of_lengths
-from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.keys.totals import KeyTotals, Totals
+from sash_engine.windows.sliding.view_keys import ReadableKeys
 
 _KEYS, _ROWS = 65_536, 32_768
 """Keys that one step looks at, and rows of small keys that it folds."""

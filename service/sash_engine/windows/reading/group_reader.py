@@ -26,7 +26,6 @@ from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Answer, Page, Series, parts_of
 from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.pages import Numbers
-from sash_engine.windows.keys.readable import Now, ReadableKeys
 from sash_engine.windows.keys.totals import partials_of, partials_of_buckets
 from sash_engine.windows.questions import (
     AllKeys,
@@ -40,12 +39,13 @@ from sash_engine.windows.questions import (
 )
 from sash_engine.windows.reading.bounds import trailing, trailing_each
 from sash_engine.windows.reading.choosing import Compared, check_choice, chosen, names_compared, passing
-from sash_engine.windows.reading.costs import MAX_ANSWERS, Costs
+from sash_engine.windows.reading.costs import MAX_ANSWERS
 from sash_engine.windows.reading.group_folds import Bounds, fold_groups, nothing_of
 from sash_engine.windows.reading.group_series import series_steps
 from sash_engine.windows.reading.key_finder import KeyFinder
 from sash_engine.windows.reading.labels import Groups, Labels
-from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
+from sash_engine.windows.sliding.view_keys import ReadableKeys
+from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN
 from sash_wire.errors import WireError
 from sash_wire.labels import join, split
 
@@ -137,27 +137,16 @@ class GroupReader:
     """Answers questions about groups of one window's keys.
 
     Args:
-        spec, keys, slide, costs: the window's.
-        whole: the layout of all aggregates, which `top` and `having` may compare.
-        layout: those that are answered.
         asked: finds keys by name.
         labels: finds keys by label.
+        whole: the layout of all aggregates, which `top` and `having` may compare.
+        layout: those that are answered.
     """
 
-    def __init__(
-        self,
-        spec: WindowSpec,
-        whole: Layout,
-        layout: Layout,
-        keys: ReadableKeys,
-        slide: Now,
-        costs: Costs,
-        asked: KeyFinder,
-        labels: Labels,
-    ) -> None:
-        self._spec, self._whole, self._layout, self._keys, self._slide = spec, whole, layout, keys, slide
-        self._costs, self._asked, self._labels = costs, asked, labels
-        self._monoids = {name: monoid for name, (monoid, _) in spec.monoids().items()}
+    def __init__(self, asked: KeyFinder, labels: Labels, whole: Layout, layout: Layout) -> None:
+        self._asked, self._labels, self._whole, self._layout = asked, labels, whole, layout
+        self._spec, self._keys, self._slide, self._costs = asked.spec, asked.keys, asked.slide, asked.costs
+        self._monoids = {name: monoid for name, (monoid, _) in self._spec.monoids().items()}
 
     # ---------------------------------------------------------------- checking
 

@@ -27,8 +27,8 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.ragged import ragged, spans_of_lengths
-from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.keys.totals import Totals
+from sash_engine.windows.sliding.view_keys import ReadableKeys
 
 KEYS = 1_024
 """Small keys that one step looks at, at most: with a sum, 0.5 ms at ten entries each, 2 ms at 64."""

@@ -22,13 +22,12 @@ from sash_engine.windows.answers import AnswerColumns
 from sash_engine.windows.keys.keys import UNKEYED
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.keys.range_answers import keys_of
-from sash_engine.windows.keys.readable import ReadableKeys
 from sash_engine.windows.known import Known, no_known
 from sash_engine.windows.questions import AnswersAt
-from sash_engine.windows.reading.costs import Costs, size_of
+from sash_engine.windows.reading.costs import size_of
 from sash_engine.windows.reading.key_finder import KeyFinder
 from sash_engine.windows.reading.labels import Labels
-from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN, WindowSpec
+from sash_engine.windows.spec.window import TICK_MAX, TICK_MIN
 from sash_wire.coded import Coded
 
 _PAIRS, _SIZED_PAIRS = 65_536, 1_024
@@ -41,27 +40,17 @@ class Pairs:
     """Answers questions about pairs of one window.
 
     Args:
-        spec, keys, costs: the window's.
-        layout: what is answered.
         asked: finds keys by name.
         labels: finds keys by label.
+        layout: what is answered.
         known, wide: what was known when, and the layout that it needs; None where the window does not keep it.
     """
 
     def __init__(
-        self,
-        spec: WindowSpec,
-        layout: Layout,
-        keys: ReadableKeys,
-        costs: Costs,
-        asked: KeyFinder,
-        labels: Labels,
-        known: Known | None = None,
-        wide: Layout | None = None,
+        self, asked: KeyFinder, labels: Labels, layout: Layout, known: Known | None, wide: Layout | None
     ) -> None:
-        self._spec, self._layout, self._keys, self._costs = spec, layout, keys, costs
-        self._asked, self._labels = asked, labels
-        self._known, self._wide = known, wide
+        self._asked, self._labels, self._layout, self._known, self._wide = asked, labels, layout, known, wide
+        self._spec, self._keys, self._costs = asked.spec, asked.keys, asked.costs
 
     def answers(self, question: AnswersAt, spans: Spans) -> Steps[list[AnswerColumns]]:
         """The answers over each lookback, or over everything up to the times of the pairs; in steps."""

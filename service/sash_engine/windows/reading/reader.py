@@ -26,7 +26,6 @@ from sash_engine.forest import Cold, Forest, Layout
 from sash_engine.steps import Steps, finished
 from sash_engine.windows.answers import Answer, AnswerColumns, Page, Series, parts_of
 from sash_engine.windows.keys.keys import NEVER
-from sash_engine.windows.keys.readable import Now, ReadableKeys
 from sash_engine.windows.keys.totals import partials_of
 from sash_engine.windows.known import Known, no_known, numbered_spec
 from sash_engine.windows.questions import (
@@ -52,6 +51,7 @@ from sash_engine.windows.reading.key_finder import KeyFinder, Numbers
 from sash_engine.windows.reading.labels import Labels
 from sash_engine.windows.reading.pairs import Pairs
 from sash_engine.windows.reading.session_series import sessions_steps
+from sash_engine.windows.sliding.view_keys import Now, ReadableKeys
 from sash_engine.windows.spec.window import TICK_MIN, WindowSpec, check_time, parse_duration
 from sash_wire.meant import instead
 
@@ -106,6 +106,7 @@ class Reader:
         names: Sequence[str] | None = None,
         known: Known | None = None,
     ) -> None:
+        self._given = spec, layout, keys, slide, labels, cold, rollup_for
         self._spec, self._cold, self._keys, self._slide, self._labels = spec, cold, keys, slide, labels
         self._all, self._layout = layout, (layout if names is None else layout.named(names)).lean()
         self._costs = costs_of(spec, names)
@@ -113,8 +114,8 @@ class Reader:
         self._asked = KeyFinder(spec, keys, slide, self._costs)
         self._known = known
         self._wide = None if known is None else known.wide(layout, self._layout.names)
-        self._pairs = Pairs(spec, self._layout, keys, self._costs, self._asked, labels, known, self._wide)
-        self._groups = GroupReader(spec, layout, self._layout, keys, slide, self._costs, self._asked, labels)
+        self._pairs = Pairs(self._asked, labels, self._layout, known, self._wide)
+        self._groups = GroupReader(self._asked, labels, layout, self._layout)
 
     def _for(self, names: Sequence[str]) -> Reader:
         """A reader that folds and answers only the aggregates that a question names; raises as `named`.
@@ -130,17 +131,7 @@ class Reader:
         if found is None:
             if len(self._narrower) >= _KEPT:
                 self._narrower.clear()
-            found = Reader(
-                self._spec,
-                self._all,
-                self._keys,
-                self._slide,
-                self._labels,
-                self._cold,
-                self._rollup_for,
-                wanted,
-                self._known,
-            )
+            found = Reader(*self._given, wanted, self._known)
             found.limit_memory(self._costs.need)
             self._narrower[wanted] = found
         return found

@@ -15,11 +15,12 @@ from sash_engine.monoids.base import Array
 from sash_engine.steps import Steps, spans_of
 from sash_engine.windows.answers import Series, parts_of
 from sash_engine.windows.keys.allocator import Numbers
-from sash_engine.windows.keys.store import ReadableStore, rows_of_slices
+from sash_engine.windows.keys.store import rows_of_slices
 from sash_engine.windows.questions import SeriesQuery
 from sash_engine.windows.reading.bounds import bounds_of
 from sash_engine.windows.reading.costs import Costs
 from sash_engine.windows.sliding.sessions import wider
+from sash_engine.windows.sliding.view_keys import ReadableStore
 from sash_engine.windows.spec.window import WindowSpec, parse_duration
 
 _SLICES = 64

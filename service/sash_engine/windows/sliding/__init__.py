@@ -1,1 +1,1 @@
-"""How a window slides: by count, age, period, sessions, or by itself."""
+"""How a window slides: by count, age, period, sessions, or by itself; and what a view shows by its slide."""

@@ -37,11 +37,11 @@ from sash_engine.windows.batches.panes import Panes
 from sash_engine.windows.batches.rows import Rows, grouped, ordered
 from sash_engine.windows.batches.stages import joined, time_slices
 from sash_engine.windows.derived.derived import Derived
-from sash_engine.windows.derived.view_keys import ViewSlide
 from sash_engine.windows.keys.keys import NEVER, UNKEYED, Keys
 from sash_engine.windows.keys.pages import Numbers
 from sash_engine.windows.known import Known, kept_spec
 from sash_engine.windows.sliding.slide import Slide
+from sash_engine.windows.sliding.view_keys import ViewSlide
 from sash_engine.windows.spec.window import WindowSpec, check_time
 from sash_engine.windows.writing.order import Order
 

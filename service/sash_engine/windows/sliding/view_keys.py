@@ -1,5 +1,10 @@
 """The keys of a window as a view shows them: of each key the entries that are newer than some time.
 
+    Reader, GroupReader, …  ──▶ ReadableKeys    Keys         all entries
+                                                ViewKeys     the newest ones of each key
+                            ──▶ Now             Slide, or ViewSlide
+                            ──▶ ReadableStore   Forest, SmallKey, or Newer: a forest without what is too old
+
     key "JFK"   source  [ . . . . . . . . . . . ]
                 view            after | . . . . ]        time > after: what max_age keeps, whatever the source keeps
                                                          entries and partials stay where they are: in the source
@@ -11,8 +16,8 @@ Each answer costs what the same range costs in the source. The number of filled 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +30,7 @@ from sash_engine.steps import Steps
 from sash_engine.windows.keys.allocator import Numbers
 from sash_engine.windows.keys.keys import NEVER, Keys
 from sash_engine.windows.keys.ragged import sums
-from sash_engine.windows.keys.readable import ReadableKeys
-from sash_engine.windows.keys.store import ReadableForest
-from sash_engine.windows.keys.totals import KeyTotals
+from sash_engine.windows.keys.small_key import SmallKey
 from sash_engine.windows.sliding.slide import Slide
 from sash_engine.windows.spec.window import WindowSpec
 
@@ -121,8 +124,8 @@ class ViewSlide:
         self._source.by_age_each(numbers)
 
 
-class Newer(ReadableForest):
-    """The rows of a forest that are newer than a time; see `ReadableForest`."""
+class Newer:
+    """The rows of a forest that are newer than a time; its methods are those of `Forest`."""
 
     __slots__ = ("_after", "_count", "_layout", "_store")
 
@@ -135,27 +138,33 @@ class Newer(ReadableForest):
 
     @property
     def oldest(self) -> int | None:
+        """Time of the oldest row, in ticks; None where empty."""
         oldest = self._store.oldest
         return oldest if oldest is None or oldest > self._after else self._store.neighbours(self._after)[1]
 
     @property
     def newest(self) -> int | None:
+        """Time of the newest row, in ticks; None where empty."""
         newest = self._store.newest
         return None if newest is None or newest <= self._after else newest
 
     def totals(self, part: Layout | None = None) -> list[Partial]:
+        """The partials over all entries, one per slot."""
         return self.range_totals(NEVER, _LAST, part)[1]
 
     def range_query(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Any]]:
+        """The number of entries with start <= time <= end, and the answers over them."""
         part = self._layout if part is None else part
         entries, partials = self.range_totals(start, end, part)
         return entries, part.lower(entries, partials)
 
     def range_totals(self, start: int, end: int, part: Layout | None = None) -> tuple[int, list[Partial]]:
+        """The number of entries with start <= time <= end, and their partials."""
         part = self._layout if part is None else part
         return self._store.range_totals(max(start, self._after + 1), end, part)
 
     def series_steps(self, starts: Array, stops: Array, part: Layout | None = None) -> Steps[tuple[Array, list[Array]]]:
+        """Answer over many ranges of time, in steps."""
         part = self._layout if part is None else part
         entries, filled, partials = yield from self.fold_steps(starts, stops, part)
         answers = yield from answers_of(part, partials, filled, entries)
@@ -163,14 +172,17 @@ class Newer(ReadableForest):
         return part.counted(entries, answers)
 
     def capture(self, start: int | None, end: int | None) -> list[RowSlice]:
+        """The rows with start <= time <= end (None: no bound) as they are now, to be read later."""
         first = self._after + 1 if start is None else max(start, self._after + 1)
         return self._store.capture(first, end) if end is None or first <= end else []
 
     @property
     def rows(self) -> int:
+        """How many rows there are."""
         return self._store.count_after(self._after)
 
     def columns(self) -> list[Array]:
+        """All rows as columns."""
         rows = self._store.columns()
         first = int(rows[0].searchsorted(self._after, "right"))
         return [column[first:] for column in rows]
@@ -178,40 +190,55 @@ class Newer(ReadableForest):
     def fold_steps(
         self, starts: Array, stops: Array, part: Layout | None = None
     ) -> Steps[tuple[Array, Array, list[Partials]]]:
+        """Fold many ranges of time, in steps."""
         return self._store.fold_steps(np.maximum(starts, self._after + 1), np.maximum(stops, self._after + 1), part)
 
 
-class ViewKeys(ReadableKeys):
-    """The keys of a view; see `ReadableKeys`.
+class ViewKeys:
+    """The keys of a view; its methods are those of `Keys`.
 
     Args:
         keys: of the source.
         layout: of the source, with the answers of the view.
         slide: says which entries the view has.
+
+    Attributes:
+        layout: as it was given.
     """
 
     def __init__(self, keys: Keys, layout: Layout, slide: ViewSlide) -> None:
         self._keys, self._slide = keys, slide
-        self._layout, self._lean = layout, layout.lean()
+        self.layout, self._lean = layout, layout.lean()
         self._count = layout.only([] if layout.rows_are_entries else [0])
         """What counts entries; the first slot of panes does."""
+        # Of the source: names and numbers of keys, and what says where their rows are.
+        self.find, self.find_each, self.name = keys.find, keys.find_each, keys.name
+        self.names, self.names_of, self.numbers, self.chunks = keys.names, keys.names_of, keys.numbers, keys.chunks
+        self.any_own, self.shared_rows = keys.any_own, keys.shared_rows
+        self.layout_of, self.kept_totals = keys.layout_of, keys.kept_totals
 
-    # ---------------------------------------------------------------- as in the source
+    def __len__(self) -> int:
+        return len(self._keys)
 
     @property
-    def layout(self) -> Layout:
-        return self._layout
-
-    def find(self, name: str, /) -> int | None:
-        return self._keys.find(name)
+    def numbered(self) -> int:
+        """All numbers of keys are below this one."""
+        return self._keys.numbered
 
     @property
     def now(self) -> Numbers:
+        """By number, the newest time that was ever inserted."""
         return self._keys.now
 
     @property
     def now_of(self) -> Sequence[int]:
+        """The same memory for access to one."""
         return self._keys.now_of
+
+    @property
+    def touched(self) -> Numbers:
+        """By number, when a key was last written."""
+        return self._keys.touched
 
     @property
     def late_through(self) -> Numbers:
@@ -222,57 +249,14 @@ class ViewKeys(ReadableKeys):
         through[numbers] = self._slide.after_each(numbers)
         return through
 
-    @property
-    def touched(self) -> Numbers:
-        """By number, when a key was last written."""
-        return self._keys.touched
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def find_each(self, names: Sequence[str]) -> Numbers:
-        return self._keys.find_each(names)
-
-    def name(self, number: int) -> str:
-        return self._keys.name(number)
-
-    @property
-    def numbered(self) -> int:
-        return self._keys.numbered
-
-    def names_of(self, numbers: Iterable[int]) -> list[str | None]:
-        return self._keys.names_of(numbers)
-
-    def names(self) -> list[str]:
-        """The names of all keys."""
-        return self._keys.names()
-
-    def numbers(self) -> Numbers:
-        """The numbers of all keys."""
-        return self._keys.numbers()
-
-    def chunks(self, size: int) -> Iterator[tuple[list[str], Numbers]]:
-        return self._keys.chunks(size)
-
-    def any_own(self, numbers: Numbers) -> bool:
-        return self._keys.any_own(numbers)
-
-    def shared_rows(self, numbers: Numbers) -> Numbers:
-        return self._keys.shared_rows(numbers)
-
-    def layout_of(self, slots: Sequence[int]) -> Layout:
-        return self._keys.layout_of(slots)
-
-    def kept_totals(self, slots: Sequence[int]) -> KeyTotals | None:
-        return self._keys.kept_totals(slots)
-
     # ---------------------------------------------------------------- one key
 
     def store(self, number: int) -> Newer:
+        """The entries of a key, as far as the view has them."""
         store = self._keys.store(number)
         if not isinstance(store, Forest):
             times, *columns = store.columns()
-            store = Forest(self._layout)  # of at most 64 rows
+            store = Forest(self.layout)  # of at most 64 rows
             store.bulk_insert(times, columns)
         return self._newer(number, store)
 
@@ -280,14 +264,17 @@ class ViewKeys(ReadableKeys):
         return Newer(store, self._lean, self._count, self._slide.after(number))
 
     def entries(self, number: int) -> int:
+        """How many entries a key has."""
         if self._slide.after(number) == NEVER:
             return self._keys.entries(number)
         return self.range_totals(number, NEVER, _LAST, self._count)[0]
 
     def query(self, number: int, some: Layout | None = None) -> tuple[int, list[Any]]:
+        """How many entries a key has, and the answers over them."""
         return self.range_query(number, NEVER, _LAST, some)
 
     def span(self, number: int) -> tuple[int | None, int | None]:
+        """Times of a key's oldest and newest row; None where it has none."""
         oldest, newest = self._keys.span(number)
         after = self._slide.after(number)
         if newest is None or newest <= after:
@@ -297,20 +284,24 @@ class ViewKeys(ReadableKeys):
         return oldest, newest
 
     def range_query(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Any]]:
+        """The number of a key's entries with start <= time <= end, and the answers over them."""
         some = self._lean if some is None else some
         entries, partials = self.range_totals(number, start, end, some)
         return entries, some.lower(entries, partials)
 
     def totals(self, number: int, some: Layout | None = None) -> list[Partial]:
+        """The partials over all entries of a key, one per slot."""
         return self.range_totals(number, NEVER, _LAST, some)[1]
 
     def range_totals(self, number: int, start: int, end: int, some: Layout | None = None) -> tuple[int, list[Partial]]:
+        """The number of a key's entries with start <= time <= end, and their partials."""
         some = self._lean if some is None else some
         return self._keys.range_totals(number, max(start, self._slide.after(number) + 1), end, some)
 
     def answers_steps(
         self, numbers: Numbers, lengths: Numbers, starts: Array, stops: Array, some: Layout | None = None
     ) -> Steps[tuple[Array, list[Array]]]:
+        """Answer over many ranges of time of k keys, in steps."""
         after = np.full(len(starts), NEVER)
         after[len(after) - int(lengths.sum()) :] = np.repeat(self._slide.after_each(numbers) + 1, lengths)
         some = self._lean if some is None else some
@@ -320,6 +311,7 @@ class ViewKeys(ReadableKeys):
 
     @property
     def filled(self) -> int:
+        """How many keys have entries: it takes a look at all of them."""
         return int(np.count_nonzero(self.filled_each(self.numbers())))
 
     def newest(self) -> int | None:
@@ -328,10 +320,12 @@ class ViewKeys(ReadableKeys):
         return None if newest == NEVER else newest
 
     def with_own_stores(self, numbers: Numbers) -> Iterator[tuple[int, Newer]]:
+        """Of some keys those that have a store of their own: number, store."""
         for number, store in self._keys.with_own_stores(numbers):
             yield number, self._newer(number, store)
 
     def small(self, numbers: Numbers) -> tuple[Numbers, Numbers, list[Array]]:
+        """The entries of those of some keys that share pages."""
         numbers, lengths, rows = self._keys.small(numbers)
         inside = rows[0] > np.repeat(self._slide.after_each(numbers), lengths)
         if inside.all():
@@ -350,7 +344,7 @@ class ViewKeys(ReadableKeys):
         small, lengths, rows = self.small(some)
         if len(small):
             firsts = np.cumsum(lengths) - lengths
-            weights = lengths if self._layout.rows_are_entries else np.add.reduceat(rows[1], firsts)
+            weights = lengths if self.layout.rows_are_entries else np.add.reduceat(rows[1], firsts)
             found |= dict(zip(small.tolist(), weights.tolist(), strict=True))
         entries[clipped] = [found[number] for number in some.tolist()]
         if not self._slide.whole:
@@ -360,11 +354,13 @@ class ViewKeys(ReadableKeys):
         return entries
 
     def newest_each(self, numbers: Numbers) -> Numbers:
+        """Times of the newest rows of k keys, int64 (k,); `NEVER` where a key has none."""
         newest = self._keys.newest_each(numbers)
         newest[newest <= self._slide.after_each(numbers)] = NEVER
         return newest
 
     def oldest_each(self, numbers: Numbers) -> Numbers:
+        """Times of the oldest rows of k keys, int64 (k,); the greatest int64 where a key has none."""
         oldest = self._keys.oldest_each(numbers)
         clipped = np.flatnonzero(oldest <= self._slide.after_each(numbers))
         if len(clipped):
@@ -380,10 +376,12 @@ class ViewKeys(ReadableKeys):
         return oldest
 
     def filled_each(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of k keys have entries, bool (k,)."""
         filled: npt.NDArray[np.bool_] = self.newest_each(numbers) > NEVER
         return filled
 
     def whole_each(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of k keys count with all of their rows, bool (k,)."""
         after = self._slide.after_each(numbers)
         if (after == NEVER).all():
             return self._keys.whole_each(numbers)
@@ -393,9 +391,18 @@ class ViewKeys(ReadableKeys):
     def rows_each(
         self, numbers: Numbers, counts: Numbers, wanted: Sequence[int], start: Numbers | None, end: Numbers | None
     ) -> tuple[Numbers, list[Array]]:
+        """The rows of k keys in shared pages, as far as the view has them."""
         after = self._slide.after_each(numbers)
         if start is None and (after == NEVER).all():
             return self._keys.rows_each(numbers, counts, wanted, start, end)
         start = after + 1 if start is None else np.maximum(start, after + 1)
         end = np.full(len(numbers), _LAST) if end is None else end
         return self._keys.rows_each(numbers, counts, wanted, start, end)
+
+
+ReadableKeys: TypeAlias = Keys | ViewKeys
+"""The keys of a window, and their entries, as questions see them."""
+ReadableStore: TypeAlias = Forest | SmallKey | Newer
+"""The entries of one of these keys."""
+Now: TypeAlias = Slide | ViewSlide
+"""What questions need of a slide: now, and the entries that leave while nothing is written."""
