@@ -1,6 +1,7 @@
 """The command line, called in the test's process."""
 
 import io
+import logging
 import sys
 from functools import cache
 
@@ -18,6 +19,8 @@ def ran(capsys, monkeypatch):
     """Runs a command in this process, as the console script does; returns its exit status, and what it says."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
     monkeypatch.setattr(typer.main, "get_command", built)
+    log = logging.getLogger("sash")
+    level = log.level  # `check` raises it for good, and later tests of this process look at the log
 
     def ran(*arguments, service=None, text=None, by=run):
         monkeypatch.setattr(sys, "argv", ["sash", *map(str, arguments)])
@@ -29,7 +32,8 @@ def ran(capsys, monkeypatch):
             by()
         return ended.value.code or 0, capsys.readouterr()
 
-    return ran
+    yield ran
+    log.setLevel(level)
 
 
 @pytest.fixture
