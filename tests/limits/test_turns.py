@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from sash.limits.turns import BURST_S, CALL_S, CALLERS_MAX, Turns
+from sash.runtime import clock as system
 from tests.support.clocks import Clock
 from tests.support.virtual_time import virtual
 from tests.support.waiting import turns as steps
@@ -362,3 +364,20 @@ async def test_a_write_is_given_back_what_it_was_charged_in_advance(turns, clock
     before_s = turns._finish_s["a"]
     await called(turns, clock, order, "a", 0.01, size=1)
     assert turns._finish_s["a"] - before_s == pytest.approx(0.01, abs=0.001)
+
+
+def test_processor_time_is_asked_for_now_and_then_and_never_goes_back(monkeypatch):
+    """In milliseconds: wall time, what the system says if it is asked, and what the clock says."""
+    now = SimpleNamespace(perf_counter=lambda: wall / 1e3, thread_time=lambda: had / 1e3)
+    monkeypatch.setattr(system, "time", now)
+    told = system.SystemClock()
+    for wall, had, expected in (
+        (1.0, 0.5, 0.5),  # asked
+        (1.2, 9.9, 0.7),  # not asked: as if it had run all the time
+        (1.3, 0.55, 0.7),  # asked: it had not, so the clock waits
+        (1.4, 9.9, 0.7),
+        (1.5, 9.9, 0.75),
+        (1.6, 0.8, 0.8),  # asked
+        (9.0, 0.9, 0.9),  # asked: it slept
+    ):
+        assert told.processor_s() == pytest.approx(expected / 1e3), wall
