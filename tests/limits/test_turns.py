@@ -368,10 +368,10 @@ async def test_a_write_is_given_back_what_it_was_charged_in_advance(turns, clock
 
 def test_processor_time_is_asked_for_now_and_then_and_never_goes_back(monkeypatch):
     """In milliseconds: wall time, what the system says if it is asked, and what the clock says."""
-    now = SimpleNamespace(perf_counter=lambda: wall / 1e3, thread_time=lambda: had / 1e3)
+    now = SimpleNamespace(perf_counter=lambda: given[0] / 1e3, thread_time=lambda: given[1] / 1e3)
     monkeypatch.setattr(system, "time", now)
     told = system.SystemClock()
-    for wall, had, expected in (
+    for *given, expected in (
         (1.0, 0.5, 0.5),  # asked
         (1.2, 9.9, 0.7),  # not asked: as if it had run all the time
         (1.3, 0.55, 0.7),  # asked: it had not, so the clock waits
@@ -380,4 +380,4 @@ def test_processor_time_is_asked_for_now_and_then_and_never_goes_back(monkeypatc
         (1.6, 0.8, 0.8),  # asked
         (9.0, 0.9, 0.9),  # asked: it slept
     ):
-        assert told.processor_s() == pytest.approx(expected / 1e3), wall
+        assert told.processor_s() == pytest.approx(expected / 1e3), given
