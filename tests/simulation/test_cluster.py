@@ -44,7 +44,7 @@ FOUND = {
     6415673: "a window came back without the keys of a shard, as Redis went back; that is no fault",
 }
 """Seeds that have found something, with the mend that each was for, and find it still; see `planted` for mends of the
-service. They are as they were then: slots moved not, nor had windows what was known when."""
+service. They run as they did when they were found: no slot moves, and no window keeps what was known when."""
 
 SEEDS = [2, 3, 4, 6, 7, 10, 11, 12, 14, 15, 16, 80, 98, 1545, 9116]
 """Others, of each theme. 9116: a thread waited for ever for a moment that was nearer than its clock can say."""

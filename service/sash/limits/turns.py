@@ -195,7 +195,7 @@ class Turns:
 
     def wrote(self, name: str, spent_s: float) -> None:
         """Give a caller back what it was charged in advance for applying a write, and note what that took in all."""
-        if not self._is_metering:
+        if not self._is_metering:  # else `metered` notes it in a moment, and the clock costs
             self._worked_s = self._clock_s()
         if name in self._finish_s:
             expected_s = self._writing_s.get(name, _APPLIED_S)

@@ -121,8 +121,9 @@ class Route(APIRoute):
         self._asked, self.parameters = _declared(self.dependant.query_params, Parameters)
         self._sent, self._document = _declared(self.dependant.body_params, Document)
         declared = (self._asked, self.parameters), (self._sent, self._document)
-        self._with_times = [name for name, kind in declared if kind is not None and kind.time_members]
-        """The arguments that may have times."""
+        of_window = "{name}" in path
+        self._with_times = [name for name, kind in declared if of_window and kind is not None and kind.time_members]
+        """The arguments that may have times of the window."""
         if isinstance(model, type | UnionType):
             schemas = [reference(each) for each in get_args(model) or (model,)]
             answers = self.responses.setdefault(self._status, {})
@@ -131,7 +132,7 @@ class Route(APIRoute):
         self.responses = told(
             self.responses,
             _INVALID if self.parameters is not None or self.kinds else {},
-            _UNKNOWN if "{name}" in path else {},
+            _UNKNOWN if of_window else {},
             _BODY if self.kinds else {} if self.method in SAFE else _NO_BODY,
             {} if self.method in SAFE else _STORING,
             _ANY,
@@ -164,7 +165,7 @@ class Route(APIRoute):
             if self._document is not None:
                 given[self._sent] = self._document.read(await call.json(bytes_max=self._document.bytes_max))
             for argument in self._with_times:
-                if name is not None and given[argument].has_times_to_read():
+                if given[argument].has_times_to_read():
                     given[argument].read_times((await edge.plane.look_up(name)).time_unit, edge.plane.now_ns)
             found = self.endpoint(**given)
             if self._awaited:

@@ -12,6 +12,7 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._asked_s = self._had_s = self._told_s = 0.0
+        """When the system was asked for processor time, what it said, and what was told last."""
 
     def now_ns(self) -> int:
         return time.time_ns()

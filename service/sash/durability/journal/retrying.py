@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class RetryingTier:
-    """A `ColdTier` around another one, which does all. `acquire` and `get_many` retry while that one is unavailable.
+    """A `ColdTier` that passes all calls on to another one; `acquire` and `get_many` retry while it is unavailable.
 
     Args:
         tier: the other tier.
