@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 from contextlib import suppress
 
 import grpc
@@ -281,6 +282,28 @@ def test_progress_is_a_line_that_grows_on_a_terminal(sash, files, tmp_path, monk
     servicer.files.clear()
     assert sash("restore", str(tmp_path / "all"), service=service).out == "2 of 2 windows are restored\n"
     assert len(servicer.files["b"]) == 3 * 2**20
+
+
+def test_progress_says_how_much_is_done_of_all(sash, service, client, demo, tmp_path, monkeypatch):
+    client.create_window(SPEC.replace("demo", "other")).insert(7, 1.0, key="JFK")
+    path = str(tmp_path / "all.sash")
+    sash("backup", path, service=service)
+    monkeypatch.setattr("sash_cli.output._LINE_S", -1.0)
+
+    def shares(*words):
+        lines = sash(*words, service=service).err.splitlines()
+        return [(found[1], found[2]) for line in lines if (found := re.match(r"(\w+): +(\d+)% ", line))]
+
+    assert set(shares("backup", path)) == {("demo", "0"), ("other", "75")}
+    for name in ("demo", "other"):
+        client.delete_window(name)
+    told = shares("restore", path)
+    with zipfile.ZipFile(path) as archive:  # the list of windows is its last member, and is read before all
+        sizes = [each.file_size for each in archive.infolist()]
+    assert told[-1] == ("other", f"{sum(sizes[:2]) / sum(sizes):.0%}".removesuffix("%"))
+    assert [int(share) for _, share in told] == sorted(int(share) for _, share in told)
+    client.delete_window("other")
+    assert not shares("restore", path, "--only", "other")
 
 
 def test_a_window_through_a_pipe(files, tmp_path):
