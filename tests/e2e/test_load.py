@@ -369,18 +369,17 @@ def test_progress_is_lines_where_there_is_no_terminal(load, window, tmp_path, mo
 
 def test_progress_is_a_bar_on_a_terminal(service, window, tmp_path):
     path = write(tmp_path / "a.parquet", table())
-    command = [sys.executable, "-m", "sash.main", "load", "flights", str(path), *COLUMNS, "-t", service.grpc_target]
+    words = ["load", "flights", path, *COLUMNS, "-t", service.grpc_target]
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "200"}
-    )
-    os.close(theirs)
+    with os.fdopen(theirs) as terminal:
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+        process = Forked(words, stdout=subprocess.PIPE, stderr=terminal, env=environment)
     shown = b""
     with suppress(OSError):  # the other end is closed
         while data := os.read(ours, 65_536):
             shown += data
     os.close(ours)
-    assert process.communicate(timeout=WAIT_S)[0].decode() == f"{path}: " + counted(1000, inserted=1000)
+    assert process.communicate(timeout=WAIT_S)[0] == f"{path}: " + counted(1000, inserted=1000)
     assert process.returncode == 0
     assert b"1,000 rows, " in shown
     assert "█".encode() in shown

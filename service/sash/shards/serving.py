@@ -20,7 +20,7 @@ from sash.runtime.metrics import Metrics
 from sash.shards.deployment import Administration, Deployment
 from sash.shards.hosted import HOME, HostedShard, HostedShards, Shard, nobody
 from sash.shards.peer_server import PeerServer
-from sash.shards.peers import Peer, RemoteAdministration, RemoteShard
+from sash.shards.peers import Peer, RemoteShard
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 
@@ -222,7 +222,7 @@ class Serving:
     def _administration(self) -> Administration:
         if HOME in self.shards.hosted:
             return self.deployment.lifecycle
-        return RemoteAdministration(self._peer_of(HOME))
+        return RemoteShard(self._peer_of(HOME), None)
 
     def resolve(self, shard: int | None, operation: str) -> Callable[..., Awaitable[Any]]:
         """The operation that another process asks for."""
