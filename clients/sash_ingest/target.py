@@ -66,7 +66,7 @@ class Target:
         self.wanted = tuple(each for name, each in self._read.items() if name not in self._beside)
         self._columns = Columns(
             *("time", "key" if sources.key is not None else None, self._parts, self._fields),
-            *(self.spec["time_unit"], {}, frozenset(self.spec.get("nullable") or ())),
+            *(self.spec["time_unit"], frozenset(self.spec.get("nullable") or ())),
         )
 
     def rows(self, records: Records, decoded: Decoded) -> tuple[Rows, list[Reject]]:
