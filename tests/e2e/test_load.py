@@ -299,18 +299,21 @@ def test_an_error_says_what_is_loaded(load, window, tmp_path, monkeypatch):
     assert said.endswith(counted(1000, inserted=500, loaded_before=500))
 
 
+CHUNKS = 12 if THOROUGH else 7
+
+
 def test_killed_in_the_middle_and_run_again(service, client, load, tmp_path):
     """Every row is there once, wherever the kill hits."""
     window = client.create_window(
         {"name": "long", "time_unit": "us", "aggregates": {"n": {"function": "count"}, "sum": {"function": "sum"}}}
     )
-    n = 12 * load_files.CHUNK_ROWS + 17
+    n = CHUNKS * load_files.CHUNK_ROWS + 17
     values = np.arange(n, dtype=np.int64)
     path = tmp_path / "long.parquet"
     pa.parquet.write_table(pa.table({"time": values, "value": values.astype(np.float64)}), path)
     words = ["load", "long", path, "-t", service.grpc_target]
     killed_at = []
-    for goal in (1, 6):
+    for goal in (1, CHUNKS // 2):
         process = Forked(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
         wait_until(lambda goal=goal: window.describe().entries >= goal * load_files.CHUNK_ROWS)
         process.kill()
@@ -476,6 +479,7 @@ def test_a_history_of_many_keys_is_loaded_key_by_key(client, load, tmp_path, mon
     found = list(load_files.by_key(load_files.chunks(str(file), "parquet", mapped, BadRows())))
     sent = [chunk for chunk in found if chunk.rows]
     assert [chunk.rows for chunk in sent] == [700] * 7 + [100]
+    assert not any(chunk.table.num_rows for chunk in found if not chunk.rows)
     assert [chunk.done for chunk in found] == sorted(chunk.done for chunk in found)
     assert sent[-1].done == 1
     keys = [key for chunk in sent for key in chunk.table["key"].to_pylist()]
