@@ -273,6 +273,8 @@ def test_polars_has_no_seconds_beyond_its_milliseconds():
         (np.ma.MaskedArray([2**62, 0], [False, True]), [2**62, None], "Int64"),
         (np.ma.MaskedArray([1, 2], [False, False]), [1, 2], "int64"),
         (np.array([True, None], dtype=object), [True, None], "boolean"),
+        (np.array([-(2**63), None], dtype=object), [-(2**63), None], "Int64"),
+        (np.array([2**63 - 1, 2], dtype=object), [2**63 - 1, 2], "int64"),
         (np.array([1, 2.5], dtype=object), [1.0, 2.5], "float64"),
         (np.array(["a", None], dtype=object), ["a", None], TEXT),
         (np.array([b"\0", None], dtype=object), [b"\0", None], "object"),
