@@ -38,7 +38,7 @@ from sash.prometheus.requests import UnsupportedMediaType, header, read_body
 from sash.promql.errors import BadData
 from sash.promql.values import NAME
 from sash.rpc.parsing import LONG_BYTES, parsed
-from sash.rpc.sizes import varint
+from sash.rpc.sizes import span, varint
 from sash.shards.parts import together
 from sash_engine.errors import (
     DataLoss,
@@ -434,17 +434,8 @@ def _series(data: bytes) -> Iterator[bytes | None]:
     at = others = 0
     while at < len(data):
         tag, at = varint(data, at)
-        start, kind = at, tag & 7
-        if kind == 0:
-            _, at = varint(data, at)
-        elif kind == 2:
-            length, start = varint(data, at)
-            at = start + length
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        else:
-            raise _no_request()
-        if at > len(data):
+        start, at = span(data, at, tag & 7)
+        if not 0 <= at <= len(data):
             raise _no_request()
         if tag == _SERIES_TAG:
             yield data[start:at]

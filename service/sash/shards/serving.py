@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sash.access.access import Access
-from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.loop_time import LoopTime
 from sash.plane import Plane
@@ -42,7 +41,7 @@ _OLD_S = 60.0
 _SETTLE_S = 0.5
 """After so long a window that is still closed, or has changed on home only, is settled with home."""
 
-Open = Callable[[int], tuple[Catalogue, Storage]]
+Open = Callable[[int], Storage]
 """Opens the storage of a shard. It is not started yet."""
 
 
@@ -108,8 +107,8 @@ class Serving:
 
     async def opened(self, shard: int, standby: bool, beside: bool = False) -> HostedShard:
         """Recover a shard; it serves nothing but its windows' specs before it has joined."""
-        _, storage = self._open(shard)
-        hosted = HostedShard.of(storage, self._held)
+        storage = self._open(shard)
+        hosted = HostedShard(storage, self._held)
         hosted.local.on_unsettled = lambda: self._unsettled(shard, hosted)
         await storage.start(standby, beside)
         self.shards.joining[shard] = hosted
