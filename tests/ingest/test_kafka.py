@@ -185,8 +185,10 @@ def test_a_partition_that_was_held_is_read_again_when_it_comes_back(cluster, top
 
 
 def test_the_lag_is_what_no_window_has_yet(cluster, topic):
-    cluster.send(topic, records(0, 10 * PARTITIONS))
     one, streams = opened(cluster, topic)
+    wait_until(lambda: one.poll(0.01) is None or len(one.lag()) == PARTITIONS)
+    assert {*one.lag().values()} == {0}, "a topic of nothing"
+    cluster.send(topic, records(0, 10 * PARTITIONS))
     found = []
     wait_until(lambda: found.extend(one.poll(0.01)) or sum(map(len, found)) == 10 * PARTITIONS)
     assert one.lag() == dict.fromkeys(streams.begun, 10)
