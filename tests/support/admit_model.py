@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sash_engine.windows.questions import Limit
@@ -118,10 +119,13 @@ def _values(there: Sequence[Entry], key: str, limit: Limit, parts: Sequence[str]
 
 
 def _same(some: str, other: str, limit: Limit, parts: Sequence[str]) -> bool:
-    if limit.by is None:
-        return some == other
+    return some == other if limit.by is None else _same_group(some, other, tuple(limit.by), tuple(parts))
+
+
+@lru_cache
+def _same_group(some: str, other: str, by: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     mine, theirs = dict(zip(parts, some.split("|"))), dict(zip(parts, other.split("|")))  # noqa: B905
-    return all(mine[part] == theirs[part] for part in limit.by)
+    return all(mine[part] == theirs[part] for part in by)
 
 
 def _left(limit: Limit, answer: Any) -> Any:
