@@ -1,12 +1,14 @@
 """One local Spark and one real service for all tests of this directory that ask for them."""
 
+import contextlib
 import sys
 
 import pytest
 
-from sash_client.local import local_service
+from sash_client.local import LocalService
 from sash_spark.session import local_session
 from tests.support.clients import client_of
+from tests.support.servers import running_service
 from tests.support.spark_python import spark_python
 
 SETTINGS = {
@@ -14,12 +16,11 @@ SETTINGS = {
     "spark.sql.ui.retainedExecutions": 1,
     "spark.ui.retainedJobs": 1,
     "spark.ui.retainedStages": 1,
-    # Hadoop, without its libraries in C, asks `readlink` and `chmod` about files: 36 processes for a micro-batch. These
-    # two ask six times.
+    # Hadoop, without its libraries in C, asks `readlink` and `chmod` about files: 36 processes for a micro-batch. The
+    # other way to write checkpoints asks ten times.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
 
@@ -36,9 +37,16 @@ def spark(tmp_path_factory):
         session.stop()
 
 
+@contextlib.contextmanager
+def service_here(**settings):
+    """As `local_service`, in this process: another one takes two seconds to start."""
+    with running_service(**settings) as running:
+        yield LocalService(running.grpc_target, running.rest_url)
+
+
 @pytest.fixture(scope="session")
 def service():
-    with local_service(wait_s=600) as service:
+    with service_here() as service:
         yield service
 
 

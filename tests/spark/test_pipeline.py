@@ -224,7 +224,7 @@ def test_the_pipeline_ends_with_the_fold_and_goes_on_where_it_stopped(spark, fli
     assert total.left_out > 0
     last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()  # the driver died between the windows' commit and Spark's own
-    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    (last.parent / f".{last.name}.crc").unlink()
     with running_service(data=str(tmp_path / "data")) as service:
         config = flights_config(service.grpc_target, tmp_path)
         again = Pipeline(config, spark).run()

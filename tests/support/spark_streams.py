@@ -59,7 +59,7 @@ class Stream:
         commits = self.checkpoint / "commits"
         last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
         (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+        (commits / f".{last}.crc").unlink()
 
 
 def assert_fold(window, *frames):
