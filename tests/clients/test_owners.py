@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sash_client import DeadlineExceeded, FailedPrecondition, PermissionDenied, SashClientError, Unavailable
-from sash_client.calls.owners import Owners
+from sash_client.calls.owners import AGAIN_S, Owners
 from sash_client.calls.plans import Ask, Pause, Plan, Together, performed
 from sash_client.data.bulks import Columns
 from sash_client.errors import unreachable
@@ -114,6 +114,15 @@ def test_the_map_is_learnt_again_after_an_error(service: Service, owners: Owners
     with pytest.raises(Unavailable):
         call(service, owners, "BulkInsert", owner=3, alone=True)
     assert [method for _, method, _ in service.calls] == ["BulkInsert"]
+
+
+def test_a_map_is_not_asked_for_more_often_than_that(service: Service, owners: Owners, clock: Clock) -> None:
+    call(service, owners, "Insert", of(2))
+    owners.forget()
+    for now_s, is_asked in ((AGAIN_S / 2, False), (AGAIN_S, True)):
+        clock.now_s = now_s
+        call(service, owners, "Insert", of(2))
+        assert (service.calls[0][1] == "GetTopology") is is_asked
 
 
 def test_a_shard_that_nobody_has(service: Service, owners: Owners) -> None:
