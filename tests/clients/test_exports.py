@@ -44,16 +44,13 @@ def test_methods(cls):
     assert all(inspect.getdoc(getattr(cls, name)) for name in METHODS[cls].split())
 
 
-def test_the_clients_do_not_import_the_service():
-    """But for windows inside Spark, which run the engine; the import contract says what of it."""
-    for package in (sash_client, sash_spark):
-        for path in sorted(Path(package.__file__).parent.glob("*.py")):
-            if path.name.startswith("sliding"):
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = [node.module] if isinstance(node, ast.ImportFrom) else []
-                names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                assert "sash" not in [str(name).partition(".")[0] for name in names], path
+@pytest.mark.parametrize("package", [sash_client, sash_spark])
+def test_the_clients_do_not_import_the_service(package):
+    for path in sorted(Path(package.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert "sash" not in [str(name).partition(".")[0] for name in names], path
 
 
 def test_a_client_loads_no_more_than_it_needs():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sash_client import BloomFilter, CountMin, InvalidArgument, NaiveBayes, ThetaSketch
 from sash_client.sketches import bloom, count_min, naive_bayes, theta
 from sash_engine import monoids
+from tests.support.refused import field_of
 
 RANDOM = np.random.default_rng(29)
 DTYPES = {"string": object, "int64": np.int64, "bool": np.bool_, "float64": np.float64}
@@ -154,6 +155,14 @@ def test_the_error_of_a_theta_sketch_is_as_stated():
     assert np.sqrt(np.mean((np.array(found) / 5000 - 1) ** 2)) == pytest.approx(1 / math.sqrt(256), rel=0.25)
 
 
+def test_a_set_of_which_no_hash_is_left_has_the_error_of_one_value():
+    monoid = monoids.ThetaSketch("int64", lg_k=5)
+    a, b = (ThetaSketch(answer_of(monoid, range(at, at + 1000))) for at in (0, 1000))
+    share = struct.unpack_from("<Q", bytes(a & b), 16)[0] / (2**63 - 1)
+    assert share < 0.1
+    assert ((a & b).estimate(), (a & b).error()) == (0.0, math.sqrt(1 - share) / share)
+
+
 # -------------------------------------------------------------------- naive Bayes
 
 
@@ -246,17 +255,13 @@ def test_a_value_that_no_field_has_is_refused(value):
 
 @pytest.mark.parametrize("model", [None, [], [{}], [3], [{"label": 1, "entries": 1, "means": 3, "values": []}]])
 def test_what_is_no_model_is_refused(model):
-    with pytest.raises(InvalidArgument) as caught:
-        NaiveBayes(model)
-    assert caught.value.field == "model"
+    assert field_of(NaiveBayes, model) == "model"
 
 
 @pytest.mark.parametrize("features", [[], [1.0, 2.0], ["a"], [1.0, "a"]])
 def test_features_that_the_model_does_not_have_are_refused(features):
     model = NaiveBayes([{"label": "a", "entries": 1, "means": [1.0], "variances": [0.0], "values": []}])
-    with pytest.raises(InvalidArgument) as caught:
-        model.predict(features)
-    assert caught.value.field == "features"
+    assert field_of(model.predict, features) == "features"
 
 
 @pytest.mark.parametrize(
