@@ -303,8 +303,8 @@ def test_any_number_of_keys_is_read(read, client):
     for options in ({}, {"partitions": 1}):
         answers = read(what="answers", **options).agg(F.count("*"), F.countDistinct("key"), F.sum("sum")).collect()
         assert tuple(answers[0]) == (len(keys), len(keys), total)
-        entries = read(**options).agg(F.count("*"), F.countDistinct("key"), F.sum("value")).collect()
-        assert tuple(entries[0]) == (len(keys), len(keys), total)
+    entries = read().agg(F.count("*"), F.countDistinct("key"), F.sum("value")).collect()  # one task has them all
+    assert tuple(entries[0]) == (len(keys), len(keys), total)
 
 
 def test_a_series_of_more_keys_than_one_call_answers(read, client, monkeypatch):
