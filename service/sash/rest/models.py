@@ -212,8 +212,8 @@ class Parameters(Described):
 
 
 _KEPT, _KEPT_BYTES = 1024, 256
-"""So many query strings, of so many bytes at most, are not read again: clients ask the same many times. To read one
-takes 3 µs, a twentieth of a small question."""
+"""So many query strings, of so many bytes at most, are not read again: clients ask the same many times. To read that of
+a query, and to make its question, takes 7 µs, and to find both 0.6."""
 
 
 @lru_cache(_KEPT)
